@@ -2,6 +2,7 @@
 
     python -m experiments                              # the studies and where they stand
     python -m experiments run NAME...|all [--flags]    # each in a process of its own
+    python -m experiments NAME... [--flags]            # the same
     python -m experiments draw NAME...|all             # saved results into figures/
     python -m experiments pages                        # the generated parts of docs/studies/
 
@@ -22,8 +23,7 @@ from absl import flags
 from rich.table import Table
 
 from condvendi_jax.cli import command
-from experiments import registry
-from experiments.lab import Study, runner, store, tables
+from experiments.lab import Study, registry, runner, store, tables
 
 VERBS = ("list", "run", "draw", "pages")
 _OWN = pathlib.Path("results")
@@ -34,6 +34,8 @@ _COMMITTED_FIGURES = _PROJECT / "figures"
 def main(argv: list[str]) -> int | None:
     """Lists, runs, draws."""
     words, rest = _split(argv[1:])
+    if words and words[0] in registry.NAMES:
+        words = ["run", *words]
     if {"--help", "-h"} & set(rest) and (words[:1] != ["run"] or len(words) == 1):
         print(__doc__)
         return None
@@ -45,7 +47,6 @@ def main(argv: list[str]) -> int | None:
         return _run(studies, rest) if verb == "run" else _draw(studies, rest)
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
-    command.require_output()
     if verb == "pages":
         for path, text in pages(_PROJECT / "docs" / "studies").items():
             path.write_text(text, encoding="utf-8")
@@ -68,6 +69,9 @@ def _names(names: Sequence[str]) -> Sequence[str]:
 
 def _run(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
     """Runs each study in a process of its own; ends with the first status that is not 0."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.set_wakeup_fd(-1)  # An interrupt raises, so that it reaches the study too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for study in studies:
         print(f"{study.name}: {study.question()}", flush=True)
         process = subprocess.Popen([sys.executable, "-m", f"experiments.{study.name}", *rest])
@@ -92,7 +96,7 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
     ):
         flags.DEFINE_string(name, default, words, flag_values=values)
     flags.DEFINE_bool("overwrite", False, "Replace figures that exist.", flag_values=values)
-    command.parse(values, ["draw", *rest])
+    runner.parse(values, ["draw", *rest])
     results, figures = (pathlib.Path(str(values[name].value)) for name in ("results", "figures"))
     found = {
         study.name: [store.read_run(f, study) for f in runner.run_folders(study, results)]

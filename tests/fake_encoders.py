@@ -1,9 +1,5 @@
 """Encoders that a test can name by an import path, and that count what they are given."""
 
-import os
-import pathlib
-import signal
-
 import numpy as np
 
 
@@ -46,21 +42,6 @@ class Short(Means):
     def describe_cut(self, items):
         count = sum(len(text) > 5 for text in items)
         return f"{count} of {len(items)} texts are cut" if count else None
-
-
-class Mortal(Means):
-    """Is killed, with its process, by the text "poison" unless the file of its name is there."""
-
-    name = "mortal"
-
-    def __init__(self, antidote):
-        super().__init__()
-        self._antidote = pathlib.Path(antidote)
-
-    def encode(self, items):
-        if "poison" in items and not self._antidote.exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().encode(items)
 
 
 class NeedsArguments(Means):

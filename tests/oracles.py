@@ -86,6 +86,19 @@ def scores(gram_x, gram_t, *, order=1, truncation=None):
     }
 
 
+def weighted_entropy(gram, weights, order=1, truncation=None):
+    """Of rows with weights of any sum, by the spectrum of diag(w)^(1/2) K diag(w)^(1/2)."""
+    roots = np.sqrt(weights / np.sum(weights))
+    values = np.clip(np.linalg.eigvalsh(roots[:, None] * gram * roots), 0, None)
+    return renyi(shifted(values, min(truncation, values.size)) if truncation else values, order)
+
+
+def weighted_logs(grams, weights, order=1, truncation=None):
+    """The logarithms of the three scores of weighted rows, from the Grams of x, t and both."""
+    x, t, joint = (weighted_entropy(gram, weights, order, truncation) for gram in grams)
+    return np.array([x, joint - t, x + t - joint], np.float64)
+
+
 def _through_the_gaussian(points, gram, sensitivity, bandwidth):
     """CV eq. 27 for every point: from d/dK to d/dz, with grad k = k (z_i - z_a) / sigma^2."""
     pair = (sensitivity + sensitivity.T) * gram / bandwidth**2

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import dataclasses
 import importlib.util
 import inspect
 import itertools
@@ -21,15 +22,15 @@ import pytest
 from PIL import Image
 
 import condvendi_jax as cv
-from condvendi_jax import __main__ as command_line
 from condvendi_jax import encoders
+from condvendi_jax.cli import __main__ as command_line
 from condvendi_jax.cli import command, compare, inputs, score
 from condvendi_jax.cli import report as report_verb
 from experiments import __main__ as overview
-from experiments import idea, registry
-from experiments.lab import runner, store
+from experiments.conditional_vendi import idea
+from experiments.cost.scaling import report
+from experiments.lab import registry, runner, store
 from experiments.lab.study import check_needs
-from experiments.scaling import report
 from theory_checks import claim
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -48,7 +49,6 @@ STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "da
 LONG_MODULES = {
     "experiments.accelerator",
     "experiments.builders.emoji",
-    "experiments.matrix_free",
     "experiments.waiting",
     "theory_checks",
 }
@@ -119,6 +119,7 @@ def only_bound(function):
     return lambda *arguments, **named: signature.bind(*arguments, **named) and None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if snippets(name)])
 def test_every_snippet_runs(name, folder, capsys):
     """In the order of the document: Python in one namespace, commands in one folder."""
@@ -227,7 +228,7 @@ def run_command(words, capsys):
         run_condvendi(rest)
     elif program == "pip":
         check_pip(words)
-    elif words[:3] == ["python", "-m", "condvendi_jax"]:
+    elif words[:3] == ["python", "-m", "condvendi_jax.cli"]:
         run_condvendi(rest[2:])
     elif words[:3] == ["python", "-m", "pytest"]:
         check_pytest(words[3:])
@@ -296,7 +297,7 @@ def check_study(name, arguments):
     """The study's own parser takes the flags, and the files that they name are there."""
     study = registry.load(name)
     values = runner.define_flags(study)
-    command.no_words(command.parse(values, [name, *arguments]))
+    command.no_words(runner.parse(values, [name, *arguments]))
     check_needs(runner.given_by(study, values))
     if study.data is not None:
         assert len(runner._load(study, values)) >= N
@@ -401,7 +402,8 @@ def test_names_exist(name):
 
 
 def test_every_flag_of_the_command_is_documented_and_none_besides():
-    known = {flag for verb in (score, compare, report_verb) for flag in verb.define_flags()} - {"h"}
+    verbs = (score, compare, report_verb)
+    known = {field.name for verb in verbs for field in dataclasses.fields(verb.Options)} | {"help"}
     text = text_of("docs/command_line.md").partition("## Flags")[2].partition("\n## ")[0]
     assert set(re.findall(r"`--(\w+)", text)) == known
 
@@ -431,6 +433,7 @@ def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= 140
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_benchmark_are_those_of_the_committed_run():
     study = registry.load("scaling")
     (folder,) = runner.run_folders(study, runner.COMMITTED)

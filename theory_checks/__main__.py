@@ -10,7 +10,7 @@ import sys
 from absl import flags
 from rich.console import Console
 
-from condvendi_jax import files
+from condvendi_jax.base import files
 from condvendi_jax.cli import command
 from theory_checks import claim, evidence, report
 
@@ -22,9 +22,7 @@ _MUTANTS = flags.DEFINE_bool("mutants", False, "Try the wrong versions of what h
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of every random trial.", lower_bound=0)
 _BUDGET = flags.DEFINE_enum("budget", "quick", sorted(evidence.BUDGETS), "How much work to spend.")
 _OUTPUT = flags.DEFINE_string("output", None, "Write the report as JSON to this path.")
-_OVERWRITE = flags.DEFINE_bool(
-    "overwrite", False, "Let --output replace a file that is no earlier report."
-)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Let --output replace a file that exists.")
 _DOCUMENT = flags.DEFINE_string("document", None, "Renew the generated parts of docs/theory.md.")
 
 
@@ -90,7 +88,7 @@ def main(argv: list[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(report.pages(outcomes, everything=_ALL.value or _ONLY.value is not None))
     if _OUTPUT.value:
-        files.write_report(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
+        files.write_json(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
     if _DOCUMENT.value:
         report.insert(_DOCUMENT.value, report.documents(outcomes))
     for line in wrong:

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import condvendi_jax
-from condvendi_jax import files
+from condvendi_jax.base import files
 from theory_checks import latex
 from theory_checks.claim import STEP, Claim, Kind, Outcome, Tried
 from theory_checks.evidence import Verdict, plain

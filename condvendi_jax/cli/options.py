@@ -1,270 +1,320 @@
-"""The flags that every verb of the command line has, and what they mean to the library."""
+"""The options of the command as typed data: the fields of a dataclass are the flags of a verb."""
 
 from __future__ import annotations
 
-import contextlib
+import argparse
+import dataclasses
 import functools
+import hashlib
+import inspect
 import json
+import os
 import pathlib
+import platform
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import typing
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NewType, NoReturn, TypeVar
 
 import jax
 import numpy as np
-from absl import flags
 
-from condvendi_jax import bandwidth, files, validation
-from condvendi_jax.cli import command, programs, provenance
-from condvendi_jax.cli.inputs import Inputs
-from condvendi_jax.inference._compare import Comparison
-from condvendi_jax.inference._plan import Keys
-from condvendi_jax.inference._results import Evaluation
-from condvendi_jax.kernels import Cosine, Gaussian, Indicator, Kernel
-from condvendi_jax.pairs import NAMES
-from condvendi_jax.spectra import _estimators as estimators
-from condvendi_jax.spectra import _feature_maps as feature_maps
-from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Auto, Method
+from condvendi_jax import report as reports
+from condvendi_jax.base import checks, files
+from condvendi_jax.cli import command, provenance
+from condvendi_jax.data import bandwidth
+from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, check_bandwidth
+from condvendi_jax.data.pairs import NAMES
+from condvendi_jax.inference.comparisons import Comparison
+from condvendi_jax.inference.evaluations import Keys
+from condvendi_jax.inference.profiles import Profile
+from condvendi_jax.inference.results import Evaluation
+from condvendi_jax.spectra import computation, estimators, feature_maps
+from condvendi_jax.spectra.computation import Auto
+from condvendi_jax.spectra.methods import Method
 
 DEFAULT_RULE = "variance"
-# The flags, of any verb, that name a figure to draw, and those that name a file to write.
-_FIGURES = ("plot", "profile")
-_FILES = ("output", "json", "latex", "by_prompt", "csv", "markdown", "checkpoint", *_FIGURES)
-PROFILE = (
-    "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen ones, "
-    "to this file (.png, .pdf, .svg)."
-)
-_BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
+
+Source = NewType("Source", str)
+"""The name of a file to read, or of several that are separated by commas."""
+Target = NewType("Target", str)
+"""The name of a file to write."""
+Verb = TypeVar("Verb", bound="Options")
+
+_KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
 
 
-def define(values: flags.FlagValues) -> None:
-    """Adds the flags."""
-    kinds = flags.DEFINE_string, flags.DEFINE_integer, flags.DEFINE_enum, flags.DEFINE_float
-    text, number, choice, real = (functools.partial(kind, flag_values=values) for kind in kinds)
-    choice("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.")
-    for role, name in _BANDWIDTHS.items():
-        real(name, None, f"Gaussian bandwidth of the {role}, in their units; by rule if unset")
-    flags.DEFINE_bool(
-        "equal_prompts",
-        False,
-        "Prompts count as the same where they are equal and as different elsewhere, so that "
-        "Conditional scores count the different outputs of one prompt.",
-        flag_values=values,
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    endings: Sequence[str] = (),
+    excludes: Sequence[str] = (),
+    check: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A field that becomes a flag of its name and type.
+
+    Args:
+      default: its value where the flag is not given.
+      help: what the flag means.
+      choices: the words that are allowed.
+      endings: those that the name of its file may have.
+      excludes: the flags that may not be given beside it.
+      check: raises ValueError for a value that is refused, with a message `name: reason`.
+    """
+    metadata = {"help": help, "choices": choices, "endings": endings}
+    metadata |= {"excludes": excludes, "check": check}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """The flags that all verbs have. Making one checks every field, and raises ValueError."""
+
+    prompts: Source | None = option(
+        None,
+        "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt file of one "
+        "prompt a line, a .csv or a .jsonl file. Several models share one file, or each has its "
+        "own, separated by commas. Without prompts: Vendi and RKE only.",
     )
-    text("bandwidths_from", None, "A --json of an earlier call, whose bandwidths are used.")
-    words = (
+    outputs_key: str | None = option(None, "The array to read from a file of outputs.")
+    prompts_key: str | None = option(None, "The array to read from a file of prompts.")
+    image_encoder: str | None = option(
+        None, "The encoder of pictures, package.module:attribute; EfficientNet-Lite0 if unset."
+    )
+    text_encoder: str | None = option(
+        None, "The encoder of texts, in the same form; all-MiniLM-L6-v2 if unset."
+    )
+    long_texts: str | None = option(
+        None,
+        "What all-MiniLM-L6-v2 does with texts longer than the 256 tokens that it reads: 'cut', "
+        "the default, ignores the rest with a warning; 'chunks' averages the embeddings of pieces.",
+        choices=("cut", "chunks"),
+        excludes=("text_encoder",),
+    )
+    prompt_column: str | None = option(None, "The column of the prompts' file with the prompts.")
+    image_column: str | None = option(None, "Its column with the names of the pictures.")
+    text_column: str | None = option(None, "The column of the texts' file that holds the texts.")
+    cache: Source | None = option(
+        None, "The folder that keeps embeddings; the user's cache folder if unset."
+    )
+    records: Source | None = option(
+        None,
+        "Answers with their prompts, which are embedded: files in .jsonl, .json, .csv or .parquet, "
+        "or logs of Inspect, with commas, or a pattern such as 'runs/*.jsonl'.",
+        excludes=("prompts",),
+    )
+    prompt_field: str | None = option(
+        None, "The only field with the prompt; if unset, all that the model was given."
+    )
+    answer_field: str | None = option(None, "The field that holds the answer, or a list of them.")
+    model_field: str | None = option(
+        None, "The field that names the model; 'model', or else the file, if unset."
+    )
+    strip_thinking: bool = option(
+        True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
+    )
+    kernel: str = option("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
+    output_bandwidth: float | None = option(
+        None,
+        "Gaussian bandwidth of the outputs, in their units; by rule if unset.",
+        check=check_bandwidth,
+        excludes=("bandwidths_from",),
+    )
+    prompt_bandwidth: float | None = option(
+        None,
+        "Gaussian bandwidth of the prompts, in their units; by rule if unset.",
+        check=check_bandwidth,
+        excludes=("bandwidths_from", "equal_prompts"),
+    )
+    equal_prompts: bool = option(
+        False,
+        "Prompts count as the same only where they are equal, so that Conditional scores count the "
+        "different outputs of one prompt.",
+    )
+    bandwidths_from: Source | None = option(
+        None, "A --json of an earlier call, whose bandwidths are used.", excludes=("equal_prompts",)
+    )
+    rule: str | None = option(
+        None,
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
         "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance; "
-        f"{DEFAULT_RULE} if unset."
+        f"{DEFAULT_RULE} if unset.",
+        choices=tuple(bandwidth.RULES),
     )
-    choice("rule", None, list(bandwidth.RULES), words)
-    words = "Renyi orders above 0, 'inf' included."
-    flags.DEFINE_list("order", ["2", "1"], words, flag_values=values)
-    words = (
+    order: tuple[float, ...] = option((2.0, 1.0), "Renyi orders above 0, 'inf' included.")
+    plugin: bool = option(
+        False,
         "Order 2 as in the papers, which compare every row with itself, so that it grows with the "
-        "number of rows. If unset it is unbiased, and the papers' numbers stand beside it."
+        "number of rows. If unset it is unbiased, and the papers' numbers stand beside it.",
     )
-    flags.DEFINE_bool("plugin", False, words, flag_values=values)
-    number("truncation", None, "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.")
-    words = (
+    truncation: int | None = option(
+        None,
+        "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.",
+        check=checks.check_truncation,
+    )
+    method: str | None = option(
+        None,
         "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
         "estimate them, with a 95% interval, from products with n x n matrices that are kept or "
         "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
-        "in memory. 'sampled' bounds order 1 of up to millions of rows from samples of them, "
-        "without standard errors. 'random-features' scores finite features in the kernels' place, "
-        "in time linear in n, at order 2 too: with wide intervals at order 1."
+        "in memory. 'random-features' scores finite features in place of the kernels, in time "
+        "linear in n, at order 2 too: with wide intervals at order 1.",
+        choices=tuple(computation.BY_NAME),
     )
-    choice("method", None, list(methods.BY_NAME), words)
-    words = (
-        "Relative half width of the intervals that an estimated score is refined to; "
-        f"{estimators.DEFAULT_RTOL:g} if unset."
+    rtol: float | None = option(
+        None,
+        f"Relative half width of an estimated score; {estimators.DEFAULT_RTOL:g} if unset.",
+        check=checks.check_rtol,
     )
-    real("rtol", None, words)
-    words = (
-        "Frequencies of --method=random-features, a multiple of 8, or rows of each sample of "
-        f"--method=sampled; {feature_maps.DEFAULT_COUNT} and {methods.Sampled.rows} if unset."
+    features: int | None = option(
+        None, f"Frequencies, a multiple of 8; {feature_maps.DEFAULT_COUNT} if unset."
     )
-    number("features", None, words)
-    words = (
+    groups: int | None = option(
+        None,
         "Compute standard errors by deletions: a jackknife that leaves out this many groups of "
-        "rows in turn. If unset, the influences of the rows give them, at the price of the scores."
+        "rows in turn. If unset, the influences of the rows give them, at the price of the scores.",
+        check=functools.partial(checks.check_count, name="groups", minimum=2),
+        excludes=("groups_file", "profile"),
     )
-    number("groups", None, words)
-    words = (
+    groups_file: Source | None = option(
+        None,
         "Rows that depend on each other, for standard errors: a label for every row, in a .txt of "
-        "one a line, or a .npy. If unset, rows with equal prompts."
+        "one a line, or a .npy. If unset, rows with equal prompts.",
     )
-    text("groups_file", None, words)
-    words = (
+    weights: Source | None = option(
+        None,
         "Weights of the rows, not negative: one a line in a .txt, or a .npy. Only their shares "
         "matter for the scores. For standard errors, integers count independent copies of a row. "
-        "Several models share one file, or each has its own, separated by commas."
+        "Several models share one file, or each has its own, separated by commas.",
     )
-    text("weights", None, words)
-    number("seed", 0, "Of the bandwidth rule's subsets, groups and probes.")
-    text("json", None, "Also write the results, with provenance, to this file or pipe.")
-    text("latex", None, "Also write a paragraph, a table and citations for a paper to this file.")
-    flags.DEFINE_bool("x64", False, "Compute in float64.", flag_values=values)
-    words = (
-        "Replace files that exist. Without it, only earlier results of this command are replaced. "
-        "A file that is read is never replaced."
+    seed: int = option(
+        0, "Of the bandwidth rule's subsets, groups and probes.", check=checks.check_seed
     )
-    flags.DEFINE_bool("overwrite", False, words, flag_values=values)
-    words = "Keep compiled programs in the user's cache folder: the next call starts sooner."
-    flags.DEFINE_bool("compile_cache", True, words, flag_values=values)
-    flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
+    profile: Target | None = option(
+        None,
+        "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen "
+        "ones, to this file (.png, .pdf, .svg).",
+        endings=(".png", ".pdf", ".svg"),
+    )
+    json: Target | None = option(None, "Also write the results, with provenance, to this file.")
+    latex: Target | None = option(
+        None, "Also write a paragraph, a table and citations for a paper to this file."
+    )
+    x64: bool = option(False, "Compute in float64.")
+    overwrite: bool = option(False, "Replace files that exist, but none that is read.")
+    compile_cache: bool = option(
+        True, "Keep compiled programs in the user's cache folder: the next call starts sooner."
+    )
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, metadata = getattr(self, field.name), field.metadata
+            if value == "":
+                raise ValueError(
+                    f"--{field.name}: received nothing; leave it out, or give a value."
+                )
+            if not self.is_set(field.name):
+                continue
+            if metadata["endings"] and not value.lower().endswith(tuple(metadata["endings"])):
+                endings = ", ".join(metadata["endings"])
+                raise ValueError(
+                    f"--{field.name}: expected a file ending in {endings}, received {value!r}."
+                )
+            try:
+                if metadata["check"]:
+                    metadata["check"](value)
+            except ValueError as error:  # It names the argument of the library.
+                raise ValueError(f"--{field.name}: {str(error).partition(': ')[2]}") from error
+            for other in filter(self.is_set, metadata["excludes"]):
+                raise ValueError(f"--{field.name} and --{other}: give one or the other.")
 
-def parse(
-    values: flags.FlagValues, argv: Sequence[str], usage: str
-) -> tuple[list[str], dict[str, Any]]:
-    """The words of a command line and its flags by name; prints the help where asked for.
+    def is_set(self, *names: str) -> bool:
+        """Whether one of these flags has another value than its default."""
+        defaults = type(self).__dataclass_fields__
+        return any(getattr(self, name) != defaults[name].default for name in names)
 
-    Switches the cache of compiled programs on.
-    """
-    words = command.parse(values, argv)
-    given: dict[str, Any] = values.flag_values_dict()
-    if given["help"]:
-        print(usage)
-        print(command.list_flags(values))
-    for name, value in given.items():
-        if value == "":
-            raise ValueError(
-                f"--{name}: received nothing after the '='; give a value, or leave the flag out."
-            )
-    if given["compile_cache"] and not given["help"]:
-        programs.keep()  # Before the first program is compiled.
-    return words, given
+    def paths(self, kind: Any) -> dict[str, str]:
+        """The values of the flags that are a `Source` or a `Target`, by `--name`."""
+        hints = typing.get_type_hints(type(self))
+        names = [name for name, hint in hints.items() if kind in typing.get_args(hint)]
+        return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
+    def by_model(self, name: str, models: Sequence[str]) -> dict[str, str]:
+        """The file of each model that a flag names; none where all share one file, or it is unset.
 
-def check(given: dict[str, Any]) -> None:
-    """Refuses, before anything is read, flags out of range or without effect (ValueError)."""
-    names = (*_BANDWIDTHS.values(), "bandwidths_from")
-    widths = [name for name in names if given[name] is not None]
-    if widths and given["kernel"] == "cosine":
-        why = "the cosine kernel has no bandwidth; give none, or --kernel=gaussian."
-        raise ValueError(f"--{widths[0]}: {why}")
-    if len(widths) > 1 and "bandwidths_from" in widths:
-        raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
-    paired = bool(given["prompts"] or given["records"])
-    if given["equal_prompts"]:
-        if not paired:
-            raise ValueError("--equal_prompts without --prompts: there is nothing to use it on.")
-        for name in ("prompt_bandwidth", "bandwidths_from"):
-            if given[name] is not None:
-                raise ValueError(f"--{name} and --equal_prompts: give one or the other.")
-    roles = NAMES if paired and not given["equal_prompts"] else NAMES[:1]
-    chosen = given["kernel"] == "cosine" or given["bandwidths_from"] is not None
-    chosen = chosen or None not in [given[_BANDWIDTHS[role]] for role in roles]
-    if given["rule"] is not None and chosen:
-        raise ValueError("--rule: no bandwidth is left to choose.")
-    name = given["method"]
-    approximate = name is not None and methods.BY_NAME[name].approximates
-    if given["truncation"] is None and orders(given) == [2.0] and not approximate:
-        for flag in ("method", "rtol"):
-            if given[flag] is not None:
-                raise ValueError(f"--{flag}: order 2 has no spectrum to compute; it is exact.")
-    if given["plugin"] and (approximate or given["truncation"] or 2 not in orders(given)):
-        raise ValueError("--plugin: there is no other score without order 2 of all pairs of rows.")
-    sized = name is not None and methods.takes_features(name)
-    if given["rtol"] is not None and (sized or name == "exact"):
-        why = "; more --features narrow its intervals" if sized else ", which estimates nothing"
-        raise ValueError(f"--rtol means nothing with --method={name}{why}.")
-    if given["features"] is not None and not sized:
-        raise ValueError("--features is for --method=random-features and sampled.")
-    if approximate and given["kernel"] == "cosine":
-        raise ValueError(f"--method={name} is of Gaussian kernels, not of --kernel=cosine.")
-    if given["groups_file"] is not None and given["groups"] is not None:
-        raise ValueError("--groups and --groups_file: give one or the other.")
-    checks = {"truncation": validation.check_truncation}
-    checks |= dict.fromkeys(_BANDWIDTHS.values(), validation.check_bandwidth)
-    for flag, check_value in checks.items():
+        Raises:
+          ValueError: there are not as many files as models.
+        """
+        value = getattr(self, name)
+        paths = [] if value is None or not models else paths_in(value)
+        if len(paths) < 2:
+            return {}
+        if len(paths) != len(models) or "" in paths:
+            wanted = f"expected one file, or one for each of {len(models)} models"
+            raise ValueError(f"--{name}: {wanted}, received {value!r}.")
+        return dict(zip(models, paths, strict=True))
+
+    @functools.cached_property
+    def chosen_method(self) -> Method:
+        """How eigenvalues are computed, with a key of the seed."""
+        key, name = Keys(self.seed).probes, self.method or Auto.name
         try:
-            if given[flag] is not None:
-                check_value(given[flag])
-        except ValueError as error:  # It names the argument of the library.
-            raise ValueError(f"--{flag}: {str(error).partition(': ')[2]}") from error
-    if given["groups"] is not None:
-        validation.check_count(given["groups"], name="--groups", minimum=2)
-    validation.check_seed(given["seed"], name="--seed")
-    if given["rtol"] is not None:
-        validation.check_rtol(given["rtol"], name="--rtol")
-    orders(given)
-    method(given)
+            return computation.named(name, key=key, rtol=self.rtol, features=self.features)
+        except ValueError as error:  # The argument has another name there.
+            raise ValueError(f"--features: {str(error).partition(': ')[2]}") from error
+
+    def kernels(self, *, paired: bool) -> dict[str, Kernel | None]:
+        """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""
+        roles = NAMES if paired and not self.equal_prompts else NAMES[:1]
+        if self.kernel == "cosine":
+            chosen: dict[str, Kernel | None] = dict.fromkeys(roles, Cosine())
+        else:
+            widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
+            if self.bandwidths_from is not None:
+                widths = _bandwidths_from(self.bandwidths_from, roles)
+            chosen = {
+                role: None if widths[role] is None else Gaussian(widths[role]) for role in roles
+            }
+        return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
+
+    def read_groups(self) -> int | np.ndarray | None:
+        """The number of groups of rows that deletions leave out, the label of every row, or None.
+
+        Raises:
+          ValueError: the labels cannot be read.
+        """
+        if self.groups_file is not None:
+            return _named("groups_file", files.read_labels, self.groups_file)
+        return self.groups
+
+    def read_weights(self, models: Sequence[str]) -> Any:
+        """The weights of the rows: one array, or one for each model by its name, or None."""
+        if self.weights is None:
+            return None
+        paths = self.by_model("weights", models)
+        if not paths:
+            return _named("weights", files.read_weights, self.weights)
+        return {name: _named("weights", files.read_weights, of) for name, of in paths.items()}
 
 
-def check_figures(given: dict[str, Any]) -> None:
-    """Refuses files of another kind than figures are written as, and a profile that cannot be."""
-    for flag in _FIGURES:
-        path = given.get(flag)
-        if path and pathlib.Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
-            raise ValueError(
-                f"--{flag}: expected a file ending in .png, .pdf or .svg, received {path!r}."
-            )
-    if given["profile"] and given["kernel"] == "cosine":
-        raise ValueError("--profile: the cosine kernel has no bandwidth; expected a Gaussian one.")
-    if given["profile"] and given["groups"] is not None:
-        raise ValueError("--profile takes its errors from influences; expected no --groups.")
-
-
-def prepare(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> None:
-    """Sets the precision, and refuses what would be written nowhere or over something.
-
-    Raises:
-      ValueError, OSError: as `files.check_targets` and `command.require_output`.
-    """
-    targets = {f"--{flag}": given[flag] for flag in _FILES if given.get(flag)}
-    if not targets or any(map(files.is_standard_output, targets.values())):
-        command.require_output()
-    files.check_targets(targets, sources, overwrite=given["overwrite"])
-    jax.config.update("jax_enable_x64", given["x64"])
-
-
-def orders(given: dict[str, Any]) -> list[float]:
-    """The requested orders."""
-    found = []
-    for text in given["order"] or [""]:
-        try:
-            if np.isinf(float(text)) and "inf" not in text.lower():
-                raise ValueError("a number beyond the range of floats")
-            found.append(validation.check_order(float(text)))
-        except ValueError as error:
-            wanted = "expected numbers above 0 or 'inf'"
-            raise ValueError(f"--order: {wanted}, received {text!r}.") from error
-    if len(set(found)) < len(found):
-        raise ValueError(f"--order: expected different numbers, received {given['order']}.")
-    return found
-
-
-def method(given: dict[str, Any]) -> Method:
-    """How eigenvalues are computed, with a key of the seed."""
-    key = Keys(given["seed"]).probes
-    name, features = given["method"] or Auto.name, given["features"]
+def _named(flag: str, read: Callable[[str], Any], path: str) -> Any:
     try:
-        return methods.named(name, key=key, rtol=given["rtol"], features=features)
-    except ValueError as error:
-        # The argument has another name there.
-        raise ValueError(f"--features: {str(error).partition(': ')[2]}") from error
+        return read(path)
+    except (TypeError, ValueError, OSError) as error:
+        raise ValueError(f"--{flag}: {error}") from error
 
 
-def kernels(given: dict[str, Any], *, paired: bool) -> dict[str, Kernel | None]:
-    """The kernels that are given, None where a rule is to choose the bandwidth."""
-    if given["equal_prompts"]:
-        return kernels(given | {"equal_prompts": False}, paired=False) | {"prompts": Indicator()}
-    roles = NAMES if paired else NAMES[:1]
-    if given["kernel"] == "cosine":
-        return dict.fromkeys(roles, Cosine())
-    if not paired and given["prompt_bandwidth"] is not None:
-        raise ValueError("--prompt_bandwidth without --prompts: there is nothing to use it on.")
-    widths = {role: given[_BANDWIDTHS[role]] for role in roles}
-    if given["bandwidths_from"] is not None:
-        widths = _bandwidths_from(given["bandwidths_from"], roles)
-    return {role: None if sigma is None else Gaussian(sigma) for role, sigma in widths.items()}
+def paths_in(value: str) -> list[str]:
+    """The paths of a flag: its value where a file has this name, or else what commas separate."""
+    return [value] if files.expanded(value).exists() else value.split(",")
 
 
-def _bandwidths_from(path: str, roles: tuple[str, ...]) -> dict[str, float]:
+def _bandwidths_from(path: str, roles: Sequence[str]) -> dict[str, float]:
     """The bandwidths that an earlier call wrote."""
     try:
         content = json.loads(files.expanded(path).read_bytes())
@@ -278,102 +328,190 @@ def _bandwidths_from(path: str, roles: tuple[str, ...]) -> dict[str, float]:
         ) from error
 
 
-def groups(given: dict[str, Any], n: int) -> int | np.ndarray | None:
-    """How many groups of n rows deletions leave out, or the label of every row, or None."""
-    path = given["groups_file"]
-    if path is None:
-        if given["groups"] and given["weights"] is None and given["groups"] > n:
-            raise ValueError(f"--groups: expected at most n = {n}, received {given['groups']}.")
-        return given["groups"]
-    try:
-        return files.read_labels(path)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"--groups_file: {error}") from error
+class _Parser(argparse.ArgumentParser):
+    """Raises ValueError for a mistake, which ends in one line on standard error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; --help lists all flags.")
 
 
-def weights(given: dict[str, Any], models: Sequence[str] = ()) -> Any:
-    """The weights of the rows, one array or one for each model by its name, or None."""
-    if given["weights"] is None:
-        return None
-    try:
-        paths = of_models("weights", given["weights"], models)
-        if paths:
-            return {name: files.read_weights(path) for name, path in paths.items()}
-        return files.read_weights(given["weights"])
-    except (TypeError, ValueError, OSError) as error:
-        flag = "" if str(error).startswith("--weights") else "--weights: "
-        raise ValueError(f"{flag}{error}") from error
+def _parser(kind: type[Options]) -> argparse.ArgumentParser:
+    """The parser whose flags are the fields of a verb's options, those of the verb first."""
+    parser = _Parser(
+        usage=argparse.SUPPRESS,
+        description=inspect.getdoc(kind),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    hints, shared = typing.get_type_hints(kind), Options.__dataclass_fields__
+    for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in shared):
+        of = next(iter(typing.get_args(hints[field.name])), hints[field.name])
+        options: dict[str, Any] = {"type": {float: _number, bool: _truth}.get(of, of)}
+        default, words = field.default, field.metadata["help"].replace("%", "%%")
+        if isinstance(default, tuple):
+            default, options["type"] = ",".join(f"{order:g}" for order in default), _orders
+        if default is not None:
+            words += f" (default {str(default).lower()})"
+        if choices := field.metadata["choices"]:
+            options["choices"] = choices
+        parser.add_argument(f"--{field.name}", metavar="VALUE", help=words, **options)
+    return parser
 
 
-def of_models(flag: str, given: str | None, models: Sequence[str]) -> dict[str, str]:
-    """The file of each model that a flag names; none where all share one file, or there is none."""
-    if given is None or not models or files.expanded(given).exists():
-        return {}
-    paths = given.split(",")
-    if "" in paths:
-        raise ValueError(f"--{flag}={given}: a name beside a comma is missing.")
-    if len(paths) == 1:
-        return {}
-    if len(paths) != len(models):
-        raise ValueError(
-            f"--{flag}: expected one file, or one for each of {len(models)} models, received "
-            f"{len(paths)}."
-        )
-    return dict(zip(models, paths, strict=True))
+def parse(kind: type[Verb], argv: Sequence[str]) -> tuple[list[str], Verb]:
+    """The words of a command line that are no flags, and its flags.
 
+    Flags are written `--name=value` or `--name value`; those of a boolean `--name` and `--noname`
+    too. Switches the cache of compiled programs on, before the first one is compiled.
 
-@contextlib.contextmanager
-def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]:
-    """Prints a table after the files are written, and also where one of them cannot be.
-
-    Not before: a reader that leaves early ends the process. Where a file goes to standard output,
-    the table goes to standard error.
+    Raises:
+      ValueError: a flag is unknown, malformed or refused.
     """
-    piped = any(files.is_standard_output(target) for target in targets if target)
+    switches = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        if hint is bool:
+            switches |= {f"--{name}": f"--{name}=true", f"--no{name}": f"--{name}=false"}
+    given = vars(_parser(kind).parse_intermixed_args([switches.get(w, w) for w in argv]))
+    words = given.pop("words", [])
+    if given.get("compile_cache", True):
+        keep_programs()
+    return words, kind(**given)
+
+
+def _number(text: str) -> float:
     try:
-        yield
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, received {text!r}") from None
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"expected true or false, received {text!r}")
+    return text == "true"
+
+
+def _orders(words: str) -> tuple[float, ...]:
+    try:
+        orders = tuple(checks.check_order(float(text)) for text in words.split(","))
+        if len({*orders}) < len(orders):
+            raise ValueError
+    except ValueError:
+        wanted = "expected different numbers above 0 or 'inf'"
+        raise argparse.ArgumentTypeError(f"{wanted}, received {words!r}") from None
+    return orders
+
+
+def help_of(kind: type[Options]) -> str:
+    """The docstring of a verb, and each flag with its help, default and choices."""
+    return _parser(kind).format_help()
+
+
+def prepare(given: Options, sources: Mapping[str, Sequence[Any]]) -> None:
+    """Sets the precision, and refuses what would be written nowhere or over something.
+
+    Raises:
+      ValueError, OSError: a target is a source, exists, or cannot be written.
+    """
+    targets = given.paths(Target)
+    files.check_targets(targets, sources, overwrite=given.overwrite)
+    jax.config.update("jax_enable_x64", given.x64)
+
+
+def write(
+    given: Options,
+    result: Evaluation | Comparison,
+    read: Mapping[str, Any],
+    notes: Sequence[str],
+    further: Mapping[str, Callable[[str], Any]],
+    *,
+    profile: Profile | None,
+    since: float,
+) -> None:
+    """Writes the files that were asked for, then prints the table, also where writing fails.
+
+    The table is not printed first: a reader that leaves early ends the process. Where a file goes
+    to standard output, the table goes to standard error.
+
+    Args:
+      given: the options.
+      result: the scores.
+      read: what was read, for JSON.
+      notes: the lines below the table.
+      further: the functions that write the files of other flags, by flag.
+      profile: the scores over the bandwidths, if they were computed.
+      since: the time at the start, of `time.perf_counter`.
+    """
+
+    def as_json(path: str) -> None:
+        content = {"kernel": given.kernel, "inputs": read, "seconds": time.perf_counter() - since}
+        content |= {"provenance": provenance.collect()}
+        over = {} if profile is None else {"profile": profile.as_dict()}
+        files.write_json(path, {**result.as_dict(), **content, **over})
+
+    def as_latex(path: str) -> None:
+        media = {"image_encoder": "pictures", "text_encoder": "texts"}
+        named = [f"{read[key]} ({what})" for key, what in media.items() if key in read]
+        files.write_text(path, f"{reports.latex(result, encoder=' and '.join(named) or None)}\n")
+
+    def as_figure(path: str) -> None:
+        assert profile is not None  # It was asked for.
+        with files.atomic_writer(path) as stream:
+            suffix = pathlib.Path(path).suffix.lower()
+            reports.figure(profile).savefig(stream, format=suffix[1:], dpi=200)
+
+    writers = {"json": as_json, "latex": as_latex, "profile": as_figure, **further}
+    piped = files.STANDARD_OUTPUT in given.paths(Target).values()
+    try:
+        for name, write_to in writers.items():
+            if (path := getattr(given, name)) is not None:
+                write_to(path)
     finally:
+        table = "\n".join([str(result), *notes])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
 
 
-def settings(given: dict[str, Any], read: Inputs, models: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments that `evaluate` and `compare` share."""
-    chosen = kernels(given, paired=bool(read.prompts))
-    kept = read.kept if models else next(iter(read.kept.values()), None)
-    return {
-        "output_kernel": chosen["outputs"],
-        "prompt_kernel": chosen.get("prompts"),
-        "rule": given["rule"] or DEFAULT_RULE,
-        "orders": orders(given),
-        "unbiased": not given["plugin"],
-        "truncation": given["truncation"],
-        "method": method(given),
-        "groups": groups(given, min(map(len, read.outputs.values()))),
-        "weights": weights(given, models) if not read.kept else kept,
-        "seed": given["seed"],
-    }
+def keep_programs() -> None:
+    """Lets JAX keep the compiled programs of this process, and take those of earlier ones.
+
+    Does nothing where JAX has a cache already or is told to have none, where the folder cannot be
+    written, and on several CPU devices, for which JAX's cache gives wrong programs.
+    """
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
+        return
+    if len(jax.devices("cpu")) > 1:
+        return
+    root = files.user_cache() / "condvendi_jax/programs"
+    try:
+        # JAX limits the size only with a further package.
+        if sum(path.stat().st_size for path in root.rglob("*-cache")) > _KEPT_BYTES:
+            shutil.rmtree(root, ignore_errors=True)
+        folder = root / _processor()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.check_writable(folder / "program")
+    except OSError:
+        return
+    # Files may vanish, or be incomplete, where other calls run at once. JAX then compiles.
+    words = "Error (reading|writing) persistent compilation cache entry"
+    warnings.filterwarnings("ignore", message=words)
+    for name, value in {
+        "jax_compilation_cache_dir": os.fspath(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_enable_xla_caches": "none",
+        "jax_traceback_in_locations_limit": 0,  # Programs are lowered sooner without.
+    }.items():
+        config.update(name, value)
 
 
-def report(
-    found: Evaluation | Comparison, given: dict[str, Any], read: dict[str, Any], *, since: float
-) -> dict[str, Any]:
-    """What --json writes: the result, what was read, seconds since the start, and provenance."""
-    return {
-        **found.as_dict(),
-        "kernel": given["kernel"],
-        "inputs": read,
-        "seconds": time.perf_counter() - since,
-        "provenance": provenance.collect(),
-    }
-
-
-def write_latex(
-    given: dict[str, Any], found: Evaluation | Comparison, read: Mapping[str, Any]
-) -> None:
-    """What --latex writes, if it was asked for: paragraph, table and works to cite."""
-    if given["latex"]:
-        media = {"image_encoder": "pictures", "text_encoder": "texts"}
-        named = [f"{read[key]} ({what})" for key, what in media.items() if key in read]
-        paper = found.report(encoder=" and ".join(named) or None)
-        with files.atomic_writer(given["latex"]) as stream:
-            stream.write(f"{paper}\n".encode())
+def _processor() -> str:
+    """A name of the processor, for which JAX compiles without saying so in the names of files."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        kinds = ("model name", "flags", "Features", "CPU part")
+        names = sorted({line for line in lines.splitlines() if line.startswith(kinds)})
+    except OSError:
+        names = [platform.processor()]
+    return hashlib.sha256("\n".join([platform.machine(), *names]).encode()).hexdigest()[:16]

@@ -29,12 +29,8 @@ def collect() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """The version of a package by its import name, as installed or as the imported module says.
-
-    None where neither gives one: a folder on the path and frozen programs have no metadata.
-    """
+    """The version of a package by its import name, as installed or else as its module says."""
     try:
-        installed = importlib.metadata.version(package)
-    except (importlib.metadata.PackageNotFoundError, KeyError):
-        installed = None
-    return installed or getattr(sys.modules.get(package), "__version__", None)
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # It is a folder on the path.
+        return getattr(sys.modules.get(package), "__version__", None)

@@ -2,192 +2,150 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import flags
-
-from condvendi_jax import files
+from condvendi_jax.base import files
 from condvendi_jax.cli import command, inputs, options
-from condvendi_jax.inference import _evaluate as evaluation
-from condvendi_jax.inference import _profile as profiles
-from condvendi_jax.inference import _prompt_table as prompt_table
-from condvendi_jax.inference._results import Evaluation
-from condvendi_jax.kernels import Gaussian
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.report import _render as render
+from condvendi_jax.cli.options import Source, Target, option
+from condvendi_jax.data.kernels import Gaussian
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.inference import evaluations, profiles, prompt_tables
+from condvendi_jax.inference.results import Evaluation
+from condvendi_jax.inference.results import prompts as prompt_results
 
-# What a flag that names outputs says they are.
-_SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts", "records": "records"}
-
-_BY_PROMPT = (
-    "Also write a CSV file with a line for each prompt and order: the prompt, if it was read as "
-    "text; its first row, from 0; its number of outputs, n; their share of all rows; their score "
-    "by themselves and its standard error, in effective numbers; their similarity, from 0 to 1; "
-    "and their contributions to the scores of all rows, in effective numbers."
-)
-_CHECKPOINT = (
-    "A file from which an interrupted call goes on; with --order=2 --noerrors, for so many rows "
-    "that they take hours. It is kept at the end; other data, kernels and versions are refused."
-)
-
-USAGE = """Scores of a model's outputs and, with prompts, how much of them is the model's own.
-
-usage: condvendi score --outputs=x.npy --prompts=t.npy [--flag=value ...]
-       condvendi score --images=DIR --prompts=prompts.csv [--flag=value ...]
-       condvendi score --records=answers.jsonl [--flag=value ...]
-"""
+# The kind of the outputs that a flag names.
+_KINDS = {"outputs": "embeddings", "images": "images", "texts": "texts", "records": "records"}
 
 
-def define_flags() -> flags.FlagValues:
-    """The flags of the verb."""
-    values = flags.FlagValues()
-    words = {
-        "outputs": "Embeddings of the outputs [n, d_x]: a .npy, .npz or .safetensors file.",
-        "images": "Instead of --outputs: a folder of pictures, which are embedded.",
-        "texts": "Instead of --outputs: a .txt, .csv or .jsonl file of texts, which are embedded.",
-        "prompts": "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt file "
-        "of one prompt a line, a .csv or a .jsonl file. Without prompts: Vendi and RKE only.",
-    }
-    for name, word in words.items():
-        flags.DEFINE_string(name, None, word, flag_values=values)
-    inputs.define(values)
-    flags.DEFINE_bool("errors", True, "Compute standard errors.", flag_values=values)
-    flags.DEFINE_string("checkpoint", None, _CHECKPOINT, flag_values=values)
-    flags.DEFINE_string("by_prompt", None, _BY_PROMPT, flag_values=values)
-    flags.DEFINE_string("profile", None, options.PROFILE, flag_values=values)
-    options.define(values)
-    return values
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(options.Options):
+    """Scores of a model's outputs and, with prompts, how much of them is the model's own.
+
+    usage: condvendi score --outputs=x.npy --prompts=t.npy [--flag=value ...]
+           condvendi score --images=DIR --prompts=prompts.csv [--flag=value ...]
+           condvendi score --records=answers.jsonl [--flag=value ...]
+    """
+
+    outputs: Source | None = option(
+        None,
+        "Embeddings of the outputs [n, d_x]: a .npy, .npz or .safetensors file.",
+        excludes=("images", "texts", "records"),
+    )
+    images: str | None = option(
+        None,
+        "Instead of --outputs: a folder of pictures, which are embedded.",
+        excludes=("texts", "records"),
+    )
+    texts: Source | None = option(
+        None,
+        "Instead of --outputs: a .txt, .csv or .jsonl file of texts, which are embedded.",
+        excludes=("records",),
+    )
+    errors: bool = option(True, "Compute standard errors.", excludes=("groups", "groups_file"))
+    by_prompt: Target | None = option(
+        None,
+        "Also write a CSV file with a line for each prompt and order: the number, share, score and "
+        "similarity of its outputs, and what they contribute to the scores of all rows.",
+    )
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads, scores, prints, writes."""
-    values = define_flags()
-    words, given = options.parse(values, argv, USAGE)
-    if given["help"]:
-        return
+    words, given = options.parse(Options, argv)
     command.no_words(words)
     models = {"": _model(given)}
-    options.check(given)
     inputs.check(given, models)
-    if not given["errors"]:
-        for flag in ("groups", "groups_file"):
-            if given[flag] is not None:
-                raise ValueError(f"--{flag}={given[flag]} has no effect with --noerrors.")
-    if given["checkpoint"]:
-        alone = options.orders(given) == [2.0] and given["truncation"] is None
-        if given["errors"] or not alone or given["method"]:
-            raise ValueError(
-                "--checkpoint: expected --order=2 --noerrors, without --truncation and --method."
-            )
-    if given["by_prompt"] and not (given["prompts"] or given["records"]):
-        raise ValueError(f"--by_prompt={given['by_prompt']} needs --prompts: there are none.")
-    chosen = options.method(given)
-    if given["errors"] and not chosen.gives_errors:
-        raise ValueError(f"--method={chosen.name} gives no standard errors: add --noerrors.")
-    if given["by_prompt"] and not chosen.gives_errors:
-        raise ValueError(
-            f"--by_prompt: --method={given['method']} does not compute what a prompt contributes; "
-            "expected another method, or none."
-        )
-    options.check_figures(given)
+    _check(given)
     options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        (outputs,) = read.outputs.values()
+        (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
         task = bar.add_task("", total=None)
 
         def show(words: str) -> None:
             bar.update(task, description=words)
 
-        settings = options.settings(given, read)
-        settings["prompt_ids"] = next(iter(read.texts.values()), None)
-        found = evaluation.evaluate(
-            outputs,
-            next(iter(read.prompts.values()), None),
-            **settings,
-            errors=given["errors"],
-            checkpoint=given["checkpoint"],
-            progress=show,
+        settings: dict[str, Any] = read.settings(given)
+        settings |= {"prompt_ids": next(iter(read.texts.values()), None)}
+        scores = evaluations.evaluate(
+            outputs, prompts, **settings, errors=given.errors, progress=show
         )
+        kernels = _kernels(settings, scores)
         tables, over = [], None
-        if given["by_prompt"]:
-            tables = _tables(settings, found, read, show)
-        if given["profile"]:
-            over = _profile(settings, found, read, show)
-    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key", "weights")
-    described = {name: given[name] for name in names if given[name] is not None}
-    report = options.report(found, given, described | read.described, since=started)
-    table = "\n".join([str(found), *read.notes])
-    if tables:
-        table += "\n\n" + render.prompts(tables)
-    if over:
-        table += f"\n\n{over}"
-        report["profile"] = over.as_dict()
-    targets = ("json", "latex", "by_prompt", "profile")
-    with options.printed_last(table, [given[flag] for flag in targets]):
-        if given["json"]:
-            files.write_report(given["json"], report)
-        options.write_latex(given, found, read.described)
-        if tables:
-            with files.atomic_writer(given["by_prompt"]) as stream:
-                stream.write(render.prompts_in_csv(tables).encode())
-        if over:
-            from condvendi_jax.cli import figure  # Imported where it is used: matplotlib is slow.
+        if given.by_prompt:
+            tables = _tables(settings, kernels, read, show)
+        if given.profile:
+            names = ("prompt_ids", "groups", "weights", "seed", "unbiased")
+            chosen = {name: settings[name] for name in names}
+            over = profiles.profile(outputs, prompts, **kernels, **chosen, progress=show)
+    names = (*_KINDS, "prompts", "outputs_key", "prompts_key", "weights")
+    described = {name: getattr(given, name) for name in names if given.is_set(name)}
+    notes = [*read.notes]
+    notes += ["", prompt_results.in_words(tables)] if tables else []
+    notes += ["", str(over)] if over else []
 
-            figure.save(over.figure(), given["profile"])
+    def write_tables(path: str) -> None:
+        files.write_text(path, prompt_results.comma_separated(tables))
+
+    described |= read.described
+    further = {"by_prompt": write_tables}
+    options.write(given, scores, described, notes, further, profile=over, since=started)
+
+
+def _check(given: Options) -> None:
+    """Refuses flags that the method, or the absence of prompts, makes meaningless."""
+    if given.by_prompt and not given.is_set("prompts", "records"):
+        raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
+    if given.chosen_method.approximates and (given.errors or given.by_prompt):
+        raise ValueError(
+            f"--method={given.method} gives no standard errors and no contributions of prompts: "
+            "add --noerrors, without --by_prompt, or choose another method."
+        )
 
 
 def _tables(
-    settings: dict[str, Any], found: Evaluation, read: inputs.Inputs, progress: Callable[[str], Any]
-) -> list[prompt_table.PromptTable]:
+    settings: dict[str, Any],
+    kernels: dict[str, Any],
+    read: inputs.Inputs,
+    progress: Callable[[str], Any],
+) -> list[prompt_tables.PromptTable]:
     """The prompts by themselves, of each order, under the bandwidths of the scores."""
-    (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
+    (outputs,), (prompts,) = read.outputs.values(), read.prompts.values()
     given = {name: settings[name] for name in ("prompt_ids", "weights")}
-    pairs = Pairs(outputs, prompts, **_kernels(settings, found), **given)
+    pairs = Pairs(outputs, prompts, **kernels, **given)
     chosen = {name: settings[name] for name in ("truncation", "method", "unbiased")}
     tables = []
     for order in settings["orders"]:
         progress(f"prompts, order {order:g}")
-        labels = read.texts.get(path)
-        tables.append(prompt_table.prompt_table(pairs, order=order, labels=labels, **chosen))
+        tables.append(
+            prompt_tables.prompt_table(pairs, order=order, labels=settings["prompt_ids"], **chosen)
+        )
     return tables
 
 
-def _profile(
-    settings: dict[str, Any], found: Evaluation, read: inputs.Inputs, progress: Callable[[str], Any]
-) -> profiles.Profile:
-    """The scores of order 2 around the bandwidths of the scores."""
-    (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
-    given = _kernels(settings, found) | {
-        name: settings[name] for name in ("prompt_ids", "groups", "weights", "seed", "unbiased")
-    }
-    return profiles.profile(outputs, prompts, **given, progress=progress)
-
-
-def _kernels(settings: dict[str, Any], found: Evaluation) -> dict[str, Any]:
-    """The kernels of the scores: those that were given, and those of the chosen bandwidths."""
-    chosen = {}
-    for role, own in found.bandwidths.items():
+def _kernels(settings: dict[str, Any], scores: Evaluation) -> dict[str, Any]:
+    """The kernels of the scores: the given ones, and those of the chosen bandwidths."""
+    kernels = {}
+    for role, chosen in scores.bandwidths.items():
         name = f"{role.removesuffix('s')}_kernel"
-        chosen[name] = settings[name]
+        kernels[name] = settings[name]
         if settings[name] is None:
-            assert own.bandwidth is not None  # A rule chose it.
-            chosen[name] = Gaussian(own.bandwidth)
-    return chosen
+            assert chosen.bandwidth is not None  # A rule chose it.
+            kernels[name] = Gaussian(chosen.bandwidth)
+    return kernels
 
 
-def _model(given: dict[str, Any]) -> inputs.Model:
+def _model(given: Options) -> inputs.Model:
     """The outputs and the prompts that the flags name."""
-    named = [name for name in _SOURCES if given[name] is not None]
-    if not named:
-        raise ValueError(
-            "--outputs, --images, --texts or --records is required; --help lists all flags."
-        )
-    if len(named) > 1:
-        raise ValueError(f"--{named[0]} and --{named[1]}: give one or the other.")
-    if given["records"] is not None:
-        return inputs.model_of_records(given)
-    return inputs.Model(_SOURCES[named[0]], given[named[0]], given["prompts"])
+    for name, kind in _KINDS.items():
+        path = getattr(given, name)
+        if path is not None:
+            prompts = path if kind == "records" else given.prompts
+            return inputs.Model(kind, path, prompts)
+    raise ValueError(
+        "--outputs, --images, --texts or --records is required; --help lists all flags."
+    )

@@ -1,19 +1,16 @@
-"""Real pretrained models in Flax NNX: texts and pictures -> embeddings.
+"""Real pretrained models in JAX: texts and pictures -> embeddings.
 
-| module | what it holds |
+| module | content |
 |---|---|
 | interface.py | the `Encoder` protocol, and how to plug in another model |
+| record_files.py | the one reader of tables: JSONL, CSV, Parquet, JSON, logs of Inspect |
 | items.py | a user's prompts, texts and pictures: reading and pairing them |
-| record_files.py | files of language models' answers: JSONL, CSV, Parquet, evaluation logs |
-| records.py | which of their fields hold prompts, answers and models |
-| answers.py | what a model was given and said: chats, reasoning, what may not be an answer |
-| embedding.py | embedding them by an encoder that is named, with a cache by content |
+| records.py | records of language models: the fields of prompts, answers and models |
+| answers.py | chats, reasoning, and texts that may not be answers |
+| embedding.py | embedding by an encoder that is named, with a cache by content |
 | minilm.py | all-MiniLM-L6-v2, texts -> 384-d unit vectors |
 | efficientnet.py | EfficientNet-Lite0, pictures -> 1280-d ImageNet features |
-| weights.py | finding and reading the published weights without importing their packages |
-
-The library does not import this package, but for `cv.read_records` where that is used. This package
-imports a model where it is asked for.
+| weights.py | the published weights, read without importing their packages |
 """
 
 from __future__ import annotations

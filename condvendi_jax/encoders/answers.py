@@ -1,4 +1,4 @@
-"""What a model was given and what it said: texts, chat messages, reasoning, placeholders."""
+"""Prompts and answers as texts: chat messages, reasoning, placeholders."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _ERROR = re.compile(
     r"|(request|connection) timed out|internal server error|service unavailable|http \d{3})",
     re.IGNORECASE,
 )
+SURROGATES = re.compile("[\ud800-\udfff]")  # Halves of pairs, and bytes that are not UTF-8.
 _LIST = re.compile(r"\[\s*['\"].*['\"]\s*\]", re.DOTALL)
-_LIKELIHOOD = re.compile(r"\(?-\d+\.\d+(e[-+]?\d+)?(, ?(true|false)\))?", re.IGNORECASE)
 
 
 class Unfit(ValueError):
@@ -40,27 +40,27 @@ class Unfit(ValueError):
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text has only spaces and invisible characters, or none."""
+    """Return True if a text has no visible character."""
     kinds = ("Zs", "Zl", "Zp", "Cc", "Cf")
     return all(char in _UNSEEN or unicodedata.category(char) in kinds for char in text)
 
 
 def without_reasoning(text: str) -> str:
-    """The text after the blocks `<think>...</think>` that it starts with.
+    """Return the text after the blocks `<think>...</think>` that it starts with.
 
-    Of a block that was cut off nothing is left. Where the prompt holds the start of the block, its
-    end is recognized at the start or the end of a line.
+    A block that was cut off leaves nothing. If the prompt holds the start of the block, its end is
+    recognized at the start or the end of a line.
     """
     block = _REASONING.match(text) if "<" in text else None
     return text[block.end() :].lstrip() if block else text
 
 
 def listed(text: str) -> Any:
-    """The list that a text holds in JSON or as Python prints it, or else the text.
+    """Return the list that a text holds in JSON or as Python prints it, or else the text.
 
     Raises:
-      Unfit: it holds texts in brackets, but not in this form. Of an array that NumPy prints,
-        without commas, Python would join the texts.
+      Unfit: it holds texts in brackets in another form, such as an array that NumPy prints: Python
+        would join its texts, as no commas separate them.
     """
     value = None
     errors = (ValueError, SyntaxError, RecursionError, MemoryError)
@@ -77,7 +77,7 @@ def listed(text: str) -> Any:
 
 
 def assistant_text(completion: Any, name: str = "completion") -> str:
-    """What the assistant says in a completion, a text or chat messages; may be empty.
+    """Return the assistant's text in a completion, a text or chat messages; it may be empty.
 
     Raises:
       ValueError: it is neither.
@@ -87,9 +87,9 @@ def assistant_text(completion: Any, name: str = "completion") -> str:
 
 
 def given_text(value: Any, name: str, answers: Collection[str] | None = None) -> str:
-    """A text, or all chat messages, with their roles unless all are the user's.
+    """Return a text, or the text of all chat messages, with roles unless all are the user's.
 
-    What is not text, such as a picture, is shown as JSON, or by a digest.
+    Other content, such as a picture, is shown as JSON, or by a digest.
 
     Raises:
       Unfit: it is neither; or `answers` are given, and it ends with another of the assistant's. A
@@ -107,14 +107,14 @@ def given_text(value: Any, name: str, answers: Collection[str] | None = None) ->
 
 
 def label(value: Any) -> str:
-    """A value as JSON, or the digest of a long one."""
+    """Return a value as JSON, or the digest of a long one."""
     text = json.dumps(value, sort_keys=True, default=repr, ensure_ascii=False)
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
     return text if len(text) <= _LONGEST else digest
 
 
 def messages_of(value: Any) -> list[dict[str, Any]] | None:
-    """The messages of a list, or of a text that holds such a list; None if there are none."""
+    """Return the messages of a list, or of a text that holds such a list, or else None."""
     packed = isinstance(value, str)
     if packed:
         value = listed(value) if re.match(r"\s*\[\s*{", value) else None
@@ -125,14 +125,14 @@ def messages_of(value: Any) -> list[dict[str, Any]] | None:
 
 
 def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[str, str]]:
-    """The role and the text of each message, or of each part of one; a text is one message."""
+    """Return the role and the text of each message, or of each part of one."""
     messages = messages_of(value)
     if messages is None and isinstance(value, str):
         return [(role, value)]
     if messages is None:
         kinds = {dict: "an object", list: "a list", type(None): "null"}
         kind = kinds.get(type(value)) or repr(value)[:40]
-        raise Unfit(f"expected a text in {name}, found {kind}")
+        raise Unfit(f"expected a text in {name}, received {kind}")
     turns = []
     for message in messages:
         content = message.get("content", message.get("text"))
@@ -146,35 +146,29 @@ def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[st
 
 
 def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
-    """Which answers may not be what a model said: how many, and an example of each kind.
+    """Return a line for each kind of answers that may not be a model's, with number and example.
 
-    Errors and placeholders: they answer a twentieth of the prompts, and at least two. Lists, and
-    log-likelihoods: they answer half of the prompts. Texts that recur: one of eight characters or
-    more answers a fifth of the prompts, and at least five, while most other answers stand under
-    one prompt alone. Where choices, labels or numbers are the answers, the others recur too.
+    Errors and placeholders are reported if they answer a twentieth of the prompts and at least two;
+    lists, if they answer half of the prompts. A text of eight characters or
+    more is reported if it answers a fifth of the prompts and at least five, while most other
+    answers stand under one prompt alone: choices, labels and numbers recur everywhere.
     """
-    many = len(set(prompts))
+    many, counts = len(set(prompts)), collections.Counter(map(str.strip, answers))
     places = collections.defaultdict(set)
     for text, prompt in zip(answers, prompts, strict=True):
         places[text.strip()].add(prompt)
-    common = {t for t, at in places.items() if len(at) >= max(5, many / 5) and len(t) >= 8}
-    others = [len(places[text.strip()]) == 1 for text in answers if text.strip() not in common]
-    if 2 * sum(others) <= len(others) and len(places) > 1:
-        common = set()
     errors = set(filter(_ERROR.match, places))
-    kinds = {
-        "look like errors or placeholders": (errors, min(many, max(2, many / 20))),
-        "look like lists, each read as one answer": (
-            set(filter(_LIST.fullmatch, places)),
-            many / 2,
-        ),
-        "look like log-likelihoods": (set(filter(_LIKELIHOOD.fullmatch, places)), many / 2),
-        "repeat a text that answers many prompts": (common - errors, 1),
-    }
+    common = {t for t, at in places.items() if len(at) >= max(5, many / 5) and len(t) >= 8}
+    others = [len(places[text]) == 1 for text in counts.elements() if text not in common]
+    recurs = len(places) == 1 or 2 * sum(others) > len(others)
     lines = []
-    for what, (texts, least) in kinds.items():
-        counts = collections.Counter(text.strip() for text in answers if text.strip() in texts)
-        if len(counts) and len(set().union(*(places[text] for text in counts))) >= least:
-            count, example = counts.total(), counts.most_common(1)[0][0][:80]
-            lines.append(f"{count:,} of {len(answers):,} {what}, for example {example!r}")
+    for what, texts, least in (
+        ("look like errors or placeholders", errors, min(many, max(2, many / 20))),
+        ("look like lists, each read as one answer", filter(_LIST.fullmatch, places), many / 2),
+        ("repeat a text that answers many prompts", common - errors if recurs else (), 1),
+    ):
+        chosen = sorted(texts, key=lambda text: (counts[text], text))
+        if chosen and len(set().union(*map(places.__getitem__, chosen))) >= least:
+            count = sum(map(counts.__getitem__, chosen))
+            lines.append(f"{count:,} of {len(answers):,} {what}, for example {chosen[-1][:80]!r}")
     return lines

@@ -1,4 +1,4 @@
-"""What an encoder is, and how to bring one's own."""
+"""The protocol of an encoder, and how to plug in another model."""
 
 from __future__ import annotations
 
@@ -72,23 +72,6 @@ def checked_texts(items: Iterable[Any]) -> list[str]:
                 f"{repr(text)[:80]}."
             )
     return texts
-
-
-def encode_in_batches(
-    count: int,
-    batch_size: int,
-    dimension: int,
-    encode: Callable[[slice], Any],
-    progress: Progress | None,
-) -> np.ndarray:
-    """The embeddings of `count` items, float32 `[count, dimension]`, a batch at a time."""
-    embeddings = np.zeros((count, dimension), np.float32)
-    for start in range(0, count, batch_size):
-        part = slice(start, min(start + batch_size, count))
-        embeddings[part] = encode(part)
-        if progress is not None:
-            progress(part.stop - start)
-    return embeddings
 
 
 def padded_size(count: int, limit: int) -> int:

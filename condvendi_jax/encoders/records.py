@@ -6,14 +6,14 @@ import collections
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
-from condvendi_jax import files, validation
+from condvendi_jax.base import checks, files
 from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders.answers import Unfit, assistant_text
-from condvendi_jax.encoders.record_files import READERS, record_files
+from condvendi_jax.encoders.record_files import known_fields, read_rows, record_files
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages")
 _GIVEN = (
@@ -22,9 +22,7 @@ _GIVEN = (
 )
 _TEXTS = ("history", "context", "choices", "options")
 _REQUESTS = "resps"  # lm-evaluation-harness: for each request a list of answers.
-_LISTS = (
-    *("generations", "responses", "completions", "outputs", "answers", "predictions", _REQUESTS),
-)
+_LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions", _REQUESTS)
 ANSWER_FIELDS = (
     *_LISTS,
     *("generation", "response", "completion", "output", "answer", "prediction"),
@@ -35,7 +33,7 @@ _SHOWN = 10
 
 
 class Skipped(NamedTuple):
-    """What was left out: the file, the line (or the row, or the sample) from 1, and the reason."""
+    """A record or an answer that is left out: file, line (row, or sample) from 1, and reason."""
 
     path: pathlib.Path
     line: int
@@ -62,25 +60,8 @@ class Records:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many answers each prompt has, by model and prompt."""
-        counted = {name: collections.Counter(texts) for name, texts in self.prompts.items()}
-        return {name: dict(counter) for name, counter in counted.items()}
-
-
-class _Options(NamedTuple):
-    """The fields that the user named, and whether reasoning is removed."""
-
-    prompt: str | None
-    answer: str | None
-    model: str | None
-    strip: bool
-
-
-class _Row(NamedTuple):
-    line: int
-    model: str | None
-    prompt: str
-    answer: str
+        """The number of answers, by model and prompt."""
+        return {name: dict(collections.Counter(texts)) for name, texts in self.prompts.items()}
 
 
 def read_records(
@@ -111,8 +92,9 @@ def read_records(
       warning counts them. Another counts answers that may be errors, lists or placeholders.
 
     Raises:
-      ValueError: a file is missing, of another format, or nothing in it fits; two fields may be
-        the answer; a file and a field name one model; or a package that reads a file is missing.
+      ValueError: a file is missing, of another format, malformed as CSV, or nothing in it fits; two
+        fields may be the answer; a file and a field name one model; or a package that reads a file
+        is missing.
 
     Examples:
       >>> import pathlib, tempfile
@@ -122,23 +104,23 @@ def read_records(
       >>> records.answers, records.counts
       ({'small': ['a pear', 'a fig']}, {'small': {'Name a fruit.': 2}})
     """
-    options = _Options(prompt_field, answer_field, model_field, strip_thinking)
+    named = {"prompt": prompt_field, "answer": answer_field, "model": model_field}
     paths = record_files(paths)
     answers, prompts = collections.defaultdict(list), collections.defaultdict(list)
     sources: dict[str, dict[pathlib.Path, bool]] = collections.defaultdict(dict)
     used: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     skipped: list[Skipped] = []
     for path, name in zip(paths, files.names_of(list(map(str, paths))), strict=True):
-        rows, unfit = _read_file(path, options, used)
+        rows, unfit = _read_file(path, named, strip_thinking, used)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
         skipped += unfit
-        for row in rows:
-            model = row.model or name
-            sources[model][path] = row.model is not None
-            answers[model].append(row.answer)
-            prompts[model].append(row.prompt)
+        for _, named_model, prompt, answer in rows:
+            model = named_model or name
+            sources[model][path] = named_model is not None
+            answers[model].append(answer)
+            prompts[model].append(prompt)
     notes = []
     for model, places in sources.items():
         if len({*places.values()}) > 1:
@@ -161,63 +143,65 @@ def read_records(
     if skipped:
         lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
-        validation.warn("\n".join(lines))
+        checks.warn("\n".join(lines))
     if doubts:
-        validation.warn("\n".join(["some answers may not be what a model said:", *doubts]))
+        checks.warn("\n".join(["some answers may not be what a model said:", *doubts]))
     fields = {role: list(used[role]) for role in ("prompts", "answers")}
     return Records(dict(answers), dict(prompts), fields, skipped, notes)
 
 
 def _read_file(
-    path: pathlib.Path, options: _Options, used: Mapping[str, collections.Counter[str]]
-) -> tuple[list[_Row], list[Skipped]]:
-    """The rows of one file and what was left out, in the order of lines; adds to `used`."""
-    rows: list[_Row] = []
+    path: pathlib.Path,
+    named: Mapping[str, str | None],
+    strip: bool,
+    used: Mapping[str, collections.Counter[str]],
+) -> tuple[list[tuple[int, str | None, str, str]], list[Skipped]]:
+    """Read one file: rows of line, model, prompt and answer, and what is left out.
+
+    The fields that were read are added to `used`.
+    """
+    rows = []
     skipped: list[Skipped] = []
     filters: dict[str, Any] = {}
-    for line, record in READERS[path.suffix.lower()](path):
+    for line, record in read_rows(path):
         try:
             if isinstance(record, Unfit):
                 raise record
-            if not isinstance(record, dict):
-                raise Unfit("expected an object {...}")
             if _is_repeated(record, filters):
                 continue
-            model = _model(record, options.model)
-            answer_field = _answer_field(record, options.answer, f"{path}, line {line}")
-            answer_field, value = _value(record, answer_field, ANSWER_FIELDS, "answer")
-            answers = _answers(answer_field, value)
-            prompt, read, unread = _prompt(record, options.prompt, answer_field, answers)
+            model = _model(record, named["model"])
+            field = _answer_field(record, named["answer"], f"{path}, line {line}")
+            answers = _answers(field, record[field])
+            prompt, read, unread = _prompt(record, named["prompt"], field, answers)
             prompt = _checked(prompt, repr(read[-1]))
             for name, answer in answers.items():
                 try:
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
-                    if options.strip and texts.is_blank(rest) and not texts.is_blank(text):
+                    if strip and texts.is_blank(rest) and not texts.is_blank(text):
                         raise Unfit(f"{name} holds reasoning without an answer")
-                    answer = _checked(rest if options.strip else text, name)
+                    answer = _checked(rest if strip else text, name)
                 except Unfit as error:
                     skipped.append(Skipped(path, line, str(error)))
                     continue
-                rows.append(_Row(line, model, prompt, answer))
-                names = {"prompts": read, "answers": [answer_field], "unread": unread}
+                rows.append((line, model, prompt, answer))
+                names = {"prompts": read, "answers": [field], "unread": unread}
                 names["reasoning"] = [text[:80]] if rest != text else []
                 for role, fields in names.items():
                     used[role].update(fields)
-        except Unfit as error:
-            skipped.append(Skipped(path, line, str(error)))
-        except RecursionError:
-            skipped.append(Skipped(path, line, "is nested too deeply"))
-    if any(row.model for row in rows):
-        nameless = dict.fromkeys(row.line for row in rows if not row.model)
+        except (Unfit, RecursionError) as error:
+            why = str(error) if isinstance(error, Unfit) else "is nested too deeply"
+            skipped.append(Skipped(path, line, why))
+    if any(model for _, model, *_ in rows):
+        nameless = dict.fromkeys(line for line, model, *_ in rows if not model)
         why = f"has no {MODEL_FIELD!r}, which other records of this file have"
         skipped = sorted([*skipped, *(Skipped(path, line, why) for line in nameless)])
-        rows = [row for row in rows if row.model]
+        rows = [row for row in rows if row[1]]
     return rows, skipped
 
 
 def _is_repeated(record: dict[Any, Any], filters: dict[str, Any]) -> bool:
-    """Whether lm-evaluation-harness wrote this sample before, for the first of its filters.
+    """Return True if lm-evaluation-harness wrote this sample before, for the first of its filters.
 
     Raises:
       Unfit: an older version seems to have done so; it does not name the filter.
@@ -230,67 +214,60 @@ def _is_repeated(record: dict[Any, Any], filters: dict[str, Any]) -> bool:
     return filters.setdefault(key, record.get("filter")) != record.get("filter")
 
 
-def _value(
-    record: dict[Any, Any], named: str | None, names: Sequence[str], what: str
-) -> tuple[str, Any]:
-    """The field that is named, or else the first of `names` that is there, and its value."""
-    if named is not None:
-        if named not in record and isinstance(record.get("doc"), dict):
-            record = record["doc"] if named in record["doc"] else record
-        found = [named] if named in record else []
-    else:
-        plain = _plain(record)
-        found = [plain[name] for name in names if name in plain]
-    if not found:
+def _field(
+    record: dict[Any, Any],
+    named: str | None,
+    names: Sequence[str],
+    what: str,
+    fits: Callable[[Any], bool] = lambda value: value not in (None, ""),
+) -> Any:
+    """The field that is named, or else the first of `names` whose value fits, or the first."""
+    known = known_fields(record, names) if named is None else [named] * (named in record)
+    if not known:
         wanted = repr(named) if named is not None else " or ".join(names)
         there = ", ".join(map(str, record))[:200] or "none"
         raise Unfit(f"has no {wanted} for its {what}; its fields are {there}")
-    field = next((field for field in found if record[field] not in (None, "")), found[0])
-    return field, record[field]
-
-
-def _plain(record: dict[Any, Any]) -> dict[str, Any]:
-    """The fields by their names without capitals."""
-    return {str(key).strip().casefold(): key for key in reversed(record)}
+    return next((field for field in known if fits(record[field])), known[0])
 
 
 def _model(record: dict[Any, Any], named: str | None) -> str | None:
     """The name of the model; None where there is no such field, or it is null or blank."""
-    if named is None and MODEL_FIELD not in _plain(record):
+    if named is None and not known_fields(record, [MODEL_FIELD]):
         return None
-    field, value = _value(record, named, [MODEL_FIELD], "model")
+    field = _field(record, named, [MODEL_FIELD], "model")
+    value = record[field]
     if value is None or (isinstance(value, str) and texts.is_blank(value)):
         return None
     if not isinstance(value, str):
-        raise Unfit(f"expected a text in {field!r}, found {texts.label(value)[:40]}")
+        raise Unfit(f"expected a text in {field!r}, received {texts.label(value)[:40]}")
     return _checked(value.strip(), repr(field))
 
 
-def _answer_field(record: dict[Any, Any], named: str | None, place: str) -> str | None:
-    """The field that is named, or the only one that may hold answers; None if there is none.
+def _answer_field(record: dict[Any, Any], named: str | None, place: str) -> Any:
+    """The field that is named, or the only one that may hold answers.
 
     Raises:
       ValueError: two fields hold different texts, for example a reference and what a model said.
     """
-    if named is not None or _REQUESTS in record:
-        return named or _REQUESTS
-    plain = _plain(record)
-    found = [plain[name] for name in ANSWER_FIELDS if name in plain]
-    found = [field for field in found if isinstance(record[field], (str, list, dict))]
-    found = [field for field in found if record[field] and not str(record[field]).isspace()]
-    if any(record[field] != record[found[0]] for field in found):
+    if named is None and _REQUESTS in record:
+        return _REQUESTS
+
+    def holds_answers(value: Any) -> bool:
+        return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
+
+    known = known_fields(record, ANSWER_FIELDS) if named is None else []
+    filled = [field for field in known if holds_answers(record[field])]
+    if any(record[field] != record[filled[0]] for field in filled):
         raise ValueError(
-            f"{place}: {' and '.join(map(repr, found))} may all be what the model said. Name the "
-            f"right one: {' or '.join(f'--answer_field={field}' for field in found)}."
+            f"{place}: {' and '.join(map(repr, filled))} may all be what the model said. Name the "
+            f"right one: {' or '.join(f'--answer_field={field}' for field in filled)}."
         )
-    return found[0] if found else None
+    return _field(record, named, ANSWER_FIELDS, "answer", holds_answers)
 
 
 def _answers(field: str, value: Any) -> dict[str, Any]:
-    """The answers of one record by their names for errors."""
+    """Return the answers of one record by their names for errors."""
     if field == _REQUESTS:
-        if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-            value = [value]  # lmms-eval has one list for all requests.
         if not isinstance(value, list) or len(value) != 1:
             raise Unfit(f"expected one list of answers in {field!r}")
         (value,) = value
@@ -313,9 +290,10 @@ def _prompt(
     asked = _asked(record)
     if named is None and asked is not None:
         return texts.given_text(asked, "'arguments'"), ["arguments"], []
-    if named is None and _REQUESTS in record and isinstance(record.get("doc"), dict):
+    if _REQUESTS in record and named not in record and isinstance(record.get("doc"), dict):
         record = record["doc"]
-    field, value = _value(record, named, PROMPT_FIELDS, "prompt")
+    field = _field(record, named, PROMPT_FIELDS, "prompt")
+    value = record[field]
     if named is not None and type(value) is int:  # The number of a question.
         value = str(value)
     said: set[str] = set()
@@ -323,8 +301,7 @@ def _prompt(
         with contextlib.suppress(Unfit):
             said.add(assistant_text(answer, name).strip())
     parts = {field: _checked(texts.given_text(value, repr(field), said), repr(field))}
-    plain = _plain(record)
-    known = [plain[name] for name in _GIVEN if name in plain and record[plain[name]]]
+    known = [name for name in known_fields(record, _GIVEN) if record[name]]
     others = [name for name in known if name not in (field, answer_field)]
     if named is not None:
         return parts[field], [field], others
@@ -334,14 +311,14 @@ def _prompt(
             continue  # What services report: choices of answers, options of sampling, tokens.
         value = value if isinstance(value, str) or texts.messages_of(value) else texts.label(value)
         text = texts.given_text(value, repr(name), said)
-        if text != parts[field] or name.casefold() not in ("question", "messages"):
+        if text != parts[field] and not texts.is_blank(text):
             parts[name] = text
-    read = [name for name in known if not texts.is_blank(parts.get(name, ""))]
+    read = [name for name in known if name in parts]
     return "\n\n".join(parts[name] for name in read), read, []
 
 
 def _holds_text(value: Any) -> bool:
-    """Whether a value is a text, chat messages, or a list of texts or of lists of them."""
+    """Return True for a text, chat messages, or a list of texts or of such lists."""
     if isinstance(value, list) and value and not texts.messages_of(value):
         return _holds_text(value[0])
     return isinstance(value, str) or bool(texts.messages_of(value))
@@ -350,8 +327,8 @@ def _holds_text(value: Any) -> bool:
 def _asked(record: dict[Any, Any]) -> Any:
     """The prompt of a sample of lm-evaluation-harness, or None.
 
-    `arguments` is {"gen_args_0": {"arg_0": prompt, ...}}, [[prompt, ...]] or, in lmms-eval,
-    [prompt, {...}, ...]. A prompt may be a list of one text, which holds messages.
+    `arguments` is {"gen_args_0": {"arg_0": prompt, ...}} or [[prompt, ...]]. A prompt may be a list
+    of one text, which holds messages.
     """
     request = record.get("arguments") if _REQUESTS in record else None
     for _ in range(3):
@@ -365,8 +342,6 @@ def _asked(record: dict[Any, Any]) -> Any:
 def _checked(text: str, name: str) -> str:
     if texts.is_blank(text):
         raise Unfit(f"{name} is empty")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair") from None
+    if texts.SURROGATES.search(text):
+        raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")
     return text

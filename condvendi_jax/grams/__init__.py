@@ -1,16 +1,8 @@
 """Kernel matrices behind one interface: dense, tile by tile or of finite features."""
 
-from condvendi_jax.grams._grams import (
-    DenseGram,
-    FeatureGram,
-    Gram,
-    Operator,
-    SharedTiles,
-    TiledGram,
-    gram,
-    represent,
-)
-from condvendi_jax.grams._layouts import Layout, layout_of, mesh_of, to_host
+from condvendi_jax.base.devices import Layout, layout_of, mesh_of, to_host
+from condvendi_jax.grams.operators import DenseGram, FeatureGram, Gram, Operator, TiledGram
+from condvendi_jax.grams.representations import SharedTiles, gram, grams_of, represent
 
 __all__ = [
     "DenseGram",
@@ -21,6 +13,7 @@ __all__ = [
     "SharedTiles",
     "TiledGram",
     "gram",
+    "grams_of",
     "layout_of",
     "mesh_of",
     "represent",

@@ -1,7 +1,6 @@
 """Guidance: gradients of the scores as gradient transformations of optax (CV section 6)."""
 
-from condvendi_jax.guidance._memory import GuidanceState, remember, restart
-from condvendi_jax.guidance._transforms import (
+from condvendi_jax.guidance.transforms import (
     clip_rows,
     conditional_rke,
     conditional_vendi,
@@ -9,6 +8,7 @@ from condvendi_jax.guidance._transforms import (
     rke,
     vendi,
 )
+from condvendi_jax.guidance.window import GuidanceState, remember, restart
 
 __all__ = [
     "GuidanceState",

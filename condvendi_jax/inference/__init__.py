@@ -1,31 +1,35 @@
 """From scores to conclusions: standard errors, convergence in n, evaluations and comparisons."""
 
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference._between import Between, between_models
-from condvendi_jax.inference._certain import FiniteSampleInterval, bounds_at, finite_sample_interval
-from condvendi_jax.inference._compare import compare, holm, letter_display
-from condvendi_jax.inference._contributions import Contributions, contributions
-from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
-from condvendi_jax.inference._designs import AtCoverage, at_equal_coverage
-from condvendi_jax.inference._evaluate import decomposition_errors, evaluate
-from condvendi_jax.inference._jackknife import (
-    Deletions,
-    Groups,
-    delete_groups,
-    group_rows,
-    standard_error,
+from condvendi_jax.inference.between import between_models
+from condvendi_jax.inference.comparisons import compare, holm, letter_display
+from condvendi_jax.inference.convergence import ConvergenceCurve, convergence_curve
+from condvendi_jax.inference.designs import AtCoverage, at_equal_coverage
+from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
+from condvendi_jax.inference.evaluations import decomposition_errors, evaluate
+from condvendi_jax.inference.finite_sample import (
+    FiniteSampleInterval,
+    bounds_at,
+    finite_sample_interval,
 )
-from condvendi_jax.inference._mixture import Mixture, mixture
-from condvendi_jax.inference._profile import LADDER, PairProfile, Profile, profile
-from condvendi_jax.inference._prompt_table import PromptScore, PromptTable, prompt_table
-from condvendi_jax.inference._results import (
+from condvendi_jax.inference.jackknife import group_rows, standard_error
+from condvendi_jax.inference.mixtures import Mixture, mixture
+from condvendi_jax.inference.profiles import LADDER, profile
+from condvendi_jax.inference.prompt_tables import prompt_table
+from condvendi_jax.inference.results import (
+    Between,
     Comparison,
     Difference,
     Evaluation,
+    PairProfile,
+    Profile,
+    PromptScore,
+    PromptTable,
     Ranking,
     ScoredOrder,
 )
-from condvendi_jax.inference._select import Selection, select
+from condvendi_jax.inference.row_contributions import Contributions, contributions
+from condvendi_jax.inference.selection import Selection, select
 
 __all__ = [
     "LADDER",
@@ -65,6 +69,5 @@ __all__ = [
     "prompt_table",
     "saturation",
     "select",
-    "settled_from",
     "standard_error",
 ]

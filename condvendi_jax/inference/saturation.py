@@ -11,26 +11,29 @@ A score that is nearly at a limit can be tested, but it means something else tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.report import _render
-from condvendi_jax.scores._decompose import Decomposition
+from condvendi_jax.base.devices import take
+from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore
+from condvendi_jax.inference.results import Advice, Evaluation, Limit
+from condvendi_jax.inference.results.evaluation import score_name
 
-if TYPE_CHECKING:  # It imports this module.
-    from condvendi_jax.inference._results import Evaluation
-
-Limit = Literal["smallest", "largest", "equal"]
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
 # score. Measured under narrow, usual and wide bandwidths, in float32 at n = 10 to 2,000 and in
-# float64 at 10 and 200: where scores are 1 or n, at most 4 at order 2, which sums kernel values,
-# and 205 from eigenvalues. Elsewhere distances round too: the scores of tight clusters far from
+# float64 at 10 to 200: where scores are 1 or n, at most 4 at order 2, which sums kernel values,
+# and 357 from eigenvalues. Elsewhere distances round too: the scores of tight clusters far from
 # the origin moved by 2,500.
 _EPS_OF_SUMS = 8
-_EPS_OF_EIGENVALUES = 256
+_EPS_OF_EIGENVALUES = 512
 # Choices. Let RKE of n rows be a share a of n. Rows of equal law then have an RKE of n a / (1 - a)
 # in the limit, and twice as many rows multiply RKE by 2 / (2 - a): by 1.82 at a = 0.9, which is
 # nearly the 2 of a count. Of outputs and prompts of six shipped sets, n = 40 to 300, scores above
@@ -38,10 +41,12 @@ _EPS_OF_EIGENVALUES = 256
 # where the square of the kernel between them is 0.905, and one mode where it has 97.6% of the rows.
 APART = 0.9
 ALIKE = 1.05
+# A choice: the Gram of this many distinct prompts takes a second.
+_LOOKED_AT = 4096
 
 
 def rounding(entropy: Entropy, dtype: Any) -> float:
-    """How far rounding may move a score, relative to it.
+    """The largest change of a score by rounding, relative to it.
 
     Args:
       entropy: the order and truncation of the score. Below order 1 small eigenvalues count more,
@@ -55,6 +60,19 @@ def rounding(entropy: Entropy, dtype: Any) -> float:
     """
     units = _EPS_OF_EIGENVALUES if entropy.needs_spectrum else _EPS_OF_SUMS
     return float(units * np.finfo(dtype).eps) ** min(1.0, entropy.order)
+
+
+def largest_score(pairs: Pairs, entropy: Entropy) -> float:
+    """The largest score that the weights allow, of rows that share nothing: n if they are equal."""
+    if pairs.weights is None:
+        return float(min(pairs.n, entropy.truncation or pairs.n))
+    return float(_of_shares(np.sort(pairs.shares)[::-1].astype(pairs.dtype), entropy))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
+    """The score of eigenvalues that are these shares."""
+    return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
 
 
 def limit_of(
@@ -112,7 +130,7 @@ def limits_of(decomposition: Decomposition, *, paired: bool, largest: float) -> 
 
 
 class Nearly(NamedTuple):
-    """Where scores are nearly at a limit, booleans of their shape; nowhere at both."""
+    """Scores that are nearly at a limit: booleans of their shape, nowhere true at both."""
 
     smallest: np.ndarray
     largest: np.ndarray
@@ -170,30 +188,6 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     return reasons
 
 
-class Advice(NamedTuple):
-    """What is nearly saturated, and what to do about it. `str` gives the sentence.
-
-    Attributes:
-      code: 'outputs' or 'prompts', and 'alike', 'apart', 'cut' (by the truncation) or 'blended'.
-      finding: what is nearly saturated, in words.
-      evidence: the scores that show it.
-      remedy: what it means, and what to change.
-    """
-
-    code: str
-    finding: str
-    evidence: str
-    remedy: str
-
-    def __str__(self) -> str:
-        """The sentence."""
-        return f"{self.finding} ({self.evidence}). {self.remedy}"
-
-    def as_dict(self) -> dict[str, str]:
-        """The code and the sentence, for JSON."""
-        return {"code": self.code, "sentence": str(self)}
-
-
 _FINDINGS = {
     "alike": "nearly all {0} count as the same",
     "apart": "nearly all {0} count as different",
@@ -216,14 +210,15 @@ _REMEDIES = {
 }
 
 
-def advice(evaluation: Evaluation) -> tuple[Advice, ...]:
-    """What is nearly saturated in the scores of one model: at most one advice a kernel.
+def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, ...]:
+    """The advice on scores of one model that are nearly saturated: at most one a kernel.
 
     It looks at exp H(X) and exp H(T) of all orders: near 1, or near the largest that they can be.
     Where prompts repeat, they are also 'blended' if the kernel tells fewer than 0.9 of them apart.
 
     Args:
       evaluation: the result of `evaluate`, or one of `Comparison.evaluations`.
+      pairs: its data; where None, blended prompts are not looked for.
 
     Examples:
       >>> import numpy as np
@@ -233,9 +228,11 @@ def advice(evaluation: Evaluation) -> tuple[Advice, ...]:
       >>> [(item.code, item.evidence) for item in cv.inference.saturation.advice(found)]
       [('outputs apart', 'RKE 30 of 30')]
     """
-    found = []
+    advised = []
     for role, chosen in evaluation.bandwidths.items():
         end, evidence = _end(evaluation, role)
+        if role == "prompts" and end is None and pairs is not None:
+            end, evidence = _blended(pairs)
         if end is None:
             continue
         remedies = {"narrower": "a kernel that tells more of them apart"}
@@ -244,8 +241,8 @@ def advice(evaluation: Evaluation) -> tuple[Advice, ...]:
             remedies = {way: f"a {way} {role[:-1]} bandwidth" for way in remedies}
         code = f"{role} {end}"
         remedy = _REMEDIES[code].format(**remedies)
-        found.append(Advice(code, _FINDINGS[end].format(role), evidence, remedy))
-    return tuple(found)
+        advised.append(Advice(code, _FINDINGS[end].format(role), evidence, remedy))
+    return tuple(advised)
 
 
 def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
@@ -254,7 +251,7 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
     for scored in evaluation.orders:
         result = scored.decomposition
         value = float(np.exp(getattr(result, f"entropy_{role}")))
-        words = f"{_render.score_name('vendi', result.order, None)} {value:.4g}"
+        words = f"{score_name('vendi', result.order, None)} {value:.4g}"
         smallest, largest = nearly(value, scored.largest)
         if smallest:
             shown.setdefault("alike", []).append(words)
@@ -263,24 +260,30 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
             shown.setdefault(end, []).append(f"{words} of {scored.largest:.4g}")
     if role == "prompts" and evaluation.distinct_prompts == 1:
         return None, ""  # No kernel tells equal prompts apart.
-    repeated = evaluation.repeated_prompts
-    if role == "prompts" and not shown and repeated and repeated.blurred:
-        return "blended", f"RKE {repeated.counted:.3g} of {repeated.distinct:,} distinct prompts"
     end = next(iter(shown), None)
     return end, ", ".join(shown.get(end or "", ()))
 
 
-def merged(by_model: Mapping[str, Sequence[Advice]]) -> tuple[Advice, ...]:
-    """The advice on several models, each code once, with the evidence of every model."""
-    codes: dict[str, dict[str, Advice]] = {}
-    for model, own in by_model.items():
-        for item in own:
-            codes.setdefault(item.code, {})[model] = item
-    found = []
-    for own in codes.values():
-        first = next(iter(own.values()))
-        if len(own) < len(by_model) or len({item.evidence for item in own.values()}) > 1:
-            words = "; ".join(f"{model}: {item.evidence}" for model, item in own.items())
-            first = first._replace(evidence=words)
-        found.append(first)
-    return tuple(found)
+def _blended(pairs: Pairs) -> tuple[str | None, str]:
+    """'blended' and the evidence if the kernel tells too few of the repeated prompts apart.
+
+    Prompts on several devices are not looked at, nor those that come less than twice on average.
+    """
+    kinds, of_row = pairs.prompt_kinds
+    if pairs.layout is not None or not 1 < kinds <= min(pairs.n // 2, _LOOKED_AT):
+        return None, ""
+    _, first = np.unique(of_row, return_index=True)
+    shares = np.bincount(of_row, pairs.shares)
+    gram = np.array(_gram(pairs.kernels[1], take(pairs.arrays[1], first)), np.float64)
+    np.fill_diagonal(gram, 1.0)
+    counted = float(1 / (shares @ np.square(gram) @ shares))
+    if counted >= APART / np.sum(shares**2):
+        return None, ""
+    return "blended", f"RKE {counted:.3g} of {kinds:,} distinct prompts"
+
+
+@jax.jit
+def _gram(kernel: Kernel, points: jax.Array) -> jax.Array:
+    """The kernel values of all pairs of points, by one program."""
+    prepared = kernel.prepare(points)
+    return kernel.cross(prepared, prepared)

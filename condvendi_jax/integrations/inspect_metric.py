@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax import _extras, encoders, validation
+from condvendi_jax import encoders
+from condvendi_jax.base import checks, extras
+from condvendi_jax.data.kernels import Gaussian, Indicator
 from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.record_files import INSPECT_METRIC as _NAME
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference._plan import Plan
-from condvendi_jax.kernels import Gaussian, Indicator
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.inference import evaluate
 from condvendi_jax.spectra import AUTO
 
 
@@ -52,18 +52,23 @@ def answer_diversity(
     Raises:
       TypeError, ValueError: an argument is not valid, or a package is not installed.
     """
-    with _extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
+    with extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
         metric = importlib.import_module("inspect_ai.scorer").metric
-    make = metric(name=_NAME, scores="unreduced")(_metric)
-    named = {"order": order, "score": score, "encoder": encoder, "cache": cache}
-    return make(bandwidth=bandwidth, **named, strip_thinking=strip_thinking)
+    return metric(name=_NAME, scores="unreduced")(_metric)(
+        bandwidth=bandwidth,
+        order=order,
+        score=score,
+        encoder=encoder,
+        cache=cache,
+        strip_thinking=strip_thinking,
+    )
 
 
 def _metric(
     *, bandwidth: float, order: float, score: str, encoder: Any, cache: Any, strip_thinking: bool
 ) -> Any:
     kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
-    validation.check_order(order)
+    orders = [checks.check_order(order)]
     if score not in PerScore._fields:
         raise ValueError(f"score: expected {', '.join(PerScore._fields)}, received {score!r}.")
     if encoder is None or isinstance(encoder, str):
@@ -82,19 +87,17 @@ def _metric(
             tell(f"{_NAME}: {left} scores without an answer or a sample id are left out.")
         for line in texts.doubts(answers, samples):
             tell(f"{_NAME}: {line}: these may not be answers.")
-        names, prompts = np.unique(samples, return_inverse=True)
+        names, numbers = np.unique(samples, return_inverse=True)
         value = error = np.nan
         if answers and score == "conditional" and len(names) == len(answers):
             tell(f"{_NAME}: no sample has two answers, so it is NaN; evaluate with epochs=10.")
         elif answers:
-            pairs = embedding.embed(answers, encoder, kind="texts", cache=cache), prompts[:, None]
-            plan = Plan([order], None, AUTO, True, None, 0, lambda _: None)
-            (scored,), _ = plan.score({"": Pairs(*pairs, **kernels)})
-            found = scored[""].population or scored[""]
-            values = scored[""].unbiased or scored[""].decomposition.scores
-            value = float(getattr(values, score))
-            if found.standard_errors is not None:
-                error = getattr(found.standard_errors, score)
+            outputs = embedding.embed(answers, encoder, kind="texts", cache=cache)
+            rows = numbers[:, None]
+            scored = evaluate(outputs, rows, orders=orders, method=AUTO, **kernels).orders[0]
+            value = float(getattr(scored.unbiased or scored.decomposition.scores, score))
+            errors = (scored.population or scored).standard_errors
+            error = np.nan if errors is None else getattr(errors, score)
             if np.isinf(value):
                 tell(f"{_NAME}: all answers to a sample differ, so it is NaN; use more epochs.")
                 value = error = np.nan

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax import encoders, validation
-from condvendi_jax.encoders import embedding, records
+from condvendi_jax import encoders
+from condvendi_jax.base import checks
+from condvendi_jax.data.kernels import Gaussian
+from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders.answers import assistant_text
 from condvendi_jax.inference import contributions
-from condvendi_jax.kernels import Gaussian
 
 
 class DiversityReward:
@@ -43,8 +45,8 @@ class DiversityReward:
     def __init__(
         self, *, bandwidth: float, num_generations: int, order: float = 2, encoder: Any = None
     ) -> None:
-        self._kernel, self._order = Gaussian(bandwidth), validation.check_order(order)
-        self._size = validation.check_count(num_generations, name="num_generations", minimum=2)
+        self._kernel, self._order = Gaussian(bandwidth), checks.check_order(order)
+        self._size = checks.check_count(num_generations, name="num_generations", minimum=2)
         if encoder is None or isinstance(encoder, str):
             encoder = embedding.load_encoder(encoder, encoders.load_minilm).encoder
         self._encoder, self._warned = encoder, False
@@ -58,13 +60,13 @@ class DiversityReward:
         **columns: Any,
     ) -> list[float | None]:
         """The rewards `[n]` of n texts or conversations; None of one without text, or alone."""
-        texts = ["" if c is None else records.assistant_text(c) for c in completions]
+        texts = ["" if c is None else assistant_text(c) for c in completions]
         given = zip(prompts, *filter(None, map(columns.get, ("image", "images"))), strict=True)
         names = [json.dumps(prompt, sort_keys=True, default=_content) for prompt in given]
         part = next((n for n in collections.Counter(names).values() if n % self._size), None)
         if part and not self._warned:
             self._warned = True
-            validation.warn(
+            checks.warn(
                 f"a prompt has {part} completions in this process, expected {self._size}: let "
                 f"per_device_train_batch_size * steps_per_generation be a multiple of {self._size}."
             )
@@ -77,15 +79,15 @@ class DiversityReward:
             if len(rows) < 2:
                 continue
             points = np.stack([embedded[texts[row]] for row in rows])
-            found = contributions(points, kernel=self._kernel, order=self._order)
-            for row, influence in zip(rows, found.influences.vendi, strict=True):
+            result = contributions(points, kernel=self._kernel, order=self._order)
+            for row, influence in zip(rows, result.influences.vendi, strict=True):
                 rewards[row] = float(influence)
             if log_metric is not None:
-                log_metric("answer_diversity", float(found.decomposition.vendi))
+                log_metric("answer_diversity", float(result.decomposition.vendi))
         return rewards
 
 
 def _content(part: Any) -> Any:
-    """What a picture or an array shows, whichever object it is."""
+    """The identity of a picture or an array by its content."""
     array = np.asarray(part.convert("RGBA") if hasattr(part, "convert") else part)
     return array.shape, hashlib.sha256(array.tobytes()).hexdigest()

@@ -58,10 +58,10 @@
   window.addEventListener("hashchange", () => show(location.hash.slice(1)));
   show(location.hash.slice(1));
 
-  // The bandwidth: the row of the table, the line in the chart, and the order in words.
+  // The bandwidth: the row of the table, and the order in words.
   const slider = $("#slider");
   if (slider) {
-    const rows = all("#ladder tbody tr"), cursor = $(".cursor");
+    const rows = all("#ladder tbody tr");
     const move = () => {
       rows.forEach((row, k) => row.classList.toggle("current", k === +slider.value));
       const row = rows[slider.value], names = all("#ladder thead th").slice(2);
@@ -69,18 +69,9 @@
       $("output", slider.closest("p")).textContent =
         `${row.cells[0].textContent} (times ${row.cells[1].textContent}): ${row.dataset.w}. ${values.join(", ")}.`;
       slider.setAttribute("aria-valuetext", row.cells[0].textContent);
-      cursor.setAttribute("transform", `translate(${row.dataset.x} 0)`);
     };
     slider.closest("p").hidden = false;
     slider.addEventListener("input", move);
     move();
   }
-
-  // The map: the output nearest to a click.
-  all(".map").forEach(map => map.addEventListener("click", event => {
-    const points = [...$(".points", map).getAttribute("d").matchAll(/M(\S+) (\S+)h0/g)];
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(map.getScreenCTM().inverse());
-    const far = points.map(([, x, y]) => (x - at.x) ** 2 + (y - at.y) ** 2);
-    go(`o${map.dataset.m}-${far.indexOf(Math.min(...far)) * map.dataset.step}`);
-  }));
 })();

@@ -1,9 +1,8 @@
 """The scores of the papers, by clusters and by modes too, and what the papers compare with."""
 
-from condvendi_jax.scores._decompose import (
-    Decomposition,
-    Estimation,
-    Scores,
+from condvendi_jax.entropies import Decomposition, Estimation, Scores
+from condvendi_jax.scores import baselines, clusters
+from condvendi_jax.scores.papers import (
     conditional_rke,
     conditional_vendi,
     decompose,
@@ -12,7 +11,6 @@ from condvendi_jax.scores._decompose import (
     rke,
     vendi,
 )
-from condvendi_jax.scores._in_strips import decompose_in_strips
 
 __all__ = [
     "Decomposition",
@@ -21,7 +19,6 @@ __all__ = [
     "conditional_rke",
     "conditional_vendi",
     "decompose",
-    "decompose_in_strips",
     "information_rke",
     "information_vendi",
     "rke",

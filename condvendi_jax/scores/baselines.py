@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax import validation
-from condvendi_jax.grams import _memory as memory
-from condvendi_jax.kernels import Kernel, check_kernel
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.kernels import Kernel, check_kernel
 
 __all__ = ["mutual_information_divergence", "pointwise_mutual_information", "rrke"]
 
@@ -35,7 +35,6 @@ def pointwise_mutual_information(
     *,
     reference_outputs: ArrayLike | None = None,
     reference_prompts: ArrayLike | None = None,
-    reference_weights: ArrayLike | None = None,
     ridge: float | None = None,
 ) -> jax.Array:
     """Log ratio of joint to marginal densities of every pair, under a Gaussian of references.
@@ -48,8 +47,6 @@ def pointwise_mutual_information(
       outputs, prompts: evaluated pairs, embeddings `[n, d_x]` and `[n, d_t]`.
       reference_outputs, reference_prompts: pairs to fit the Gaussian to, `[m, d_x]` and `[m, d_t]`;
         the evaluated pairs themselves where both are None.
-      reference_weights: of the pairs that the Gaussian is fitted to, `[m]`, not negative; equal
-        where None. A weight of 2 counts as two equal pairs.
       ridge: added to the variance of every coordinate of the reference pairs, in squared units of
         the embeddings. None fits the plain covariance (divided by m).
 
@@ -74,21 +71,18 @@ def pointwise_mutual_information(
       0.3
     """
     x, t, reference = _check_pairs(outputs, prompts, reference_outputs, reference_prompts)
-    shares = _shares(reference_weights, len(reference[0]), name="reference_weights")
     if ridge is not None:
         words = "None or a finite number above 0"
-        ridge = validation.check_number(ridge, name="ridge", above=0, expected=words)
+        ridge = checks.check_number(ridge, name="ridge", above=0, expected=words)
     size, d_x, d_t = len(reference[0]), x.shape[1], t.shape[1]
-    if validation.is_concrete(shares):
-        size = int(jnp.count_nonzero(shares))
     if ridge is None and size <= d_x + d_t:
         raise ValueError(
             f"A Gaussian of pairs in {d_x} + {d_t} = {d_x + d_t} dimensions needs more than "
             f"{d_x + d_t} reference pairs, received {size}: give more references, embed in fewer "
             "dimensions, or pass a ridge."
         )
-    fit = _fit(*reference, shares, ridge or 0.0)
-    if validation.is_concrete(fit):
+    fit = _fit(*reference, ridge or 0.0)
+    if checks.is_concrete(fit):
         _check_regular(fit)
     return _pointwise(x, t, fit)
 
@@ -97,17 +91,13 @@ def mutual_information_divergence(
     outputs: ArrayLike,
     prompts: ArrayLike,
     *,
-    weights: ArrayLike | None = None,
     reference_outputs: ArrayLike | None = None,
     reference_prompts: ArrayLike | None = None,
-    reference_weights: ArrayLike | None = None,
     ridge: float | None = None,
 ) -> jax.Array:
     """MID: the mean point-wise mutual information of the evaluated pairs (MID eq. 5).
 
-    Args, Raises: as `pointwise_mutual_information`, and
-      weights: of the evaluated pairs, `[n]`, as `reference_weights`. Where there are no references,
-        they are those of the fit too.
+    Args and errors are those of `pointwise_mutual_information`.
 
     Returns:
       A scalar in nats, bounded on neither side; larger is better aligned. For the reference pairs
@@ -119,21 +109,14 @@ def mutual_information_divergence(
     References:
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
     """
-    references = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
-    if reference_outputs is None and weights is not None:
-        if reference_weights is not None:
-            raise ValueError("reference_weights: received some without references; expected None.")
-        reference_weights = weights
-    references |= {"reference_weights": reference_weights}
-    found = pointwise_mutual_information(outputs, prompts, **references, ridge=ridge)
-    return jnp.sum(found * _shares(weights, len(found)))
-
-
-def _shares(weights: ArrayLike | None, n: int, *, name: str = "weights") -> jax.Array:
-    """The share of each row, `[n]`, of sum one."""
-    if weights is None:
-        return jnp.full(n, 1 / n, validation.compute_dtype())
-    return jnp.asarray(validation.shares_of(validation.check_weights(weights, n, name=name)))
+    pointwise = pointwise_mutual_information(
+        outputs,
+        prompts,
+        reference_outputs=reference_outputs,
+        reference_prompts=reference_prompts,
+        ridge=ridge,
+    )
+    return jnp.mean(pointwise)
 
 
 def _check_pairs(
@@ -143,14 +126,14 @@ def _check_pairs(
     if (reference_outputs is None) != (reference_prompts is None):
         missing = "reference_outputs" if reference_outputs is None else "reference_prompts"
         raise ValueError(f"{missing}: expected both references or neither, received None.")
-    evaluated = validation.as_arrays({"outputs": outputs, "prompts": prompts})
+    evaluated = checks.as_arrays({"outputs": outputs, "prompts": prompts})
     # A Gaussian moves with its points: what is far from the origin moves near it before the cast.
-    origins = validation.origins_of(evaluated, evaluated)
-    x, t = validation.check_arrays(evaluated, origins=origins)
+    origins = {name: checks.origin_of(array) for name, array in evaluated.items()}
+    x, t = checks.check_arrays(evaluated, origins=origins)
     if reference_outputs is None:
         return x, t, (x, t)
     given = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
-    references = validation.as_arrays(given)
+    references = checks.as_arrays(given)
     for (name, array), points in zip(references.items(), (x, t), strict=True):
         if array.ndim == 2 and array.shape[1] != points.shape[1]:
             raise ValueError(
@@ -158,13 +141,11 @@ def _check_pairs(
                 f"{array.shape[1]}."
             )
     moved = {f"reference_{name}": origin for name, origin in origins.items()}
-    return x, t, tuple(validation.check_arrays(references, origins=moved))
+    return x, t, tuple(checks.check_arrays(references, origins=moved))
 
 
 def _check_regular(fit: _Fit) -> None:
     """Raises where a column is a combination of those before it: the information is infinite."""
-    if not validation.is_concrete(fit):
-        return
     left = np.abs(np.diag(fit.joint))
     whole = np.linalg.norm(np.asarray(fit.joint), axis=0)
     small = left <= _SINGULAR * np.finfo(left.dtype).eps * whole
@@ -179,12 +160,12 @@ def _check_regular(fit: _Fit) -> None:
 
 
 @jax.jit
-def _fit(outputs: jax.Array, prompts: jax.Array, shares: jax.Array, ridge: float) -> _Fit:
-    """By QR of centred rows: the condition number of the covariance is the square of theirs."""
+def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
+    """QR of centred rows: the condition number of their covariance is the square of theirs."""
     z = jnp.concatenate([outputs, prompts], axis=1)
     # The mean relative to a row, for data whose mean is far larger than its spread.
-    mean = z[0] + jnp.sum(shares[:, None] * (z - z[:1]), axis=0)
-    rows = (z - mean[None]) * jnp.sqrt(shares)[:, None]
+    mean = z[0] + jnp.mean(z - z[:1], axis=0)
+    rows = (z - mean[None]) / math.sqrt(len(z))
     rows = jnp.concatenate([rows, jnp.sqrt(ridge).astype(z.dtype) * jnp.eye(z.shape[1])])
     prompt = rows[:, outputs.shape[1] :]
     return _Fit(mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(prompt, mode="r"))
@@ -204,27 +185,18 @@ def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
     return jnp.sum(jnp.log(jnp.abs(scales))) + excess / 2
 
 
-def rrke(
-    outputs: ArrayLike,
-    references: ArrayLike,
-    *,
-    kernel: Kernel,
-    weights: ArrayLike | None = None,
-    reference_weights: ArrayLike | None = None,
-) -> jax.Array:
+def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Array:
     """Relative Renyi kernel entropy of order 1/2: how many modes two samples share.
 
     RRKE(X, Y) = -2 log || [k(x_i, y_j)] / sqrt(n m) ||_*                          (RKE Theorem 7)
 
-    where || . ||_* is the nuclear norm, the sum of the singular values. With weights p and q of sum
-    one, entries are sqrt(p_i q_j) k(x_i, y_j). For k and l equally likely,
-    separated modes of which c are common, exp(-RRKE) = c^2 / (k l). Takes O(n m min(n, m)) time.
+    where || . ||_* is the nuclear norm, the sum of the singular values. If X has k equally likely,
+    separated modes, Y has l and c are common, exp(-RRKE) = c^2 / (k l). This takes
+    O(n m min(n, m)) time.
 
     Args:
       outputs, references: X and Y, embeddings `[n, d]` and `[m, d]` of the same space.
       kernel: a kernel on that space.
-      weights, reference_weights: of outputs and references, `[n]` and `[m]`, not negative; equal
-        where None.
 
     Returns:
       A scalar in nats, 0 or more, symmetric in the two samples: 0 where their kernel covariances
@@ -248,37 +220,34 @@ def rrke(
       0.6931
     """
     check_kernel(kernel, name="kernel")
-    given = validation.as_arrays({"outputs": outputs, "references": references})
+    given = checks.as_arrays({"outputs": outputs, "references": references})
     origin = None
     if kernel.shift_invariant and len({array.shape[1:] for array in given.values()}) == 1:
         # One origin for both: they share a space.
-        origins = validation.origins_of(given, given).values()
+        origins = map(checks.origin_of, given.values())
         origin = next((row for row in origins if row is not None), None)
-    x, y = (validation.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
+    x, y = (checks.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
     if x.shape[1] != y.shape[1]:
         raise ValueError(
             "references: expected embeddings of the same space as the outputs, received "
             f"{y.shape[1]} columns for {x.shape[1]}."
         )
-    if validation.is_concrete(x, y, kernel):
+    if checks.is_concrete(x, y, kernel):
         for name, points in zip(given, (x, y), strict=True):
             kernel.check_points(points, name=name)
         kernel = kernel.suited_to(jnp.concatenate([x, y]))
     memory.check_cross(len(x), len(y), x.dtype)
-    p, q = _shares(weights, len(x)), _shares(reference_weights, len(y), name="reference_weights")
-    return _rrke(x, y, kernel, p, q)
+    return _rrke(x, y, kernel)
 
 
 @jax.jit
-def _rrke(
-    outputs: jax.Array, references: jax.Array, kernel: Kernel, p: jax.Array, q: jax.Array
-) -> jax.Array:
-    n = len(outputs)
+def _rrke(outputs: jax.Array, references: jax.Array, kernel: Kernel) -> jax.Array:
+    n, m = len(outputs), len(references)
     # Prepared together: a kernel that centres its points must centre both samples alike.
     prepared = kernel.prepare(jnp.concatenate([outputs, references]))
     left = jax.tree.map(lambda leaf: leaf[:n], prepared)
     right = jax.tree.map(lambda leaf: leaf[n:], prepared)
-    cross = jnp.sqrt(p)[:, None] * kernel.cross(left, right) * jnp.sqrt(q)[None, :]
+    cross = kernel.cross(left, right) / math.sqrt(n * m)
     norm = jnp.sum(jnp.linalg.svd(cross, compute_uv=False))
     # Rounding can leave the norm of a sample with itself an ulp above one.
     return -2 * jnp.log(jnp.minimum(norm, 1))

@@ -8,6 +8,7 @@ The Cluster-Vendi that CV compares it with (G.1) is their arithmetic mean.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -17,16 +18,17 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax import entropies, validation
+from condvendi_jax import entropies
+from condvendi_jax.base import checks, extras
+from condvendi_jax.data.kernels import Kernel, check_kernel
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import eigenvalues as spectra
 from condvendi_jax.grams import DenseGram
-from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.kernels import Kernel, check_kernel
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.scores._k_means import Clustering, k_means
-from condvendi_jax.scores._modes import PromptMode, prompt_modes
-from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import AUTO, Method
+from condvendi_jax.scores.modes import PromptMode, prompt_modes
+from condvendi_jax.spectra import computation, methods
+from condvendi_jax.spectra.computation import AUTO
+from condvendi_jax.spectra.methods import Method
 
 __all__ = [
     "AGGREGATES",
@@ -58,12 +60,11 @@ class ClusterScores(NamedTuple):
     sizes: np.ndarray  # The number of points of each.
     scores: jax.Array  # Effective numbers of modes.
     order: float
-    weights: np.ndarray | None = None  # The weight of each; its size where None.
+    weights: np.ndarray  # The weight of each: its size where points are not weighted.
 
     def aggregate(self, kind: str) -> jax.Array:
         """One score for all clusters: see `cluster_vendi`."""
-        weights = self.sizes if self.weights is None else self.weights
-        share = weights / weights.sum()
+        share = self.weights / self.weights.sum()
         if kind == "arithmetic":
             return jnp.sum(jnp.asarray(share, self.scores.dtype) * self.scores)
         return jnp.exp(_conditional_entropy(share, jnp.log(self.scores), self.order))
@@ -93,7 +94,6 @@ def cluster_vendi(
     labels: ArrayLike,
     *,
     kernel: Kernel | None = None,
-    weights: ArrayLike | None = None,
     order: float = 1,
     aggregate: str = "arithmetic",
     method: Method = AUTO,
@@ -113,12 +113,11 @@ def cluster_vendi(
     c, the two differ by about a c^2 / 2, relatively.
 
     Args:
-      outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used.
+      outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used. Their weights, which
+        must be concrete, count; a cluster whose rows all have weight zero is left out.
       labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN. They
         decide shapes and must be concrete, also inside `jax.jit`.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
-      weights: as `Pairs`, and concrete; None for `Pairs`, which have theirs. A cluster whose rows
-        all have weight zero is left out.
       order: the Renyi order in (0, inf].
       aggregate: 'arithmetic' or 'conditional'.
       method: how to compute the spectra of clusters of more than 1,024 points; those of the
@@ -154,8 +153,8 @@ def cluster_vendi(
         raise ValueError(
             f"aggregate: expected one of {', '.join(AGGREGATES)}, received {aggregate!r}."
         )
-    options: Any = {"kernel": kernel, "weights": weights, "order": order, "method": method}
-    return scores_by_cluster(outputs, labels, **options).aggregate(aggregate)
+    scores = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
+    return scores.aggregate(aggregate)
 
 
 def cluster_rke(
@@ -163,12 +162,10 @@ def cluster_rke(
     labels: ArrayLike,
     *,
     kernel: Kernel | None = None,
-    weights: ArrayLike | None = None,
     aggregate: str = "arithmetic",
 ) -> jax.Array:
     """Cluster-RKE, `cluster_vendi` at order 2, with its arguments: exact at any n (CV G.1)."""
-    options: Any = {"kernel": kernel, "weights": weights, "aggregate": aggregate}
-    return cluster_vendi(outputs, labels, order=2, **options)
+    return cluster_vendi(outputs, labels, kernel=kernel, order=2, aggregate=aggregate)
 
 
 def scores_by_cluster(
@@ -176,30 +173,30 @@ def scores_by_cluster(
     labels: ArrayLike,
     *,
     kernel: Kernel | None = None,
-    weights: ArrayLike | None = None,
     order: float = 1,
     method: Method = AUTO,
 ) -> ClusterScores:
-    """The Vendi score of each cluster's outputs; arguments as `cluster_vendi`."""
+    """The Vendi score of each cluster's outputs; the arguments are those of `cluster_vendi`."""
     entropy = Entropy(order=order)
     methods.check_method(method)
-    points = _outputs_alone(outputs, kernel, weights)
-    validation.check_indices({"outputs": points, "labels": labels})
-    names, cluster = validation.check_labels(labels, points.n)
-    of_clusters = None
+    points = _outputs_alone(outputs, kernel)
+    checks.check_indices({"outputs": points, "labels": labels})
+    names, cluster = checks.check_labels(labels, points.n)
+    masses = None
     if points.weights is not None:
-        if not validation.is_concrete(points.weights):
+        if not checks.is_concrete(points.weights):
             raise TypeError("weights: expected concrete ones, received a traced array.")
         present, cluster = np.unique(cluster[points.shares > 0], return_inverse=True)
         names, points = names[present], points.supported()
-        of_clusters = np.bincount(cluster, points.shares)
+        masses = np.bincount(cluster, points.shares)
     sizes = np.bincount(cluster)
+    masses = sizes if masses is None else masses
     rows = np.split(np.argsort(cluster, kind="stable"), np.cumsum(sizes)[:-1])
     by_cluster: list[Any] = [None] * len(sizes)
     for padded, members in _by_size(sizes).items():
         if padded > _TOGETHER_UP_TO:
             for c in members:
-                (computed,) = methods.compute(points.rows(rows[c]), (entropy,), method)
+                (computed,) = computation.compute(points.rows(rows[c]), (entropy,), method)
                 by_cluster[c] = computed.values.outputs
             continue
         together = max(1, _ROWS // padded)
@@ -209,21 +206,18 @@ def scores_by_cluster(
             filled = np.resize(some, together)
             table = np.stack([np.resize(rows[c], padded) for c in filled])
             inside = np.arange(padded)[None, :] < sizes[filled][:, None]
-            values = _padded_entropies(points, table, inside, entropy)
+            values = _entropies_of_clusters(points, table, inside, entropy)
+            spectra.check_spectra(values)
             for c, value in zip(some, values, strict=False):
                 by_cluster[c] = value
-    return ClusterScores(names, sizes, jnp.exp(jnp.stack(by_cluster)), entropy.order, of_clusters)
+    return ClusterScores(names, sizes, jnp.exp(jnp.stack(by_cluster)), entropy.order, masses)
 
 
-def _outputs_alone(
-    outputs: ArrayLike | Pairs, kernel: Kernel | None, weights: ArrayLike | None
-) -> Pairs:
+def _outputs_alone(outputs: ArrayLike | Pairs, kernel: Kernel | None) -> Pairs:
     if not isinstance(outputs, Pairs):
-        kernel = check_kernel(kernel, name="kernel")
-        return Pairs(outputs, output_kernel=kernel, weights=weights).gathered()
-    for name, given in {"kernel": kernel, "weights": weights}.items():
-        if given is not None:
-            raise TypeError(f"{name}: expected none beside Pairs, received {given!r}.")
+        return Pairs(outputs, output_kernel=check_kernel(kernel, name="kernel")).gathered()
+    if kernel is not None:
+        raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
     pairs = outputs.gathered()
     return Pairs.trusted(pairs.arrays[:1], pairs.kernels[:1], n=pairs.n, weights=pairs.weights)
 
@@ -239,34 +233,97 @@ def _by_size(sizes: np.ndarray) -> dict[int, list[int]]:
     return by_size
 
 
-def _padded_entropies(
-    points: Pairs, table: np.ndarray, inside: np.ndarray, entropy: Entropy
+@functools.partial(jax.jit, static_argnums=3)
+def _entropies_of_clusters(
+    points: Pairs, table: ArrayLike, inside: ArrayLike, entropy: Entropy
 ) -> jax.Array:
-    """The entropies `[m]` of clusters of rows `[m, s]`, some of which only fill them up."""
-    if not entropy.needs_spectrum:
-        return entropies.of_squared_norm(_of_clusters(points, table, inside, whole=False))
-    values = _entropies_of(_of_clusters(points, table, inside, whole=True), entropy)
-    spectra.check_spectra(values)
-    return values
+    """The entropies `[m]` of clusters of rows `[m, s]`; rows that are not `inside` only pad."""
 
-
-# A program of its own: compiling the spectra takes longest, and serves every order.
-@functools.partial(jax.jit, static_argnums=1)
-def _entropies_of(eigenvalues: jax.Array, entropy: Entropy) -> jax.Array:
-    return jax.vmap(entropy.of_spectrum)(eigenvalues)
-
-
-@functools.partial(jax.jit, static_argnames="whole")
-def _of_clusters(points: Pairs, table: ArrayLike, inside: ArrayLike, *, whole: bool) -> jax.Array:
-    """The spectra of the Grams of clusters, zero in rows that fill them up, or squared norms."""
-
-    def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def entropy_of(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, inside = cluster
         gram = DenseGram.from_points(points.kernels[0], points.arrays[0][rows])
         weights = inside.astype(gram.dtype)
         if points.weights is not None:
             weights = jnp.where(inside, points.weights[rows], 0)
         shares = weights / jnp.sum(weights)
-        return gram.weighted(shares).eigenvalues() if whole else gram.squared_norm_by(shares)
+        if not entropy.needs_spectrum:
+            return entropies.of_squared_norm(gram.squared_norm_by(shares))
+        return entropy.of_spectrum(gram.weighted(shares).eigenvalues())
 
-    return lax.map(of_cluster, (table, inside))
+    return lax.map(entropy_of, (table, inside))
+
+
+class Clustering(NamedTuple):
+    """The labels of several starts of K-means.
+
+    Compute a score with each of the `alternatives` to see how far it depends on the start.
+
+    Attributes:
+      alternatives: the cluster of each point in every start, `[restarts, n]`, the best start first.
+      inertias: the sum of squared distances to the centres of every start, `[restarts]`.
+    """
+
+    alternatives: np.ndarray
+    inertias: np.ndarray
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The cluster of each point in the best start, `[n]`, from 0."""
+        return self.alternatives[0]
+
+    @property
+    def agreement(self) -> float:
+        """The mean adjusted Rand index of two starts: 1 where all agree, 0 as by chance."""
+        with extras.needed("clusters", package="scikit-learn", purpose="the adjusted Rand index"):
+            from sklearn.metrics import adjusted_rand_score
+
+        pairs = itertools.combinations(self.alternatives, 2)
+        return float(np.mean([adjusted_rand_score(*pair) for pair in pairs] or 1))
+
+
+@checks.outside_transformations
+def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10) -> Clustering:
+    """Runs scikit-learn's K-means from several starts, each chosen by k-means++.
+
+    The problem is not convex, and different starts can end in different clusters (CV G.1). Equal
+    points share a cluster. For centres, and for tolerances, call scikit-learn's `KMeans`.
+
+    Args:
+      points: embeddings `[n, d]`, usually of prompts.
+      count: the number of clusters, at most the number of distinct points.
+      key: draws the starts.
+      restarts: the number of starts.
+
+    Raises:
+      TypeError, ValueError: the points are not a finite real array `[n, d]`, `count` exceeds the
+        number of distinct points, `count` or `restarts` is below 1, or the key is missing.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> prompts = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]], np.float32)
+      >>> clustering = cv.clusters.k_means(prompts, 2, key=jax.random.key(0))
+      >>> print(np.bincount(clustering.labels), clustering.agreement)
+      [3 3] 1.0
+    """
+    with extras.needed("clusters", package="scikit-learn", purpose="K-means"):
+        from sklearn.cluster import KMeans
+
+    array = np.asarray(checks.check_embeddings(points, name="points"))
+    count = checks.check_count(count, name="count", minimum=1)
+    restarts = checks.check_count(restarts, name="restarts", minimum=1)
+    seeds = jax.random.randint(checks.check_key(key), (restarts,), 0, np.iinfo(np.int32).max)
+    distinct, kind = checks.distinct_rows(array)
+    if count > distinct:
+        message = f"expected at most the {distinct} distinct points, received {count}."
+        raise ValueError(f"count: {message}")
+    # In float64: squared distances in float32 would merge points that differ.
+    rows = array[np.unique(kind, return_index=True)[1]].astype(np.float64)
+    one_start: Any = {"n_init": 1}
+    fits: list[Any] = [
+        KMeans(count, random_state=seed, **one_start).fit(rows, sample_weight=np.bincount(kind))
+        for seed in np.asarray(seeds).tolist()
+    ]
+    fits.sort(key=lambda fit: fit.inertia_)
+    inertias = np.array([fit.inertia_ for fit in fits])
+    return Clustering(np.stack([fit.labels_[kind] for fit in fits]), inertias)

@@ -1,23 +1,15 @@
 """Eigenvalues of Grams: all of them, estimates with an interval, and finite features."""
 
-from condvendi_jax.grams._eigenvalues import truncate
-from condvendi_jax.spectra._estimators import Budget, spectral_measure
-from condvendi_jax.spectra._feature_maps import fourier_features
-from condvendi_jax.spectra._measures import Estimate, SpectralMeasure
-from condvendi_jax.spectra._methods import (
-    AUTO,
-    BY_NAME,
-    Auto,
-    Computed,
-    Exact,
-    MatrixFree,
-    Method,
-    RandomFeatures,
-    Sampled,
-    Stored,
-    compute,
-    named,
-)
+from condvendi_jax.entropies import Computed
+from condvendi_jax.entropies.eigenvalues import truncate
+from condvendi_jax.spectra.approximate import RandomFeatures
+from condvendi_jax.spectra.computation import AUTO, BY_NAME, Auto, compute, named
+from condvendi_jax.spectra.estimated import MatrixFree, Stored
+from condvendi_jax.spectra.estimators import Budget
+from condvendi_jax.spectra.exact import Exact
+from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
+from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.refinement import spectral_measure
 
 __all__ = [
     "AUTO",
@@ -30,11 +22,9 @@ __all__ = [
     "MatrixFree",
     "Method",
     "RandomFeatures",
-    "Sampled",
     "SpectralMeasure",
     "Stored",
     "compute",
-    "fourier_features",
     "named",
     "spectral_measure",
     "truncate",

@@ -140,7 +140,7 @@ _ = ax.legend(loc="upper center", ncols=3)
 
 # %%
 page = folder / "answers.html"
-comparison.report_html(page, outputs=records.answers, prompts=records.prompts, encoder="Words")
+cv.report.html(comparison, page, outputs=records.answers, prompts=records.prompts, encoder="Words")
 print(f"{page.stat().st_size / 1000:.0f} kB")
 
 # %% [markdown]
@@ -151,7 +151,7 @@ print(f"{page.stat().st_size / 1000:.0f} kB")
 # part:
 
 # %%
-print(comparison.report(encoder="Words (224 places)").paragraph)
+print(cv.report.latex(comparison, encoder="Words (224 places)").paragraph)
 
 # %% [markdown]
 # Next: [what to report](../what_to_report.md), [bandwidths](../bandwidths.md),

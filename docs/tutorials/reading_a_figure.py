@@ -13,8 +13,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments import registry
-from experiments.lab import runner, store
+from experiments.lab import registry, runner, store
 
 
 def committed(study, folder):

@@ -147,8 +147,8 @@ print("for the nine most unusual pictures  ", alike[-9:])
 #
 # Report the number of prompts and of pictures of each, the encoder, the resolution that it saw,
 # both kernels and why you chose the bandwidth, the order, the errors, the sampler with its guidance
-# scale and steps, and whether you selected pictures. `comparison.report(encoder="Blur")` writes the
-# part that the library knows.
+# scale and steps, and whether you selected pictures.
+# `cv.report.latex(comparison, encoder="Blur")` writes the part that the library knows.
 #
 # Next: [what to report](../what_to_report.md), [bandwidths](../bandwidths.md),
 # [contributions](../contributions.md), and [guidance](guidance.py) for a more diverse sampler.

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 import condvendi_jax as cv
-from condvendi_jax import metrics
+from condvendi_jax.integrations import flax_metric as metrics
 
 # %% [markdown]
 # ## 1. Data, a generator and two losses
@@ -64,8 +64,8 @@ def energy_distance(outputs, good):
 # %% [markdown]
 # ## 2. The loop
 #
-# `ConditionalRKE` is a metric of Flax: `update` takes a batch of any size, `compute` gives the
-# score of all batches so far, and `reset` starts again. Batches and their order do not change the
+# `StoredDecomposition` is a metric of Flax: `update` takes a batch of any size, `compute` gives the
+# scores of all batches so far, and `reset` starts again. Batches and their order do not change the
 # result. It also works in an `nnx.MultiMetric`. Choose the bandwidths before the loop, because they
 # cannot change later.
 
@@ -86,7 +86,7 @@ def train(loss, epochs=12):
 
     params = {"offset": jnp.ones(2), "spread": 0.5 * jnp.eye(2)}
     state, keys = optimizer.init(params), jax.random.split(jax.random.key(0), (epochs, 20))
-    metric, history = metrics.ConditionalRKE(**kernels), []
+    metric, history = metrics.StoredDecomposition(**kernels, order=2), []
     for epoch in range(epochs):
         for key in keys[epoch]:
             params, state, value = step(params, state, key)
@@ -94,7 +94,7 @@ def train(loss, epochs=12):
         for key in keys[epoch, :4]:  # Four batches of 100 to score.
             prompts, _ = data(key, 100)
             metric.update(outputs=generate(params, key, prompts), prompts=prompts)
-        history.append({"loss": float(value), "score": float(metric.compute())})
+        history.append({"loss": float(value), "score": float(metric.compute().conditional)})
     return history
 
 
@@ -127,15 +127,11 @@ _ = axes[1].legend()
 # energy distance it reaches nearly the diversity of the data. For Gaussian data the true value is
 # known: with standard deviation 1 in the plane and bandwidth 1 it is 5.
 #
-# ## 3. Which metric?
+# ## 3. Other scores of the same batches
 #
-# | class | kernels | keeps | gives |
-# |---|---|---|---|
-# | `RKE`, `ConditionalRKE`, `InformationRKE` | any | the points | one score of order 2 |
-# | `StoredDecomposition` | any | the points | all scores, any order |
-#
-# They work outside jit. Inside a compiled step, compute `cv.decompose` of the batch. A mask marks
-# the padding of a last batch.
+# `compute` takes the arguments of `cv.decompose`, and gives all scores of any order. The metric
+# works outside jit. Inside a compiled step, compute `cv.decompose` of the batch. A mask marks the
+# padding of a last batch.
 
 # %%
 stored = metrics.StoredDecomposition(**kernels)

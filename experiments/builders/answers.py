@@ -26,7 +26,6 @@ import numpy as np
 from condvendi_jax.encoders import Encoder, load_minilm
 from experiments.builders import common
 from experiments.builders.language import equal_length, first_words
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SETS
 
@@ -47,8 +46,6 @@ STAGE_NAMES = {"base": "base", "sft": "SFT", "dpo": "DPO", "instruct": "Instruct
 PROMPT_SETS = {"nbcurated": "NoveltyBench", "alpacaeval": "AlpacaEval"}
 PERCENTILE = 25.0  # Of the answers' lengths in words: what they are cut to.
 STEP = 2.0**-8  # Of the stored embeddings, which are multiples of it.
-# At what bandwidths, and of how many rows, the cost of that is measured.
-BANDWIDTHS, COSTED = {"outputs": 0.5, "prompts": 0.5}, 4000
 
 PARTS = ("train", "val")
 
@@ -96,19 +93,11 @@ class _Texts:
         labels: Mapping[str, np.ndarray],
         cut: Mapping[str, Any] = types.MappingProxyType({}),
     ) -> None:
-        """Writes the set, embeddings in steps, with what that costs the first rows."""
-        stored = {}
-        for role, values in rows.items():
-            table, index = np.unique(common.rounded(values, STEP), axis=0, return_inverse=True)
-            stored[role] = table, index
-        some = {role: values[:COSTED] for role, values in rows.items()}
-        read = {
-            role: common.unit_rows(table[index[:COSTED]]) for role, (table, index) in stored.items()
+        """Writes the set, embeddings in steps."""
+        stored = {
+            role: np.unique(common.rounded(values, STEP), axis=0, return_inverse=True)
+            for role, values in rows.items()
         }
-        before, after = (
-            PairedEmbeddings("", of["outputs"], of["prompts"], "") for of in (some, read)
-        )
-        cost = common.costs(BANDWIDTHS, {"steps": (before, after)})
         common.write_set(
             output,
             outputs=stored.pop("outputs"),
@@ -121,7 +110,7 @@ class _Texts:
                 *(repository.reference for repository in repositories),
                 *common.versions(common.MINILM, "tokenizers"),
             ],
-            cut={**cut, "step": STEP, "rows": min(COSTED, len(labels["prompt"])), "cost": cost},
+            cut={**cut, "step": STEP},
         )
 
 

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import Any
 
 import numpy as np
 
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED, SETS
 
@@ -121,10 +119,7 @@ def build(
         description=f"Flickr8k: {len(names):,} photographs with their first captions; {encoders}",
         licence=SETS["captions"].licence,
         provenance=provenance,
-        cut={
-            "steps_that_features_are_rounded_to": steps,
-            **cost("rounding", (whole, one_each), (rows, one_rounded)),
-        },
+        cut={"steps_that_features_are_rounded_to": steps},
     )
     common.write_set(
         *beside(output),
@@ -143,23 +138,8 @@ def build(
         cut={
             "steps_that_features_are_rounded_to": steps,
             "drawn": f"{len(chosen)} of {len(names)} photographs, seed {SEED}",
-            "five_captions": cost(
-                "rounding", (five_each, whole[photograph]), (five_rounded, rows[photograph])
-            ),
-            "first_captions": cost("drawing", (one_each, whole), (one_each[chosen], whole[chosen])),
         },
     )
-
-
-def cost(
-    name: str, whole: tuple[np.ndarray, np.ndarray], cut: tuple[np.ndarray, np.ndarray]
-) -> dict[str, Any]:
-    """What a cut of outputs and prompts costs, at the bandwidths of the variance rule."""
-    before, after = (
-        PairedEmbeddings("", common.unit_rows(outputs), common.unit_rows(prompts), "")
-        for outputs, prompts in (whole, cut)
-    )
-    return common.costs(common.bandwidths(before, "variance"), {name: (before, after)})
 
 
 RECIPES = {

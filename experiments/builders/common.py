@@ -19,23 +19,19 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
-import condvendi_jax as cv
+from condvendi_jax.base.files import atomic_writer, check_targets
 from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.items import decode_image
-from condvendi_jax.files import atomic_writer, check_targets
-from experiments import records
 from experiments.builders import universal
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
-from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SEED
+from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL
+from experiments.lab import records
 
 EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
-_KEY = 0x5E1EC7  # Of the random subsets of the variance rule.
 _BATCH = 256  # Items that are read, decoded and embedded at once.
 _FORMAT = 1  # Raised when what is embedded of the same bytes changes.
 
@@ -226,51 +222,6 @@ def rounded(rows: np.ndarray, step: float) -> np.ndarray:
     return (np.round(rows / step) * step).astype(np.float32)
 
 
-def as_written(pairs: PairedEmbeddings) -> PairedEmbeddings:
-    """The pairs as their file gives them back: rounded to half precision, of norm 1 again."""
-    outputs, prompts = (
-        unit_rows(rows.astype(np.float16).astype(np.float32))
-        for rows in (pairs.outputs, pairs.prompts)
-    )
-    return dataclasses.replace(pairs, outputs=outputs, prompts=prompts)
-
-
-def bandwidths(pairs: PairedEmbeddings, rule: str) -> dict[str, float]:
-    """The bandwidths of outputs and prompts by the rule 'variance' (CV's) or 'median'."""
-    key = jax.random.key(SEED)
-    keys = jax.random.split(jax.random.fold_in(key, _KEY)) if rule == "variance" else (key, key)
-    found = {}
-    for role, own in zip(("outputs", "prompts"), keys, strict=True):
-        points = getattr(pairs, role)
-        found[role] = cv.bandwidth_by_rule(points, rule, key=own, partitions=1).bandwidth
-    return found
-
-
-def costs(
-    widths: Mapping[str, float], cuts: Mapping[str, tuple[PairedEmbeddings, PairedEmbeddings]]
-) -> dict[str, Any]:
-    """What cuts cost at order 2: each score of the pairs before and after, and its change.
-
-    Args:
-      widths: the bandwidths of `outputs` and `prompts`, of all.
-      cuts: by name, the pairs before and after.
-    """
-    kernels: Any = {
-        "output_kernel": cv.Gaussian(widths["outputs"]),
-        "prompt_kernel": cv.Gaussian(widths["prompts"]),
-    }
-    found: dict[str, Any] = {"bandwidths": dict(widths)}
-    for name, cut in cuts.items():
-        before, after = (
-            cv.decompose(pairs.outputs, pairs.prompts, order=2.0, **kernels) for pairs in cut
-        )
-        found[name] = {}
-        for score in ("vendi", "conditional", "information"):
-            old, new = float(getattr(before, score)), float(getattr(after, score))
-            found[name][score] = {"before": old, "after": new, "change": new / old - 1}
-    return found
-
-
 Rows = np.ndarray | tuple[np.ndarray, np.ndarray]
 """Embeddings `[n, d]`, or a table of them `[m, d]` with the row of each pair `[n]`."""
 
@@ -297,7 +248,7 @@ def write_set(
       description: the caption's line.
       licence: of the sources.
       provenance: repositories with commits, packages with versions.
-      cut: what was left out, and what that costs.
+      cut: what was left out.
       further: by role, more embeddings of the pairs.
     """
     entries: dict[str, Any] = {}

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import SIDE
-from condvendi_jax.files import atomic_writer
 from experiments.builders import common
 
 NAMES_PACKAGE = "openmoji@17.0.0"

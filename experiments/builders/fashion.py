@@ -13,8 +13,8 @@ import numpy as np
 
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
-from experiments.data.pictures import FASHION, FASHION_FILE
 from experiments.data.wordings import WORDINGS
+from experiments.generators.pictures import FASHION, FASHION_FILE
 
 
 def build(output: pathlib.Path, cache: pathlib.Path) -> None:

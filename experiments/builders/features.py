@@ -15,9 +15,8 @@ import numpy as np
 from absl import flags
 
 from experiments.builders import common
-from experiments.data import pictures
 from experiments.data.sets import SEED, SETS
-from experiments.generators import fitting, picture_encoder
+from experiments.generators import fitting, picture_encoder, pictures
 
 _WORDS = {"fashion": "photographs of ten kinds of clothing", "emoji": "drawings of emoji"}
 

@@ -22,7 +22,6 @@ import numpy as np
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
 from experiments.builders.universal import load_universal
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SETS
 
@@ -32,7 +31,6 @@ GENERATORS = {"prompt": "prompt", "resp": "response", "story": "story"}
 DIMENSIONS = (192, 256)
 
 _FILE = re.compile(r"data/with_metrics/(\w+)/\w+_with_hds_(prompt|resp|story)_gen\.csv")
-_BANDWIDTHS = {"outputs": 1.0, "prompts": 0.5}
 
 
 class ResponseSet(NamedTuple):
@@ -107,14 +105,9 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         texts = [*responses.tolist(), *contexts.tolist()]
         whole = common.embed_texts(texts, encoder, cache=cache, name="human")
         kept, words = common.principal_rows(whole, dimensions)
-        before, after = (
-            PairedEmbeddings("", table[response], table[len(responses) + context[pair]], "")
-            for table in (whole, kept)
-        )
         rows[f"{prefix}outputs"] = (kept[: len(responses)], response)
         rows[f"{prefix}prompts"] = (kept[len(responses) :], context[pair])
-        cost = common.costs(_BANDWIDTHS, {"directions": (before, after)})
-        cut[encoder.name] = {"kept": words, "cost": cost}
+        cut[encoder.name] = {"kept": words}
         names.append(f"{encoder.name} on {kept.shape[1]} directions")
     numbers = {
         **{name: [getattr(s, name) for s in sets] for name in ("people", "label", "temperature")},

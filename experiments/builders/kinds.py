@@ -26,13 +26,11 @@ from absl import flags
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.builders.universal import load_universal
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED, SETS
 from experiments.data.wordings import WORDINGS
 
 KINDS, PER_KIND = 10, 140
-_MEASURED = 2  # The cut is held against up to so many times the photographs.
 _PICTURE = re.compile(r"\.jpe?g$", re.IGNORECASE)
 
 ByKind = Mapping[str, Sequence[str]]
@@ -120,38 +118,35 @@ def build(name: str, output: Path, cache: Path, *repositories: Repository) -> No
     wordings, wanted = WORDINGS[name], flags.FLAGS.kinds
     found = by_kind(*repositories)
     chosen = choose_kinds(found, wanted)
-    drawn = {kind: draw(found[kind], _MEASURED * PER_KIND) for kind in chosen}
+    drawn = {kind: draw(found[kind], 2 * PER_KIND) for kind in chosen}
     pictures, texts, second = load_efficientnet(), load_minilm(), load_universal()
-    paths = [path for kind in chosen for path in drawn[kind]]
+    paths = [path for kind in chosen for path in drawn[kind][:PER_KIND]]
     features = common.embed_pictures(
         repositories[0], paths, pictures, cache=cache, name=f"{name}-pictures"
     )
+    # Wordings are drawn for twice the photographs, as they were for the set that ships.
     number = np.repeat(np.arange(len(chosen)), [len(drawn[kind]) for kind in chosen])
     kept = np.concatenate([np.arange(len(drawn[kind])) < PER_KIND for kind in chosen])
-    wording = wordings.pair(len(paths), SEED)
+    wording, number = wordings.pair(len(number), SEED)[kept], number[kept]
     typed = number * len(wordings.templates) + wording
     tables = {
         role: (common.embed_texts(sentences, encoder, cache=cache, name=f"{name}-{role}"), rows)
         for role, sentences, encoder, rows in (
-            ("prompts", wordings.unspecified(), texts, wording[kept]),
-            ("typed_prompts", wordings.specified(chosen), texts, typed[kept]),
-            ("second_prompts", wordings.unspecified(), second, wording[kept]),
-            ("second_typed_prompts", wordings.specified(chosen), second, typed[kept]),
+            ("prompts", wordings.unspecified(), texts, wording),
+            ("typed_prompts", wordings.specified(chosen), texts, typed),
+            ("second_prompts", wordings.unspecified(), second, wording),
+            ("second_typed_prompts", wordings.specified(chosen), second, typed),
         )
     }
     prompts = tables.pop("prompts")
-    # The cut is held against more photographs, and against float32.
-    whole = PairedEmbeddings(name, features, prompts[0][wording], "")
-    cut = whole.rows(kept)
-    steps = {"photographs": (whole, cut), "float16": (cut, common.as_written(cut))}
-    types = np.array(chosen)[number[kept]]
+    types = np.array(chosen)[number]
     common.write_set(
         output,
-        outputs=cut.outputs,
+        outputs=features,
         prompts=prompts,
         further=tables,
-        labels={"types": types, "wording": wording[kept]},
-        description=f"{len(cut):,} {what} of {len(chosen)} kinds, {len(wordings.templates)} "
+        labels={"types": types, "wording": wording},
+        description=f"{len(features):,} {what} of {len(chosen)} kinds, {len(wordings.templates)} "
         f"wordings; {pictures.name} pictures, {texts.name} prompts",
         licence=SETS[name].licence,
         provenance=[
@@ -166,7 +161,6 @@ def build(name: str, output: Path, cache: Path, *repositories: Repository) -> No
                 kind: {"of": len(found[kind]), "kept": int(np.sum(types == kind))}
                 for kind in chosen
             },
-            "cost": common.costs(common.bandwidths(cut, "median"), steps),
         },
     )
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SETS
 
@@ -28,8 +27,6 @@ VARIANTS = ("", "_concise", "_verbose")
 SIZES = re.compile(r"Qwen1\.5-([\d.]+)B-Chat")
 EVERY = 6  # Of the instructions that all systems answered, every so many are taken.
 PERCENTILE = 25.0  # Of the answers' lengths in words: what they are cut to.
-# Whose answers to all instructions say what leaving some out costs.
-WHOLE = ("alpaca-7b", "gpt-3.5-turbo-1106_concise")  # Short answers, which embed fastest.
 
 
 def chosen_systems(systems: Iterable[str]) -> list[str]:
@@ -68,7 +65,7 @@ def equal_length(lengths: np.ndarray, percentile: float) -> int:
 
 
 def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
-    """Reads, embeds, measures what leaving out instructions costs, and writes.
+    """Reads, embeds and writes.
 
     Raises:
       ValueError: the systems have no instruction in common, or as `read_answers`.
@@ -86,31 +83,26 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
     words = np.array([len(text.split()) for texts in taken for text in texts])
     length = equal_length(words, PERCENTILE)
     cut = [[first_words(text, length) for text in texts] for texts in taken]
-    whole = [[by_system[system][text] for text in shared] for system in WHOLE]
 
-    def embed(name: str, answers: Iterable[Sequence[str]], of: Sequence[str]) -> list[np.ndarray]:
+    def embed(name: str, answers: Iterable[Sequence[str]]) -> np.ndarray:
         # A system at a time, so that an interrupted run loses little.
-        return [
-            common.embed_texts(texts, encoder, cache=cache, name=f"{name}-{system}")
-            for system, texts in zip(of, answers, strict=True)
-        ]
+        return np.concatenate(
+            [
+                common.embed_texts(texts, encoder, cache=cache, name=f"{name}-{system}")
+                for system, texts in zip(systems, answers, strict=True)
+            ]
+        )
 
-    prompts = common.embed_texts(shared, encoder, cache=cache, name="instructions")
-    outputs = np.concatenate(embed("answers", taken, systems))
-    truncated = np.concatenate(embed("answers-cut", cut, systems))
+    prompts = common.embed_texts(
+        [shared[i] for i in kept.tolist()], encoder, cache=cache, name="instructions"
+    )
     row = np.tile(np.arange(len(kept)), len(systems))
-    pairs = PairedEmbeddings("language", outputs, prompts[kept][row], "")
-    widths = common.bandwidths(pairs, "variance")
-    steps = {}
-    for system, rows in zip(WHOLE, embed("answers-whole", whole, WHOLE), strict=True):
-        before = PairedEmbeddings(system, rows, prompts, "")
-        steps[system] = (before, common.as_written(before.rows(kept)))
     common.write_set(
         output,
-        outputs=outputs,
-        prompts=(prompts[kept], row),
+        outputs=embed("answers", taken),
+        prompts=(prompts, row),
         labels={"models": np.repeat(systems, len(kept)), "prompt": kept[row], "words": words},
-        further={"truncated": truncated},
+        further={"truncated": embed("answers-cut", cut)},
         description=(
             f"answers of {len(systems)} language models to the same {len(kept)} instructions of "
             f"AlpacaEval; {encoder.name} answers (256 tokens at most) and instructions"
@@ -120,7 +112,6 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
         cut={
             "instructions": {"of": len(shared), "every": EVERY, "kept": len(kept)},
             "truncated": {"words": length, "percentile": PERCENTILE},
-            "cost": common.costs(widths, steps),
         },
     )
 

@@ -10,7 +10,6 @@ same at every psi. A few drawings are kept as small pictures beside the set, to 
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import jax
@@ -18,7 +17,6 @@ import numpy as np
 
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED, SETS
 from experiments.data.wordings import WORDINGS
@@ -79,8 +77,6 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         wordings.specified(published.names), texts, cache=cache, name="quickdraw-prompts"
     )
     words = np.array([f"{psi:g}" for psi in PSI])
-    whole = PairedEmbeddings("quickdraw", features, prompts[typed], "")
-    cut = common.as_written(dataclasses.replace(whole, outputs=outputs))
     common.write_set(
         output,
         outputs=outputs,
@@ -102,7 +98,6 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         cut={
             "drawings": f"{DRAWS} of each class at each psi from the same latents, seed {SEED}",
             "dimensions": dimensions,
-            "cost": common.costs(common.bandwidths(whole, "median"), {"cut": (whole, cut)}),
         },
     )
     shown = np.linspace(0, len(names) - 1, min(_SHOWN, len(names))).astype(int)

@@ -15,7 +15,6 @@ is kept as strokes, to be shown.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,13 @@ import jax
 import numpy as np
 
 from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments import records
 from experiments.builders import common
 from experiments.data import strokes
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED, SETS
 from experiments.data.wordings import WORDINGS
 from experiments.generators import sketch_rnn
+from experiments.lab import records
 
 ANIMALS = (
     *("ant", "bear", "bird", "dog", "dolphin", "hedgehog", "lobster", "monkey", "mosquito"),
@@ -115,9 +113,6 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         for sentences in (wordings.specified(names), wordings.unspecified())
     )
     ended = has_ended(flat, published.lengths[number])
-    whole = PairedEmbeddings("sketches", features, named[typed], "")
-    cut = dataclasses.replace(whole, outputs=outputs)
-    steps = {"directions": (whole, cut), "float16": (cut, common.as_written(cut))}
     written: dict[str, Any] = {
         "licence": SETS["sketches"].licence,
         "provenance": [
@@ -128,7 +123,6 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
             "drawings": f"{DRAWS} of each class at each temperature, seed {SEED}",
             "ended": {word: round(float(ended[models == word].mean()), 4) for word in words},
             "dimensions": dimensions,
-            "cost": common.costs(common.bandwidths(whole, "median"), steps),
         },
     }
     encoders = f"{len(wordings.templates)} wordings; {pictures.name} pictures, {texts.name} prompts"

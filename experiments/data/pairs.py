@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from condvendi_jax import validation
-from condvendi_jax.files import read_array, read_labels
+from condvendi_jax.base import checks
+from condvendi_jax.base.files import read_array, read_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class PairedEmbeddings:
         """Which prompt each pair has, numbered from 0, `[n]`: by the label, else by equal rows."""
         if "prompt" in self.labels:
             return np.unique(self.labels["prompt"], return_inverse=True)[1]
-        return validation.distinct_rows(self.prompts)[1]
+        return checks.distinct_rows(self.prompts)[1]
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -109,7 +109,7 @@ def load_files(
     if outputs is None or (paired and prompts is None):
         needed = "outputs and one of prompts" if paired else "outputs"
         raise ValueError(f"--{absent[0]}: one's own data need a file of {needed}.")
-    arrays = validation.check_arrays(
+    arrays = checks.check_arrays(
         {
             role: read_array(path, key=keys.get(role))
             for role, path in given.items()

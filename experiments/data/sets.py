@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,145 +111,22 @@ def load_mixture() -> PairedEmbeddings:
     return PairedEmbeddings("mixture", outputs, prompts, mixture.describe(_MIXTURE_DIMENSIONS))
 
 
-def _shipped(name: str) -> Callable[[], PairedEmbeddings]:
-    return functools.partial(read_set, FOLDER / f"{name}.npz")
+def _sets() -> dict[str, DataSet]:
+    """The sets of sets.toml, in its order; those that have no loader below are files."""
+    loaders = {"emoji": load_emoji, "mixture": load_mixture}
+    entries = tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
+    return {
+        name: DataSet(
+            load=loaders.get(name) or functools.partial(read_set, FOLDER / f"{name}.npz"),
+            builder=f"python -m experiments.builders.{of['builder']}" if "builder" in of else "-",
+            licence=of["licence"],
+            description=of["description"],
+        )
+        for name, of in entries.items()
+    }
 
 
-def _types(name: str, licence: str, description: str) -> DataSet:
-    """A set of photographs of ten kinds, with prompts that name the kind and that do not."""
-    return DataSet(
-        load=_shipped(name),
-        builder=f"python -m experiments.builders.kinds {name}",
-        licence=licence,
-        description=f"{description}; prompts with the kind named and unnamed, two text encoders",
-    )
-
-
-SETS = {
-    "emoji": DataSet(
-        load=load_emoji,
-        builder="python -m experiments.builders.emoji",
-        licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
-        description="nine designers' drawings of 1,652 named emoji, each with its name as prompt",
-    ),
-    "dogs": _types(
-        "dogs",
-        "NC: Stanford Dogs, under ImageNet's terms, for non-commercial research and education",
-        "1,400 photographs of 10 breeds of dog",
-    ),
-    "fruits": _types(
-        "fruits", "MIT: Grocery Store Dataset", "1,121 photographs of 10 kinds of fruit in shops"
-    ),
-    "clothing": _types(
-        "clothing", "CC0-1.0: Clothing Dataset", "1,396 photographs of 10 kinds of clothing"
-    ),
-    "animals": _types(
-        "animals",
-        "NC: Tiny-ImageNet, under ImageNet's terms, for non-commercial research and education",
-        "1,400 small photographs of 10 kinds of animal",
-    ),
-    "objects": _types(
-        "objects",
-        "NC: Tiny-ImageNet, under ImageNet's terms, for non-commercial research and education",
-        "1,400 small photographs of 10 kinds of object",
-    ),
-    "captions": DataSet(
-        load=_shipped("captions"),
-        builder="python -m experiments.builders.captions",
-        licence="NC: Flickr8k, for non-commercial research only",
-        description="8,091 photographs of Flickr8k, each with a human caption of it as prompt",
-    ),
-    "captioning": DataSet(
-        load=_shipped("captioning"),
-        builder="python -m experiments.builders.captions",
-        licence="NC: Flickr8k, for non-commercial research only",
-        description="five human captions each of photographs of Flickr8k, which are the prompts",
-    ),
-    "gallery": DataSet(
-        load=_shipped("gallery"),
-        builder="python -m experiments.builders.gallery",
-        licence="not stated by the source (github.com/dcsan/imagen): embeddings and labels only",
-        description="pictures by seven text-to-image sources on up to 41 shared prompts",
-    ),
-    "video": DataSet(
-        load=_shipped("video"),
-        builder="python -m experiments.builders.video",
-        licence="FETV: not stated; Shap-E: MIT",
-        description="clips of four text-to-video models, of Shap-E, and real ones, by prompt",
-    ),
-    "language": DataSet(
-        load=_shipped("language"),
-        builder="python -m experiments.builders.language",
-        licence="Apache-2.0; the terms of the models, whose answers were embedded, vary",
-        description="answers of 23 language models to the same instructions, whole and cut",
-    ),
-    "answers": DataSet(
-        load=_shipped("answers"),
-        builder="python -m experiments.builders.answers answers",
-        licence="not stated by the source (NoveltyBench's site): embeddings and labels only",
-        description="ten answers of 24 language models to each of 100 prompts, whole and cut",
-    ),
-    "post_training": DataSet(
-        load=_shipped("post_training"),
-        builder="python -m experiments.builders.answers post_training",
-        licence="not stated by the source: embeddings and labels only",
-        description="ten answers to each of 300 prompts after four stages of a model's training",
-    ),
-    "same_answers": DataSet(
-        load=_shipped("same_answers"),
-        builder="python -m experiments.builders.answers same_answers",
-        licence="MIT (NoveltyBench's labels, as the source states it)",
-        description="1,100 pairs of answers to a prompt that people called the same or different",
-    ),
-    "human": DataSet(
-        load=_shipped("human"),
-        builder="python -m experiments.builders.human",
-        licence="MIT (Tevet and Berant), as the source states it",
-        description="sets of responses to a context that people judged for diversity, nine tasks",
-    ),
-    "sketches": DataSet(
-        load=_shipped("sketches"),
-        builder="python -m experiments.builders.sketches",
-        licence="not stated for the weights; the code beside them is Apache-2.0",
-        description="drawings by Sketch-RNN of 29 classes at seven temperatures",
-    ),
-    "sketched_animals": DataSet(
-        load=_shipped("sketched_animals"),
-        builder="python -m experiments.builders.sketches",
-        licence="not stated for the weights; the code beside them is Apache-2.0",
-        description="drawings by Sketch-RNN of ten animals at three temperatures, named or not",
-    ),
-    "quickdraw": DataSet(
-        load=_shipped("quickdraw"),
-        builder="python -m experiments.builders.quickdraw",
-        licence="MIT: weights of ml5.js, trained on Quick, Draw! (CC-BY-4.0)",
-        description="drawings of 50 classes by a conditional VAE, its latents truncated to 0 ... 1",
-    ),
-    "stories": DataSet(
-        load=_shipped("stories"),
-        builder="python -m experiments.builders.stories",
-        licence="Apache-2.0, as the model and the project",
-        description="stories of a small language model at four temperatures, whole and cut",
-    ),
-    "fashion_features": DataSet(
-        load=_shipped("fashion_features"),
-        builder="python -m experiments.builders.features fashion",
-        licence="MIT: Fashion-MNIST",
-        description="10,000 held-out pictures of Fashion-MNIST, embedded by what is trained here",
-    ),
-    "emoji_features": DataSet(
-        load=_shipped("emoji_features"),
-        builder="python -m experiments.builders.features emoji",
-        licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
-        description="a tenth of the drawings of emoji, held out of an encoder trained here",
-    ),
-    "mixture": DataSet(
-        load=load_mixture,
-        builder="-",
-        licence="Apache-2.0, as the project",
-        description="100 Gaussian modes in 10 kinds; a prompt names the kind and a mode of its own",
-    ),
-}
+SETS = _sets()
 
 
 def load(name: str) -> PairedEmbeddings:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from condvendi_jax.files import atomic_writer
+from condvendi_jax.base.files import atomic_writer
 
 SIDE = 224
 _MARGIN = 0.08  # Of the side, left free all round.

@@ -15,8 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.data import PairedEmbeddings, pictures, sets
-from experiments.generators import diffusion, latent_diffusion, mixture_diffusion, picture_encoder
+from experiments.data import PairedEmbeddings, sets
+from experiments.generators import (
+    diffusion,
+    latent_diffusion,
+    mixture_diffusion,
+    picture_encoder,
+    pictures,
+)
 
 MIXTURE = "mixture"
 NAMES = (*latent_diffusion.TRAININGS, MIXTURE)
@@ -48,14 +54,14 @@ class Bench:
     words: str  # For captions.
 
 
-def load(name: str, mixture: str | None = None) -> Bench:
-    """The bench of a name; of `MIXTURE`, that of a file or else the project's own.
+def load(name: str) -> Bench:
+    """The bench of a name.
 
     Raises:
-      ValueError: the file is no mixture, or the features of a collection's held-out pictures are of
-        another encoder or of other pictures.
+      ValueError: the features of a collection's held-out pictures are of another encoder or of
+        other pictures.
     """
-    return mixture_bench(mixture) if name == MIXTURE else trained_bench(name)
+    return mixture_bench(mixture_diffusion.shared()) if name == MIXTURE else trained_bench(name)
 
 
 def trained_bench(name: str) -> Bench:
@@ -90,12 +96,11 @@ def held_out_features(path: pathlib.Path, training: picture_encoder.Training) ->
     return sets.read_set(path)
 
 
-def mixture_bench(path: str | None) -> Bench:
+def mixture_bench(law: mixture_diffusion.PromptedMixture) -> Bench:
     """A mixture in the plane, whose points x have the features (1, x) scaled to norm one.
 
     The judge is Bayes' own: the likelihood of a point under every prompt.
     """
-    law = mixture_diffusion.shared() if path is None else read_mixture(pathlib.Path(path))
     reach = jnp.sqrt(jnp.mean(jnp.sum(jnp.square(law.centres), axis=1)))
 
     def features(points: jax.Array) -> jax.Array:
@@ -128,13 +133,3 @@ def mixture_bench(path: str | None) -> Bench:
         params={"law": law._asdict()},
         words="Exact diffusion of a mixture of Gaussians",
     )
-
-
-def read_mixture(path: pathlib.Path) -> mixture_diffusion.PromptedMixture:
-    """The mixture of a file."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            given = [stored[name] for name in ("centres", "spread", "weights")]
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"--mixture: {path} cannot be read ({error}).") from error
-    return mixture_diffusion.mixture(*given)

@@ -1,6 +1,6 @@
 """Trained parameters on disk: one safetensors file a model, which says whose it is.
 
-A file's metadata hold the identity of the training (`experiments.records.identify`: name,
+A file's metadata hold the identity of the training (`experiments.lab.records.identify`: name,
 version, settings, arrays, seed), where it was trained, and a checksum of all of it and of every
 tensor. Trees of parameters are stored under the paths of their leaves: 'generator/layers/0/kernel'.
 """
@@ -19,10 +19,10 @@ import safetensors
 import safetensors.numpy
 from flax import nnx, traverse_util
 
-from condvendi_jax import files
+from condvendi_jax.base import files
 from condvendi_jax.cli import provenance
 from condvendi_jax.encoders.embedding import default_cache
-from experiments import records
+from experiments.lab import records
 
 SHIPPED = pathlib.Path(__file__).parent / "trained"
 M = TypeVar("M")
@@ -136,7 +136,7 @@ def trained(
     the cache it is replaced.
 
     Args:
-      identity: what the training depends on (`experiments.records.identify`).
+      identity: what the training depends on (`experiments.lab.records.identify`).
       train: gives nested dictionaries of arrays.
       cache: folder of what is not shipped, created where missing; `trained` in the user's cache
         folder where None.

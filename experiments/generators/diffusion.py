@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import condvendi_jax as cv
-from condvendi_jax import validation
+from condvendi_jax.base import checks
 
 Denoiser = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -135,7 +135,7 @@ def sample(
     Raises:
       ValueError: an unknown solver or place, no steps, or prompts that are not `[b, p]`.
     """
-    validation.check_count(steps, name="steps", minimum=1)
+    checks.check_count(steps, name="steps", minimum=1)
     for name, value, known in (("solver", solver, SOLVERS), ("at", at, PLACES)):
         if value not in known:
             raise ValueError(f"{name}: expected one of {', '.join(known)}, received {value!r}.")

@@ -1,8 +1,7 @@
-"""How the networks of this project's picture models are trained: Adam, averages, resuming, flags.
+"""How the networks of this project's picture models are trained: Adam, averages, flags.
 
 One call an update (convolutions in a loop are slow on CPUs) on random batches of arrays that stay
-in memory; what a training draws hangs on its key and on the number of the update, so that one which
-was interrupted goes on as it would have.
+in memory; what a training draws depends on its key and on the number of the update.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import functools
 import math
 import pathlib
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -25,9 +23,9 @@ from flax import nnx
 
 from condvendi_jax.cli import command
 from condvendi_jax.encoders.embedding import default_cache
-from experiments import records
-from experiments.data.pictures import COLLECTIONS
 from experiments.generators import checkpoints
+from experiments.generators.pictures import COLLECTIONS
+from experiments.lab import records
 
 AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
 _STEPS_A_LINE = 100
@@ -62,7 +60,7 @@ def run(main: Callable[[str, Places], None]) -> None:
     """
     flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
     flags.DEFINE_string(
-        "pictures", None, "Folder of the real pictures (experiments.data.pictures)."
+        "pictures", None, "Folder of the real pictures (experiments.generators.pictures)."
     )
     for name in ("output", "pictures"):  # For --help, which lists those of the program's module.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
@@ -132,31 +130,10 @@ class Trainer:
 
 
 def fit(
-    trainer: Trainer,
-    arrays: Any,
-    key: jax.Array,
-    *,
-    identity: records.Identity,
-    places: Places,
-    every: float = 120.0,
+    trainer: Trainer, arrays: Any, key: jax.Array, *, identity: records.Identity, places: Places
 ) -> dict[Any, Any]:
-    """Trains, from where the cache says that this training stands, to the averaged parameters.
-
-    They are given as they are stored, in float16. Where the training stands is written down in the
-    cache every so many seconds.
-    """
+    """Returns the averaged parameters of a training, in float16, as they are stored."""
     at = trainer.start()
-    leaves, tree = jax.tree.flatten(at)
-    path = places.cache / checkpoints.file_name(identity).replace(".safetensors", ".unfinished")
-    try:
-        saved = checkpoints.load(path, identity)
-        at = jax.tree.unflatten(tree, [jnp.asarray(saved[i]) for i in range(len(leaves))])
-    except FileNotFoundError:
-        pass
-    except ValueError as error:
-        places.say(f"{error} It starts anew.")
-    places.cache.mkdir(parents=True, exist_ok=True)
-    written = time.monotonic()
     while (step := int(at.step)) < trainer.steps:
         losses = []
         for _ in range(min(_STEPS_A_LINE, trainer.steps - step)):
@@ -166,11 +143,6 @@ def fit(
         if not math.isfinite(mean):
             raise FloatingPointError(f"{identity['study']}: the loss is {mean} at step {step:,}.")
         places.say(f"{identity['study']} {int(at.step):,} of {trainer.steps:,}: loss {mean:.4f}")
-        if time.monotonic() - written > every:
-            found = {i: np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(at))}
-            checkpoints.save(path, found, identity)
-            written = time.monotonic()
-    path.unlink(missing_ok=True)
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), nnx.to_pure_dict(at.average))
 
 

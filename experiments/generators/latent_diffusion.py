@@ -7,7 +7,7 @@ few channels (Rombach et al. 2022); a transformer over patches of these denoises
 scaled and shifted by the time and by the MiniLM embedding of the prompt (Peebles and Xie 2023; one
 table for all layers, as in PixArt). It is trained to predict v (Salimans and Ho 2022) under the
 cosine schedule, with a tenth of the prompts left out for classifier-free guidance, and sampled with
-an average of its parameters. A training that is interrupted goes on where it was.
+an average of its parameters.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import records
-from experiments.data import pictures
-from experiments.generators import checkpoints, diffusion, fitting
+from experiments.generators import checkpoints, diffusion, fitting, pictures
 from experiments.generators.networks import GRID, Autoencoder, Denoiser, Sizes, looped
+from experiments.lab import records
 
 VERSION = 1
 SEED = 0

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from scipy import special
 from scipy.spatial import distance
 
-from condvendi_jax.testing import GaussianMixture
+from condvendi_jax.scores.populations import GaussianMixture
 from experiments.generators import diffusion
 
 # A point farther than this many standard deviations from every centre is off the support.
@@ -137,23 +136,9 @@ def clean_prediction(
     return jnp.sum(components[..., None] * means, axis=1)
 
 
-def mixture(centres: ArrayLike, spread: ArrayLike, weights: ArrayLike) -> PromptedMixture:
-    """A mixture out of its numbers, checked.
-
-    Raises:
-      ValueError: they are not finite numbers of matching shapes with a spread above 0, or a row of
-        weights is not of probabilities.
-    """
-    centres, spread, weights = (np.asarray(given, float) for given in (centres, spread, weights))
-    if centres.ndim != 2 or centres.shape[1] != 2 or not np.all(np.isfinite(centres)):
-        raise ValueError(f"centres: expected finite [k, 2], received shape {centres.shape}.")
-    if spread.shape != () or not 0 < spread < np.inf:
-        raise ValueError(f"spread: expected a positive number, received {spread}.")
-    if weights.ndim != 2 or weights.shape[1] != len(centres):
-        raise ValueError(f"weights: expected [m, {len(centres)}], received shape {weights.shape}.")
-    if not (np.all(weights >= 0) and np.allclose(weights.sum(axis=1), 1)):
-        raise ValueError("weights: expected rows of probabilities that sum to 1.")
-    return PromptedMixture(*(jnp.asarray(array, float) for array in (centres, spread, weights)))
+def mixture(centres: np.ndarray, spread: float, weights: np.ndarray) -> PromptedMixture:
+    """A mixture out of its numbers."""
+    return PromptedMixture(*(jnp.asarray(of, float) for of in (centres, spread, weights)))
 
 
 def ring(modes: int, radius: float) -> np.ndarray:

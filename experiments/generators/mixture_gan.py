@@ -28,9 +28,9 @@ from scipy import optimize
 
 import condvendi_jax as cv
 from condvendi_jax.cli import command
-from condvendi_jax.testing import GaussianMixture
-from experiments import records
+from condvendi_jax.scores.populations import GaussianMixture
 from experiments.generators import checkpoints
+from experiments.lab import records
 
 VERSION = 1
 SEED = 0  # Of the trainings; networks side by side have keys of their own.

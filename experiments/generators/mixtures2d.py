@@ -38,19 +38,9 @@ def _polygon(extent: float, modes: int) -> np.ndarray:
     return extent * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def _side(extent: float, modes: int) -> np.ndarray:
-    """The same polygon with neighbours `2 * extent` apart."""
-    return _polygon(extent / math.sin(math.pi / modes), modes)
-
-
 def _line(extent: float, modes: int) -> np.ndarray:
     """Evenly from `-extent` to `extent` on a line."""
     return np.stack([np.linspace(-extent, extent, modes), np.zeros(modes)], axis=1)
-
-
-def _chain(extent: float, modes: int) -> np.ndarray:
-    """On a line, neighbours `2 * extent` apart."""
-    return _line(extent * (modes - 1), modes)
 
 
 def _columns(extent: float, modes: int) -> np.ndarray:
@@ -64,9 +54,7 @@ def _columns(extent: float, modes: int) -> np.ndarray:
 
 LAYOUTS: Mapping[str, Callable[[float, int], np.ndarray]] = {
     "polygon": _polygon,
-    "side": _side,
     "line": _line,
-    "chain": _chain,
     "columns": _columns,
 }
 """Where the centres of two or more components are: from an extent and their number, `[k, 2]`."""

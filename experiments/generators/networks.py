@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.data import pictures
+from experiments.generators import pictures
 
 GRID = 8  # Positions along each side of the latents.
 _FREQUENCIES = 32

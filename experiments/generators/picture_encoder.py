@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import records
-from experiments.data import pictures
-from experiments.generators import checkpoints, fitting, networks
+from experiments.generators import checkpoints, fitting, networks, pictures
+from experiments.lab import records
 
 VERSION = 1
 SEED = 0

@@ -107,7 +107,6 @@ def sample(
     *,
     draws: int,
     temperature: ArrayLike,
-    softmax_temperature: ArrayLike | None = None,
     max_steps: int,
 ) -> jax.Array:
     """Drawings of some classes.
@@ -121,8 +120,6 @@ def sample(
       prompts: the classes, whole numbers `[k]`.
       draws: drawings of each.
       temperature: of all drawings.
-      softmax_temperature: what the logits are divided by in its place: the sampler that was
-        published with the weights takes (1 + temperature) / 2.
       max_steps: points of a drawing.
 
     Returns:
@@ -130,7 +127,6 @@ def sample(
       pen's state after it as a one-hot of down, up, end. After its end a drawing repeats `END`.
     """
     deviation = jnp.sqrt(jnp.asarray(temperature, jnp.float32))
-    softness = temperature if softmax_temperature is None else softmax_temperature
     units, width = params["readout"]["kernel"].shape[1:]
     mixtures = (width - _PENS) // _MIXTURE
     shapes = nnx.eval_shape(lambda: SketchRNN(units, mixtures, rngs=nnx.Rngs(0)))
@@ -143,7 +139,7 @@ def sample(
         def step(carry: tuple[State, jax.Array], key: jax.Array) -> tuple[Any, jax.Array]:
             state, last = carry
             state, mixture = model(state, last)
-            point = _draw(mixture, key, softness, deviation)
+            point = _draw(mixture, key, temperature, deviation)
             ended = (last[:, -1] == 1) | (point[:, -1] == 1)
             point = jnp.where(ended[:, None], jnp.asarray(END), point)
             return (state, point), point

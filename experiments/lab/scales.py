@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.data import bandwidth
+from condvendi_jax.data.pairs import Pairs
 from experiments.data import PairedEmbeddings
 from experiments.lab.study import flag, resolved
 

@@ -8,9 +8,7 @@ another identity is refused with the difference.
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
-import functools
 import json
 import pathlib
 import sys
@@ -19,52 +17,14 @@ from typing import Any
 
 import xarray as xr
 
-from condvendi_jax import files
-from experiments import records
-from experiments.data import SETS
-from experiments.lab.results import gather, packed, unpacked
-from experiments.lab.study import Cell, Study
+from condvendi_jax.base import files
+from experiments.lab import records
+from experiments.lab.cells import Cell, Run
+from experiments.lab.results import packed, unpacked
+from experiments.lab.study import Study
 
 RUN = "run.json"
 _ENDINGS = (".json", ".npz", ".png", ".pdf")  # Of what a run writes.
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """The saved results of one run, read back.
-
-    Attributes:
-      study: whose results they are, with its fields resolved.
-      folder: where they are.
-      identity: what they depend on.
-      results: by cell, in the order of the study; those that are finished.
-      provenance: of each of them: versions, device, dtype, date and seconds.
-      missing: the cells that are not finished.
-    """
-
-    study: Any
-    folder: pathlib.Path
-    identity: records.Identity
-    results: Mapping[Cell, xr.Dataset]
-    provenance: Mapping[Cell, Mapping[str, Any]]
-    missing: Sequence[Cell]
-
-    @property
-    def seed(self) -> int:
-        """What every random choice derives from."""
-        return self.identity["seed"]
-
-    @functools.cached_property
-    def found(self) -> xr.Dataset:
-        """All results, with the axes of the cells as their first."""
-        return gather([(cell.coordinates, found) for cell, found in self.results.items()])
-
-    @property
-    def data(self) -> str:
-        """The shipped set, other than the study's own, that the folder names; '' for none."""
-        words = f"{self.folder.name}-"
-        names = (name for name in SETS if words.startswith(f"{self.study.name}-{name}-"))
-        return next(names, "")
 
 
 class Store:

@@ -10,22 +10,17 @@ import abc
 import dataclasses
 import itertools
 import math
-import re
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
+from rich.table import Table
 
 from experiments.data import PairedEmbeddings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
-    from experiments.lab.store import Run
+from experiments.lab.cells import Cell, Context, Run
 
 
 def flag(
@@ -103,53 +98,6 @@ def check_bounds(options: Any) -> None:
             if not inside:
                 words = " and ".join(f"{n.replace('_', ' ')} {b:g}" for n, b in bounds.items())
                 raise ValueError(f"--{field.name}: expected a number {words}, received {number}.")
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One step of a run, by the values of its axes; its result is saved by itself.
-
-    `str` of each value names the files of the cell and gives its random key.
-    """
-
-    axes: tuple[tuple[str, Any], ...]
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values by axis, as `Study.compute` takes them."""
-        return dict(self.axes)
-
-    @property
-    def coordinates(self) -> dict[str, Any]:
-        """The values by axis, as results are labelled: a number or a word."""
-        return {name: getattr(value, "coordinate", value) for name, value in self.axes}
-
-    def __str__(self) -> str:
-        """The values as one word: the name of its files, and what its key is folded from."""
-        return "-".join(re.sub(r"[^\w.+]+", "_", str(value)) for _, value in self.axes)
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """What a cell is computed in.
-
-    Attributes:
-      key: the cell's own random key, folded from the seed and the cell's name.
-      shared_key: the key of the seed, for what all cells have in common.
-      finished: the results of the cells before it.
-      say: `say(words)` shows what is being done; `say(words, share)` also which share of the
-        cell's work is done, from which the time left is estimated.
-    """
-
-    key: jax.Array
-    shared_key: jax.Array
-    finished: Mapping[Any, Any]
-    say: Callable[..., None]
-
-    @property
-    def shared_seed(self) -> int:
-        """A seed of NumPy's by the shared key."""
-        return int(jax.random.randint(self.shared_key, (), 0, 2**31 - 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,10 +211,6 @@ class Study(abc.ABC):
             Cell(tuple(zip(axes, values, strict=True)))
             for values in itertools.product(*axes.values())
         ]
-
-    def cost(self, **cell: Any) -> float:
-        """The work of a cell in any unit, to estimate the time left."""
-        return 1.0
 
     @abc.abstractmethod
     def compute(self, state: Any, context: Context, /, *args: Any, **kwargs: Any) -> xr.Dataset:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich import console, padding
+from rich import console
 from rich.table import Table
 
 _UNLIMITED = 10_000  # Characters; wider than any table.
@@ -73,6 +73,12 @@ def interval(value: float, low: float, high: float) -> str:
     return "-" if np.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
+def intervals(found: xr.DataArray) -> xr.Dataset:
+    """Values with their intervals in words, as `value`, of their axis `end`: value, low, high."""
+    ends = (found.isel(end=place, drop=True) for place in range(3))
+    return xr.Dataset({"value": xr.apply_ufunc(interval, *ends, vectorize=True)})
+
+
 def number(value: Any, error: float | None = None, digits: int = 4) -> str:
     """A number with its error; '-' where there is none."""
     if not isinstance(value, (int, float)):
@@ -89,22 +95,6 @@ def word(label: Any) -> str:
 
 
 def print_table(shown: Table) -> None:
-    """Prints a table with every character of its cells, whatever the width.
-
-    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, each row
-    becomes a list of headings and cells.
-    """
-    output = console.Console()
+    """Prints a table as wide as its cells need, whatever the width of the terminal."""
     needed = console.Console(width=_UNLIMITED).measure(shown).maximum
-    if needed <= output.width or not output.is_terminal:
-        console.Console(width=max(needed, 1)).print(shown)
-        return
-    parts: list[Any] = [shown.title]
-    for cells in zip(*(column.cells for column in shown.columns), strict=True):
-        for column, cell in zip(shown.columns, cells, strict=True):
-            heading = column.header or None
-            parts += [heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
-        parts.append("")
-    for part in [*parts, shown.caption]:
-        if part is not None:
-            output.print(part)
+    console.Console(width=max(needed, 1)).print(shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import pathlib
@@ -12,10 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.generators import checkpoints, mixture_diffusion, mixture_gan
-from experiments.generators.mixtures2d import Geometry
-from experiments.mixture_fits import Panel, log_scores
-from experiments.theorems import REPORT
+from experiments.conditional_vendi.theorems import REPORT
+from experiments.generators import checkpoints, mixture_gan
 
 _N, _MODES = 150, 10
 
@@ -330,16 +327,8 @@ def gmm_gan(folder: pathlib.Path, seed: int) -> list[str]:
 
 
 def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
-    """What a known geometry gives, found again: three components' worth of numbers."""
-    path = folder / "printed.json"
-    geometry = Geometry("polygon", 6.0, (0.5, 0.3, 0.2), (0.3, 0.2, 0.1), "distance")
-    panels = []
-    for modes in ((1, 4), (2, 2)):
-        panel = Panel(*modes, 1.0, 1.0)
-        scores = np.exp(log_scores(geometry, panel, n=60, seed=seed + 1, bandwidth=0.6))
-        panels.append(dataclasses.replace(panel, conditional=scores[0], information=scores[1]))
-    path.write_text(json.dumps([dataclasses.asdict(panel) for panel in panels]))
-    names = flags(printed=path, layouts="polygon", weights="distance", spreads="one,power")
+    """Two fits, on few points."""
+    names = flags(layouts="polygon", weights="distance", spreads="one,own", seed=seed)
     return names + flags(n=60, trial=60, repeats=2)
 
 
@@ -357,24 +346,17 @@ def guidance_cost(folder: pathlib.Path, seed: int) -> list[str]:
 
 
 def guided_diffusion(folder: pathlib.Path, seed: int) -> list[str]:
-    """The exact diffusion of prompts with components of their own, whose places the seed moves."""
-    law = mixture_diffusion.apart(3, 3, radius=8.0 + 0.1 * seed)
-    path = folder / "mixture.npz"
-    np.savez(path, centres=law.centres, spread=law.spread, weights=law.weights)
-    words = flags(model="mixture", mixture=path, methods="Conditional-RKE", strengths=0.2)
+    """The exact diffusion of the mixture whose prompts share components."""
+    words = flags(model="mixture", methods="Conditional-RKE", strengths=0.2, seed=seed)
     sizes = flags(seeds=2, samples=40, batch=20, steps=8, every=2, references=100)
     return [*words, *sizes, *flags(rule="median", scales=1)]
 
 
 def guided_mixture(folder: pathlib.Path, seed: int) -> list[str]:
-    """Two prompts with two components each, far apart; another seed has them elsewhere."""
-    centres = 4.0 * np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]]) + seed
-    law = {"centres": centres.tolist(), "spread": 0.3}
-    law["weights"] = [[0.9, 0.1, 0, 0], [0, 0, 0.9, 0.1]]
-    path = folder / "law.json"
-    path.write_text(json.dumps(law))
-    words = flags(law=path, kinds="rke,conditional_rke", scales=1, weights="1,30", until=0.5)
-    return [*words, *flags(seeds=2, batches=4, window=16, steps=8), *widths(3, 0.5)]
+    """Prompts with components of their own, far apart."""
+    words = flags(mixtures="apart", kinds="rke,conditional_rke", scales=1, weights="1,30")
+    sizes = flags(until=0.5, seeds=2, batches=4, window=16, steps=8, seed=seed)
+    return [*words, *sizes, *widths(3, 0.5)]
 
 
 def human(folder: pathlib.Path, seed: int) -> list[str]:
@@ -487,39 +469,6 @@ def latent_truncation(folder: pathlib.Path, seed: int) -> list[str]:
         models=np.repeat(values, len(kind)),
     )
     return [*files, *widths(4), *flags(groups=3, scales="1,2")]
-
-
-def sketch_temperature(folder: pathlib.Path, seed: int) -> list[str]:
-    """Writes three types at three temperatures, with 1, 2 and 4 modes a type; the flags.
-
-    Types and modes are far apart, and so are the prompts of different types; an output is always
-    nearest to one of its type.
-    """
-    generator = np.random.default_rng(seed)
-    modes, kinds, draws = {"0.1": 1, "0.5": 2, "1.0": 4}, 3, 16
-    places = np.linalg.qr(generator.normal(size=(8, 8)))[0]
-    rows = [
-        (word, kind, draw, draw % count)
-        for word, count in modes.items()
-        for kind in range(kinds)
-        for draw in range(draws)
-    ]
-    # Two outputs of one mode are not quite the same, and prompts not quite their type's.
-    noise = 0.01 * generator.normal(size=(len(rows), 8))
-    wordings = 0.01 * generator.normal(size=(draws, 3))
-    outputs = np.array([20 * places[kind] + 10 * places[3 + mode] for _, kind, _, mode in rows])
-    prompts = np.array([10 * np.eye(3)[kind] + wordings[draw] for _, kind, draw, _ in rows])
-    order = generator.permutation(len(rows))
-    files = write(
-        folder,
-        outputs=(outputs + noise)[order],
-        prompts=prompts[order],
-        models=np.array([word for word, *_ in rows])[order],
-        types=np.array([f"kind {kind}" for _, kind, *_ in rows])[order],
-        # Of every type, and in every mode, the first half of the outputs are the ended ones.
-        ended=np.array([draw < draws // 2 for *_, draw, _ in rows])[order].astype(int),
-    )
-    return [*files, *widths(1), *flags(groups=6, scales="1,2")]
 
 
 def substitution(folder: pathlib.Path, seed: int) -> list[str]:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments import accelerator
-from experiments.scaling import engines, points
+from experiments.cost import accelerator
+from experiments.cost.scaling import engines, points
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def cell(tmp_path):
 
 def test_a_row_has_times_their_share_of_the_arithmetic_and_the_error(cell):
     program = accelerator.Program(engines.tile_norms, (200,), lambda n: n**2)
-    first, seconds, beside, error, scores = accelerator.measure(program, cell, 0.0, rate=4e9)
-    assert float(first) >= 0 and float(seconds) > 0
+    first, seconds, cpu, beside, error, scores = accelerator.measure(program, cell, 0.0, rate=4e9)
+    assert float(first) >= 0 and float(seconds) > 0 and float(cpu) >= 0
     assert float(beside) == pytest.approx(float(seconds) * 4e9 / 200**2, rel=0.01, abs=0.01)
     assert 0 <= float(error) < 1e-6
     assert scores == ""
@@ -54,6 +54,19 @@ def test_a_program_that_cannot_run_is_a_row_that_says_why(monkeypatch, capsys):
     monkeypatch.setattr(accelerator, "_rate", lambda: 1e12)
     accelerator.main(["accelerator", "--n=100"])
     rows = capsys.readouterr().out.strip().splitlines()
-    assert rows[-1] == "| one | 100 |  |  |  |  | there is no room |"
+    assert rows[-1] == "| one | 100 |  |  |  |  |  | there is no room |"
     with pytest.raises(ValueError, match="no program is one of --programs=two and --n: one"):
         accelerator.main(["accelerator", "--programs=two"])
+
+
+_EMOJI = pytest.param(accelerator._EMOJI, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("data", ["mixture", accelerator._FEW, _EMOJI])
+def test_points_are_written_with_their_bandwidths(tmp_path, data):
+    cell = accelerator.write(tmp_path, data, 30)
+    outputs, prompts = (np.load(cell[role]) for role in ("outputs", "prompts"))
+    wanted = (768, 512) if data == "mixture" else (64, 48)
+    assert outputs.shape == (30, wanted[0]) and prompts.shape == (30, wanted[1])
+    assert len(np.unique(outputs, axis=0)) == 30
+    assert (cell["bandwidths"] == [0.7, 0.7]) == data.startswith("mixture")

@@ -7,8 +7,9 @@ from small import small_run, write, write_answers
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import data, judged
-from experiments.answers import Answers, benchmark_of, families, partial, size_of
+from experiments import data
+from experiments.language_models import judged
+from experiments.language_models.answers import Answers, benchmark_of, families, partial, size_of
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,9 @@ import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
 
-from experiments import bandwidth_candidates as candidates
-from experiments import bandwidth_rules, known_modes
-from experiments.bandwidth_rules import BandwidthRules
-from experiments.known_modes import NAMED, OPEN, TOTAL, Half, KnownSet, Question
+from experiments.calibration import bandwidth_rules, known_modes
+from experiments.calibration.bandwidth_rules import BandwidthRules
+from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, KnownSet, Question
 from experiments.lab import Context
 
 RNG = np.random.default_rng(0)
@@ -32,11 +31,11 @@ def rke(points, width):
 
 def test_counts_are_those_of_the_definition():
     x, t = RNG.normal(size=(12, 3)), RNG.normal(size=(12, 2))
-    squares = [candidates.squared_distances(points) for points in (x, t)]
+    squares = [bandwidth_rules.squared_distances(points) for points in (x, t)]
     slot, levels = np.arange(12) % 3, [[0], [0, 2]]
     widths = np.array([0.5, 2.0]), np.array([0.7, 1.5, np.nan])
-    found = candidates.counts((squares[0], squares[1]), slot, levels, *widths)
-    alone = candidates.counts((squares[0], None), slot, levels, *widths)
+    found = bandwidth_rules.counts((squares[0], squares[1]), slot, levels, *widths)
+    alone = bandwidth_rules.counts((squares[0], None), slot, levels, *widths)
     for place in np.ndindex(2, 2, 2):
         rows = np.isin(slot, levels[place[2]])
         k_x, k_t = (
@@ -54,7 +53,7 @@ def test_rules_by_distances_are_what_they_say():
     spread = 0.6 * RNG.normal(size=(8, 5, 8))
     spread[:, 4] = spread[:, 3]
     points = (centres + spread).reshape(40, 8).astype(np.float32)
-    found = candidates.by_distances(points, jax.random.key(0))
+    found = bandwidth_rules.by_distances(points, jax.random.key(0))
     apart = np.linalg.norm(points[:, None].astype(float) - points, axis=-1)
     apart[apart == 0] = np.inf
     assert found["nearest x 0.5"] == pytest.approx(np.median(apart.min(axis=1)) / 2, rel=1e-4)
@@ -70,10 +69,10 @@ def test_rules_by_distances_are_what_they_say():
 def test_labels_give_a_bandwidth_that_counts_the_classes_of_its_pairs():
     classes = np.arange(200) % 4
     points = RNG.normal(size=(4, 6))[classes] + 0.3 * RNG.normal(size=(200, 6))
-    found = candidates.by_labels(points, classes, np.random.default_rng(1))
-    assert rke(points, found[candidates.SHARE]) == pytest.approx(4, rel=0.1)
-    assert found[candidates.PAIRS] > 0
-    assert np.isnan(list(candidates.by_labels(points, None, RNG).values())).all()
+    found = bandwidth_rules.by_labels(points, classes, np.random.default_rng(1))
+    assert rke(points, found[bandwidth_rules.OF_SHARE]) == pytest.approx(4, rel=0.1)
+    assert found[bandwidth_rules.OF_PAIRS] > 0
+    assert np.isnan(list(bandwidth_rules.by_labels(points, None, RNG).values())).all()
 
 
 @pytest.mark.parametrize("name", known_modes.SETS)
@@ -98,7 +97,7 @@ def test_sets_are_split_and_have_what_is_said_of_them(name):
 
 def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
     """Rule `b` is right on both of the first sets, `a` on the third, whose scores `b` reverses."""
-    names = ["a", "b", candidates.PAIRS, candidates.SHARE]
+    names = ["a", "b", bandwidth_rules.OF_PAIRS, bandwidth_rules.OF_SHARE]
     axes = {"set": ["one", "two", "three"], "question": [TOTAL], "half": [0, 1], "outputs": names}
     axes |= {"prompts": ["p"], "level": [0, 1, 2]}
     value = xr.DataArray(np.ones([len(of) for of in axes.values()]), axes)
@@ -130,7 +129,9 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
     found = BandwidthRules().compute(state, context, set="x").sel(question=OPEN)
     for part in (0, 1):
         mine, other = halves[part], halves[1 - part]
-        widths = [candidates.by_distances(of, key) for of in (other.outputs, other.prompts[OPEN])]
+        widths = [
+            bandwidth_rules.by_distances(of, key) for of in (other.outputs, other.prompts[OPEN])
+        ]
         for level, rule in ((0, "median x 0.5"), (1, "variance x 1")):
             rows = np.isin(mine.slot, question.levels[level])
             grams = [
@@ -145,6 +146,7 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
     assert found.truth.values[:2].tolist() == [1, 2] and found.truth[2:].isnull().all()
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_and_drawn(run):
     shown = bandwidth_rules.finalists(run.found)
     counts = shown.value.sel(set=["captioning", "plane"], question=OPEN)

@@ -8,8 +8,8 @@ from oracles import gaussian_gram, scores
 from small import flags, small_run, widths, write
 from studies import execute
 
-from experiments import bandwidth
-from experiments.bandwidth import ORDERS, SCORES, SWEEPS, Bandwidth
+from experiments.conditional_vendi import bandwidth
+from experiments.conditional_vendi.bandwidth import ORDERS, SCORES, SWEEPS, Bandwidth
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow

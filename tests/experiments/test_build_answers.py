@@ -75,7 +75,6 @@ def test_the_answers_of_every_model_are_in_the_order_of_the_prompts(tmp_path):
     np.testing.assert_allclose(pairs.further["truncated"], first, atol=answers.STEP)
     # Equal answers have equal embeddings: what is stored keeps the same apart from the different.
     assert np.array_equal(pairs.outputs[0], pairs.outputs[1])
-    assert abs(cut["cost"]["steps"]["conditional"]["change"]) < 0.02
 
 
 @pytest.mark.parametrize(

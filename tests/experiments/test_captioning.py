@@ -10,8 +10,9 @@ from oracles import entropy, gaussian_gram
 from small import small_run
 from studies import execute
 
-from experiments import captioners, lab
-from experiments.captioning import SCORES, Captioning, with_errors
+from experiments import lab
+from experiments.conditional_vendi import captioning
+from experiments.conditional_vendi.captioning import SCORES, Captioning, with_errors
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
@@ -139,7 +140,7 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
     prompts = np.eye(6, dtype=np.float32)[prompt]
     labels = {"prompt": prompt, "models": models}
     pairs = PairedEmbeddings("two", outputs, prompts, "", labels=labels)
-    names, rows = captioners.by_photograph(pairs)
+    names, rows = captioning.by_photograph(pairs)
     assert names == ["a", "b"] and rows.shape == (2, 5, 1)
     for of_model, name in zip(rows[..., 0], names, strict=True):
         first = [np.flatnonzero((prompt == p) & (models == name))[0] for p in (0, 2, 3, 4, 5)]

@@ -10,8 +10,8 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
-from experiments import records
 from experiments.generators import checkpoints
+from experiments.lab import records
 
 pytestmark = pytest.mark.slow
 

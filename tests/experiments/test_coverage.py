@@ -11,9 +11,9 @@ from scipy.spatial.distance import cdist
 from small import small_run
 from studies import execute
 
-from experiments import neighbour_metrics
-from experiments.coverage import Coverage
 from experiments.data import PairedEmbeddings
+from experiments.rke import coverage
+from experiments.rke.coverage import Coverage
 
 pytestmark = pytest.mark.slow
 finished = studies.finished(Coverage)
@@ -42,8 +42,8 @@ def test_metrics_are_those_of_the_definitions(k):
         for a, b in ((references, samples), (references, references), (samples, samples))
     )
     recalled, covered = brute_force(references, samples, k)
-    assert neighbour_metrics.recall(across, of_s, k) == pytest.approx(recalled)
-    assert neighbour_metrics.coverage(across, of_r, k) == pytest.approx(covered)
+    assert coverage.recall(across, of_s, k) == pytest.approx(recalled)
+    assert coverage.coverage(across, of_r, k) == pytest.approx(covered)
     assert recalled != covered
 
 
@@ -54,8 +54,8 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
     for _ in range(trials):
         references, samples = generator.normal(size=(2, n, 3))
         across, within = cdist(references, samples), cdist(references, references)
-        found.append(neighbour_metrics.coverage(across, within, k))
-    (expected,) = neighbour_metrics.expected_coverage(np.array([n]), k)
+        found.append(coverage.coverage(across, within, k))
+    (expected,) = coverage.expected_coverage(np.array([n]), k)
     assert expected == pytest.approx(1 - math.comb(n - 1, k) / math.comb(2 * n - 1, k))
     error = np.std(found) / math.sqrt(trials)
     assert abs(np.mean(found) - expected) < 4 * error < 0.02
@@ -80,7 +80,7 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
     flags = small_run(Coverage, tmp_path, 0)
     outputs, types = (np.load(flag.partition("=")[2]) for flag in flags[:2])
     pairs = PairedEmbeddings("own", outputs, outputs[:, :1], "", {"types": types})
-    rows = neighbour_metrics.split(pairs, 4, 1, jax.random.key(0))
+    rows = coverage.split(pairs, 4, 1, jax.random.key(0))
     assert sorted(np.concatenate(rows)) == list(range(240))
     n = finished.study.sizes[1]
     samples, references = (outputs[part][:n] for part in rows)
@@ -98,10 +98,10 @@ def test_types_of_a_repeat_are_nested():
     types = np.repeat(np.arange(6), 20)
     pairs = PairedEmbeddings("own", types[:, None] * 1.0, types[:, None], "", {"types": types})
     key = jax.random.key(3)
-    kept = [{*types[neighbour_metrics.split(pairs, j, 0, key)[0]].tolist()} for j in (1, 3, 6)]
+    kept = [{*types[coverage.split(pairs, j, 0, key)[0]].tolist()} for j in (1, 3, 6)]
     assert [len(k) for k in kept] == [1, 3, 6]
     assert kept[0] < kept[1] < kept[2]
-    one, other = (neighbour_metrics.split(pairs, 6, repeat, key)[0] for repeat in (0, 1))
+    one, other = (coverage.split(pairs, 6, repeat, key)[0] for repeat in (0, 1))
     assert one.tolist() != other.tolist()
 
 

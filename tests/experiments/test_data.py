@@ -5,8 +5,8 @@ import pytest
 
 from experiments.builders.emoji import ALLOWED_LICENCES
 from experiments.data import SETS, load, load_files, mixture
-from experiments.data.pictures import FASHION_FILE
 from experiments.data.sets import EMOJI_FILE, FOLDER
+from experiments.generators.pictures import FASHION_FILE
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,18 @@ from oracles import gaussian_gram, scores
 from small import small_run, write
 from studies import execute
 
-from experiments import known_counts
+from experiments.calibration import known_counts
+from experiments.calibration.designs import (
+    APART,
+    BLENDED,
+    NAMES,
+    RKE,
+    UNBIASED,
+    VENDI,
+    WHOLE,
+    Designs,
+)
 from experiments.data import PairedEmbeddings
-from experiments.designs import APART, BLENDED, NAMES, RKE, UNBIASED, VENDI, WHOLE, Designs
 
 pytestmark = pytest.mark.slow
 

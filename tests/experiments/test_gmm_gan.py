@@ -8,10 +8,11 @@ import studies
 from oracles import gaussian_gram
 
 import condvendi_jax as cv
-from experiments import gan_scores, lab
+from experiments import lab
 from experiments.generators import checkpoints, mixture_gan
-from experiments.gmm_gan import REAL, REMOVED, GmmGan
 from experiments.lab import runner
+from experiments.rke import gan_scores
+from experiments.rke.gmm_gan import REAL, REMOVED, GmmGan
 
 pytestmark = pytest.mark.slow
 

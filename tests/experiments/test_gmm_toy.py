@@ -1,7 +1,5 @@
 """Mixtures whose scores are known, and the search for the paper's geometry."""
 
-import json
-
 import numpy as np
 import pytest
 import studies
@@ -10,12 +8,11 @@ from oracles import gaussian_gram, scores
 from small import small_run
 from studies import execute
 
-from experiments import gmm_toy, mixture_fits
+from experiments.conditional_vendi import gmm_search, gmm_toy
+from experiments.conditional_vendi.gmm_search import GmmSearch, Panel, nearest
+from experiments.conditional_vendi.gmm_toy import GmmToy
 from experiments.generators.mixtures2d import Geometry, draw_pairs
-from experiments.gmm_search import GmmSearch, nearest
-from experiments.gmm_toy import GmmToy
 from experiments.lab import runner
-from experiments.mixture_fits import Panel
 
 pytestmark = pytest.mark.slow
 
@@ -78,31 +75,30 @@ def test_what_is_printed_stands_beside_the_scores_of_its_bandwidth(finished):
     assert "2 draws" in figures["gmm_toy_curves"].get_supxlabel()
 
 
-def test_the_search_meets_scores_that_a_geometry_has(search):
-    fit = search.found.sel(layout="polygon", weight="distance", spreads="power")
+def test_a_fit_is_judged_by_its_own_scores(search):
+    fit = search.found.sel(layout="polygon", weight="distance", spreads="own")
     # Of 60 points: another draw differs by as much.
-    assert mixture_fits.off(fit, search.study.panels).max() < 0.12
-    numbers = fit.geometry.to_series()
-    power = np.log(numbers["prompts 1"] / numbers["prompts 2"]) / np.log(2)
-    assert numbers["outputs 2"] / numbers["outputs 4"] == pytest.approx(2**power, rel=1e-4)
+    assert gmm_search.off(fit, gmm_search.PRINTED).max() < 0.2
     # A spread weighs on the scores; where centres are that are far apart does not.
-    widths = mixture_fits.widths(fit)
-    assert widths.sel(parameter="prompts") < 1 < widths.sel(parameter="extent")
+    widths = gmm_search.widths(fit)
+    assert widths.sel(parameter="outputs 2") < 0.1 < widths.sel(parameter="extent")
     one = search.found.geometry.sel(layout="polygon", weight="distance", spreads="one")
     assert len(set(one[1:4].values)) == len(set(one[4:].values)) == 1
 
 
 def test_the_nearest_family_comes_first_in_the_table_and_is_named_in_the_title(search):
-    off = 100 * mixture_fits.off(search.found, search.study.panels)
+    off = 100 * gmm_search.off(search.found, search.study.panels)
     worst = off.max(("panel", "score")).sel(layout="polygon", weight="distance")
     best = worst.idxmin("spreads").item()
-    (grid,) = search.study.tables(search)
+    grid, sharp = search.study.tables(search)
+    assert len(sharp.rows) == 1  # Where each mixture has a spread of its own.
     first = [next(iter(column.cells)) for column in grid.columns]
     assert first[:2] == [f"polygon, distance, {best}", f"{worst.min().item():.3g}"]
     numbers = search.found.geometry.sel(layout="polygon", weight="distance", spreads=best)
-    assert mixture_fits.numbers_of(nearest(search)).tolist() == numbers.values.tolist()
+    known = gmm_search.geometry_of("polygon", "distance", numbers.values)
+    assert nearest(search) == known
     (figure,) = GmmSearch.figures([search]).values()
-    for panel, spreads in zip(figure.axes, ("one", "power"), strict=True):
+    for panel, spreads in zip(figure.axes, ("one", "own"), strict=True):
         assert f"{worst.sel(spreads=spreads).item():.2g}% off at best" in panel.get_title()
 
 
@@ -112,34 +108,14 @@ def test_what_is_judged_is_the_mean_of_the_draws():
     sensitivity = np.array([[[2.0, 0.0], [0.0, 0.5]]])
     fit = xr.Dataset({k: (axes[k], of) for k, of in zip(axes, (scores, sensitivity), strict=True)})
     fit = fit.assign_coords(parameter=["extent", "prompts"])
-    np.testing.assert_allclose(mixture_fits.off(fit, [Panel(1, 4, 2.0, 3.0)]), [[0.05, 1 / 30]])
-    np.testing.assert_allclose(mixture_fits.widths(fit), [0.03 / 2, 0.03 / 0.5])
-
-
-def test_the_last_step_makes_the_largest_residual_least():
-    """Of r + J d over a box: two residuals meet, or the box ends the step."""
-    step = mixture_fits.least_worst(np.array([0.05, -0.01]), np.array([[1.0], [1.0]]))
-    assert step == pytest.approx([-0.02])
-    step = mixture_fits.least_worst(np.array([0.5]), np.array([[1.0, 0.0]]))
-    assert step[0] == pytest.approx(-0.08)
+    np.testing.assert_allclose(gmm_search.off(fit, [Panel(1, 4, 2.0, 3.0)]), [[0.05, 1 / 30]])
+    np.testing.assert_allclose(gmm_search.widths(fit), [0.03 / 2, 0.03 / 0.5])
 
 
 def test_scores_of_a_panel_are_of_its_mixtures():
     geometry = Geometry("polygon", 20.0, (1e-3,) * 3, (1e-3,) * 3, "distance")
-    found = mixture_fits.log_scores(geometry, Panel(1, 4, 1.0, 1.0), n=24, seed=0, bandwidth=0.6)
+    found = gmm_search.log_scores(geometry, Panel(1, 4, 1.0, 1.0), n=24, seed=0, bandwidth=0.6)
     np.testing.assert_allclose(found, np.log([4, 1]), atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "numbers", [(), (1,), (1, 5, 1, 1), (3, 4, 1, 1), (1, 4, 0, 1), (1, 4, 1, -1)]
-)
-def test_scores_that_no_panel_has_are_refused(tmp_path, numbers):
-    names = ("prompts", "outputs", "conditional", "information")
-    panels = [dict(zip(names, numbers, strict=False))] if numbers else []
-    path = tmp_path / "printed.json"
-    path.write_text(json.dumps(panels))
-    with pytest.raises(ValueError, match=r"--printed: .*printed\.json: expected a list"):
-        mixture_fits.read_printed(str(path))
 
 
 def test_the_geometry_is_that_of_the_committed_search():

@@ -7,7 +7,7 @@ import studies
 import xarray as xr
 
 from experiments import lab
-from experiments.guidance_cost import GuidanceCost, quartiles
+from experiments.cost.guidance_cost import GuidanceCost, quartiles
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ import studies
 import xarray as xr
 
 import condvendi_jax as cv
-from experiments import diffusion_guides as guides
 from experiments import lab
-from experiments import picture_judging as judging
 from experiments.data import sets
-from experiments.diffusion_guides import NONE, OF_FEATURES
 from experiments.generators import benches, mixture_diffusion
-from experiments.guided_diffusion import REAL, GuidedDiffusion
+from experiments.guidance import diffusion_guides as guides
+from experiments.guidance import picture_judging as judging
+from experiments.guidance.diffusion_guides import NONE, OF_FEATURES
+from experiments.guidance.guided_diffusion import REAL, GuidedDiffusion
 
 pytestmark = pytest.mark.slow
 
@@ -139,10 +139,9 @@ def test_features_of_other_pictures_or_parameters_are_refused(old, tmp_path, mon
     assert ("other" if old else "received none") in str(error.value)
 
 
-def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes(tmp_path):
+def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
     law = mixture_diffusion.shared()._replace(spread=jnp.float32(0.6))
-    np.savez(tmp_path / "mixture.npz", **law._asdict())
-    bench = benches.load("mixture", str(tmp_path / "mixture.npz"))
+    bench = benches.mixture_bench(law)
     points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
     features = bench.features(bench.model.decode(points))
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
@@ -233,7 +232,6 @@ test_bad_flags_are_refused = studies.refuses(
     ("--samples=20", "--samples: expected a multiple of --batch=20, two batches at least, rec"),
     ("--references=3990", "--references: expected at most 3960 of 4000 real outputs"),
     ("--scale=-1", "--scale"),
-    ("--mixture=none.npz", "--mixture: none.npz cannot be read"),
 )
 
 

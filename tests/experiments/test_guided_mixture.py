@@ -1,7 +1,6 @@
 """Guided sampling where the law is known: it raises the true conditional diversity, at a price."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +12,12 @@ from oracles import entropy, gaussian_gram
 from scipy import stats
 
 import condvendi_jax as cv
-from experiments import lab, mixture_guides
+from experiments import lab
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
-from experiments.guided_mixture import GuidedMixture
+from experiments.guidance import mixture_guides
+from experiments.guidance.guided_mixture import GuidedMixture
+from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
 from experiments.lab import runner, store, tables
-from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
 
 pytestmark = pytest.mark.slow
 
@@ -177,16 +177,4 @@ test_bad_flags_are_refused = studies.refuses(
     ("--limit=1", "--limit"),
     ("--copies=1", "--copies"),
     ("--seeds=0", "--seeds"),
-    ("--law=nowhere.json", r"--law: nowhere.json: expected centres \[k, 2\]"),
-    ("--mixtures=shared", "give one or the other"),
 )
-
-
-@pytest.mark.parametrize(
-    "law", [{"centres": [[0, 0]]}, {"centres": 1, "spread": 1, "weights": 1}, []]
-)
-def test_a_file_that_is_no_law_is_refused(tmp_path, law):
-    path = tmp_path / "law.json"
-    path.write_text(json.dumps(law))
-    with pytest.raises(ValueError, match="--law: .* expected centres"):
-        mixture_guides.read(str(path))

@@ -8,8 +8,9 @@ import studies
 from small import small_run, write
 from studies import execute
 
-from experiments import data, hivemind, judged
-from experiments.hivemind import Hivemind
+from experiments import data
+from experiments.language_models import hivemind, judged
+from experiments.language_models.hivemind import Hivemind
 
 pytestmark = pytest.mark.slow
 

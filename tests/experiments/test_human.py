@@ -11,10 +11,11 @@ from scipy import stats
 from studies import computed
 
 import condvendi_jax as cv
-from experiments import human, judgements, lab
+from experiments import lab
+from experiments.calibration import human, judgements
+from experiments.calibration.human import Human
+from experiments.calibration.judgements import Responses
 from experiments.data import PairedEmbeddings
-from experiments.human import Human
-from experiments.judgements import Responses
 from experiments.lab import agreement
 
 pytestmark = pytest.mark.slow

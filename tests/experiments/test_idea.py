@@ -2,10 +2,12 @@
 
 import numpy as np
 import precision
+import pytest
 
-from experiments import idea
+from experiments.conditional_vendi import idea
 
 
+@pytest.mark.slow
 def test_models_are_equally_diverse_for_opposite_reasons_and_bars_say_so():
     with precision.optimised():
         figure, found = idea.draw()

@@ -7,9 +7,10 @@ from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import answer_lengths, lab
+from experiments import lab
 from experiments.lab import models
-from experiments.language import Language
+from experiments.language_models import language
+from experiments.language_models.language import Language
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def test_with_one_answer_a_prompt_narrow_bandwidths_give_one_and_wide_ones_rke(w
     outputs, prompts = generator.normal(size=(2, 30, 3)).astype(np.float32)
     widths = lab.Bandwidths(1.0, 0.9, 1.0, "given")
     narrow, once, wide = (
-        answer_lengths.conditional_rke(outputs, prompts, widths, times) for times in (0.1, 1, 1000)
+        language.conditional_rke(outputs, prompts, widths, times) for times in (0.1, 1, 1000)
     )
     assert narrow == pytest.approx(1, rel=0.01) and 1 < once < wide
     assert wide == pytest.approx(float(cv.rke(outputs, kernel=cv.Gaussian(0.9))), rel=1e-4)
@@ -71,7 +72,7 @@ def test_with_one_answer_a_prompt_narrow_bandwidths_give_one_and_wide_ones_rke(w
 def test_intervals_over_models_hold_the_correlation_and_have_a_width():
     # Two of three in order: some resamples of the models say more, some less.
     values = np.tile([2.0, 4.0, 8.0], (len(models.SCORES), 1))
-    found = answer_lengths.correlations(values, np.array([20.0, 100.0, 80.0]), 0)
+    found = language.correlations(values, np.array([20.0, 100.0, 80.0]), 0)
     centre, low, high = found.T
     np.testing.assert_allclose(centre, 0.5)
     assert (low < 0.5).all() and (high > 0.5).all()
@@ -79,7 +80,7 @@ def test_intervals_over_models_hold_the_correlation_and_have_a_width():
 
 def test_variants_are_found_by_their_names():
     names = ["m_concise", "m", "alone", "m_verbose", "k", "k_concise"]
-    assert answer_lengths.variants(names) == {"m": ["m_concise", "m", "m_verbose"]}
+    assert language.variants(names) == {"m": ["m_concise", "m", "m_verbose"]}
 
 
 def test_without_lengths_cut_answers_and_bandwidths_the_scores_remain(tmp_path):

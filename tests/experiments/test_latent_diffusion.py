@@ -1,4 +1,4 @@
-"""Latent diffusion: shapes by hand, trainings with a known answer, runs that are taken up again."""
+"""Latent diffusion: shapes by hand, trainings with a known answer."""
 
 import dataclasses
 import functools
@@ -13,8 +13,6 @@ import pytest
 from flax import nnx
 from scipy.special import softmax
 
-from experiments import records
-from experiments.data import pictures
 from experiments.generators import (
     checkpoints,
     diffusion,
@@ -22,9 +20,11 @@ from experiments.generators import (
     latent_diffusion,
     networks,
     picture_encoder,
+    pictures,
 )
 from experiments.generators.fitting import Places, Trainer
 from experiments.generators.latent_diffusion import GRID, Sizes, Training
+from experiments.lab import records
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optax_promotes")]
 
@@ -46,8 +46,8 @@ def denoising(steps):
     return Trainer(latent_diffusion._make_denoiser(SIZES), loss, steps=steps, rate=3e-3), arrays
 
 
-def fit(folder, trainer, arrays, say=lambda words: None):
-    options = {"identity": IDENTITY, "places": Places(cache=folder, say=say), "every": 0.0}
+def fit(trainer, arrays):
+    options = {"identity": IDENTITY, "places": Places()}
     return fitting.fit(trainer, arrays, jax.random.key(0), **options)
 
 
@@ -100,9 +100,9 @@ def test_a_layer_is_scaled_shifted_attention_and_a_gated_network():
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
-def test_the_denoiser_learns_what_its_prompts_show(tmp_path):
+def test_the_denoiser_learns_what_its_prompts_show():
     """Every kind is one picture: E[x | z, prompt] is that picture, without a prompt their mean."""
-    found = fit(tmp_path, *denoising(400))
+    found = fit(*denoising(400))
     network = checkpoints.restore(lambda: latent_diffusion._make_denoiser(SIZES), found)
     noisy = jax.random.normal(jax.random.key(1), (6, GRID, GRID, 2))
     prompts = jnp.asarray(np.concatenate([WORDINGS.reshape(4, -1), np.zeros((2, 384), "f4")]))
@@ -186,41 +186,11 @@ def test_updates_are_adams_with_clipped_slopes_and_decaying_weights_and_are_aver
     assert int(at.step) == 30
 
 
-def test_an_interrupted_training_goes_on_where_it_was(tmp_path):
-    given = denoising(250)
-    whole = fit(tmp_path / "whole", *given)
-    lines = []
-
-    def interrupted(words):
-        lines.append(words)
-        if "200" in words:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "other", *given, interrupted)
-    assert len(list((tmp_path / "other").iterdir())) == 1
-    found = fit(tmp_path / "other", *given, lines.append)
-    assert [line.split(":")[0].split()[1] for line in lines] == ["100", "200", "200", "250"]
-    chex.assert_trees_all_equal(whole, found)
-    assert not list((tmp_path / "other").iterdir())
-
-
-def test_the_state_of_another_training_is_named_and_left(tmp_path):
-    trainer, arrays = denoising(20)
-    path = tmp_path / checkpoints.file_name(IDENTITY).replace(".safetensors", ".unfinished")
-    at, _ = trainer.advance(trainer.start(), arrays, jax.random.key(1))
-    other, lines = records.identify("small", 1, {"width": 32}, {}, 0), []
-    checkpoints.save(path, dict(enumerate(jax.tree.leaves(at))), other)
-    found = fit(tmp_path, trainer, arrays, lines.append)
-    assert f"{path}: of another training (width" in lines[0] and "anew" in lines[0]
-    chex.assert_trees_all_equal(found, fit(tmp_path, trainer, arrays))
-
-
-def test_a_training_that_diverges_says_so(tmp_path):
+def test_a_training_that_diverges_says_so():
     trainer, arrays = denoising(20)
     arrays = (arrays[0].at[0].set(jnp.nan), *arrays[1:])
     with pytest.raises(FloatingPointError, match="small: the loss is nan at step 0"):
-        fit(tmp_path, trainer, arrays)
+        fit(trainer, arrays)
 
 
 @pytest.mark.parametrize(("name", "best", "least"), [("fashion", 1, 0.8), ("emoji", 5, 0.4)])

@@ -11,9 +11,9 @@ from small import small_run
 from studies import execute
 
 from experiments.data import load
-from experiments.knobs import trend
 from experiments.lab import runner, store, tables
-from experiments.latent_truncation import LatentTruncation
+from experiments.lab.knobs import trend
+from experiments.rke.latent_truncation import LatentTruncation, by_temperature
 
 pytestmark = pytest.mark.slow
 
@@ -116,3 +116,9 @@ def test_the_shipped_drawings_without_latents_are_one_a_class():
     run = store.read_run(runner.COMMITTED / "latent_truncation", LatentTruncation)
     np.testing.assert_allclose(run.found.within.sel(setting=0), 1, rtol=1e-5)
     assert (run.found.within.mean("type").diff("setting") > 0).all()
+
+
+def test_the_shipped_drawings_are_shown():
+    (axes,) = by_temperature(("ant", "key"), ("0.1", "1")).axes
+    assert {text.get_text() for text in axes.texts} >= {"ant", "key", "0.1", "1"}
+    assert len(axes.get_lines()) >= 4

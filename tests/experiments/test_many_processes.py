@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from experiments import lab
-from experiments import many_processes as study
+from experiments.cost import many_processes as study
 
 PROGRAM = """\
 HloModule jit_f

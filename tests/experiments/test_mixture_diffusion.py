@@ -139,24 +139,6 @@ def test_shares_by_hand():
     np.testing.assert_allclose(small().shares(points, 1), [0.2, 0.2, 0.2])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"centres": np.zeros((3, 3))}, r"centres: expected finite \[k, 2\], .* \(3, 3\)"),
-        ({"centres": np.full((3, 2), np.nan)}, "centres: expected finite"),
-        ({"spread": 0.0}, "spread: expected a positive number, received 0.0"),
-        ({"spread": [0.1, 0.2]}, "spread: expected a positive number"),
-        ({"weights": np.ones((2, 2)) / 2}, r"weights: expected \[m, 3\], received shape \(2, 2\)"),
-        ({"weights": [[0.5, 0.6, -0.1]]}, "weights: expected rows of probabilities"),
-        ({"weights": [[0.5, 0.6, 0.1]]}, "weights: expected rows of probabilities"),
-    ],
-)
-def test_what_is_no_mixture_is_refused(change, words):
-    given = {"centres": CENTRES, "spread": SPREAD, "weights": WEIGHTS} | change
-    with pytest.raises(ValueError, match=words):
-        mixture_diffusion.mixture(**given)
-
-
 def test_mixtures_are_what_they_say():
     shared, apart = MIXTURES["shared"](), MIXTURES["apart"]()
     np.testing.assert_allclose(shared.weights.mean(axis=0), 1 / 6, rtol=1e-6)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.data import load, pictures
-from experiments.generators import networks, picture_encoder
+from experiments.data import load
+from experiments.generators import networks, picture_encoder, pictures
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 

@@ -9,8 +9,9 @@ import pytest
 from small_repositories import Texts, picture
 
 from experiments.builders import fashion as builder
-from experiments.data import load, pictures
+from experiments.data import load
 from experiments.data.sets import load_emoji
+from experiments.generators import pictures
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,10 @@ from small import small_run, write
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import data, judged
-from experiments.judged import p_values, scores_of
-from experiments.post_training import SCORES, UNBIASED, PostTraining, wilson
+from experiments import data
+from experiments.language_models import judged
+from experiments.language_models.judged import p_values, scores_of
+from experiments.language_models.post_training import SCORES, UNBIASED, PostTraining, wilson
 
 pytestmark = pytest.mark.slow
 

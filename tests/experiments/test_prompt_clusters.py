@@ -8,8 +8,8 @@ from oracles import gaussian_gram, scores
 from small import small_run, widths, write
 from studies import execute
 
-from experiments import prompt_clusters
-from experiments.prompt_clusters import PromptClusters
+from experiments.conditional_vendi import prompt_clusters
+from experiments.conditional_vendi.prompt_clusters import PromptClusters
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,10 @@ from PIL import Image
 from small import widths, write
 from studies import execute
 
-from experiments import lab, whole_prompts
+from experiments import lab
+from experiments.conditional_vendi import prompt_modes
+from experiments.conditional_vendi.prompt_modes import PromptModes, differences, standard_errors
 from experiments.data import PairedEmbeddings
-from experiments.prompt_modes import PromptModes, differences, standard_errors
 
 pytestmark = pytest.mark.slow
 
@@ -96,11 +97,11 @@ def test_a_difference_of_modes_that_share_prompts_is_paired(run):
 def test_whole_prompts_are_drawn(tmp_path):
     flags = write_groups(tmp_path)
     prompts = np.load(tmp_path / "t.npy")
-    rows = whole_prompts.whole_prompts(prompts, 21, 0)
+    rows = prompt_modes.whole_prompts(prompts, 21, 0)
     kept = prompts[rows]
     assert len(rows) == 20
     assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
-    assert not np.array_equal(rows, whole_prompts.whole_prompts(prompts, 21, 1))
+    assert not np.array_equal(rows, prompt_modes.whole_prompts(prompts, 21, 1))
     run = execute(PromptModes, tmp_path, *flags, "--largest=20")
     assert (run.study.n, len(run.study.names)) == (20, 10)
 

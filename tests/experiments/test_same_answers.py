@@ -7,8 +7,9 @@ from small import small_run, write
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import data, judged
-from experiments.same_answers import SameAnswers, area, best_threshold
+from experiments import data
+from experiments.language_models import judged
+from experiments.language_models.same_answers import SameAnswers, area, best_threshold
 
 pytestmark = pytest.mark.slow
 

@@ -15,18 +15,17 @@ import pytest
 from oracles import entropy, gaussian_gram
 from processes import started
 
-from condvendi_jax.inference import _jackknife as uncertainty
-from condvendi_jax.inference import _plan as plan
-from experiments import records
+from condvendi_jax.inference import evaluations as scoring
+from condvendi_jax.inference import jackknife as uncertainty
+from experiments.cost.scaling import contests, engines, figures, reference, report, worker
+from experiments.cost.scaling import points as sets
+from experiments.cost.scaling.contests import CONTESTANTS, Entry
+from experiments.cost.scaling.points import Points
+from experiments.cost.scaling.records import Record, dataset
+from experiments.cost.scaling.study import Scaling
+from experiments.cost.scaling.worker import Contestant, Worker, WorkerError
 from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths, Cell, Context, Run
-from experiments.scaling import contests, engines, figures, reference, report, worker
-from experiments.scaling import points as sets
-from experiments.scaling.contests import CONTESTANTS, Entry
-from experiments.scaling.points import Points
-from experiments.scaling.records import Record, dataset
-from experiments.scaling.study import Scaling
-from experiments.scaling.worker import Contestant, Worker, WorkerError
+from experiments.lab import Bandwidths, Cell, Context, Run, records
 
 pytestmark = pytest.mark.slow
 
@@ -132,7 +131,6 @@ def exact(cell, grams):
         ("measure", "stored", 5e-3),
         ("measure", "matrix-free", 5e-3),
         ("features", "Fourier", 1.0),  # Coarse at order 1.
-        ("features", "Samples", 1.0),
         ("features", "Fourier as they are", 1.0),
     ],
 )
@@ -169,7 +167,7 @@ def test_the_jackknife_gives_the_errors_of_order_one(cell, points, grams):
     found = {name: called("jackknife", name, few, seed=3) for name in names}
     found["evaluate"] = called("first call", "evaluate", few)
     of_rows = deleted_errors({n: g[:FEW, :FEW] for n, g in grams.items()}, np.arange(FEW))
-    groups = uncertainty.group_rows(FEW, 20, key=plan.Keys(3).groups)
+    groups = uncertainty.group_rows(FEW, 20, key=scoring.Keys(3).groups)
     of_groups = deleted_errors({n: g[:FEW, :FEW] for n, g in grams.items()}, groups.membership)
     for name, errors in found.items():
         assert tuple(errors) == SCORES
@@ -319,7 +317,7 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
         "norms": Entry(reference.norms, 2),
         "once": Entry(reference.eigenvalues, 3, calls="once"),
         "wrong": Entry(math.sqrt, 2),
-        "ended": Entry(sys.exit, 2),
+        "ended": Entry(partial(exec, "__import__('os')._exit(1)"), 2),
     }
     turns = []
     results, failed = contests.run_cell(entries, cell, settings(repeats=2), turns.append)
@@ -329,7 +327,7 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
     assert results["norms"]["memory_bytes"] > 0
     assert set(failed) == {"wrong", "ended"}
     assert failed["wrong"].startswith("TypeError: must be real number")
-    assert failed["ended"] == "its process ended with status 1"
+    assert failed["ended"] == "its process ended; out of memory?"
     assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
 
 
@@ -423,13 +421,6 @@ def test_short_calls_after_the_first_are_repeated_and_the_median_counts(monkeypa
     server.prepare(lambda cell: Contestant(lambda seed: lambda: None, lambda result: {}), {})
     assert server.run(0)["seconds"] == pytest.approx(0.01)
     assert server.run(0)["seconds"] == pytest.approx(0.09)
-
-
-def test_a_worker_that_is_killed_says_so():
-    with Worker() as process:
-        process.process.kill()
-        with pytest.raises(WorkerError, match="ended with status -9; out of memory?"):
-            process.request("ask", time.time)
 
 
 def given(*values):
@@ -590,7 +581,7 @@ def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
     path = str(tmp_path / "x.npy")
     np.save(path, np.random.default_rng(0).normal(size=(12_000, 4)).astype(np.float32))
     code = (
-        "from experiments.scaling import reference, worker\n"
+        "from experiments.cost.scaling import reference, worker\n"
         f"cell = dict(outputs={path!r}, prompts={path!r}, n=12_000, bandwidths=[1, 1])\n"
         "with worker.Worker() as process:\n"
         "    process.request('prepare', reference.eigenvalues, cell)\n"

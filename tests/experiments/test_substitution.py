@@ -7,9 +7,16 @@ import xarray as xr
 from small import small_run
 from studies import computed, execute
 
-from experiments import exchanged_outputs, lab
+from experiments import lab
+from experiments.conditional_vendi import substitution
+from experiments.conditional_vendi.substitution import (
+    INFORMATION,
+    METRICS,
+    OTHER,
+    SAME,
+    Substitution,
+)
 from experiments.data import PairedEmbeddings
-from experiments.substitution import INFORMATION, METRICS, OTHER, SAME, Substitution
 
 pytestmark = pytest.mark.slow
 
@@ -81,15 +88,15 @@ def test_mid_and_cosine_fall_with_others_and_stay_with_the_same_prompt():
 def test_draws_part_prompts_and_replace_the_first_of_the_order_alone(replaced):
     generator = np.random.default_rng(0)
     prompt = np.random.default_rng(3).integers(0, 20, 300)
-    drawn = exchanged_outputs.draw_rows(prompt, 40, generator)
+    drawn = substitution.draw_rows(prompt, 40, generator)
     assert (prompt[drawn.rows] == prompt[drawn.partners]).all()
     both = np.concatenate([drawn.rows, drawn.partners])
     assert np.unique(both).size == 80
     assert not set(prompt[both]) & set(prompt[drawn.reference])
     assert sorted(drawn.order) == list(range(40))
     chosen, rest = drawn.order[:replaced], drawn.order[replaced:]
-    same = exchanged_outputs.by_partners(drawn, replaced)
-    other = exchanged_outputs.by_others(drawn, prompt, replaced, generator)
+    same = substitution.by_partners(drawn, replaced)
+    other = substitution.by_others(drawn, prompt, replaced, generator)
     for rows in (same, other):
         np.testing.assert_array_equal(rows[rest], drawn.rows[rest])
     np.testing.assert_array_equal(same[chosen], drawn.partners[chosen])
@@ -106,17 +113,17 @@ def draws(*rows):
 
 
 def test_saturation_is_read_between_the_shares():
-    linear = exchanged_outputs.left(draws([1, 0.75, 0.5, 0], [3, 2.5, 2, 1])).sel(replaced=OTHER)
+    linear = substitution.left(draws([1, 0.75, 0.5, 0], [3, 2.5, 2, 1])).sel(replaced=OTHER)
     np.testing.assert_allclose(linear, [[1, 0.75, 0.5, 0]] * 2)
-    assert exchanged_outputs.saturates(linear).values == pytest.approx([0.9, 0.9])
-    early = exchanged_outputs.left(draws([1, 0.2, 0, 0], [1, 0, 0.2, 0])).sel(replaced=OTHER)
-    assert exchanged_outputs.saturates(early).values == pytest.approx([0.375, 0.75])
+    assert substitution.saturates(linear).values == pytest.approx([0.9, 0.9])
+    early = substitution.left(draws([1, 0.2, 0, 0], [1, 0, 0.2, 0])).sel(replaced=OTHER)
+    assert substitution.saturates(early).values == pytest.approx([0.375, 0.75])
 
 
 def test_of_a_metric_that_moves_by_chance_nothing_is_said():
-    chance = exchanged_outputs.left(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
+    chance = substitution.left(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
     assert chance.isnull().all()
-    assert exchanged_outputs.saturates(chance).isnull().all()
+    assert substitution.saturates(chance).isnull().all()
 
 
 def test_the_tables_say_what_each_replacement_takes(finished):

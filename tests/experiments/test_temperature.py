@@ -7,10 +7,10 @@ from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import knobs, stories
+from experiments.conditional_vendi import temperature
+from experiments.conditional_vendi.temperature import Temperature
 from experiments.data import PairedEmbeddings
-from experiments.lab import models
-from experiments.temperature import Temperature
+from experiments.lab import knobs, models
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_the_error_of_a_share_is_that_of_a_mean_over_prompts():
     labels = {"prompt": np.repeat(np.arange(40), 5), "finished": ended}
     labels |= {"tokens": tokens, "log_likelihood": likelihood}
     pairs = PairedEmbeddings("x", np.zeros((200, 1)), np.zeros((200, 1)), "", labels=labels)
-    values, errors = stories.controls_of(pairs)
+    values, errors = temperature.controls_of(pairs)
     np.testing.assert_allclose(
         values, [np.exp(-likelihood.sum() / tokens.sum()), ended.mean(), tokens.mean()]
     )

@@ -8,10 +8,16 @@ import xarray as xr
 from small import small_run
 from studies import execute
 
-from experiments import shared_prompts
+from experiments.conditional_vendi import text_to_image
+from experiments.conditional_vendi.text_to_image import (
+    Design,
+    TextToImage,
+    match,
+    of_pairs,
+    share,
+    verdicts,
+)
 from experiments.data import PairedEmbeddings
-from experiments.shared_prompts import Design, match, of_pairs, share, verdicts
-from experiments.text_to_image import TextToImage
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +78,7 @@ def test_rows_of_a_design_have_their_models_and_prompts():
     pairs = PairedEmbeddings("a", outputs, prompts, "b", labels=labels)
     design = Design(("z", "x"), 7, 4)
     keys = [jax.random.key(seed) for seed in (0, 1)]
-    rows, others = (shared_prompts.draw_rows(pairs, design, key) for key in keys)
+    rows, others = (text_to_image.draw_rows(pairs, design, key) for key in keys)
     assert rows.shape == (2, 7, 4)
     assert np.unique(rows).size == rows.size
     assert (model[rows] == np.array([2, 0])[:, None, None]).all()

@@ -11,10 +11,11 @@ from small import flags, small_run, widths, write
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import lab, type_draws
+from experiments import lab
+from experiments.conditional_vendi import type_draws
+from experiments.conditional_vendi.type_ablation import TypeAblation
+from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCORES
 from experiments.data import PairedEmbeddings
-from experiments.type_ablation import TypeAblation
-from experiments.type_draws import CLUSTERED, PROMPTINGS, SCORES
 
 pytestmark = pytest.mark.slow
 

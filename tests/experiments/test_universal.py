@@ -26,14 +26,14 @@ class Lengths:
 
 
 def test_rows_are_unit_vectors_in_the_order_of_the_texts():
-    encoder, counts = UniversalEncoder(Lengths(), batch_size=2), []
-    rows = encoder.encode(np.array(["abc", "a", "ab", "", "abcd"]), progress=counts.append)
+    encoder = UniversalEncoder(Lengths(), batch_size=2)
+    rows = encoder.encode(np.array(["abc", "a", "ab", "", "abcd"]))
     assert isinstance(encoder, Encoder)
     assert rows.dtype == np.float32
     assert rows.shape == (5, encoder.dimension)
     assert rows.argmax(axis=1).tolist() == [3, 1, 2, 0, 4]
     np.testing.assert_array_equal(rows.max(axis=1), 1)
-    assert counts == encoder.model.batches == [2, 2, 1]
+    assert encoder.model.batches == [2, 2, 1]
     assert encoder.encode([]).shape == (0, 512)
     with pytest.raises(ValueError, match=r"expected embeddings \[1, 512\], received \[1, 7\]"):
         UniversalEncoder(Lengths(7)).encode(["a"])

@@ -6,9 +6,10 @@ import studies
 from small import small_run, write_neighbourhoods
 from studies import execute
 
-from experiments import clips, lab
+from experiments import lab
+from experiments.conditional_vendi import video
+from experiments.conditional_vendi.video import Video
 from experiments.lab import models
-from experiments.video import Video
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def test_clips_are_fewer_in_each_prompt():
     widths = lab.Bandwidths(1.0, 1.0, 1.0, "given")
     # A prompt's clips need not stand together.
     order = np.arange(24).reshape(8, 3).T.ravel()
-    found = clips.fewer_clips(outputs[order], far[order], 3, widths)
+    found = video.fewer_clips(outputs[order], far[order], 3, widths)
     conditional = found[models.SCORES.index(("conditional", 2.0))]
     np.testing.assert_allclose(conditional[0], 1, rtol=1e-4)
     np.testing.assert_allclose(conditional[1], [1, 2, 2], rtol=1e-3)

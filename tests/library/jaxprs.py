@@ -18,9 +18,3 @@ def largest_array(function, *arguments):
     """The number of elements of the largest array that `function` makes."""
     program = jax.make_jaxpr(function)(*arguments)
     return max(v.aval.size for e in equations(program) for v in e.outvars)
-
-
-def matrix_product_precisions(function, *arguments):
-    """The precision of every matrix product in `function`."""
-    program = jax.make_jaxpr(function)(*arguments)
-    return [e.params["precision"] for e in equations(program) if e.primitive.name == "dot_general"]

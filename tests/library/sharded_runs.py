@@ -19,25 +19,19 @@ from oracles import draw_pairs
 
 import condvendi_jax as cv
 from condvendi_jax.grams import Layout, layout_of, represent, to_host
-from condvendi_jax.spectra import _estimators as estimators
-from condvendi_jax.spectra import _krylov as krylov
-from condvendi_jax.spectra import _methods as methods
-from experiments.many_processes import COLLECTIVES, traffic
+from condvendi_jax.spectra import computation, krylov
 
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
 N, TILE, BANDWIDTHS = 203, 16, (0.7, 0.5)
 DIMENSIONS = {"d_x": 5, "d_t": 4}
 COTANGENT = (0.3, -2.0, 0.7)
 COMPILED_N, CAPACITY = 2400, 5
-MEASURED_N = 401
 # More than the default budget has products, and no multiple of the devices.
 SCORED_N, SCORED = 601, ("stored", "matrix-free")
-MEASURED = (cv.von_neumann, cv.renyi(0.5), cv.renyi(float("inf")), cv.truncated(20))
 
 # name: devices, n, tile, the kernel of the outputs, dtype.
 CASES = {
-    **{f"{count} devices": (count, N, TILE, "gaussian", "float64") for count in (1, 3, 8)},
-    "float32": (8, N, TILE, "gaussian", "float32"),
+    **{f"{count} devices": (count, N, TILE, "gaussian", "float64") for count in (3, 8)},
     "cosine": (3, N, TILE, "cosine", "float32"),
     "blocks of padding": (8, 9, TILE, "gaussian", "float64"),
     "no padding": (8, 64, 3, "gaussian", "float64"),
@@ -89,20 +83,6 @@ def measured(gram_x, gram_t, n, dtype="float64"):
     return to_host(everything(gram_x, gram_t, columns))
 
 
-def entropies(gram):
-    """The estimated entropies of one key and budget."""
-    budget = estimators.Budget(block=16, sweeps=2, probes=4, steps=8)
-    measure = estimators.spectral_measure(gram, key=jax.random.key(0), budget=budget)
-    return np.array([measure.entropy(entropy).value for entropy in MEASURED])
-
-
-def influences(gram):
-    """Those of the rows on the entropies, by every probe or, of features, by all eigenvectors."""
-    budget = estimators.Budget(block=16, sweeps=2, probes=4, steps=8)
-    samplers = estimators.Samplers([gram], key=jax.random.key(0), budget=budget, rtol=2e-3)
-    return np.concatenate([samplers.of[0].influences(entropy) for entropy in MEASURED])
-
-
 def representations():
     out = {}
     for name, (count, n, tile, kernel, dtype) in CASES.items():
@@ -125,8 +105,7 @@ def meshes():
     two = Mesh(np.array(jax.devices()).reshape(2, 4), ("hosts", "devices"))
     for name, axis in {"two axes": ("hosts", "devices"), "one of two axes": "devices"}.items():
         gram_x, gram_t = sharded(kernels(), points, Layout(two, axis, N))
-        out[f"{name}/norm"] = gram_x.squared_norms_with(gram_t)[2]
-        out[f"{name}/product"] = (gram_x * gram_t).matvec(gram_x.place(vectors(N)))
+        out[name] = (gram_x * gram_t).matvec(gram_x.place(vectors(N)))
     # Rows that lie on devices already, under either type of mesh, say themselves where.
     for name, mesh in {"auto": lines(DEVICES), "explicit": explicit}.items():
         rows = jax.device_put(points[0][:200], NamedSharding(mesh, PartitionSpec("rows")))
@@ -138,9 +117,7 @@ def meshes():
         out[f"{name}vector of n"] = held.matvec(jnp.asarray(vectors(N))[:, 0])
     cosine, _ = sharded(kernels("cosine"), points, Layout(lines(4), "rows", N))
     out["cosine eigenvalues"] = cosine.eigenvalues()
-    out["cosine norm"] = cosine.squared_frobenius_norm()
-    out["cosine product"] = cosine.matvec(cosine.place(vectors(N)))
-    out["cosine vectors of n"] = cosine.matvec(jnp.asarray(vectors(N)))
+    out["cosine product"] = cosine.matvec(jnp.asarray(vectors(N)))
     out["mixed product"] = (gram.store() * cosine).matrix
     out["stored norms"] = jnp.stack(gram.store().squared_norms_with(cosine))
     return to_host(out)
@@ -176,34 +153,11 @@ def gradients():
     return to_host(out)
 
 
-def measures():
-    """Estimated entropies; those of a tiled Gram, on one device, are what they shall be."""
-    points = draw_pairs(MEASURED_N, **DIMENSIONS)
-    tiled = [
-        cv.grams.TiledGram.from_points(k, jnp.asarray(p), tile_size=64)
-        for k, p in zip(kernels(), points, strict=True)
-    ]
-    gram_x, gram_t = sharded(kernels(), points, Layout(lines(DEVICES), "rows", MEASURED_N), 64)
-    ways = {
-        "one device": tiled[0] * tiled[1],
-        "matrix-free": gram_x * gram_t,
-        "stored": (gram_x * gram_t).store(),
-    }
-    features = represent(cv.Cosine(), jnp.asarray(points[0]))
-    sharded_features = represent(cv.Cosine(), points[0], layout=gram_x.layout)
-    return {
-        **{way: entropies(gram) for way, gram in ways.items()},
-        **{f"influences/{way}": influences(gram) for way, gram in ways.items()},
-        "influences/of features": influences(features),
-        "influences/of sharded features": influences(sharded_features),
-    }
-
-
 def scores(pairs, ways=SCORED, **options):
     """All three scores by `decompose`, of order 2 and estimated."""
     options |= dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
     exact = cv.decompose(*pairs, **options, order=2)
-    by_way = [methods.named(name, key=jax.random.key(2), rtol=0.02) for name in ways]
+    by_way = [computation.named(name, key=jax.random.key(2), rtol=0.02) for name in ways]
     found = [cv.decompose(*pairs, **options, method=method) for method in by_way]
     values = [[r.vendi, r.conditional, r.information] for r in (exact, *found)]
     assert [r.method for r in found] == list(ways)
@@ -212,7 +166,7 @@ def scores(pairs, ways=SCORED, **options):
 
 def errors():
     """The standard errors of `evaluate`, of rows on one device and of the same rows on a mesh."""
-    by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels("cosine"), strict=True))
     points, out = draw_pairs(N, **DIMENSIONS), {}
     for name, mesh in {"one device": None, "mesh": lines(4)}.items():
         pairs = cv.Pairs(*points, **by_name, mesh=mesh)
@@ -231,13 +185,14 @@ def weighted():
     by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
     points, out = draw_pairs(SCORED_N, **DIMENSIONS), {}
     weights = np.random.default_rng(3).integers(0, 4, SCORED_N)
-    stored = cv.Stored(jax.random.key(2), rtol=0.02)
-    for name, mesh in {"one device": None, "mesh": lines(4)}.items():
+    ways = {"one device": (None, cv.Stored), "mesh": (lines(4), cv.MatrixFree)}
+    for name, (mesh, method) in ways.items():
+        method = method(jax.random.key(2), rtol=0.02)
         pairs = cv.Pairs(*points, **by_name, weights=1.0 * weights, mesh=mesh)
-        found = cv.evaluate(pairs, orders=[1, 2], method=stored)
+        found = cv.evaluate(pairs, orders=[1, 2], method=method)
         out[f"{name}/scores"] = np.array([o.decomposition.scores for o in found.orders])
         out[f"{name}/errors"] = np.array([o.standard_errors for o in found.orders])
-        rows = cv.contributions(pairs, order=2, method=stored).influences
+        rows = cv.contributions(pairs, order=2, method=method).influences
         out[f"{name}/rows"] = np.stack(rows)
 
         def conditional(w, mesh=mesh):
@@ -246,6 +201,38 @@ def weighted():
 
         out[f"{name}/slope"] = jax.grad(conditional)(jnp.asarray(1.0 * weights))
     return to_host(out)
+
+
+def guided():
+    """Updates of guides whose window is on one device, and of those whose window is on four."""
+    mesh, window, b = lines(4), 16, 4
+    rows, everywhere = (NamedSharding(mesh, PartitionSpec(*axis)) for axis in (("rows",), ()))
+    pairs = draw_pairs(3 * b, **DIMENSIONS)
+    past, batch, other = (tuple(a[i : i + b] for a in pairs) for i in (0, b, 2 * b))
+    wide = kernels(bandwidths=(3.0, 2.0))
+    named = dict(zip(("output_kernel", "prompt_kernel"), wide, strict=True))
+    named |= {"prompt_size": batch[1].shape[1], "window": window}
+    guides = {
+        "order 2": cv.guidance.conditional_rke(**named),
+        "spectra": cv.guidance.conditional_vendi(**named, truncation=3),
+    }
+    out = {}
+    for name, guide in guides.items():
+
+        @jax.jit
+        def run(past, batch, state, guide=guide):
+            state = cv.guidance.remember(state, *past)
+            return guide.update(None, state, batch[0], prompts=batch[1])
+
+        alone = guide.init(batch[0])
+        spread = jax.tree.map(
+            lambda leaf: jax.device_put(leaf, rows if leaf.shape[:1] == (window,) else everywhere),
+            alone,
+        )
+        assert not spread.rows[0].sharding.is_fully_replicated
+        updates = [run(other, batch, run(past, other, state)[1])[0] for state in (alone, spread)]
+        out[name] = np.stack(list(map(to_host, updates)))
+    return out
 
 
 _ARRAY = re.compile(r"\b[a-z]+\d*\[([\d,]+)\]")
@@ -257,24 +244,14 @@ def _elements(text):
     return [int(np.prod([int(d) for d in m.split(",")])) for m in _ARRAY.findall(text)] or [0]
 
 
-def inspected(function, *arguments):
+def inspected(text):
     """The elements of the largest array on a device, of the largest gather, and of the largest hop.
 
     Read from the text that XLA compiled for one device.
     """
-    text = jax.jit(function).lower(*arguments).compile().as_text()
     gathered = [size for found in _GATHER.findall(text) for size in _elements(found[0])]
     passed = [size for found in _HOP.findall(text) for size in _elements(found)]
     return np.array([max(_elements(text)), max(gathered, default=0), max(passed, default=0)])
-
-
-def sent(function, *arguments, trips=1):
-    """The calls of each kind of collective, and the elements of their results, `[kind, 2]`."""
-    text = jax.jit(function).lower(*arguments).compile().as_text()
-    found = dict.fromkeys(COLLECTIVES, np.zeros(2, int))
-    for kind, elements in traffic(text, trips):
-        found[kind] = found[kind] + (1, elements)
-    return np.array(list(found.values()))
 
 
 def compiled():
@@ -291,30 +268,28 @@ def compiled():
         kernel = cv.Gaussian(BANDWIDTHS[0])
         return cv.grams.TiledGram.from_points(kernel, outputs, layout=layout)
 
-    out = {
-        "prepared points": inspected(prepared, layout.shard(points[0])),
-        "norms": inspected(lambda a, b: a.squared_norms_with(b), gram_x, gram_t),
-        "gradient": inspected(gradient, gram_x, gram_t),
-        "product": inspected(lambda a, v: a.matvec(v), gram_x * gram_t, columns),
-        "stored product": inspected(lambda a, v: a.matvec(v), stored, columns),
-        "stored norm": inspected(lambda a: a.squared_frobenius_norm(), stored),
-        "store": inspected(lambda a: a.store(), gram_x),
+    programs = {
+        "prepared points": (prepared, layout.shard(points[0])),
+        "norms": (lambda a, b: a.squared_norms_with(b), gram_x, gram_t),
+        "gradient": (gradient, gram_x, gram_t),
+        "product": (lambda a, v: a.matvec(v), gram_x * gram_t, columns),
+        "stored product": (lambda a, v: a.matvec(v), stored, columns),
+        "stored norm": (lambda a: a.squared_frobenius_norm(), stored),
+        "store": (lambda a: a.store(), gram_x),
     }
     space = functools.partial(krylov.krylov_spaces, sweeps=3)
-    zero, last = jnp.asarray(0), jnp.asarray(CAPACITY)
+    begin = functools.partial(krylov.start_lanczos, capacity=CAPACITY)
+    bounds = jnp.asarray(0), jnp.asarray(CAPACITY)
     for name, gram in {"matrix-free": gram_x, "stored": stored}.items():
-        out[f"{name} space"] = inspected(space, gram, (columns,))
         basis = space(gram, (columns,))[0].basis
-        begin = functools.partial(krylov.start_lanczos, capacity=CAPACITY)
         state = begin(basis, columns)
-        out[f"{name} start"] = inspected(begin, basis, columns)
-        open_loop = krylov.lanczos, gram, (basis,), ((state,),), zero, last
-        out[f"{name} lanczos"] = inspected(*open_loop)
-        out[f"sent/{name} space"] = sent(space, gram, (columns,))
-        out[f"sent/{name} lanczos"] = sent(*open_loop, trips=CAPACITY)
-    out["sent/norms"] = sent(lambda a, b: a.squared_norms_with(b), gram_x, gram_t)
-    out["sent/gradient"] = sent(gradient, gram_x, gram_t)
-    return out
+        programs[f"{name} space"] = space, gram, (columns,)
+        programs[f"{name} start"] = begin, basis, columns
+        programs[f"{name} lanczos"] = krylov.lanczos, gram, (basis,), ((state,),), *bounds
+    return {
+        name: inspected(jax.jit(function).lower(*arguments).compile().as_text())
+        for name, (function, *arguments) in programs.items()
+    }
 
 
 def devices(path):
@@ -324,11 +299,11 @@ def devices(path):
         "cases": representations,
         "meshes": meshes,
         "gradients": gradients,
-        "measures": measures,
         "mesh": lambda: scores(pairs, mesh=lines(4)),
         "one device": lambda: scores(pairs),
         "errors": errors,
         "weighted": weighted,
+        "guided": guided,
         "compiled": compiled,
     }
     parts = {}
@@ -351,7 +326,6 @@ def process(path, port, index):
     parts = [jax.make_array_from_process_local_data(rows, p[half]) for p in points]
     grams = sharded(kernels(), parts, layout_of(parts[0]))
     out = {f"parts/{key}": value for key, value in measured(*grams, n).items()}
-    out["influences"] = influences(grams[0])
     # The same call, whatever the arrays are: of this host, whose rows the devices do not divide, or
     # of all of them together.
     points = draw_pairs(SCORED_N, **DIMENSIONS)

@@ -1,7 +1,5 @@
 """Entropies out of finite features: what is extrapolated, what is certain, what is covered."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +7,8 @@ import pytest
 from oracles import draw_pairs, entropy, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import _approximations as approximations
-from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.spectra import computation, feature_errors, feature_maps
 
 KEY = jax.random.key(2)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -31,7 +28,7 @@ def truths(points, wanted=WANTED):
 
 def sub_covariance(matrix, subset):
     """Of some groups of features, of trace one."""
-    width = matrix.shape[0] // approximations.GROUPS
+    width = matrix.shape[0] // feature_errors.GROUPS
     rows = np.concatenate([np.arange(g * width, (g + 1) * width) for g in subset])
     part = matrix[np.ix_(rows, rows)]
     return part / np.trace(part)
@@ -40,8 +37,8 @@ def sub_covariance(matrix, subset):
 def test_a_power_law_is_carried_to_its_end():
     """H_D = 3 - c D^-s: the estimate is a third of the way from the jackknife, the gap the rest."""
     for s, c in ((0.3, 1.0), (0.5, 0.7), (1.0, 0.4), (2.0, 0.3)):
-        sizes = np.array([len(s) for s in approximations._SUBSETS]) / approximations.GROUPS
-        found = approximations._extrapolated(3 - c * sizes**-s, 4.0)
+        sizes = np.array([len(s) for s in feature_errors._SUBSETS]) / feature_errors.GROUPS
+        found = feature_errors._extrapolated(3 - c * sizes**-s, 4.0)
         jackknife = 8 * (3 - c) - 7 * (3 - c * (7 / 8) ** -s)
         np.testing.assert_allclose(found.value, jackknife + (3 - jackknife) / 3, atol=1e-9)
         np.testing.assert_allclose(found.gap, abs(3 - jackknife) * 2 / 3, atol=1e-9)
@@ -51,11 +48,11 @@ def test_a_power_law_is_carried_to_its_end():
 
 def test_what_has_no_limit_goes_to_the_bound():
     """H_D = log D: nothing says where it ends, but log n does; and below order 1 it goes back."""
-    sizes = 64 * np.array([len(s) for s in approximations._SUBSETS])
-    found = approximations._extrapolated(np.log(sizes), np.log(5000))
+    sizes = 64 * np.array([len(s) for s in feature_errors._SUBSETS])
+    found = feature_errors._extrapolated(np.log(sizes), np.log(5000))
     np.testing.assert_allclose(found.interval[1], np.log(5000))
     assert found.interval[0] < found.value < found.interval[1]
-    below = approximations._extrapolated(np.log(sizes), np.log(5000), below_one=True)
+    below = feature_errors._extrapolated(np.log(sizes), np.log(5000), below_one=True)
     assert below.interval[0] <= np.log(512) + 1e-9
 
 
@@ -66,13 +63,15 @@ def test_the_order_two_is_unbiased_whatever_the_frequencies(x64):
     found = []
     for k in range(60):
         method = cv.RandomFeatures(jax.random.key(k), count=16)
-        (computed,) = methods.compute(points, [cv.renyi(2)], method)
+        (computed,) = computation.compute(points, [cv.renyi(2)], method)
         found.append([np.exp(-estimate.value) for estimate in computed.estimates])
     error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
-    features = functools.partial(cv.spectra.fourier_features, *points.arrays, **KERNELS, count=16)
-    keys = jax.random.split(KEY, 60)
-    plain = [np.exp(-cv.renyi(2)(features(key=key).outputs)) for key in keys]
+    plain = []  # Without the correction.
+    for k in range(60):
+        drawn = feature_maps.draw_frequencies(points, key=jax.random.key(k), count=16)
+        (covariance,) = feature_maps.covariances(points, drawn, ("outputs",))
+        plain.append(np.sum(np.square(covariance)))
     assert np.mean(plain) - truth[0] > 4 * error[0]
 
 
@@ -80,56 +79,19 @@ def test_subsets_are_those_of_fewer_frequencies(x64):
     rows = np.random.default_rng(0).normal(size=(50, 32))
     matrix = rows.T @ rows
     matrix = jnp.asarray(matrix / np.trace(matrix))
-    norms = approximations._norms_of_subsets(matrix)
-    spectra = [values for part in approximations._spectra_of_subsets(matrix) for values in part]
-    for subset, norm, values in zip(approximations._SUBSETS, norms, spectra, strict=True):
+    norms = feature_errors._norms_of_subsets(matrix)
+    spectra = [values for part in feature_errors._spectra_of_subsets(matrix) for values in part]
+    for subset, norm, values in zip(feature_errors._SUBSETS, norms, spectra, strict=True):
         expected = np.linalg.eigvalsh(sub_covariance(np.asarray(matrix), subset))[::-1]
         np.testing.assert_allclose(values, expected, atol=1e-12)
         np.testing.assert_allclose(norm, np.sum(expected**2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [20, 60, 90])
-def test_few_points_give_the_same_estimates_by_their_own_matrices(n, monkeypatch, x64):
-    """Of 128 features; at n = 90 a half of them has rank 64, less than n."""
-    points = Pairs(*draw_pairs(n), **KERNELS)
-    method = cv.RandomFeatures(KEY, count=64)
-    wanted = [entropy.fitted(n) for entropy in WANTED]
-    dual = methods.compute(points, wanted, method)
-    monkeypatch.setattr(cv.RandomFeatures, "_dual", lambda *_: False)
-    orders = [each.order for each in wanted]
-    primal = methods.compute(points, wanted, method)
-    for order, found, expected in zip(orders, dual, primal, strict=True):
-        # Below order 1 the root of what rounding leaves of a zero eigenvalue counts.
-        close = {"rtol": 0, "atol": 1e-5 if order < 1 else 1e-9}
-        for one, other in zip(found.estimates, expected.estimates, strict=True):
-            np.testing.assert_allclose(one.per_probe, other.per_probe, **close)
-            np.testing.assert_allclose(one.interval, other.interval, **close)
-
-
-def test_few_points_need_no_matrices_of_all_features(monkeypatch):
-    """2 count x 2 count of them would be 4 GiB, and hours of eigenvalues."""
-
-    def refused(*_):
-        raise AssertionError("a matrix of all features")
-
-    monkeypatch.setattr("condvendi_jax.spectra._feature_maps.covariances", refused)
-    points = Pairs(*draw_pairs(12, dtype=np.float32), **KERNELS)
-    method = cv.RandomFeatures(KEY, count=2**14)
-    only_joint = ("joint",)
-    (everything,) = methods.compute(points, [cv.von_neumann], method)
-    (joint,) = methods.compute(points, [cv.von_neumann], method, only_joint)
-    truth = truths(points, [cv.von_neumann])[0]
-    np.testing.assert_allclose(everything.values, truth, atol=0.02)
-    assert joint.values.outputs is None
-    np.testing.assert_allclose(joint.values.joint, everything.values.joint)
-
-
-@pytest.mark.slow
 def test_intervals_hold_the_truth_of_every_order(x64):
     method = cv.RandomFeatures(KEY, count=64)
     points = Pairs(*draw_pairs(N), **KERNELS)
-    found = methods.compute(points, WANTED, method)
+    found = computation.compute(points, WANTED, method)
     for each, expected in zip(found, truths(points), strict=True):
         assert each.method == method.name
         for estimate, truth in zip(each.estimates, expected, strict=True):
@@ -139,22 +101,9 @@ def test_intervals_hold_the_truth_of_every_order(x64):
             assert low <= estimate.value <= high
 
 
-@pytest.mark.slow
-def test_more_features_narrow_the_intervals():
-    outputs = draw_pairs(400, dtype=np.float32)[0]
-    found = (
-        cv.decompose(
-            outputs, output_kernel=cv.Gaussian(1.0), method=cv.RandomFeatures(KEY, count=size)
-        )
-        for size in (16, 256)
-    )
-    wide, narrow = (np.ptp(np.log(each.intervals.vendi)) for each in found)
-    assert narrow < wide / 2
-
-
 def test_scores_pair_up_by_frequencies(x64):
     """One draw for all: part of what it does to pairs it does to their prompts."""
-    (found,) = methods.compute(
+    (found,) = computation.compute(
         Pairs(*draw_pairs(N), **KERNELS), [cv.renyi(2)], cv.RandomFeatures(KEY, count=64)
     )
     joint, prompts = found.estimates.joint, found.estimates.prompts
@@ -171,12 +120,12 @@ def test_what_is_not_possible_is_refused():
     method = cv.RandomFeatures(KEY, count=8)
     with pytest.raises(TypeError, match="inside jit or vmap nor differentiated"):
         jax.jit(lambda x: cv.vendi(x, kernel=cv.Gaussian(1.0), method=method))(outputs)
-    with pytest.raises(TypeError, match="is of points, and here"):
+    with pytest.raises(TypeError, match="needs points, and there are only their Gram matrices"):
         cv.clusters.prompt_modes(
             outputs, outputs, **gaussian, prompt_kernel=cv.Cosine(), method=method
         )
     mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
-    with pytest.raises(ValueError, match="of points on one device"):
+    with pytest.raises(ValueError, match="needs points on one device"):
         cv.decompose(outputs, **gaussian, method=method, mesh=mesh)
     with pytest.raises(TypeError, match="of Gaussian kernels and their products"):
         cv.decompose(outputs, output_kernel=cv.Cosine(), method=method)

@@ -8,8 +8,8 @@ from oracles import directional_difference
 from precision import x64
 from scipy import linalg, stats
 
-from condvendi_jax.grams import _memory as memory
-from condvendi_jax.kernels import Cosine, Gaussian
+from condvendi_jax.base import memory
+from condvendi_jax.data.kernels import Cosine, Gaussian
 from condvendi_jax.scores.baselines import (
     mutual_information_divergence,
     pointwise_mutual_information,
@@ -72,30 +72,6 @@ def test_pmi_matches_densities_and_mid_is_its_mean(ridge, d_x, d_t):
     np.testing.assert_allclose(mean, value.mean(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
-def test_mid_of_the_mean_pair_is_the_information_of_the_gaussian(ridge):
-    """MID eq. 3; and eq. 14: so is that of the references themselves, without a ridge."""
-    x, t = draw(2)
-    covariances = (np.cov(np.hstack(z).T, bias=True) for z in ((x,), (t,), (x, t)))
-    logs = [np.linalg.slogdet(c + ridge * np.eye(len(c)))[1] for c in covariances]
-    means, expected = (z.mean(0, keepdims=True) for z in (x, t)), (logs[0] + logs[1] - logs[2]) / 2
-    found = mutual_information_divergence(*means, **references(x, t), ridge=ridge or None)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-    if not ridge:
-        np.testing.assert_allclose(mutual_information_divergence(x, t), expected, rtol=1e-10)
-
-
-def test_pmi_is_symmetric_and_invariant_to_affine_maps_without_a_ridge():
-    x, t = draw(5)
-    rng = np.random.default_rng(5)
-    mapped = x @ (rng.normal(size=(3, 3)) + 2 * np.eye(3)) + 3.0
-    value = pointwise_mutual_information(x, t)
-    np.testing.assert_allclose(pointwise_mutual_information(t, x), value, rtol=1e-9)
-    np.testing.assert_allclose(pointwise_mutual_information(mapped, t), value, rtol=1e-8)
-    plain = mutual_information_divergence(x, t, ridge=0.5)
-    assert abs(mutual_information_divergence(10 * x, t, ridge=0.5) - plain) > 1e-3
-
-
 def test_gradient_of_mid_against_formula_and_differences():
     """d MID / dx = Q z / n of the quadratic form of MID eq. 5."""
     x, t = draw(9, 5)
@@ -121,7 +97,7 @@ def test_gradient_of_mid_through_the_fit():
     direction = normal(0, 30)
     gradient = jax.grad(lambda rows: mutual_information_divergence(rows, t))(jnp.asarray(x))
     slope = directional_difference(lambda r: mutual_information_divergence(r, t), x, direction)
-    np.testing.assert_allclose(jnp.sum(gradient * direction), slope, rtol=1e-5)
+    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-5)
     few = jax.grad(lambda r: mutual_information_divergence(r, t[:4], ridge=0.1))(x[:4])
     assert np.isfinite(few).all()
 
@@ -149,7 +125,7 @@ def test_mid_compiles_and_maps():
     x, t = draw(14, 30)
     value = pointwise_mutual_information(x, t)
     np.testing.assert_allclose(jax.jit(pointwise_mutual_information)(x, t), value, rtol=1e-10)
-    batch = jax.vmap(mutual_information_divergence)(jnp.stack([x, 2 * x]), jnp.stack([t, t]))
+    batch = jax.vmap(mutual_information_divergence)(np.stack([x, 2 * x]), np.stack([t, t]))
     np.testing.assert_allclose(batch, np.full(2, value.mean()), rtol=1e-8)
 
 
@@ -163,26 +139,14 @@ def test_a_ridge_makes_few_pairs_possible():
     np.testing.assert_allclose(value, oracle(x, t, x, t, 0.2), rtol=1e-9)
 
 
-def test_singular_covariances_are_refused():
-    x, t = draw(17)
-    repeated = np.hstack([t, t[:, :1] + t[:, 1:]])
-    constant = x.copy()
-    constant[:, 1] = 5.0
-    for pair, message in (
-        ((x, repeated), "column 2 of the prompts"),
-        ((x, x[:, :2]), "column 0 of the prompts"),
-        ((constant, t), "column 1 of the outputs"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            mutual_information_divergence(*pair)
-    assert np.isfinite(mutual_information_divergence(constant, t, ridge=1e-3))
-
-
 def test_what_mid_refuses():
     x, t = draw(18)
-    bad = x.copy()
-    bad[7, 1] = np.nan
+    bad, constant = x.copy(), x.copy()
+    bad[7, 1], constant[:, 1] = np.nan, 5.0
     for pair, options, message in (
+        ((x, np.hstack([t, t[:, :1] + t[:, 1:]])), {}, "column 2 of the prompts"),
+        ((x, x[:, :2]), {}, "column 0 of the prompts"),
+        ((constant, t), {}, "column 1 of the outputs"),
         ((x, t[:-1]), {}, "60 outputs and 59 prompts"),
         ((x, t), {"reference_outputs": x}, "reference_prompts: expected both"),
         ((x, t), {"reference_prompts": t}, "reference_outputs: expected both"),
@@ -190,24 +154,11 @@ def test_what_mid_refuses():
         ((x, t), references(x[:, :2], t), "reference_outputs: expected 3 columns"),
         ((bad, t), {}, r"outputs.*row 7"),
         ((x, t), references(bad, t), r"reference_outputs.*row 7"),
-        ((x, t[:, 0]), {}, "prompts"),
         *(((x, t), {"ridge": r}, "ridge") for r in (0.0, -1.0, np.nan, np.inf, "small", True)),
     ):
         with pytest.raises(ValueError, match=message):
             mutual_information_divergence(*pair, **options)
-
-
-def test_documented_bias_of_fresh_pairs():
-    """Fresh real pairs score about d_x d_t / m below the information of the fit's population."""
-    rng = np.random.default_rng(21)
-    m, d = 120, 4
-    scores = []
-    for _ in range(200):
-        fresh, fitted = rng.normal(size=(2, m, 2 * d))
-        reference = references(fitted[:, :d], fitted[:, d:])
-        scores.append(mutual_information_divergence(fresh[:, :d], fresh[:, d:], **reference))
-    # Information 0; expected -d^2/m + d^2/(2m) up to second order, and a standard error of 0.006.
-    np.testing.assert_allclose(np.mean(scores), -d * d / (2 * m), atol=0.03)
+    assert np.isfinite(mutual_information_divergence(constant, t, ridge=1e-3))
 
 
 def test_rrke_by_hand():
@@ -250,7 +201,7 @@ def test_gradient_of_rrke_against_differences():
 
     slope = directional_difference(score, 0.0, 1.0, step=1e-4)
     np.testing.assert_allclose(jax.grad(score)(0.0), slope, rtol=1e-6)
-    repeated = jnp.repeat(normal(10, 2), 3, axis=0)
+    repeated = np.repeat(normal(10, 2), 3, axis=0)
     gradient = jax.grad(lambda rows: rrke(rows, repeated, kernel=Gaussian(1.0)))(repeated + 0.1)
     assert np.isfinite(gradient).all()
 

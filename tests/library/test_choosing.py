@@ -5,12 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from canonical import N
 from oracles import assert_close, draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
-from experiments.data import load
-
-N = 30
 
 
 def kernels(paired=True):
@@ -54,16 +52,16 @@ def greedy(squares, k, *, kinds, per_prompt, first):
     return rows
 
 
-@pytest.mark.parametrize("score", ["conditional", "vendi"])
 @pytest.mark.parametrize("per_prompt", [None, 2])
 @pytest.mark.parametrize("first", [None, 7])
-def test_rows_are_those_of_a_greedy_search(score, per_prompt, first, x64):
+def test_rows_are_those_of_a_greedy_search(per_prompt, first, x64):
     outputs, prompts, squares = draw(N, kinds=6)
     limits = {"per_prompt": per_prompt, "first": first}
-    found = cv.select(outputs, prompts, k=11, score=score, **limits, **kernels())
-    expected = greedy(squares[score], 11, kinds=np.arange(N) % 6, **limits)
+    found = cv.select(outputs, prompts, k=11, **limits, **kernels())
+    expected = greedy(squares["conditional"], 11, kinds=np.arange(N) % 6, **limits)
     assert found.rows.tolist() == expected
-    assert_close(found.scores, [score_of(squares[score], found.rows[: m + 1]) for m in range(11)])
+    scores = [score_of(squares["conditional"], found.rows[: m + 1]) for m in range(11)]
+    assert_close(found.scores, scores)
 
 
 def test_the_order_of_rows_matters_for_ties_alone(x64):
@@ -78,33 +76,6 @@ def test_the_order_of_rows_matters_for_ties_alone(x64):
 
 
 @pytest.mark.parametrize(
-    ("score", "worst", "usual"), [("vendi", 0.94, 0.99), ("conditional", 0.75, 0.97)]
-)
-def test_greedy_sets_come_near_the_best_sets(score, worst, usual, x64):
-    """Of 11 rows of 20 draws, against all sets of 3, 4 and 5 rows."""
-    ratios = []
-    for seed, k in itertools.product(range(20), (3, 4, 5)):
-        outputs, prompts, squares = draw(11, seed=seed)
-        found = cv.select(outputs, prompts, k=k, score=score, **kernels())
-        best = max(score_of(squares[score], rows) for rows in itertools.combinations(range(11), k))
-        ratios.append(found.scores[-1] / best)
-    assert worst < min(ratios) < usual < np.mean(ratios) <= max(ratios) < 1 + 1e-9
-
-
-def test_chosen_emoji_are_more_diverse_than_farthest_points_and_random_ones():
-    emoji = load("emoji")
-    outputs = emoji.outputs[emoji.labels["types"] == "animals-nature"]
-    squares = gaussian_gram(outputs, 0.79) ** 2
-    found = cv.select(outputs, k=30, kernel=cv.Gaussian(0.79))
-    farthest = [int(found.rows[0])]
-    while len(farthest) < 30:
-        farthest.append(int(np.argmin(squares[farthest].max(axis=0))))
-    drawn = np.random.default_rng(0).integers(len(outputs), size=(20, 30))
-    other, *rest = (score_of((squares**0, squares), rows) for rows in (farthest, *drawn))
-    assert found.scores[-1] > 1.05 * other > 1.2 * max(rest)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"k": 13}, "k: expected at most 12 rows, received 13"),
@@ -113,7 +84,6 @@ def test_chosen_emoji_are_more_diverse_than_farthest_points_and_random_ones():
         ({"per_prompt": 0}, "per_prompt: expected an integer of at least 1"),
         ({"k": 9, "per_prompt": 2}, "k: expected at most 8 rows, at most 2 of each prompt"),
         ({"first": 12}, "first: expected a row number from 0 to 11, received 12"),
-        ({"score": "information"}, "score: expected 'conditional' or 'vendi', received"),
     ],
     ids=str,
 )
@@ -161,7 +131,7 @@ def test_no_mixture_on_a_fine_grid_is_better(how, x64):
     weights = np.array([*found.weights.values()])
     grid = [w for w in itertools.product(range(steps + 1), repeat=m) if sum(w) == steps]
     assert math.isclose(weights.sum(), 1) and weights.min() >= 0
-    assert found.improves and found.gain == found.score - max(found.model_scores.values())
+    assert found.gain > 0 and found.gain == found.score - max(found.model_scores.values())
     assert_close(found.score, scores([weights])[0])
     assert_close([*found.model_scores.values()], scores(np.eye(m)))
     assert found.score > scores(np.array(grid) / steps).max() - 1e-9
@@ -184,7 +154,7 @@ def test_disjoint_models_are_mixed_equally_and_what_adds_nothing_is_left_out(x64
     near = some + 1e-3 * np.arange(2)  # A gain of 1e-6.
     for models, options in (([some + [0, 0], near], shared), ([some, 0 * some], sharp)):
         found = cv.mixture(named(models), **options)
-        assert not found.improves and found.gain == found.gain_error == 0
+        assert found.gain == found.gain_error == 0
         assert [*found.weights.values()] == [1, 0]
         assert str(found).splitlines()[1] == "No mixture is better than the best model, a."
     # Alone, a has the largest score. It answers another prompt: mixed with b or c it loses.
@@ -216,9 +186,9 @@ def test_errors_are_those_of_deleted_groups_at_fixed_weights(x64):
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", [True, False])
 def test_errors_are_the_spread_of_repeated_draws(alike):
-    """100 draws of 100 prompts with two outputs each: two models of one law, and of two."""
+    """60 draws of 100 prompts with two outputs each: two models of one law, and of two."""
     found = []
-    for draw in range(100):
+    for draw in range(60):
         rng = np.random.default_rng([draw, 5])
         prompts = np.repeat(rng.normal(size=(100, 2)), 2, axis=0).astype(np.float32)
         outputs = (prompts + 0.5 * rng.normal(size=(2, 200, 2))).astype(np.float32)
@@ -235,8 +205,8 @@ def test_errors_are_the_spread_of_repeated_draws(alike):
 
 def test_what_arguments_of_a_mixture_do():
     rng = np.random.default_rng(0)
-    prompts = np.repeat(rng.normal(size=(30, 2)), 2, axis=0).astype(np.float32)
-    models = named([(prompts + s * rng.normal(size=(60, 2))).astype(np.float32) for s in (0.5, 1)])
+    prompts = np.repeat(rng.normal(size=(N // 2, 2)), 2, axis=0).astype(np.float32)
+    models = named([(prompts + s * rng.normal(size=(N, 2))).astype(np.float32) for s in (0.5, 1)])
     others = [{}, {"rule": "median"}, {"seed": 1}, {"groups": 5}, kernels()]
     results = [cv.mixture(models, prompts, **options) for options in others]
     assert len({result.standard_error for result in results}) == 5
@@ -246,6 +216,6 @@ def test_what_arguments_of_a_mixture_do():
     assert_close(cv.rke(models["a"], **kernels(False), unbiased=True), far.model_scores["a"])
     with pytest.raises(ValueError, match="models: expected three outputs of each or more"):
         cv.mixture({"a": prompts[:2]}, prompts[:2], **kernels())
-    two = np.arange(60, dtype=np.float32)[:, None] % 2
+    two = np.arange(N, dtype=np.float32)[:, None] % 2
     with pytest.warns(UserWarning, match="2 distinct prompts in 2 groups give no standard errors"):
         assert math.isnan(cv.mixture(models, two, **kernels()).standard_error)

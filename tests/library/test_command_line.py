@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import types
 
 import fake_encoders
 import jax
@@ -19,16 +17,14 @@ from processes import HANG_S, Terminal, started
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
-from condvendi_jax import __main__
-from condvendi_jax.cli import inputs, options
-from condvendi_jax.inference import _prompt_table
-from condvendi_jax.inference._plan import Keys
-from condvendi_jax.scores import _in_strips
+from condvendi_jax.cli import __main__, command, inputs, options
+from condvendi_jax.cli import score as score_verb
+from condvendi_jax.inference.evaluations import Keys
 
 N = 60
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
 PROMPTS = np.repeat(PROMPTS[::2], 2, axis=0)
-COMMAND = (sys.executable, "-m", "condvendi_jax")
+COMMAND = (sys.executable, "-m", "condvendi_jax.cli")
 ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # Where output is buffered, errors come late.
 X, T = "--outputs=x.npy", "--prompts=t.npy"
@@ -86,7 +82,7 @@ def score(folder, capfd):
     """Runs `condvendi score` in this process; gives the report, and what was printed."""
 
     def run(*arguments, name="report.json"):
-        __main__.main(["condvendi", "score", *arguments, f"--json={name}"])
+        __main__.main(["condvendi", "score", *arguments, f"--json={name}", "--overwrite"])
         out, err = capfd.readouterr()
         assert err == ""
         return json.loads((folder / name).read_text()), out
@@ -134,30 +130,6 @@ def test_prompts_can_be_the_same_only_where_they_are_equal(score):
     assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
 
 
-def test_broken_pictures_are_left_out_with_their_prompts_if_asked(score, folder):
-    from PIL import Image
-
-    (folder / "some").mkdir()
-    for name, colour in {"1": "red", "3": "lime", "4": "blue"}.items():
-        Image.new("RGB", (4, 4), colour).save(folder / "some" / f"{name}.png")
-    (folder / "some" / "2.png").write_bytes(b"broken")
-    (folder / "four.txt").write_text("one\nlast\nthe\ntwo\n")
-    words = ("--images=some", "--prompts=four.txt", "--image_encoder=fake_encoders:Means", *RULED)
-    words += ("--text_encoder=fake_encoders:Means", "--cache=cache", "--overwrite")
-    with pytest.raises(ValueError, match=r"2\.png: cannot be decoded"):
-        score(*words)
-    with pytest.warns(UserWarning, match=r"left out, with their prompts:\n.*2\.png"):
-        kept, _ = score(*words, "--skip_broken")
-    (folder / "some" / "2.png").unlink()
-    (folder / "four.txt").write_text("one\nthe\ntwo\n")
-    alone, _ = score(*words)
-    assert kept["n"] == alone["n"] == 3
-    for name in ("vendi", "conditional", "information"):
-        assert kept["scores"][0][name] == pytest.approx(alone["scores"][0][name], rel=1e-6)
-    with pytest.raises(ValueError, match="--skip_broken: there is nothing here"):
-        score(X, "--skip_broken")
-
-
 def test_equal_prompts_are_equal_texts(score, folder):
     """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
     (folder / "anagrams.txt").write_text("no\nno\non\non\n")
@@ -177,19 +149,15 @@ def test_flags_alone_are_those_of_score(folder, capfd):
 
 
 def test_estimated_scores_come_with_their_intervals(score):
-    options = (X, T, *GIVEN, "--order=1,2", "--noerrors", "--method=matrix-free")
-    (wide, out), (narrow, _) = score(*options, "--rtol=2e-2"), score(*options, "--rtol=5e-3")
-    expected = scores(gaussian_gram(OUTPUTS, 0.8), gaussian_gram(PROMPTS, 0.6))
-    for report, rtol in ((wide, 2e-2), (narrow, 5e-3)):
-        first, second = report["scores"]
-        assert (first["method"], second["method"]) == ("matrix-free", "frobenius")
-        assert second["intervals"] is None
-        for name, value in expected.items():
-            low, high = first["intervals"][name]
-            assert low - (high - low) / 4 < value < high + (high - low) / 4
-            assert (high - low) / 2 <= 1.05 * rtol * value
-    assert f"[{wide['scores'][0]['intervals']['vendi'][0]:.4g}, " in out
-    assert "estimated (matrix-free)" in out
+    options = (X, T, *GIVEN, "--order=1,2", "--noerrors", "--method=matrix-free", "--rtol=2e-2")
+    report, out = score(*options)
+    first, second = report["scores"]
+    assert (first["method"], second["method"]) == ("matrix-free", "frobenius")
+    assert second["intervals"] is None
+    low, high = first["intervals"]["vendi"]
+    assert 0 < (high - low) / 2 <= 2.1e-2 * first["vendi"]
+    assert f"[{low:.4g}, " in out
+    assert "estimated by matrix-free" in out
 
 
 def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
@@ -233,20 +201,15 @@ def test_groups_of_a_file(score):
     assert errors[0]["vendi"] != pytest.approx(errors[1]["vendi"], rel=1e-3)
 
 
-def test_weights_of_a_file(score, folder):
-    np.save(folder / "weights.npy", np.arange(N) % 4)
+def test_weights_of_a_file(score):
     for file, weights in (("weights.txt", np.arange(N) % 4), ("halves.txt", np.arange(N) % 4 / 2)):
         report, _ = score(X, GIVEN[0], f"--weights={file}", "--order=2")
         found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.8), weights=weights, orders=[2])
         (row,), expected = report["scores"], found.order(2)
         assert row["vendi"] == pytest.approx(float(expected.decomposition.vendi), rel=1e-6)
         errors = row["standard_errors"]["vendi"], float(expected.standard_errors.vendi)
-        assert errors[0] == pytest.approx(errors[1], rel=1e-5)
+        assert errors[0] == pytest.approx(errors[1], rel=1e-5)  # Integers are copies.
         assert report["inputs"]["weights"] == file
-    integers, _ = score(X, GIVEN[0], "--weights=weights.npy", "--order=2")
-    assert integers["scores"][0]["vendi"] == pytest.approx(row["vendi"], rel=1e-6)
-    # Integers are copies, of which there are more than rows.
-    assert integers["scores"][0]["standard_errors"]["vendi"] < 0.9 * errors[0]
 
 
 def test_outputs_alone_give_vendi_and_rke(score):
@@ -260,44 +223,12 @@ def test_outputs_alone_give_vendi_and_rke(score):
         assert row["truncation"] == 2
         assert "conditional" not in row
         assert row["standard_errors"] is None
-    assert "no standard errors" in out
+    assert "standard errors were not computed" in out
 
 
-def test_a_truncation_above_n_is_reported_as_used(score):
-    with pytest.warns(UserWarning, match="truncation 61 exceeds n = 60"):
-        report, out = score(X, "--output_bandwidth=1", "--truncation=61", "--order=2", "--groups=2")
-    assert report["scores"][0]["truncation"] == 60
-    assert "2 (RKE), t = 60" in out
-
-
-def test_one_row_has_no_standard_error_and_a_reason(score):
-    with pytest.warns(UserWarning, match="at least three rows"):
-        report, _ = score("--outputs=one.npy", "--order=1")
-    (row,) = report["scores"]
-    assert row["vendi"] == 1
-    assert row["standard_errors"]["vendi"] is None
-    assert "not a finite number" in row["standard_errors"]["vendi_reason"]
-
-
-def test_checkpoint_of_a_call_gives_the_same_table_to_the_next(score, folder, monkeypatch):
-    options = (X, T, *GIVEN, "--order=2", "--noerrors", "--checkpoint=strips.json")
-    _, first = score(*options)
-    assert json.loads((folder / "strips.json").read_bytes())["strips_done"] == 1
-    monkeypatch.setattr(_in_strips.pairwise, "strip_sums", None)
-    assert score(*options)[1] == first == score(*options[:-1])[1]
-
-
-def test_prompts_by_themselves_are_written_and_shown(score, folder, monkeypatch):
-    methods, contributions = [], _prompt_table.contributions
-
-    def recording(*pairs, method, **options):
-        methods.append(method)
-        return contributions(*pairs, method=method, **options)
-
-    monkeypatch.setattr(_prompt_table, "contributions", recording)
+def test_prompts_by_themselves_are_written_and_shown(score, folder):
     options = (X, T, *GIVEN, "--order=1,2", "--truncation=9", "--method=exact", "--noerrors")
     _, out = score(*options, "--weights=weights.txt", "--by_prompt=by_prompt.csv")
-    assert methods == [cv.Exact()] * 2
     kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
     pairs = cv.Pairs(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4)
     with open(folder / "by_prompt.csv", newline="") as stream:
@@ -309,9 +240,7 @@ def test_prompts_by_themselves_are_written_and_shown(score, folder, monkeypatch)
             assert (int(line["row"]), int(line["n"])) == (own.row, own.n)
             assert float(line["score"]) == pytest.approx(own.score, rel=1e-4)
     _, _, printed = out.partition("\n30 prompts, the least diverse first\n")
-    heading, _, first = printed.splitlines()[:3]
-    assert "Vendi, t = 9" in heading and "RKE, t = 9" in heading
-    assert first.startswith(f"row {table.least_diverse(1)[0].row} ")
+    assert printed.splitlines()[2].startswith(f"row {table.least_diverse(1)[0].row} ")
 
 
 def test_a_profile_is_drawn_printed_and_written(score, folder):
@@ -350,38 +279,27 @@ def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
     assert "3 pairs" in out
 
 
-def test_pictures_are_embedded(score, folder):
+def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
     from PIL import Image
 
     (folder / "pictures").mkdir()
-    for name, colour in {"1": "red", "2": "lime", "3": "blue"}.items():
+    for name, colour in {"1": "red", "2": "lime", "10": "blue"}.items():
         Image.new("RGB", (4, 4), colour).save(folder / "pictures" / f"{name}.png")
-    encoder = ("--image_encoder=fake_encoders:Means", "--cache=cache")
-    report, _ = score("--images=pictures", *encoder, *RULED)
-    assert report["n"] == 3
-    assert report["scores"][0]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
-    texts = ("--text_encoder=fake_encoders:Means",)
-    found = []
-    for column in ("image", "photograph", "other"):
-        names = ("x", "y", "z") if column == "other" else ("3.png", "1", "./2.png")
+    words = ("--images=pictures", "--image_encoder=fake_encoders:Means", "--cache=cache", *RULED)
+    words += ("--text_encoder=fake_encoders:Means", "--prompts=named.csv")
+    paired = {"image": "image column 'image'", "other": "order, 2.png before 10.png"}
+    for column, names in {"image": ("10.png", "1", "./2.png"), "other": "xyz"}.items():
         rows = zip(names, ("sky", "a rose", "grass"), strict=True)
         content = f"{column},prompt\n" + "".join(f"{name},{text}\n" for name, text in rows)
         (folder / "named.csv").write_text(content)
-        report, out = score("--images=pictures", "--prompts=named.csv", *encoder, *texts, *RULED)
-        found.append(report["scores"][0])
-        assert found[-1]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
-        paired_by = "order" if column == "other" else f"image column {column!r}"
-        assert f"outputs paired with prompts by {paired_by}\n" in out
-        named = {} if column == "other" else {"image_column": column}
+        report, out = score(*words)
+        assert report["scores"][0]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
+        assert f"outputs paired with prompts by {paired[column]}\n" in out
+        named = {"image_column": column} if column == "image" else {}
         paths = {"images": "pictures", "prompts": "named.csv", "prompt_column": "prompt"}
         names = {f"{kind}_encoder": "means" for kind in ("image", "text")}
         names |= {f"{kind}_encoder_path": "fake_encoders:Means" for kind in ("image", "text")}
-        assert report["inputs"] == paths | named | names | {"paired_by": paired_by}
-    assert found[0] == found[1]
-    (folder / "pictures" / "3.png").rename(folder / "pictures" / "10.png")
-    report, out = score("--images=pictures", "--prompts=named.csv", *encoder, *texts, *RULED)
-    assert report["inputs"]["paired_by"] == "order, 2.png before 10.png"
-    assert "outputs paired with prompts by order, 2.png before 10.png\n" in out
+        assert report["inputs"] == paths | named | names | {"paired_by": paired[column]}
 
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
@@ -406,79 +324,6 @@ def test_long_texts_reach_the_default_encoder(score, monkeypatch):
     assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
 
 
-@pytest.mark.parametrize(
-    "n, before, after", [(1_500, None, "1"), (1_501, None, None), (10, "2", "2")]
-)
-def test_eigenvalues_of_small_matrices_take_one_thread(monkeypatch, n, before, after):
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", before or "")
-    if before is None:
-        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    inputs._limit_threads(n)
-    assert os.environ.get("OPENBLAS_NUM_THREADS") == after
-
-
-@pytest.mark.parametrize("given, during, after", [(None, "1", None), ("2", "2", "2")])
-def test_numpy_has_one_thread_unless_the_user_says_otherwise(given, during, after, monkeypatch):
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    if given:
-        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
-    seen = []
-    watched = {"import_module": lambda of: seen.append((of, os.environ["OPENBLAS_NUM_THREADS"]))}
-    monkeypatch.setattr(__main__, "importlib", types.SimpleNamespace(**watched))
-    __main__._import_numpy()
-    assert seen == [("numpy", during)]
-    assert os.environ.get("OPENBLAS_NUM_THREADS") == after
-
-
-def test_the_number_of_threads_is_chosen_before_openblas_reads_it(folder):
-    script = f"""
-import os, sys
-from condvendi_jax import __main__
-from condvendi_jax.cli import inputs
-del os.environ["OPENBLAS_NUM_THREADS"]
-limit = inputs._limit_threads
-def watched(n):
-    limit(n)
-    print(n, "scipy.linalg" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"])
-inputs._limit_threads = watched
-__main__.main(["condvendi", "score", *{[X, T, *GIVEN, "--order=2"]}])
-"""
-    environment = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "2"}
-    command = [sys.executable, "-c", script]
-    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert found.stdout.startswith(f"{N} False 1\n"), found.stderr
-
-
-def test_two_arrays_of_one_file_are_scored(folder, score):
-    np.savez(folder / "both.npz", x=OUTPUTS, t=PROMPTS)
-    keys = ("--outputs_key=x", "--prompts_key=t")
-    report, _ = score("--outputs=both.npz", "--prompts=both.npz", *keys, *RULED)
-    assert report["n"] == N
-
-
-def test_json_through_a_link_and_a_home_folder(score, folder, monkeypatch):
-    (folder / "target.json").touch()
-    (folder / "link.json").symlink_to("target.json")
-    options = (X, "--order=2", "--output_bandwidth=1")
-    score(*options, name="link.json")
-    assert (folder / "link.json").is_symlink()
-    assert json.loads((folder / "target.json").read_text())["n"] == N
-    monkeypatch.setenv("HOME", str(folder))
-    __main__.main(["", "score", "--outputs=~/x.npy", *options[1:], "--json=~/home.json"])
-    assert json.loads((folder / "home.json").read_text())["n"] == N
-
-
-def test_json_to_a_pipe(folder, capfd):
-    os.mkfifo(folder / "pipe")
-    received = []
-    reader = threading.Thread(target=lambda: received.append((folder / "pipe").read_text()))
-    reader.start()
-    __main__.main(["", "score", X, "--order=2", "--output_bandwidth=1", "--json=pipe"])
-    reader.join(timeout=HANG_S)
-    assert json.loads(received[0])["n"] == N
-    assert "60 outputs" in capfd.readouterr().out
-
-
 def test_json_to_standard_output_is_alone_there(folder, capfd):
     __main__.main(["", "score", X, "--order=2", "--output_bandwidth=1", "--json=/dev/stdout"])
     out, err = capfd.readouterr()
@@ -489,16 +334,11 @@ def test_json_to_standard_output_is_alone_there(folder, capfd):
 WIDTH = "--output_bandwidth=1"
 
 
-def test_earlier_results_are_replaced_and_other_files_are_kept(folder, capfd):
-    arguments = ("", "score", X, "--order=2", WIDTH, "--json=mine.json")
+def test_a_file_that_exists_is_kept(folder, capfd):
     (folder / "mine.json").write_text('{"mine": 1}')
-    with pytest.raises(ValueError, match=r"--json: mine\.json exists .* add --overwrite"):
-        __main__.main([*arguments])
+    with pytest.raises(ValueError, match=r"--json: mine\.json exists\. .* add --overwrite"):
+        __main__.main(["", "score", X, "--order=2", WIDTH, "--json=mine.json"])
     assert (folder / "mine.json").read_text() == '{"mine": 1}'
-    for more in (("--overwrite",), ("--seed=1",)):
-        __main__.main([*arguments, *more])
-        assert json.loads((folder / "mine.json").read_text())["n"] == N
-    capfd.readouterr()
 
 
 READ = {
@@ -509,8 +349,6 @@ READ = {
     "weights": (X, WIDTH, "--weights=weights.txt", "--json=weights.txt"),
     "texts": ("--texts=answers.txt", "--json=answers.txt"),
     "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
-    "an encoder": ("--texts=answers.txt", "--text_encoder=own:E", "--json=own.py"),
-    "a package": ("--texts=answers.txt", "--text_encoder=pack:E", "--json=pack/__init__.py"),
     "the cache": ("--texts=answers.txt", "--cache=kept", "--json=kept/rows.npz"),
     "a picture": ("--images=photos", "--json=photos/1.PNG"),
     "a picture elsewhere": ("--images=photos", "--json=elsewhere.png"),
@@ -519,10 +357,8 @@ READ = {
 
 @pytest.mark.parametrize("name", READ)
 def test_a_file_that_is_read_is_never_replaced(folder, name):
-    (folder / "own.py").write_text("class E: ...")
-    for path in (folder / "pack" / "__init__.py", folder / "kept" / "rows.npz"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("class E: ...")
+    (folder / "kept").mkdir(exist_ok=True)
+    (folder / "kept" / "rows.npz").write_text("rows")
     (folder / "photos").mkdir(exist_ok=True)
     (folder / "photos" / "1.PNG").write_bytes(b"a picture")
     (folder / "elsewhere.png").write_bytes(b"a picture")
@@ -542,7 +378,7 @@ def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
     words = ("--texts=answers.txt", "--text_encoder=raising:E", "--cache=cache")
     status, out, err = _started(folder, "score", *words)
     assert (status, out) == (2, "")
-    assert err[0].startswith("error: the encoder raising:E failed on 'banana': AttributeError: ")
+    assert "raising:E failed on a batch of 3 that starts with 'banana': AttributeError: " in err[0]
     assert err[1].startswith("Traceback")
     assert "return self.weights[items]" in "".join(err)
 
@@ -577,138 +413,182 @@ def test_what_an_encoder_prints_stays_out_of_the_results(folder, capfd):
     assert "imported" in err and "encoding" in err
 
 
-BAD_INPUTS = [
-    (f"{X} {X}", "--outputs: is given 2 times; give it once"),
-    ("--flagfile=flags.txt", "unknown flag --flagfile"),
-    (f"{X} --undefok=rul --rul=std", "unknown flag --undefok"),
-    ("--outputs=", "--outputs: received nothing after the '='"),
-    (f"{X} --output_bandwidth=abc", "--output_bandwidth: expected a number, received 'abc'"),
-    (f"{X} {WIDTH} --by_prompt=t.csv", "--by_prompt=t.csv needs --prompts"),
-    (
-        f"{X} {T} --by_prompt=t.csv --method=random-features",
-        "--method=random-features gives no standard errors: add",
+NO_EFFECT = "has no effect"
+BAD_INPUTS = {
+    # Of the parser.
+    "--flagfile=flags.txt": "unrecognized arguments: --flagfile=flags.txt",
+    "--outputs=": "--outputs: received nothing",
+    f"{X} --output_bandwidth=abc": "--output_bandwidth: expected a number, received 'abc'",
+    f"{X} --truncation=1.5": "--truncation: invalid int value: '1.5'",
+    f"{X} --x64=perhaps": "--x64: expected true or false, received",
+    f"{X} {WIDTH} --order=1,none": "--order: expected different numbers above 0 or 'inf', received",
+    f"{X} {WIDTH} --order=": "--order",
+    f"{X} {WIDTH} --order=1,1.0": "--order: expected different",
+    f"{X} --kernel=polynomial": "--kernel: invalid choice: 'polynomial' (choose from",
+    f"{X} t.npy": "unexpected argument 't.npy'",
+    "rank": "expected one of score, compare, report, received 'rank'",
+    # Of the library, by the name of the flag.
+    f"{X} {WIDTH} --truncation=0": "--truncation: expected",
+    f"{X} --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
+    f"{X} {WIDTH} --groups=1": "--groups: expected",
+    f"{X} {WIDTH} --seed=-1": "--seed: expected",
+    f"{X} {WIDTH} --rtol=-0.1": "--rtol: expected a number between 0 and 1, received -0.1",
+    # Files and arrays.
+    f"{X} {T} --by_prompt=x.npy": "--by_prompt=x.npy would replace x.npy, which",
+    f"{X} {WIDTH} --json=/dev/null/x": "--json: /dev/null/x cannot be written",
+    f"{X} {WIDTH} --groups_file=blank.txt": "--groups_file: blank.txt, line 2: is blank",
+    f"{X} {WIDTH} --groups_file=labels.csv": "labels.csv: expected a file ending in",
+    f"{X} {WIDTH} --weights=words.txt": "words.txt: expected numbers: could not convert",
+    f"{X} {WIDTH} --weights=negative.txt": (
+        "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1"
     ),
-    (f"{X} {T} --by_prompt=x.npy", "--by_prompt=x.npy would replace x.npy, which"),
-    (f"{X} {WIDTH} --order=2 --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
-    (f"{X} {WIDTH} --noerrors --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
-    (f"{X} {WIDTH} --order=2 --noerrors --checkpoint=x.npy", "--checkpoint=x.npy would replace"),
-    (f"{X} --truncation=1.5", "--truncation: expected a whole number, received '1.5'"),
-    (f"{X} --x64=perhaps", "--x64: expected true or false, received"),
-    (f"{X} {WIDTH} --json=/dev/null/x", "--json: /dev/null/x cannot be written"),
-    (f"{X} {WIDTH} --groups_file=blank.txt", "--groups_file: blank.txt, line 2: is blank"),
-    (f"{X} {WIDTH} --groups_file=labels.csv", "labels.csv: expected a file of labels ending in"),
-    (f"{X} {WIDTH} --weights=w.csv", "--weights: w.csv: expected a file of weights ending in .txt"),
-    (f"{X} {WIDTH} --weights=words.txt", "words.txt, line 2: expected a number, received 'two'"),
-    (
-        f"{X} {WIDTH} --weights=negative.txt",
-        "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1",
-    ),
-    (f"{X} {WIDTH} --weights=zeros.txt", "zeros.txt: expected one above zero, received 2 zeros"),
-    (f"{X} {WIDTH} --weights=few_weights.txt", "weights: expected 60 weights, one for each row"),
-    (f"{X} {WIDTH} --weights=t.npy", "t.npy: expected one weight a row [n], received float32"),
-    (f"{X} {WIDTH} --weights=absent.txt", "--weights: absent.txt: there is no such file"),
-    ("--outputs=numbers.csv", "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))"),
-    (f"{X} --prompts=numbers.csv", "np.loadtxt('numbers.csv', delimiter=','))"),
-    ("--outputs=absent.npy", "absent.npy: there is no such file"),
-    (f"{X} --prompts=corrupt.npz", "corrupt.npz: cannot be read"),
-    ("--outputs=object.npy", "object.npy: cannot be read as .npy: it holds pickled"),
-    (f"{X} --prompts=t.npz --prompts_key=text", "labels, prompts"),
-    (f"{X} --prompts=short.npy", "60 outputs and 59 prompts"),
-    ("--outputs=nan.npy", "row 7"),
-    (f"{X} {WIDTH} --order=1,none", "received 'none'"),
-    (f"{X} {WIDTH} --order=", "--order"),
-    (f"{X} {WIDTH} --order=1,1.0", "--order: expected different"),
-    (f"{X} {WIDTH} --truncation=0", "--truncation: expected"),
-    (f"{X} --output_bandwidth=0", "--output_bandwidth: expected a finite number above 0"),
-    (f"{X} {WIDTH} --groups=1", "--groups: expected"),
-    (f"{X} {WIDTH} --groups=61", "--groups: expected at most n = 60, received 61"),
-    (f"{X} {WIDTH} --order=1e400", "--order: expected numbers above 0 or 'inf', received '1e400'"),
-    (f"{X} {WIDTH} --seed=2147483648", "--seed: expected an integer below 2^31"),
-    (f"{X} {WIDTH} --seed=-1", "--seed: expected"),
-    (f"{X} {WIDTH} --rtol=-0.1", "--rtol: expected a number between 0 and 1, received -0.1"),
-    (f"{X} --kernel=polynomial", "--kernel: expected one of gaussian, cosine, received"),
-    (f"{X} --method=fast", "--method: expected one of auto, exact, stored, matrix-free"),
-    (f"{X} --bandwith=1", "bandwith"),
-    (f"{X} t.npy", "unexpected argument 't.npy'"),
-    (f"{X} {WIDTH} --json=absent/report.json", "absent"),
-    (f"{X} {WIDTH} --json=.", "directory"),
-    (f"{X} --prompts=./x.npy", "x.npy: the same array is both the outputs and their prompts"),
-    ("--outputs=x.npz --prompts=x.npz --prompts_key=x", "x.npz: the same array is both the"),
-    ("--outputs=t.npz --prompts=t.npz --outputs_key=labels --prompts_key=labels", "the same array"),
-    ("--texts=text.jsonl --prompts=text.jsonl", "text.jsonl: the column 'text' is both the"),
-    ("--texts=answers.txt --prompts=answers.txt", "answers.txt: is both the texts and their"),
-    ("--texts=numbers.txt", "numbers.txt: expected texts, but each line"),
-    (f"{X} --prompts=numbers.txt", "numbers.txt: expected texts, but"),
-    ("--texts=answers.txt --long_texts=cut --text_encoder=own:E", "--long_texts is an option of"),
-    ("--texts=answers.txt --long_texts=all", "--long_texts: expected one of cut, chunks, received"),
-    (f"{X} {T} --long_texts=chunks", "--long_texts: there is nothing here that it would act on"),
-    ("", "--outputs, --images, --texts or --records is required"),
-    (f"{X} --texts=answers.txt", "--outputs and --texts: give one or the other"),
-    (f"{X} {WIDTH} --groups=3 --groups_file=labels.txt", "--groups and --groups_file: give one"),
-    (f"{X} {WIDTH} --groups_file=absent.txt", "--groups_file: "),
-    (f"{X} {WIDTH} --kernel=cosine", "cosine kernel has no bandwidth"),
-    (f"{X} {T} --kernel=cosine --bandwidths_from=bandwidths.json", "--bandwidths_from: the cosine"),
-    (f"{X} --equal_prompts", "--equal_prompts without --prompts"),
-    (f"{X} {WIDTH} {T} --equal_prompts --rule=std", "--rule: no bandwidth is left to choose"),
-    (f"{X} {T} --prompt_bandwidth=1 --equal_prompts", "--prompt_bandwidth and --equal_prompts"),
-    (f"{X} --prompt_bandwidth=1", "--prompt_bandwidth without --prompts"),
-    (f"{X} {WIDTH} --bandwidths_from=bandwidths.json", "--output_bandwidth and --bandwidths_from"),
-    (f"{X} --bandwidths_from=none.json", "holds no Gaussian bandwidths of outputs"),
-    (f"{X} --bandwidths_from=absent.json", "--bandwidths_from: "),
-    (f"{X} {WIDTH} --rule=std", "--rule: no bandwidth is left to choose"),
-    (f"{X} --kernel=cosine --rule=variance", "--rule: no bandwidth"),
-    (f"{X} {WIDTH} --method=exact --rtol=0.1", "--rtol means nothing"),
-    (f"{X} {WIDTH} --method=sampled --rtol=0.1", "more --features narrow its intervals"),
-    (f"{X} {WIDTH} --method=stored --features=300", "--features is for --method=random-features"),
-    (f"{X} {WIDTH} --order=1 --method=sampled", "gives no standard errors: add --noerrors"),
-    (f"{X} {WIDTH} --noerrors --groups=5", "--groups=5 has no effect with --noerrors"),
-    (
-        f"{X} {WIDTH} --noerrors --groups_file=labels.txt",
-        "labels.txt has no effect with --noerrors",
-    ),
-    ("rank", "expected one of score, compare, report, received 'rank'"),
-]
-NOTHING_TO_ACT_ON = {
-    **{"outputs_key": "--texts=answers.txt", "image_encoder": "--texts=answers.txt"},
-    **{"prompts_key": X, "text_column": X, "image_column": f"{X} --prompts=prompts.txt"},
-    **dict.fromkeys(("prompt_column", "text_encoder", "cache"), f"{X} {T}"),
+    f"{X} {WIDTH} --weights=zeros.txt": "zeros.txt: expected one above zero, received 2 zeros",
+    f"{X} {WIDTH} --weights=few_weights.txt": "weights: expected 60 weights, one for each row",
+    f"{X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
+    f"{X} --prompts=numbers.csv": "numbers.csv: expected texts, but each line holds numbers",
+    "--outputs=absent.npy": "absent.npy: there is no such file",
+    f"{X} --prompts=corrupt.npz": "corrupt.npz: cannot be read",
+    "--outputs=object.npy": "object.npy: cannot be read as .npy: it holds pickled",
+    f"{X} --prompts=t.npz --prompts_key=text": "labels, prompts",
+    f"{X} --prompts=short.npy": "60 outputs and 59 prompts",
+    "--outputs=nan.npy": "row 7",
+    f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
+    "--texts=answers.txt --prompts=answers.txt": "answers.txt: is both the texts and their",
+    f"{X} --bandwidths_from=none.json": "holds no Gaussian bandwidths of outputs",
+    f"{X} --bandwidths_from=absent.json": "--bandwidths_from: ",
+    # Flags that contradict one another, or do nothing.
+    "": "--outputs, --images, --texts or --records is required",
+    f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
+    f"{X} {T} --by_prompt=t.csv --method=random-features --noerrors": "no contributions",
+    f"{X} {WIDTH} --order=1 --method=random-features": "gives no standard errors",
+    f"{X} --texts=answers.txt": "--outputs and --texts: give one or the other",
+    f"{X} {WIDTH} --groups=3 --groups_file=labels.txt": "--groups and --groups_file: give one",
+    f"{X} {WIDTH} --noerrors --groups=5": "--errors and --groups: give one",
+    f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
+    f"{X} {WIDTH} --bandwidths_from=bandwidths.json": "--output_bandwidth and --bandwidths_from",
+    "--texts=answers.txt --long_texts=cut --text_encoder=own:E": "--long_texts and --text_encoder",
+    f"{X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
+    f"{X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
+    f"{X} --prompt_bandwidth=1": f"--prompt_bandwidth=1.0: {NO_EFFECT}",
+    f"{X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
+    f"{X} --kernel=cosine --rule=variance": f"--rule=variance: {NO_EFFECT}",
+    f"{X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
+    f"{X} {WIDTH} --method=exact --rtol=0.1": f"--rtol=0.1: {NO_EFFECT}",
+    f"{X} {WIDTH} --method=stored --features=300": f"--features=300: {NO_EFFECT}",
+    f"{X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
+    "--texts=answers.txt --outputs_key=a": f"--outputs_key=a: {NO_EFFECT}",
+    "--texts=answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
+    f"{X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
+    f"{X} --prompts=prompts.txt --image_column=a": f"--image_column=a: {NO_EFFECT}",
+    f"{X} --prompts_key=a": f"--prompts_key=a: {NO_EFFECT}",
+    f"{X} {T} --prompt_column=a": f"--prompt_column=a: {NO_EFFECT}",
+    f"{X} {T} --text_encoder=a": f"--text_encoder=a: {NO_EFFECT}",
+    f"{X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
 }
-BAD_INPUTS += [
-    (f"{arguments} --{name}=a", f"--{name}: there is nothing here that it would act on")
-    for name, arguments in NOTHING_TO_ACT_ON.items()
-]
+
+
+def test_flags_are_typed_checked_and_written_in_several_ways(folder):
+    argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
+    words, given = options.parse(score_verb.Options, argv)
+    assert words == ["word"]
+    assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
+    assert given.order == (1.0, np.inf)
+    assert given.paths(options.Source) == {"--outputs": "x.npy", "--prompts": "t.npy"}
+    _, again = options.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
+    assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
+    with pytest.raises(ValueError, match="--seed: expected"):
+        score_verb.Options(seed=-1)
 
 
 def test_a_method_has_its_key_of_the_seed_and_its_tolerance_or_features():
-    given = {"method": "exact", "seed": 3, "rtol": None, "features": None}
-    assert options.method(given) == cv.Exact()
-    for name, kind, flag, value, attribute in (
-        ("auto", cv.Auto, "rtol", 0.01, "rtol"),
-        ("stored", cv.Stored, "rtol", 0.01, "rtol"),
-        ("matrix-free", cv.MatrixFree, "rtol", 0.01, "rtol"),
-        ("random-features", cv.RandomFeatures, "features", 64, "count"),
-        ("sampled", cv.Sampled, "features", 300, "rows"),
-    ):
-        found = options.method(given | {"method": name, flag: value})
-        assert (type(found), getattr(found, attribute)) == (kind, value)
-        assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
-    assert options.method(given | {"method": "auto"}).rtol == 0.002
+    def chosen(**flags):
+        return score_verb.Options(seed=3, **flags).chosen_method
+
+    assert chosen(method="exact") == cv.Exact()
+    assert chosen(method="stored", rtol=0.01).rtol == 0.01
+    assert chosen(method="auto").rtol == chosen().rtol == 0.002
+    features = chosen(method="random-features", features=64)
+    assert (type(features), features.count) == (cv.RandomFeatures, 64)
+    assert (jax.random.key_data(features.key) == jax.random.key_data(Keys(3).probes)).all()
     with pytest.raises(ValueError, match="--features: expected a multiple of 8, received 63"):
-        options.method(given | {"method": "random-features", "features": 63})
+        chosen(method="random-features", features=63)
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD_INPUTS)
-def test_bad_input_gets_one_clear_line(folder, capfd, arguments, message):
+@pytest.mark.parametrize("given, expected", [(None, ["1", "1", None]), ("2", ["2", "2", "2"])])
+def test_few_rows_take_one_thread_unless_the_user_says_otherwise(monkeypatch, given, expected):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    command.use_one_thread()
+    threads = [os.environ["OPENBLAS_NUM_THREADS"]]
+    for n in (1_500, 1_501):
+        command.use_threads(n)
+        threads.append(os.environ.get("OPENBLAS_NUM_THREADS"))
+    assert threads == expected
+    monkeypatch.setattr(command, "_one_thread", False)
+
+
+CACHED = """
+import jax
+from condvendi_jax.cli import options
+options.keep_programs()
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+print(float(jax.jit(lambda x: 2 * x + 1)(3.0)), sum("cache_hits" in name for name in hits))
+"""
+
+
+def _cached(folder, **others):
+    """The number of programs that came from the cache below a folder; the result is right."""
+    kept = {name: of for name, of in ENVIRONMENT.items() if not name.startswith("JAX_")}
+    environment = kept | {"XDG_CACHE_HOME": str(folder), "JAX_PLATFORMS": "cpu"} | others
+    command = [sys.executable, "-c", CACHED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    result, hits = done.stdout.split()
+    assert (result, done.stderr) == ("7.0", "")
+    return int(hits)
+
+
+def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
+    assert not _cached(tmp_path)
+    assert _cached(tmp_path)
+    for path in tmp_path.rglob("*-cache"):
+        path.write_bytes(path.read_bytes()[:50])  # As another call would truncate it.
+    assert not _cached(tmp_path)
+    (large,) = {path.with_name("large-cache") for path in tmp_path.rglob("*-cache")}
+    with open(large, "wb") as stream:
+        stream.truncate(options._KEPT_BYTES)
+    assert not _cached(tmp_path)
+    assert not large.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("JAX_ENABLE_COMPILATION_CACHE", "false"),
+        ("XLA_FLAGS", "--xla_force_host_platform_device_count=2"),
+        ("JAX_COMPILATION_CACHE_DIR", "{}/own"),
+        ("XDG_CACHE_HOME", "{}/file"),  # Which cannot be a folder.
+    ],
+)
+def test_programs_are_not_kept_where_jax_says_so_or_they_would_be_wrong(tmp_path, name, value):
+    (tmp_path / "file").touch()
+    assert not _cached(tmp_path, **{name: value.format(tmp_path)})
+    assert not (tmp_path / "condvendi_jax").exists()
+
+
+@pytest.mark.parametrize("arguments", BAD_INPUTS)
+def test_bad_input_gets_one_clear_line(folder, capfd, arguments):
     verb = () if arguments == "rank" else ("score",)
     with pytest.raises((ValueError, OSError)) as error:
         __main__.main(["condvendi", *verb, *arguments.split()])
-    assert message in str(error.value)
+    assert BAD_INPUTS[arguments] in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
 
 
 def test_exit_statuses(folder):
-    found = _started(folder, "score", "--outputs=absent.npy", "--json=report.json")
+    found = _started(folder, "score", "--outputs=absent.npy", "--json=absent.json")
     assert found == (2, "", ["error: absent.npy: there is no such file."])
     status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
     assert (status, err) == (0, [])
@@ -747,7 +627,7 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     def full(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("condvendi_jax.files.write_json", full)
+    monkeypatch.setattr("condvendi_jax.base.files.write_json", full)
     with pytest.raises(OSError, match="no space left"):
         __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
     assert "60 outputs" in capfd.readouterr().out
@@ -770,29 +650,11 @@ def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
     assert not list(folder.glob("*interrupted.json*"))
 
 
-@pytest.mark.parametrize(
-    ("closed", "arguments", "status"),
-    [
-        (">&-", (), 2),
-        (">&-", ("--json=/dev/stdout",), 2),
-        (">&-", ("--json=kept.json",), 0),
-        (">&- 2>&- <&-", ("--json=kept.json",), 0),
-        ("2>&-", (), 0),
-        ("<&-", (), 0),
-    ],
-)
-def test_closed_standard_streams(folder, closed, arguments, status):
-    """Files are written; without any, a closed output is refused, before anything is computed."""
-    (folder / "kept.json").unlink(missing_ok=True)
-    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND]
-    words = ["score", X, "--order=2", WIDTH, *arguments]
-    found, out, lines = _started(folder, *words, command=shell)
-    assert found == status, lines
-    refused = ["error: standard output is closed"] if status == 2 else []
-    assert [line.partition(",")[0] for line in lines] == refused
-    assert ("60 outputs" in out) == (">&-" not in closed.replace("2>&-", ""))
-    if "--json=kept.json" in arguments:
-        assert json.loads((folder / "kept.json").read_text())["n"] == N
+def test_what_is_printed_goes_into_no_file_where_standard_output_is_closed(folder):
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND]
+    words = ["score", X, "--order=2", WIDTH, "--json=kept.json"]
+    assert _started(folder, *words, command=shell) == (0, "", [])
+    assert json.loads((folder / "kept.json").read_text())["n"] == N
 
 
 def test_a_full_disk_behind_standard_output_is_one_line(folder):
@@ -804,78 +666,42 @@ def test_a_full_disk_behind_standard_output_is_one_line(folder):
     assert "No space left" in err[0]
 
 
-# The process interrupts itself, so that no timing matters.
+def _interrupted(tmp_path, before, lines):
+    """Runs a program that interrupts itself, so that no timing matters."""
+    program = f"import signal, time\nfrom condvendi_jax.cli import command\n{before}\n"
+    program += "def main(_):\n" + "".join(f"    {line}\n" for line in lines.strip().splitlines())
+    program += "command.run(main, parse_flags=False)\n"
+    return _started(tmp_path, program, command=(sys.executable, "-c"))
+
+
 SELF_INTERRUPTED = {
-    "computing": "signal.raise_signal(signal.SIGINT)",
-    "dropped by __del__": """
-class Dropping:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-Dropping()
-time.sleep(60)
-""",
-    "dropped by a callback of the garbage collector": """
-import gc
-gc.callbacks.append(lambda phase, _: phase == "start" and signal.raise_signal(signal.SIGINT))
-gc.collect()
-gc.callbacks.clear()
-time.sleep(60)
-""",
-    "turned into another error": """
+    "computing": "signal.raise_signal(signal.SIGINT)\ntime.sleep(60)",
+    "importing": """
 try:
     signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:
+    time.sleep(60)
+except BaseException:
     raise ImportError("no extension module")
 """,
-    "importing": """
-with command.importing():
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt:
-        pass
-""",
-    "swallowed": """
-interrupts._PATIENCE = 0.1
-try:
-    signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:
-    time.sleep(60)
-""",
     # Eigenvalues that take minutes; Python's handler would run when they are there.
-    "in compiled code": """
+    "in compiled code, while a file is written": """
 import threading, jax, jax.numpy as jnp, numpy as np
-from condvendi_jax import files
+from condvendi_jax.base import files
 matrix = jax.block_until_ready(jax.random.normal(jax.random.key(0), (6_000, 6_000)))
-signal.signal(signal.SIGINT, lambda *_: print("seen at the end", flush=True))
 threading.Timer(3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 with files.atomic_writer("values.npy"):
     np.asarray(jax.jit(jnp.linalg.eigvalsh)(matrix))  # Some JAX calls see signals; not this.
-""",
-    "cleaning up": """
-try:
-    signal.raise_signal(signal.SIGINT)
-finally:
-    signal.raise_signal(signal.SIGINT)
-    print("clean", flush=True)
 """,
 }
 
 
 @pytest.mark.parametrize("name", SELF_INTERRUPTED)
 def test_an_interrupt_is_one_word_wherever_it_arrives(name, tmp_path):
-    lines = SELF_INTERRUPTED[name].strip().splitlines()
-    program = "import signal, time\nfrom condvendi_jax import interrupts\n"
-    program += "from condvendi_jax.cli import command\n"
-    program += "def main(_):\n" + "".join(f"    {line}\n" for line in lines)
-    program += "command.run(main, parse_flags=False)\n"
-    out = "clean\n" if name == "cleaning up" else ""
-    found = _started(tmp_path, program, command=(sys.executable, "-c"))
-    assert found == (130, out, ["interrupted"])
+    found = _interrupted(tmp_path, "", SELF_INTERRUPTED[name])
+    assert found == (130, "", ["interrupted"])
     assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupt_that_the_parent_ignores_stays_ignored(tmp_path):
-    program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-    program += "from condvendi_jax.cli import command\n"
-    program += "command.run(lambda _: signal.raise_signal(signal.SIGINT), parse_flags=False)\n"
-    assert _started(tmp_path, program, command=(sys.executable, "-c")) == (0, "", [])
+    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    assert _interrupted(tmp_path, ignored, "signal.raise_signal(signal.SIGINT)") == (0, "", [])

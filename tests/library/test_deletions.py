@@ -3,34 +3,34 @@
 import jax
 import numpy as np
 import pytest
+from canonical import N, slow
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import _jackknife as uncertainty
-from condvendi_jax.pairs import Pairs
 
 GAUSSIANS = {"output_kernel": cv.Gaussian(0.75), "prompt_kernel": cv.Gaussian(0.5)}
 COSINES = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
-N = 24
-# Of unequal size: 9, 8 and 7 rows.
-LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [9, 8, 7]))
+# Of unequal size: 17, 16 and 15 rows.
+LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [17, 16, 15]))
 
 
-@pytest.mark.parametrize("truncation", [None, 5, N], ids=lambda t: f"t={t}")
-@pytest.mark.parametrize("order", [0.5, 1, np.inf])
+@pytest.mark.parametrize(
+    ("order", "truncation"), [(0.5, None), (1, None), (1, 5), (np.inf, 5), slow(0.5, N)]
+)
 @pytest.mark.parametrize("kernels", [GAUSSIANS, COSINES, None], ids=["gaussian", "dual", "alone"])
 def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncation, kernels, x64):
-    """15 to 17 rows are kept: above that a truncation keeps all their eigenvalues. Both cosine
+    """31 to 33 rows are kept: above that a truncation keeps all their eigenvalues. Both cosine
     Grams and their product have fewer features than rows."""
     pairs = draw_pairs(N, d_x=3, d_t=2)
     if kernels is None:
         kernels, pairs = {"output_kernel": cv.Gaussian(0.75)}, (pairs[0], None)
     entropy = Entropy(order=order, truncation=truncation)
     points = Pairs(*pairs, **kernels)
-    groups = uncertainty.group_rows(N, LABELS)
+    groups = cv.inference.group_rows(N, LABELS)
     calls = []
-    found = uncertainty.delete_groups(
+    found = cv.inference.delete_groups(
         points, entropy, groups, method=cv.Exact(), progress=lambda: calls.append(1)
     )
     assert len(calls) == (4 if entropy.needs_spectrum else 1)
@@ -42,16 +42,16 @@ def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncatio
             whole, deleted = getattr(found.decomposition, name), getattr(found.deleted, name)
             got = whole if turn == 0 else deleted[turn - 1]
             # At order 0.5 a mode is the root of its eigenvalue: so is what rounding leaves of it.
-            assert_close(got, score, loosened=1e3 if order < 1 else 1)
+            assert_close(got, score, loosened=1e4 if order < 1 else 1)
     assert found.decomposition.estimation is None
 
 
 def test_estimated_deletions_keep_all_eigenvalues_where_the_truncation_is_larger():
-    """16 rows are left of 24: all their eigenvalues, not 20."""
+    """32 rows are left of 48: all their eigenvalues, not 40."""
     points = Pairs(*draw_pairs(N, dtype=np.float32), **GAUSSIANS)
-    groups, entropy = uncertainty.group_rows(N, LABELS), Entropy(truncation=20)
+    groups, entropy = cv.inference.group_rows(N, LABELS), Entropy(truncation=40)
     exact, estimated = (
-        uncertainty.delete_groups(points, entropy, groups, method=method).deleted
+        cv.inference.delete_groups(points, entropy, groups, method=method).deleted
         for method in (cv.Exact(), cv.Stored(jax.random.key(0)))
     )
     np.testing.assert_allclose(estimated, exact, rtol=1e-3)
@@ -69,26 +69,12 @@ def _oracle_grams(outputs, prompts, kernels):
 def test_wide_cosine_kernels_are_masked_as_matrices(x64):
     pairs = draw_pairs(N, d_x=40, d_t=30)
     points = Pairs(*pairs, **COSINES)
-    groups = uncertainty.group_rows(N, LABELS)
-    found = uncertainty.delete_groups(points, Entropy(), groups, method=cv.Exact())
+    groups = cv.inference.group_rows(N, LABELS)
+    found = cv.inference.delete_groups(points, Entropy(), groups, method=cv.Exact())
     rows = groups.membership != 1
     expected = cv.decompose(*(p[rows] for p in pairs), **COSINES).scores
     for got, score in zip(found.deleted, expected, strict=True):
         assert_close(got[1], float(score))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("truncation, rtol", [(None, 5e-4), (80, 1e-3)])
-def test_errors_of_fine_estimates_are_those_of_all_eigenvalues(truncation, rtol):
-    pairs = draw_pairs(600, d_x=5, d_t=3, dtype=np.float32)
-    options = GAUSSIANS | {"output_kernel": cv.Gaussian(0.3), "order": 1, "truncation": truncation}
-    options["groups"] = np.arange(600) % 5
-    exact = cv.decomposition_errors(*pairs, **options, method=cv.Exact())
-    method = cv.Stored(jax.random.key(0), rtol=rtol)
-    estimated = cv.decomposition_errors(*pairs, **options, method=method)
-    for name, error in exact._asdict().items():
-        np.testing.assert_allclose(getattr(estimated, name), error, rtol=0.25)
-    assert estimated.vendi != exact.vendi
 
 
 @pytest.mark.slow
@@ -109,19 +95,19 @@ def test_errors_that_are_those_of_the_estimates_say_so():
 def test_groups_by_prompt_hold_together_and_are_even():
     prompts = np.repeat(np.arange(30.0)[:, None], np.arange(30) % 4 + 1, axis=0)
     kinds = prompts[:, 0].astype(int)
-    groups = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(0), kinds=kinds)
+    groups = cv.inference.group_rows(len(prompts), 6, key=jax.random.key(0), kinds=kinds)
     assert (groups.count, groups.units) == (6, "rows of one prompt")
     for prompt in range(30):
         assert len(set(groups.membership[prompts[:, 0] == prompt])) == 1
     sizes = np.bincount(groups.membership)
     assert sizes.max() - sizes.min() <= 4
     assert_close(groups.fractions, sizes / len(prompts))
-    other = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(1), kinds=kinds)
+    other = cv.inference.group_rows(len(prompts), 6, key=jax.random.key(1), kinds=kinds)
     assert (groups.membership != other.membership).any()
 
 
 @pytest.mark.parametrize("kinds", [np.zeros(20, int), np.arange(20), None])
 def test_rows_are_grouped_one_by_one_where_prompts_say_nothing(kinds):
-    groups = uncertainty.group_rows(20, 6, key=jax.random.key(0), kinds=kinds)
+    groups = cv.inference.group_rows(20, 6, key=jax.random.key(0), kinds=kinds)
     assert (groups.count, groups.units) == (6, "rows")
     assert sorted(np.bincount(groups.membership)) == [3, 3, 3, 3, 4, 4]

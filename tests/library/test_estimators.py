@@ -8,18 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxprs import largest_array
+from canonical import N_LARGE as N
+from canonical import slow
 from oracles import draw_pairs, renyi, shifted
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax.spectra import _estimators as estimators
-from condvendi_jax.spectra import _krylov as krylov
-from condvendi_jax.spectra import _measures as measures
-from condvendi_jax.spectra import _quadrature as quadrature
-from condvendi_jax.spectra._estimators import Budget, spectral_measure
+from condvendi_jax.spectra import estimators, measures, refinement
+from condvendi_jax.spectra.estimators import Budget
+from condvendi_jax.spectra.refinement import spectral_measure
 
-N = 400
 SMALL = Budget(block=8, sweeps=8, probes=16, steps=12)
 KEY = jax.random.key(3)
 
@@ -61,7 +59,10 @@ def exact(entropy, values):
     return float(renyi(values, entropy.order))
 
 
-@pytest.mark.parametrize("name", SPECTRA)
+FEW = ("power law", "clustered", "low rank", "near constant", "one outlier")
+
+
+@pytest.mark.parametrize("name", [name if name in FEW else slow(name) for name in SPECTRA])
 def test_every_entropy_lies_in_its_interval_widened_by_half(name, dtype):
     """One draw: the 95% interval itself is tested over many draws below."""
     gram, values = with_spectrum(SPECTRA[name], dtype)
@@ -78,45 +79,16 @@ def test_every_entropy_lies_in_its_interval_widened_by_half(name, dtype):
 
 @pytest.mark.slow
 def test_intervals_cover_over_draws(x64):
-    """200 keys. At a true coverage of 95% fewer than the limit come once in ten thousand runs."""
+    """100 keys. At a true coverage of 95% fewer than the limit come once in ten thousand runs."""
     gram, values = with_spectrum(SPECTRA["power law"])
     covered = dict.fromkeys((cv.von_neumann, cv.truncated(40), cv.renyi(3), cv.renyi(0.5)), 0)
-    for seed in range(200):
+    for seed in range(100):
         measure = spectral_measure(gram, key=jax.random.key(seed), budget=Budget(4, 6, 8, 12))
         for entropy in covered:
             low, high = measure.entropy(entropy).interval
             covered[entropy] += low <= exact(entropy, values) <= high
-    limit = stats.binom(200, measures.CONFIDENCE).ppf(1e-4)
+    limit = stats.binom(100, measures.CONFIDENCE).ppf(1e-4)
     assert min(covered.values()) >= limit, covered
-
-
-@pytest.mark.parametrize("t", [1, 2, 7, 30, 60, 61, 100, 250, 399, 400])
-@pytest.mark.parametrize("name", ["power law", "clustered", "slow power law"])
-def test_truncation_at_every_t(name, t, x64):
-    gram, values = with_spectrum(SPECTRA[name])
-    found = spectral_measure(gram, key=KEY, budget=SMALL).entropy(cv.truncated(t))
-    assert abs(found.value - exact(cv.truncated(t), values)) <= 1.5 * found.half_width + 1e-12
-    assert found.half_width < 0.05
-
-
-def test_moments_as_control_variates_beat_plain_quadrature(x64):
-    """At no more products: without deflation and moments the error is over 25 times as large."""
-    gram, values = with_spectrum(SPECTRA["power law"])
-    truth = exact(cv.von_neumann, values)
-    ours, plain = [], []
-    for seed in range(10):
-        measure = spectral_measure(gram, key=jax.random.key(seed), budget=SMALL)
-        ours.append(measure.entropy().value - truth)
-        start = jax.random.rademacher(jax.random.key(seed), (N, 21), jnp.float64)
-        nothing = jnp.zeros((N, 0))
-        state = krylov.start_lanczos(nothing, start, capacity=12)
-        bounds = jnp.asarray(0), jnp.asarray(12)
-        (((state,)),) = krylov.lanczos(gram, (nothing,), ((state,),), *bounds)
-        nodes, weights = quadrature.gauss(np.asarray(state.alpha), np.asarray(state.beta)[:, :-1])
-        entropies = -np.sum(weights * nodes * np.log(nodes), axis=1) * np.asarray(state.squares)
-        plain.append(np.mean(entropies) - truth)
-    assert SMALL.products >= 21 * 12
-    assert np.sqrt(np.mean(np.square(plain))) > 25 * np.sqrt(np.mean(np.square(ours)))
 
 
 def test_quadrature_is_exact_at_full_krylov_depth(x64):
@@ -156,42 +128,12 @@ def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
     points = draw_pairs(n, dtype=dtype)[0]
     measure = spectral_measure(cv.gram(cv.Gaussian(0.5), points), key=KEY)
     found = measure.entropy(cv.von_neumann)
-    expected = float(jnp.log(cv.vendi(points, kernel=cv.Gaussian(0.5))))
+    expected = np.log(float(cv.vendi(points, kernel=cv.Gaussian(0.5))))
     assert measure.products == 0
     assert found.standard_error == 0
     assert abs(found.value - expected) < 1e-5
     with pytest.raises(ValueError, match=rf"at most n = {n}, received {n + 1}"):
         measure.entropy(cv.truncated(n + 1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kernel, dtype",
-    [(cv.Gaussian(0.7), "float32"), (cv.Gaussian(0.7), "float64"), (cv.Cosine(), "float64")],
-    ids=["gaussian-float32", "gaussian-float64", "cosine"],
-    indirect=["dtype"],
-)
-def test_representations_give_the_same_measure(kernel, dtype):
-    points = draw_pairs(N, dtype=dtype, d_x=6)[0]
-    grams = (
-        cv.grams.DenseGram.from_points(kernel, points),
-        cv.grams.TiledGram.from_points(kernel, points, tile_size=128),
-        cv.grams.TiledGram.from_points(kernel, points, tile_size=150).store(),
-        cv.gram(kernel, points),
-    )
-    found = [spectral_measure(g, key=KEY, budget=Budget(8, 4, 8, 10)).entropy() for g in grams]
-    reference = float(jnp.log(cv.vendi(points, kernel=kernel)))
-    for one in found:
-        assert abs(one.value - reference) <= 1.5 * one.half_width + 1e-5
-        if isinstance(kernel, cv.Gaussian):
-            assert abs(one.value - found[0].value) <= (1e-9 if dtype == np.float64 else 3e-4)
-
-
-def test_features_are_solved_in_the_dual():
-    points = draw_pairs(N, dtype=np.float32, d_x=6)[0]
-    measure = spectral_measure(cv.gram(cv.Cosine(), points), key=KEY, budget=SMALL)
-    assert measure.products == 0
-    assert measure.deflated[0].nodes.size <= 6
 
 
 def test_the_same_key_gives_the_same_numbers_and_another_key_others(x64):
@@ -216,19 +158,6 @@ def test_every_part_of_the_budget_changes_the_estimate(part, x64):
 
 
 @pytest.mark.slow
-def test_more_steps_and_more_probes_continue_what_there_is(x64):
-    """Deepening and widening give what the larger budget gives from the start."""
-    gram, _ = with_spectrum(SPECTRA["power law"])
-    grown = estimators.Samplers([gram], key=KEY, budget=Budget(4, 3, 8, 6), rtol=2e-3)
-    grown.deepen([16])
-    grown.widen(20)
-    whole = spectral_measure(gram, key=KEY, budget=Budget(4, 3, 24, 16))
-    continued = grown.of[0].measure()
-    np.testing.assert_allclose(continued.alpha, whole.alpha, rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(continued.squares, whole.squares)
-    assert continued.products == whole.products
-
-
 def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
     """Also after batches of probes were deepened and others added."""
     outputs, prompts = draw_pairs(300)
@@ -265,22 +194,10 @@ def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypat
     assert rough.entropy().half_width > 1e-3 >= fine.entropy().half_width
     assert abs(fine.entropy().value - exact(cv.von_neumann, values)) <= 1.5e-3
     assert fine.products > rough.products
-    monkeypatch.setattr(estimators, "_MAX_PROBES", 32)
-    monkeypatch.setattr(estimators, "_MAX_STEPS", 32)
+    monkeypatch.setattr(refinement, "_MAX_PROBES", 32)
+    monkeypatch.setattr(estimators, "MAX_STEPS", 32)
     with pytest.warns(UserWarning, match="reached a relative error"):
         spectral_measure(gram, key=KEY, rtol=1e-9)
-
-
-def test_many_points_and_a_tight_tolerance_begin_with_more_work(x64, monkeypatch):
-    monkeypatch.setattr(estimators, "_MANY", 999)
-    gram, _ = with_spectrum(0.5 ** np.arange(1000))
-    measure = functools.partial(spectral_measure, gram, key=KEY)
-    few, many = Budget().products, Budget(sweeps=12, steps=24).products
-    assert few < many < gram.n
-    assert measure(rtol=3e-3).products == few
-    assert measure().products == many
-    monkeypatch.setattr(estimators, "_MANY", 1000)
-    assert measure().products == few
 
 
 class Sampled:
@@ -289,8 +206,8 @@ class Sampled:
     def __init__(self, *, noise, gap, half_gap, complete=False):
         self.steps, self.probes, self.batch, self.complete = 16, 16, 16, complete
         signs = np.resize([1.0, -1.0], 16)
-        unit = estimators.Estimate(signs).noise
-        self.estimates = [estimators.Estimate(signs * noise / unit, g) for g in (gap, half_gap)]
+        unit = measures.Estimate(signs).noise
+        self.estimates = [measures.Estimate(signs * noise / unit, g) for g in (gap, half_gap)]
 
     def entropy(self, _):
         return self.estimates[0]
@@ -300,7 +217,7 @@ class Sampled:
 
 
 def planned(*sampled, combine=list, even=False):
-    return estimators._plan(sampled, sampled, [cv.von_neumann], combine, 1e-3, even=even)
+    return refinement._plan(sampled, sampled, [cv.von_neumann], combine, 1e-3, even=even)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +251,7 @@ def test_a_plan_deepens_what_is_shallow_and_nothing_else():
 
 def test_too_much_work_is_not_begun(x64):
     gram, _ = with_spectrum(0.98 ** np.arange(600))
-    ask = functools.partial(estimators.refine, [gram], [cv.von_neumann], list, key=KEY, rtol=1e-3)
+    ask = functools.partial(refinement.refine, [gram], [cv.von_neumann], list, key=KEY, rtol=1e-3)
     measure = ask().samplers[0].measure()
     taken = measure.products - 32 * 8
     beyond = ask(limit=taken - 1)
@@ -365,16 +282,6 @@ def test_the_tolerance_is_about_the_entropies_that_are_asked_for(x64):
     assert tight.entropy(cv.truncated(150)).half_width <= 1e-4
 
 
-def test_repeated_rows_count_once(x64):
-    points = np.repeat(draw_pairs(100)[0], 4, axis=0)
-    gram = cv.grams.DenseGram.from_points(cv.Gaussian(0.3), points)
-    found = spectral_measure(gram, key=KEY, budget=SMALL).entropy()
-    reference = float(jnp.log(cv.vendi(points[::4], kernel=cv.Gaussian(0.3))))
-    assert abs(found.value - reference) <= 1.5 * found.half_width + 1e-10
-    same = cv.gram(cv.Gaussian(1.0), np.ones((600, 2)), tile_size=128)
-    assert spectral_measure(same, key=KEY).entropy().value == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -387,27 +294,6 @@ def test_bad_requests_are_refused(arguments, message):
     gram, _ = with_spectrum(np.ones(30), np.float32)
     with pytest.raises(ValueError, match=message):
         spectral_measure(gram, key=KEY, **arguments)
-
-
-def test_no_array_of_n_by_n_on_the_tiled_path():
-    n, tile = 4000, 256
-    points = np.zeros((n, 3), np.float32)
-    gram = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), points, tile_size=tile)
-    start, basis = jnp.zeros((n, 8)), jnp.zeros((n, 32))
-    state = krylov.start_lanczos(basis, start, capacity=4)
-    left = jnp.zeros((n, 20))
-
-    def everything(gram):
-        space = krylov.krylov_spaces(gram, (start,), sweeps=4)
-        bounds = jnp.asarray(0), jnp.asarray(4)
-        recurrences = krylov.lanczos(gram, (basis,), ((state,),), *bounds)
-        return space, recurrences, gram.squared_frobenius_norm()
-
-    slope = jax.grad(lambda gram: gram.bilinear_slope(left, left), allow_int=True)
-    limit = 2 * max(tile * tile, n * 64)
-    assert largest_array(everything, gram) < limit < n * n / 4
-    assert largest_array(slope, gram) < limit
-    assert largest_array(lambda gram: gram.store(), gram) >= n * n
 
 
 @pytest.mark.parametrize(
@@ -429,7 +315,7 @@ def test_the_sensitivity_is_unbiased(order, x64):
     direction = np.outer(one, one) - np.outer(other, other)
     found = []
     for seed in range(40):
-        (sampler,), *_ = estimators.refine(
+        (sampler,), *_ = refinement.refine(
             [gram], [entropy], list, key=jax.random.key(seed), budget=Budget(8, 6, 8, 24)
         )
         left, right, square = sampler.sensitivity(entropy)

@@ -1,7 +1,5 @@
 """Finite features of kernels: FKEA's scores, the kernels they stand for, and sums over rows."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +7,8 @@ import pytest
 from oracles import assert_close, draw_pairs, gaussian_gram, renyi
 
 import condvendi_jax as cv
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import _feature_maps as feature_maps
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.spectra import feature_maps
 
 KEY = jax.random.key(3)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -29,19 +27,25 @@ def fkea(points, frequencies):
     return np.clip(np.linalg.eigvalsh(waves.T @ waves / len(angles)), 0, None)
 
 
+def features(points, *, key=KEY, count=64):
+    drawn = feature_maps.draw_frequencies(points, key=key, count=count)
+    return feature_maps.fourier_map(points, drawn, ALL)(points.arrays)
+
+
 def test_scores_of_fourier_features_are_those_of_fkea(dtype):
     """Given the same frequencies; of the pairs, whose points are side by side, too."""
     outputs, prompts = draw_pairs(N, dtype=dtype)
     points = points_of(dtype)
     w_x, w_t = feature_maps.draw_frequencies(points, key=KEY, count=16)
-    grams = cv.spectra.fourier_features(outputs, prompts, **KERNELS, key=KEY, count=16)
     expected = cv.entropies.PerTerm(
         fkea(outputs, w_x),
         fkea(prompts, w_t),
         fkea(np.concatenate([outputs, prompts], axis=1), np.concatenate([w_x, w_t], axis=1)),
     )
     covariances = feature_maps.covariances(points, (w_x, w_t), ALL)
-    for gram, covariance, values in zip(grams, covariances, expected, strict=True):
+    images = features(points, count=16)
+    for image, covariance, values in zip(images, covariances, expected, strict=True):
+        gram = cv.grams.FeatureGram(image)  # Of unit norm, or refused.
         assert gram.features.shape == (N, 32)
         for order in (1, 2):
             assert_close(cv.renyi(order)(gram), renyi(values, order), loosened=3)
@@ -53,12 +57,11 @@ def test_the_mean_over_frequencies_is_the_kernel():
     """To 5 of its standard deviations, at most 1 / sqrt(2 count); of the pairs, the product."""
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     count = 20_000
-    grams = cv.spectra.fourier_features(outputs, prompts, **KERNELS, key=KEY, count=count)
     k_x, k_t = gaussian_gram(outputs, 1.0), gaussian_gram(prompts, 2.0)
-    for gram, kernel in zip(grams, (k_x, k_t, k_x * k_t), strict=True):
-        features = np.asarray(gram.features, np.float64)
-        np.testing.assert_allclose(features @ features.T, kernel, atol=5 / np.sqrt(2 * count))
-        np.testing.assert_allclose(np.sum(features**2, axis=1), 1, rtol=1e-5)
+    images = features(points_of(np.float32), count=count)
+    for image, kernel in zip(images, (k_x, k_t, k_x * k_t), strict=True):
+        z = np.asarray(image, np.float64)
+        np.testing.assert_allclose(z @ z.T, kernel, atol=5 / np.sqrt(2 * count))
 
 
 def test_a_product_of_gaussian_kernels_is_one_of_them(x64):
@@ -69,21 +72,25 @@ def test_a_product_of_gaussian_kernels_is_one_of_them(x64):
     np.testing.assert_allclose(feature_maps.length_scale(tiny), 2.4e-200)
     for kernel in (cv.Cosine(), cv.Gaussian(1.0) * cv.Cosine()):
         with pytest.raises(TypeError, match="of Gaussian kernels and their products, received"):
-            cv.spectra.fourier_features(np.ones((3, 2)), output_kernel=kernel, key=KEY)
+            feature_maps.length_scale(kernel)
 
 
 def test_far_points_keep_the_digits_of_their_angles():
     """A shift turns all features alike; float32 angles of it would have few digits."""
     near = draw_pairs(N, dtype=np.float32)[0]
     far = jnp.asarray(near) + 4096.0
-    options = {"output_kernel": cv.Gaussian(1.0), "key": KEY, "count": 64}
-    of_near = cv.spectra.fourier_features(near, **options).outputs
-    found = cv.von_neumann(cv.spectra.fourier_features(far, **options).outputs)
-    np.testing.assert_allclose(found, cv.von_neumann(of_near), rtol=2e-3)
+
+    def of_outputs(outputs):
+        (image,) = features(Pairs(outputs, output_kernel=cv.Gaussian(1.0)))
+        return image
+
+    of_near = of_outputs(near)
+    scores = [cv.von_neumann(cv.grams.FeatureGram(z)) for z in (of_outputs(far), of_near)]
+    np.testing.assert_allclose(*scores, rtol=2e-3)
     # A single far row changes nothing between the others.
     for row in (1e12, 3e38):
-        with_far = cv.spectra.fourier_features(far.at[0].set(row), **options).outputs.features
-        grams = [features[1:] @ features[1:].T for features in (of_near.features, with_far)]
+        with_far = of_outputs(far.at[0].set(row))
+        grams = [z[1:] @ z[1:].T for z in (of_near, with_far)]
         np.testing.assert_allclose(grams[1], grams[0], atol=2e-2)
         np.testing.assert_allclose(np.linalg.norm(with_far[0]), 1, rtol=1e-4)
 
@@ -104,38 +111,7 @@ def test_sums_over_blocks_of_rows_are_those_over_all(monkeypatch, x64):
     sums.clear_cache()
 
 
-def test_features_are_of_unit_norm_and_alone_without_prompts():
-    options = {"output_kernel": cv.Gaussian(1.0), "key": KEY}
-    outputs = draw_pairs(N, dtype=np.float32)[0]
-    grams = cv.spectra.fourier_features(outputs, **options, count=5)
-    assert grams.prompts is None and grams.joint is None
-    cv.grams.FeatureGram(grams.outputs.features)
-    assert grams.outputs.features.shape == (N, 10)
-
-
-def test_the_key_draws_and_the_arguments_are_checked():
-    outputs = draw_pairs(N, dtype=np.float32)[0]
-    make = functools.partial(cv.spectra.fourier_features, outputs, output_kernel=cv.Gaussian(1.0))
-    one, same, other = (make(key=jax.random.key(k), count=8).outputs.features for k in (0, 0, 1))
+def test_the_key_draws_the_frequencies():
+    points = points_of(np.float32)
+    one, same, other = (features(points, key=jax.random.key(k), count=8)[0] for k in (0, 0, 1))
     assert (one == same).all() and not np.allclose(one, other)
-    for wrong in (0, 2.0, True):
-        with pytest.raises(ValueError, match="count: expected an integer of at least 1"):
-            make(key=KEY, count=wrong)
-    with pytest.raises(TypeError, match="key: expected one random key"):
-        make(key=0)
-
-
-@pytest.mark.slow
-def test_fourier_features_are_differentiable_inside_jit(x64):
-    outputs = jnp.asarray(draw_pairs(N)[0])
-
-    @jax.jit
-    def score(bandwidth):
-        grams = cv.spectra.fourier_features(
-            outputs, output_kernel=cv.Gaussian(bandwidth), key=KEY, count=8
-        )
-        return cv.von_neumann(grams.outputs)
-
-    step = 1e-5
-    difference = (score(1.5 + step) - score(1.5 - step)) / (2 * step)
-    np.testing.assert_allclose(jax.grad(score)(1.5), difference, rtol=1e-6)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import sharded_guidance
-from jaxprs import equations, largest_array
+from canonical import kernels, slow
+from jaxprs import largest_array
 from oracles import (
     assert_close,
     conditional_rke_gradient,
@@ -22,7 +22,7 @@ from oracles import (
 
 import condvendi_jax as cv
 from condvendi_jax import guidance
-from condvendi_jax.guidance import _spectral
+from condvendi_jax.guidance import spectral
 
 B, WINDOW, T = 4, 7, 3
 BANDWIDTHS = (0.8, 0.6)
@@ -40,15 +40,11 @@ KINDS = {
     "conditional rke": (guidance.conditional_rke, "conditional", 2, None),
 }  # fmt: skip
 # One with eigenvectors, one without.
-FEW = (pytest.param("truncated conditional vendi", marks=pytest.mark.slow), "conditional rke")
-
-
-def _kernels(bandwidths=BANDWIDTHS):
-    return dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, bandwidths), strict=True))
+FEW = (slow("truncated conditional vendi"), "conditional rke")
 
 
 def _guide(kind, *, bandwidths=BANDWIDTHS, **options):
-    options = {**_kernels(bandwidths), "window": WINDOW, "prompt_size": 2, **options}
+    options = {**kernels(bandwidths), "window": WINDOW, "prompt_size": 2, **options}
     if "conditional" not in kind:
         del options["prompt_kernel"], options["prompt_size"]
     return KINDS[kind][0](**options)
@@ -103,7 +99,7 @@ def _assert_differences_agree(kind, batch, past, loosened):
 
 
 # Empty, half full, full, and wrapped around, with the seam within the buffer.
-PASTS = (0, 3, WINDOW, WINDOW + 5)
+PASTS = (slow(0), 3, slow(WINDOW), WINDOW + 5)
 
 
 @pytest.mark.parametrize("n", PASTS)
@@ -142,16 +138,6 @@ def test_the_objective_is_the_score_or_its_logarithm(kind, x64):
     guides = _guide(kind), _guide(kind, objective="entropy")
     of_score, of_entropy = (_updates(guide, _after(guide, past), *batch) for guide in guides)
     assert_close(of_score, _score(kind, *_with_past(batch, past)) * of_entropy)
-
-
-@pytest.mark.parametrize("kind", FEW)
-def test_an_empty_window_is_no_window(kind):
-    batch, _ = _split(0, dtype=np.float32)
-    without = _guide(kind, window=0)
-    state = guidance.remember(without.init(batch[0]), *batch)
-    updates = _updates(_guide(kind), _guide(kind).init(batch[0]), *batch)
-    assert_close(updates, _updates(without, state, *batch))
-    assert np.abs(updates).max() > 1e-3
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 3), (5, 5, 5, 5), (3, 9), (20,)])
@@ -261,19 +247,6 @@ def test_far_from_the_origin(kind, n):
     assert_close(*updates, loosened=10)
 
 
-def test_a_product_of_kernels_is_prepared_about_one_centre():
-    """Two Gaussians of bandwidth sqrt(2) s make one of bandwidth s, near the origin and far."""
-    wide = cv.Gaussian(BANDWIDTHS[0] * 2**0.5)
-    for offset in (0, 2**12):
-        batch, past = (
-            tuple(array + np.float32(offset) for array in pair)
-            for pair in _split(3, dtype=np.float32)
-        )
-        guides = (_guide("rke"), guidance.rke(output_kernel=wide * wide, window=WINDOW))
-        updates = [_updates(guide, _after(guide, past), batch[0]) for guide in guides]
-        assert_close(*updates, loosened=10)
-
-
 # Forms of input and output.
 
 
@@ -290,23 +263,6 @@ def test_latents_of_any_rank_and_dtype():
     assert small.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.float32(small), updates, atol=0.05)
     assert _updates(guide, state, np.arange(24).reshape(B, 6), batch[1]).dtype == jnp.float32
-
-
-def test_float64_is_computed_in_float64(x64):
-    (latents, _), _ = _split(0)
-    guide = _guide("rke")
-    state = guide.init(jax.ShapeDtypeStruct(latents.shape, latents.dtype))
-    assert state.rows[0].dtype == jnp.float64
-    assert _updates(guide, state, latents).dtype == jnp.float64
-
-
-def test_kinds_without_prompts_need_none():
-    batch, past = _split(3, dtype=np.float32)
-    guide = _guide("rke")
-    first = guide.init(batch[0])
-    with_prompts = _updates(guide, guidance.remember(first, *past), *batch)
-    without = _updates(guide, guidance.remember(first, past[0]), batch[0])
-    np.testing.assert_array_equal(with_prompts, without)
 
 
 # Composition with optax.
@@ -339,19 +295,6 @@ def test_conditions_and_schedules_count_steps_until_a_restart():
     assert int(optax.tree_utils.tree_get(state, "count")) == 0
 
 
-def test_steps_at_which_it_does_not_act_cost_nothing():
-    """The eigenvectors are inside a branch, as are those of a conditional chain."""
-    batch, _ = _split(0, dtype=np.float32)
-    chain = optax.chain(_guide("truncated conditional vendi"), optax.scale(0.1))
-    guide = optax.conditionally_transform(chain, lambda step: step % 5 == 0)
-    program = jax.make_jaxpr(functools.partial(_step, guide))(guide.init(batch[0]), *batch)
-    branch = next(e for e in equations(program) if e.primitive.name == "cond")
-    kinds = [[e.primitive.name for e in equations(part)] for part in branch.params["branches"]]
-    assert sorted("eigh" in kind for kind in kinds) == [False, True]
-    everywhere = [e.primitive.name for e in equations(program)].count("eigh")
-    assert everywhere == sum(kind.count("eigh") for kind in kinds)
-
-
 def test_rows_are_normalised_and_clipped_one_by_one():
     batch = _split(0, dtype=np.float32)[0]
     batch[0][0] += 50.0  # Alone: its gradient is zero, and stays zero.
@@ -382,7 +325,7 @@ def test_rows_whose_squares_leave_the_range_of_the_dtype_have_a_norm():
 
 @pytest.mark.slow
 def test_compiled_scanned_and_mapped(x64):
-    """A sampler's loop over batches and steps, for several seeds at once, is as step by step."""
+    """A sampler's loop over batches and steps, for several seeds at once, is that in Python."""
     guide = optax.conditionally_mask(
         optax.chain(_guide("conditional rke"), optax.scale(0.1)), lambda step: step % 2 == 0
     )
@@ -403,14 +346,9 @@ def test_compiled_scanned_and_mapped(x64):
         return jax.lax.scan(sampled, guide.init(latents[0]), (latents, prompts))[1]
 
     result = jax.jit(jax.vmap(chain))(*chains)
-    for latents, prompts, expected in zip(*chains, result, strict=True):
-        state = guide.init(latents[0])
-        for row in range(3):
-            z, state = jnp.asarray(latents[row]), guidance.restart(guide, state, latents[row])
-            for _ in range(4):
-                z, state = step(z, prompts[row], state)
-            state = guidance.remember(state, z, prompts[row])
-            assert_close(z, expected[row])
+    with jax.disable_jit():
+        for latents, prompts, of_seed in zip(*chains, result, strict=True):
+            assert_close(of_seed, chain(latents, prompts))
 
 
 @pytest.mark.slow
@@ -436,7 +374,7 @@ def test_differentiable_through(kind, options, after, x64):
         return jnp.sum(_updates(guide, state, latents, prompts) * cotangent)
 
     slope = directional_difference(total, latents, direction, step=1e-4)
-    assert_close(jnp.sum(jax.grad(total)(latents) * direction), slope, loosened=1e4)
+    assert_close(np.sum(jax.grad(total)(latents) * direction), slope, loosened=1e4)
 
 
 @pytest.mark.slow
@@ -446,7 +384,7 @@ def test_derivatives_at_ties_are_those_of_the_matrix(x64):
     direction = np.random.default_rng(0).normal(size=(4, 4))
     direction = direction + direction.T - 2 * np.trace(direction) / 4 * np.eye(4)
     for entropy in (cv.Entropy(), cv.Entropy(truncation=2), cv.Entropy(order=3.0)):
-        slope = jax.jit(functools.partial(_spectral.entropy_and_slope, entropy))
+        slope = jax.jit(functools.partial(spectral.entropy_and_slope, entropy))
         _, (_, moved) = jax.jvp(slope, (jnp.asarray(matrix),), (jnp.asarray(direction),))
         step = functools.partial(directional_difference, step=1e-4)
         difference = step(lambda m, slope=slope: slope(m)[1], matrix, direction)
@@ -462,12 +400,6 @@ def test_order_two_makes_no_array_of_pairs_of_the_window():
         assert largest_array(function, state, *arrays) <= (window + b) * (d + 1)
     through = jax.grad(lambda z: jnp.sum(_updates(guide, state, z, arrays[1])))
     assert largest_array(through, arrays[0]) <= (window + b) * (d + 1)
-
-
-@pytest.mark.slow
-def test_memory_on_several_devices():
-    """The window spread over four of them, the batch on all: as on one."""
-    sharded_guidance.check()
 
 
 # Bad input.
@@ -563,17 +495,15 @@ def test_bad_beginnings_are_refused():
         ({"window": 0, "among": "memory"}, "window: expected at least 1"),
         ({"among": "all"}, "among: expected one of batch, memory, received 'all'"),
         ({"objective": "rke"}, "objective: expected one of score, entropy, received 'rke'"),
-        ({"output_kernel": 1.0}, "output_kernel: expected a kernel"),
         ({"prompt_kernel": "cosine"}, "prompt_kernel: expected a kernel"),
         ({"prompt_size": 0}, "prompt_size: expected an integer of at least 1"),
         ({"truncation": 0}, "truncation: expected None or an integer of at least 1"),
-        ({"order": 0}, "order: expected a number above 0"),
         ({"cadence": 3}, "cadence"),
     ],
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        guidance.conditional_vendi(**{**_kernels(), "prompt_size": 2, **options})
+        guidance.conditional_vendi(**{**kernels(), "prompt_size": 2, **options})
 
 
 @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, True])

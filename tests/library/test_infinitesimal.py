@@ -1,22 +1,17 @@
 """Standard errors from influences, against NumPy: derivatives by differences, every row deleted."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
-from oracles import cosine_gram, draw_pairs, gaussian_gram, renyi, scores, shifted
+from canonical import N_LARGE, slow
+from oracles import cosine_gram, draw_pairs, gaussian_gram, scores, weighted_logs
 
 import condvendi_jax as cv
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore, log_scores
-from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.inference import _infinitesimal as infinitesimal
-from condvendi_jax.inference._infinitesimal import root_mean_square
-from condvendi_jax.inference._jackknife import Groups
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import AUTO
-from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra import _order_two as order_two
+from condvendi_jax.inference import errors as errors_of
+from condvendi_jax.inference.errors import Groups
+from condvendi_jax.spectra import AUTO, computation, estimated, order_two
 
 N = 100
 WIDTHS = (0.75, 0.5)
@@ -33,23 +28,12 @@ def grams_of(outputs, prompts, *, widths=WIDTHS):
     return x, t, x * t
 
 
-def of_grams(grams, weights, order, t=None):
-    """The logarithms of the three scores of weighted rows, `[3]`."""
-    roots = np.sqrt(weights / weights.sum())
-    entropies = []
-    for gram in grams:
-        values = np.clip(np.linalg.eigvalsh(gram * roots[:, None] * roots), 0, None)
-        entropies.append(renyi(values if t is None else shifted(values, t), order))
-    x, prompts, joint = np.array(entropies, np.float64)
-    return np.array([x, joint - prompts, x + prompts - joint])
-
-
 def slopes(grams, weights, labels, order, t=None):
     """The derivative of each score as a group's weight grows and the others' shrink, `[G, 3]`."""
     shares, found = weights / weights.sum(), []
     for own in (labels == label for label in np.unique(labels)):
         move = 1e-5 * (shares * own - shares[own].sum() * shares)
-        ends = [np.exp(of_grams(grams, shares + s * move, order, t)) for s in (1, -1)]
+        ends = [np.exp(weighted_logs(grams, shares + s * move, order, t)) for s in (1, -1)]
         found.append(np.subtract(*ends) / 2e-5)
     return np.array(found)
 
@@ -59,10 +43,12 @@ def losses(grams, weights, labels, order=1):
 
     The loss of the logarithm times the score of all rows and the weight of the rest, less the mean.
     """
-    whole, shares, found = of_grams(grams, weights, order), np.bincount(labels, weights), []
+    whole, shares = weighted_logs(grams, weights, order), np.bincount(labels, weights)
+    found = []
     for label in range(shares.size):
         kept = np.flatnonzero(labels != label)
-        rest = of_grams([gram[np.ix_(kept, kept)] for gram in grams], weights[kept], order)
+        rest = [gram[np.ix_(kept, kept)] for gram in grams]
+        rest = weighted_logs(rest, weights[kept], order)
         found.append((whole - rest) * (1 - shares[label] / shares.sum()))
     means = np.outer(shares / shares.sum(), np.sum(found, axis=0))
     return np.exp(whole) * (np.array(found) - means)
@@ -99,26 +85,18 @@ def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
     assert alone.errors_by == ("influences", N, "rows", None)
 
 
-def test_the_error_of_a_mean_over_prompts_is_that_of_the_mean(x64):
-    """Where prompts are equal or different, 1 / Conditional-RKE is a mean over the prompts.
-
-    The derivative in the weight of a prompt is twice what the mean moves, as its answers meet its
-    own answers alone, by the square of its weight.
-    """
-    outputs, kernel = draw_pairs(120)[0], cv.Gaussian(0.75)
-    prompts = np.repeat(np.arange(40.0), 3)[:, None]
-    (scored,) = cv.evaluate(
-        outputs, prompts, output_kernel=kernel, prompt_kernel=cv.Indicator(), orders=[2]
-    ).orders
-    gram = gaussian_gram(outputs, 0.75).reshape(40, 3, 40, 3)
-    of_prompts = [np.mean(gram[p, :, p] ** 2) for p in range(40)]
-    expected = np.std(of_prompts, ddof=1) / np.sqrt(40) / np.mean(of_prompts) ** 2
-    assert scored.standard_errors.conditional == pytest.approx(expected, rel=0.02)
-
-
-@WEIGHED
-@pytest.mark.parametrize("labels", [np.arange(N), LABELS], ids=["rows", "groups"])
-@pytest.mark.parametrize("kernel, order", [("gaussian", 1), ("cosine", 1), ("gaussian", 2)])
+@pytest.mark.parametrize(
+    ("kernel", "order", "labels", "weights"),
+    [
+        ("gaussian", 1, np.arange(N), None),
+        ("gaussian", 1, LABELS, WEIGHTS),
+        ("cosine", 1, np.arange(N), WEIGHTS),
+        slow("cosine", 1, LABELS, None),
+        slow("gaussian", 2, np.arange(N), WEIGHTS),
+        slow("gaussian", 2, LABELS, None),
+        ("gaussian", 2, LABELS, WEIGHTS),
+    ],
+)
 def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
     kernels, grams = KERNELS, grams_of(*pairs)
@@ -143,8 +121,9 @@ def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     assert "100 rows are few for" in scored.errors_by.reason
 
 
-@WEIGHED
-@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize(
+    ("tiled", "weights"), [(False, None), (True, WEIGHTS)], ids=["one block", "tiled and weighted"]
+)
 @pytest.mark.parametrize("largest, order", [(50, 2), (9, 1)])
 def test_deletions_of_groups_of_very_unequal_sizes_are_exact(
     largest, order, tiled, weights, x64, monkeypatch
@@ -169,12 +148,14 @@ def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(hea
     found = cv.decomposition_errors(pairs.labelled(labels), order=2)
     expected = error_of(losses(grams, weights, labels, 2))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-    without = methods.compute_deleted(pairs, cv.renyi(2), labels, AUTO, lambda: None).without
+    without = computation.compute_deleted(pairs, cv.renyi(2), labels, AUTO, lambda: None).without
     for label in range(20):
         kept = np.flatnonzero(labels != label)
         rest = [gram[np.ix_(kept, kept)] for gram in grams]
         found = log_scores(*(of[label] for of in without))
-        np.testing.assert_allclose(found, of_grams(rest, weights[kept], 2), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found, weighted_logs(rest, weights[kept], 2), rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -226,7 +207,7 @@ def test_errors_of_estimates_are_withheld_where_derivatives_would_be_too_small(l
     with pytest.warns(UserWarning, match="no standard errors .NaN.: .* give a number of groups"):
         found = cv.evaluate(*pairs, **narrow, **options)
     assert np.isnan(found.orders[0].standard_errors).all() and found.orders[0].errors_by.withheld
-    assert ", but not given: derivatives make errors too small if 100 rows are few" in str(found)
+    assert ", but withheld: derivatives make errors too small if 100 rows are few" in str(found)
     models = {"a": pairs[0], "b": pairs[0][::-1]}
     with pytest.warns(UserWarning, match="no standard errors"):
         compared = cv.compare(models, pairs[1], **narrow, **options)
@@ -268,17 +249,17 @@ def test_noise_of_replicates_is_taken_out_unless_it_is_most_of_the_error():
     truth = rng.normal(size=50)
     for noise, kept in ((0.8, 0), (8.0, 8.0**2 / 4)):
         several = truth + noise * rng.normal(size=(400, 4, 50))
-        squares = np.square([root_mean_square(of) for of in several])
+        squares = np.square([errors_of.error_of(of) for of in several])
         np.testing.assert_allclose(squares.mean(), np.mean(truth**2) + kept, rtol=0.05)
 
 
 def test_an_error_that_is_mostly_noise_comes_with_a_warning():
     pairs = Pairs(*draw_pairs(N, dtype=np.float32), **KERNELS)
-    found = infinitesimal.influences(pairs, cv.renyi(2), AUTO)
+    found = errors_of.row_influences(pairs, cv.renyi(2), AUTO)
     noise = 300 * np.random.default_rng(0).normal(size=(4, N))
-    found = found._replace(of_rows=found.of_rows._replace(vendi=found.of_rows.vendi + noise))
+    found = found._replace(rows=found.rows._replace(vendi=found.rows.vendi + noise))
     with pytest.warns(UserWarning, match="the standard error of vendi is mostly that of the estim"):
-        infinitesimal.score(pairs, cv.renyi(2), found, Groups(np.arange(N), "rows"))
+        errors_of._by_influences(pairs, found, Groups(np.arange(N), "rows"), None)
 
 
 @pytest.mark.parametrize("order, t", [(1, None), (1, 7), (2, None)])
@@ -298,48 +279,18 @@ def test_bandwidth_errors_are_the_changes_by_other_bandwidths(order, t, x64):
     np.testing.assert_allclose(scored.bandwidth_errors, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("order, t", [(1, None), (1, 40)])
-def test_slopes_of_stored_matrices_are_those_of_tiles(order, t, x64, monkeypatch):
-    monkeypatch.setattr(pairwise, "CPU_TILE", 256)  # The last block of rows reaches back.
-    arrays = draw_pairs(560)
+@pytest.mark.parametrize(("order", "t"), [(1, None), pytest.param(1, 40, marks=pytest.mark.slow)])
+def test_slopes_of_stored_matrices_are_those_of_tiles(order, t, x64):
+    arrays = draw_pairs(N_LARGE)
     pairs = Pairs(*arrays, rule="variance", key=jax.random.key(0))
     entropy, key = Entropy(order, t), jax.random.key(1)
-    method = methods.Stored(key, rtol=0.1)
-    stored = methods.compute_sloped(pairs, entropy, method)
-    monkeypatch.setattr(methods, "_is_one_array", lambda gram: False)
-    tiled = methods.compute_sloped(pairs, entropy, method)
+    stored, tiled = (
+        computation.compute_sloped(pairs, entropy, method(key, rtol=0.1))
+        for method in (estimated.Stored, estimated.MatrixFree)
+    )
     assert stored.computed.estimates is not None
     for index in (0, 1):
         found, expected = (
-            np.array(sloped.of_bandwidths[index], np.float64) for sloped in (stored, tiled)
+            np.array(sloped.bandwidths[index], np.float64) for sloped in (stored, tiled)
         )
         np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def _distances(*_):
-    raise AssertionError("computed distances")
-
-
-@pytest.mark.parametrize("case", ["drawn", "one given", "cosine", "outputs alone"])
-def test_order_two_from_stored_matrices_is_that_of_tiles(case, x64, monkeypatch):
-    monkeypatch.setattr(order_two, "_ROWS_AT_ONCE", 64)  # The last block of rows reaches back.
-    outputs, prompts = draw_pairs(N)
-    options = {
-        "drawn": {"prompts": prompts},
-        "one given": {"prompts": prompts, "output_kernel": cv.Gaussian(0.7)},
-        # More dimensions than rows: stored as a matrix, with entries below zero.
-        "cosine": {"prompts": np.resize(prompts, (N, N + 1)) - 0.3, "prompt_kernel": cv.Cosine()},
-        "outputs alone": {"output_kernel": cv.Gaussian(0.7)},
-    }[case]
-    pairs = Pairs(outputs, **options, rule="variance", key=jax.random.key(0))
-    units = Groups(np.arange(N), "rows")
-    left, method = infinitesimal.leaving(pairs, units), methods.Stored(jax.random.key(1))
-    stored = methods.compute_sloped(pairs, Entropy(), method).stored
-    tiled = methods.compute_sloped(pairs, cv.renyi(2), method, left)
-    for name in ("row_sums", "sloped"):
-        monkeypatch.setattr(order_two, name, _distances)
-    found = methods.compute_sloped(pairs, cv.renyi(2), method, left, stored=stored)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
-    assert found.computed.method == tiled.computed.method
-    jax.tree.map(close, found.computed.values, tiled.computed.values)
-    jax.tree.map(close, found[1:], tiled[1:])

@@ -10,6 +10,7 @@ import types
 import fake_encoders
 import numpy as np
 import pytest
+from oracles import gaussian_gram, weighted_entropy
 
 import condvendi_jax as cv
 from condvendi_jax.integrations import DiversityReward, answer_diversity
@@ -19,19 +20,13 @@ WIDTH = 60.0  # Of `fake_encoders.Means`, which also adds up the codes of all le
 
 def squares(texts, width=WIDTH):
     """The squared kernel of all pairs of texts, `[n, n]`."""
-    points = fake_encoders.Means().encode(texts).astype(float)
-    return np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=-1) / width**2)
+    return gaussian_gram(fake_encoders.Means().encode(texts), width) ** 2
 
 
 def own(texts, order=2, width=WIDTH, weights=None):
     """The effective number of texts, from eigenvalues in float64."""
-    weights = np.full(len(texts), 1 / len(texts)) if weights is None else weights
-    root = np.sqrt(weights)
-    p = np.linalg.eigvalsh(root[:, None] * np.sqrt(squares(texts, width)) * root)
-    p = np.clip(p, 1e-300, None)
-    if order == 1:
-        return np.exp(-np.sum(p * np.log(p)))
-    return np.sum(p**order) ** (1 / (1 - order))
+    weights = np.ones(len(texts)) if weights is None else weights
+    return np.exp(float(weighted_entropy(np.sqrt(squares(texts, width)), weights, order)))
 
 
 def similarity(texts, width=WIDTH):
@@ -282,7 +277,7 @@ def test_conversations_are_what_the_assistant_says():
     ]
     found = call(reward(), [prompt] * 3, completions)
     assert found == call(reward(), ["q"] * 3, ANSWERS["q"])
-    with pytest.raises(ValueError, match="expected a text in completion, found 3"):
+    with pytest.raises(ValueError, match="expected a text in completion, received 3"):
         call(reward(), ["q"], [3])
     assert reward().__name__ == "DiversityReward"  # TRL names its logs by it.
 

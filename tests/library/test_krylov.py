@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from oracles import assert_close
 
-from condvendi_jax.spectra import _krylov as krylov
-from condvendi_jax.spectra import _quadrature as quadrature
+from condvendi_jax.spectra import krylov, quadrature
 
 N = 40
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.grams import _layouts as layouts
-from condvendi_jax.grams._layouts import Layout, layout_of, mesh_of
+from condvendi_jax.base import devices as layouts
+from condvendi_jax.base.devices import Layout, layout_of, mesh_of
 
 
 @pytest.fixture
@@ -63,14 +63,6 @@ def test_what_is_no_layout_is_refused(mesh):
     for made in (lambda: Layout(mesh, "rows", 0), lambda: layout_of(3.0, mesh=mesh)):
         with pytest.raises(ValueError, match="at least one point, received 0"):
             made()
-
-
-def test_two_axes_make_one_ring():
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))
-    layout = layout_of(np.ones((4, 2)), mesh=mesh)
-    assert layout.axis == ("a", "b")
-    assert layout.spec == jax.sharding.PartitionSpec(("a", "b"))
-    assert layout.blocks == 1
 
 
 def test_arrays_that_are_not_sharded_have_no_mesh(mesh):

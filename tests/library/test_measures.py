@@ -9,9 +9,8 @@ from oracles import renyi, shifted
 from scipy.stats import t as student
 
 import condvendi_jax as cv
-from condvendi_jax.spectra import _measures as measures
-from condvendi_jax.spectra import _quadrature as quadrature
-from condvendi_jax.spectra._measures import Estimate, Rule, SpectralMeasure
+from condvendi_jax.spectra import measures
+from condvendi_jax.spectra.measures import Estimate, Rule, SpectralMeasure
 
 N, DEFLATED = 60, 6
 EPS = float(np.finfo(np.float64).eps)
@@ -92,19 +91,6 @@ def test_moments_that_rounding_has_spoiled_are_not_used():
     assert found.value == pytest.approx(exact, rel=0.2)
 
 
-def test_the_gap_is_half_the_distance_of_the_two_quadratures():
-    measure = measured(spectrum(), probes=5, steps=3, deflated=0)
-    (gauss, radau), second, _ = measure.sampled
-    nodes, weights = quadrature.gauss(measure.alpha, measure.beta[:, :2])
-    np.testing.assert_allclose(gauss.nodes, nodes)
-    np.testing.assert_allclose(gauss.weights, weights * measure.squares[:, None])
-    assert (radau.nodes.shape, second[0].nodes.shape) == ((5, 4), (5, 2))
-    alone = dataclasses.replace(measure, moment_errors=np.full(3, 1e6))
-    ones = [np.sum(r.weights * measures._plogp(r.nodes), axis=1).mean() for r in (gauss, radau)]
-    trace = alone.trace(measures._plogp)
-    assert trace.gap == pytest.approx(abs(ones[0] - ones[1]) / 2)
-
-
 def test_depth_narrows_the_gap_and_deflation_the_noise():
     gaps = [measured(spectrum(), steps=s).entropy(cv.von_neumann).gap for s in (2, 4, 8)]
     assert gaps[0] > gaps[1] > gaps[2] > 0
@@ -116,8 +102,8 @@ def test_the_thresholds_are_the_t_th_eigenvalue():
     values = spectrum()
     measure = measured(values)
     for t in (1, 3, DEFLATED):
-        assert measure.thresholds(t) == pytest.approx((values[t - 1], values[t - 1]))
-    found = np.array([measure.thresholds(t) for t in (DEFLATED, 12, 20, 30, 50)])
+        assert measure.at_rank(t - 0.5) == pytest.approx((values[t - 1], values[t - 1]))
+    found = np.array([measure.at_rank(t - 0.5) for t in (DEFLATED, 12, 20, 30, 50)])
     assert np.all(np.diff(found, axis=0) <= 0)
     # Where eigenvalues are apart, the ranks between the nodes are known better than by a step.
     truth = np.log(values[np.array([11, 19, 29])])
@@ -130,7 +116,7 @@ def test_eigenvalues_that_pile_up_are_not_spread():
     values = np.concatenate([spectrum()[:20], np.full(40, 1e-9)])
     measure = measured(values, probes=16, steps=10, seed=3)
     for t in (35, 45):
-        apart, piled = measure.thresholds(t)
+        apart, piled = measure.at_rank(t - 0.5)
         assert apart > 2 * piled > 1e-9 > piled / 2
         assert measures._Top(measure, t).tau == piled
 

@@ -9,9 +9,9 @@ import pytest
 from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax.grams import _memory as memory
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.base import memory
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.spectra import computation, exact, methods
 
 N = 700
 KEY = jax.random.key(5)
@@ -55,7 +55,7 @@ def test_the_way_goes_by_kernel_n_memory_and_key(monkeypatch):
 @pytest.mark.slow
 def test_an_estimate_that_would_take_longer_than_all_eigenvalues_is_not_made(monkeypatch):
     """`Auto` keeps to what is quicker; `Stored` to what it was told."""
-    monkeypatch.setattr(methods, "_EXACT_UP_TO", 100)
+    monkeypatch.setattr(computation, "_EXACT_UP_TO", 100)
     of = functools.partial(cv.decompose, *pairs(np.float32), **KERNELS)
     assert of(method=cv.Auto(KEY, rtol=0.02)).method == "stored"
     found = of(method=cv.Auto(KEY, rtol=3e-4))
@@ -108,20 +108,20 @@ def test_keys_and_tolerances_are_checked_where_they_are_given(method):
 
 
 def test_methods_have_names_for_command_lines():
-    names = ["auto", "exact", "stored", "matrix-free", "sampled", "random-features"]
-    assert list(methods.BY_NAME) == names
-    for name, kind in methods.BY_NAME.items():
-        assert type(methods.named(name, key=KEY, rtol=0.1)) is kind
-    assert methods.named("stored", key=KEY, rtol=0.1).rtol == 0.1
-    assert methods.named("stored", key=KEY).rtol == 2e-3
-    assert methods.named("random-features", key=KEY, features=16).count == 16
+    names = ["auto", "exact", "stored", "matrix-free", "random-features"]
+    assert list(computation.BY_NAME) == names
+    for name, kind in computation.BY_NAME.items():
+        assert type(computation.named(name, key=KEY, rtol=0.1)) is kind
+    assert computation.named("stored", key=KEY, rtol=0.1).rtol == 0.1
+    assert computation.named("stored", key=KEY).rtol == 2e-3
+    assert computation.named("random-features", key=KEY, features=16).count == 16
     with pytest.raises(ValueError, match="method: expected one of auto, exact, stored"):
-        methods.named("fast", key=KEY)
+        computation.named("fast", key=KEY)
 
 
 @pytest.mark.slow
 def test_long_exact_work_is_announced_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(methods, "_LONG_ABOVE", 50)
+    monkeypatch.setattr(exact, "_LONG_ABOVE", 50)
     with pytest.warns(
         UserWarning, match=r"n = 60 points take some .* minutes.*cv.Auto\(key"
     ) as caught:
@@ -175,7 +175,7 @@ def test_intervals_hold_what_float32_rounds_away(method, order):
     found = cv.decompose(rng.normal(size=(256, 8)).astype(np.float32), **options)
     assert order < 1 or max(found.rounding) < 2e-3
     printed = str(cv.evaluate(points, output_kernel=cv.Gaussian(1.0), orders=[order], errors=False))
-    assert ("order 0.5: rounding to float32 may move scores by" in printed) == (order < 1)
+    assert ("order 0.5: rounding to float32 may change scores by" in printed) == (order < 1)
 
 
 def test_single_scores_are_those_of_the_decomposition(x64):
@@ -230,10 +230,10 @@ def test_several_entropies_of_one_call_keep_their_order(x64):
     """Those of a norm and those of a spectrum are computed apart."""
     points = Pairs(*pairs(n=50), **KERNELS)
     wanted = (cv.von_neumann, cv.renyi(2), cv.truncated(5), cv.renyi(3))
-    found = methods.compute(points, wanted, cv.Exact())
+    found = computation.compute(points, wanted, cv.Exact())
     assert [each.method for each in found] == ["exact", "frobenius", "exact", "exact"]
     for entropy, each in zip(wanted, found, strict=True):
-        (alone,) = methods.compute(points, (entropy,), cv.Exact())
+        (alone,) = computation.compute(points, (entropy,), cv.Exact())
         np.testing.assert_allclose(each.values, alone.values, rtol=1e-12)
 
 
@@ -292,7 +292,7 @@ def test_inside_jit_only_all_eigenvalues_can_be_had(x64):
 
 @pytest.mark.slow
 def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
-    monkeypatch.setattr(methods, "_EXACT_UP_TO", 300)
+    monkeypatch.setattr(computation, "_EXACT_UP_TO", 300)
     sizes = (200, 300, N)
     wanted = [cv.von_neumann, cv.truncated(80), cv.renyi(2)]
     exact, estimated, tighter = (

@@ -33,14 +33,14 @@ def _python(program):
 def test_a_public_name_is_imported_when_it_is_used():
     _python("""
         import sys, condvendi_jax as cv
-        assert not {"jax", "numpy", "condvendi_jax.kernels"} & {*sys.modules}
+        assert not {"jax", "numpy", "condvendi_jax.data.kernels"} & {*sys.modules}
         assert {*cv.__all__} <= {*dir(cv)}
         assert cv.scores.vendi is cv.vendi
         assert not {"condvendi_jax.inference", "condvendi_jax.guidance"} & {*sys.modules}
         from condvendi_jax import *
         assert {*cv.__all__} <= {*dir()}
     """)
-    with pytest.raises(AttributeError, match="'condvendi_jax' has no attribute 'decomposed'"):
+    with pytest.raises(AttributeError, match="No condvendi_jax attribute decomposed"):
         condvendi_jax.decomposed  # noqa: B018 - asking for it is what is tested.
 
 

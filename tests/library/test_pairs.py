@@ -1,17 +1,24 @@
 """The data of a call: what makes a `Pairs`, and what functions of pairs take in its place."""
 
+import logging
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
 from oracles import assert_close, draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, metrics, validation
+from condvendi_jax.base import checks as validation
+from condvendi_jax.base import devices
+from condvendi_jax.base.checks import equal_rows
+from condvendi_jax.data import bandwidth, kernels
+from condvendi_jax.integrations import flax_metric as metrics
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.9)}
+ALONE = {"output_kernel": cv.Gaussian(0.8)}
 KEY = jax.random.key(0)
 N = 40
 
@@ -220,7 +227,7 @@ def test_rows_equal_up_to_rounding_are_one_prompt(jitter, width):
     rows = rng.normal(size=(10, width))[kinds]
     rows *= 1 + jitter * rng.uniform(-1, 1, size=rows.shape)
     with pytest.warns(UserWarning, match="prompts: 60 different rows are 10 up to rounding.*ids"):
-        count, numbers = validation.equal_rows(rows, name="prompts")
+        count, numbers = equal_rows(rows, name="prompts")
     assert count == 10
     np.testing.assert_array_equal(numbers, kinds)
 
@@ -237,7 +244,7 @@ def test_rows_that_differ_by_more_than_rounding_stay_apart(rows):
         "far": np.concatenate([normal, [[1e6, 0]]]),
         "clusters": np.eye(4)[np.arange(2000) % 4] + 0.01 * rng.normal(size=(2000, 4)),
     }[rows]
-    assert validation.equal_rows(data, name="prompts")[0] == len(data)
+    assert equal_rows(data, name="prompts")[0] == len(data)
 
 
 def test_copies_up_to_rounding_do_not_change_errors():
@@ -262,3 +269,37 @@ def test_ids_without_prompts_are_refused():
         cv.Pairs(np.eye(3), output_kernel=cv.Indicator(), prompt_ids=[0, 1, 2])
     with pytest.raises(ValueError, match="prompt_ids: expected 3 labels"):
         cv.Pairs(np.eye(3), np.eye(3), **SHARP, prompt_ids=[0, 1])
+
+
+def test_another_number_of_rows_compiles_no_program(caplog):
+    """The checks run on the host, and the probe of the kernels has always as many rows."""
+
+    def make(n):
+        outputs, prompts = draw_pairs(n, dtype=np.float32)
+        weights = np.arange(n) % 3
+        pairs = cv.Pairs(outputs, prompts // 1, **SHARP, weights=weights).supported()
+        cv.Pairs(outputs, prompts, **KERNELS).rows(np.arange(5))
+        return cv.Pairs.of_models({"a": outputs, "b": jax.device_put(-outputs)}, **ALONE), pairs
+
+    make(N)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        jax.jit(lambda x: x + 1)(np.ones(N))
+        assert caplog.text.count("Compiling") == 1
+        make(N + 1)
+    assert caplog.text.count("Compiling") == 1
+
+
+@pytest.mark.parametrize("row", [2.0, 0.0, 1e-42, 3e38, np.nan, 2.0**30])
+def test_checks_on_the_host_and_on_a_device_agree(row, monkeypatch):
+    points = draw_pairs(N, dtype=np.float32)[0]
+    points[7] = row
+    checks = (
+        kernels._reach, kernels._without_direction, kernels._bad_labels, bandwidth._identical,
+        validation._not_finite, validation._extremes,
+    )  # fmt: skip
+    with np.errstate(all="ignore"):
+        host = [check(points) for check in checks]
+        monkeypatch.setattr(devices, "host_view", lambda array: None)
+        device = [check(jnp.asarray(points)) for check in checks]
+    for one, two in zip(jax.tree.leaves(host), jax.tree.leaves(device), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-37)

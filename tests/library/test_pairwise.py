@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxprs import largest_array, matrix_product_precisions
-from oracles import assert_close, cosine_gram, directional_difference, draw_pairs, gaussian_gram
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram
 from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
-from condvendi_jax.grams import Layout
-from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.grams import Layout, fold, products
+from condvendi_jax.grams import sums as pairwise
 
 N = 50
 BANDWIDTHS = (0.7, 0.5)
@@ -27,7 +26,7 @@ SUBSETS = ((0,), (1,), (0, 1))
 def _factors(outputs, prompts, bandwidths=BANDWIDTHS, *, kernels=None):
     kernels = kernels or [cv.Gaussian(s) for s in bandwidths]
     points = (jnp.asarray(outputs), jnp.asarray(prompts))
-    return tuple(pairwise.Factor(k, k.prepare(p)) for k, p in zip(kernels, points, strict=True))
+    return tuple(fold.Factor(k, k.prepare(p)) for k, p in zip(kernels, points, strict=True))
 
 
 def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
@@ -50,44 +49,25 @@ def ring():
 # Blocks
 
 
-def test_padding_repeats_the_first_point_in_every_leaf():
-    tree = (jnp.arange(1.0, 4), jnp.arange(6.0).reshape(3, 2) + 1)
-    one, two = pairwise.pad(tree, 5)
-    np.testing.assert_array_equal(one, [1, 2, 3, 1, 1])
-    np.testing.assert_array_equal(two, [[1, 2], [3, 4], [5, 6], [1, 2], [1, 2]])
-
-
 @pytest.mark.parametrize(
     ("blocks", "tiles"), [(2, 1), (2, 3), (3, 2), (4, 3), (5, 1), (8, 2), (9, 2)]
 )
 def test_every_pair_of_blocks_meets_once_and_what_was_gathered_comes_home(blocks, tiles):
-    layout = types.SimpleNamespace(blocks=blocks, axis="ring")
-    indices = jnp.arange(tiles)
+    layout, n = types.SimpleNamespace(blocks=blocks, axis="ring"), blocks * tiles
 
-    def between(bounds):
-        return (indices >= bounds[0]) & (indices < bounds[1])
+    def tile(rows, columns, *, diagonal):
+        met = jnp.zeros((n, n), int).at[rows[0], columns[0]].set(1)
+        to_rows, to_columns = (jax.nn.one_hot(k, n, dtype=int) for k in (columns, rows))
+        return fold.Parts(met, (to_rows,), (None if diagonal else to_columns,))
 
-    def one(me):
-        def visit(origin, other, rows, columns, stay, go):
-            # The visitor's tiles against one's own; it carries its own index, and says so.
-            met = (between(rows)[:, None] & between(columns)[None, :]).astype(int)
-            seen = jnp.zeros((blocks, tiles, tiles), int).at[other].set(met)
-            wrong = jnp.where(other == origin, 0, 1)
-            return (stay[0] + seen, stay[1] + wrong), go + met
+    def one(block):
+        return fold.fold_pairs(layout, 1, block, tile)
 
-        stay = (jnp.zeros((blocks, tiles, tiles), int), jnp.asarray(0))
-        go = jnp.zeros((tiles, tiles), int)
-        return pairwise._half_ring(layout, tiles, me, visit, stay, go)
-
-    (met, wrong), home = jax.vmap(one, axis_name="ring")(jnp.arange(blocks))
-    # [me, other, tile of the other, tile of mine] and the same pair seen from the other side.
-    both = np.asarray(met) + np.asarray(met).transpose(1, 0, 3, 2)
-    apart = ~np.eye(blocks, dtype=bool)
-    assert (both[apart] == 1).all()
-    assert (both[~apart] == 0).all()
-    assert not wrong.any()
-    # What a block gathered on its way is what the others did with it.
-    np.testing.assert_array_equal(home, np.asarray(met).sum(axis=0))
+    met, (partners,) = jax.vmap(one, axis_name="ring")(jnp.arange(n).reshape(blocks, tiles))
+    met = np.asarray(met).sum(axis=0)
+    np.testing.assert_array_equal(met + met.T, 1 + np.eye(n))
+    # The sums of a block on its way come home: every point has met every point.
+    np.testing.assert_array_equal(np.asarray(partners).reshape(n, n), 1)
 
 
 def test_sums_over_many_rows_keep_six_digits_where_a_running_sum_does_not():
@@ -95,16 +75,14 @@ def test_sums_over_many_rows_keep_six_digits_where_a_running_sum_does_not():
     exact = float(np.sum(values, dtype=np.float64))
     running = float(np.cumsum(values)[-1])
     assert abs(running / exact - 1) > 1e-4
-    assert abs(float(pairwise.pairwise_sum(jnp.asarray(values))) / exact - 1) < 1e-6
+    assert abs(float(fold.pairwise_sum(jnp.asarray(values))) / exact - 1) < 1e-6
 
 
-# Sums. 50 rows: seven tiles a side and a loop over them, or few enough for strips.
+# Sums. 50 rows: seven tiles a side, or one.
 
 
-@pytest.fixture(params=[8, 16], ids=["in a loop", "in strips"])
-def tile_size(request, monkeypatch):
-    monkeypatch.setattr(pairwise, "_ONE_STRIP_UP_TO", 20)
-    jax.clear_caches()
+@pytest.fixture(params=[8, 64], ids=["seven tiles", "one tile"])
+def tile_size(request):
     return request.param
 
 
@@ -128,16 +106,6 @@ def test_arrivals_are_weighted_sums_over_the_earlier_points(tile_size, x64):
         assert_close(alone[0], np.triu(gram**2, 1).sum(axis=0))
 
 
-def test_prefix_norms_are_those_of_separate_evaluations(tile_size, dtype):
-    pairs = draw_pairs(N, dtype=dtype)
-    sum_up = functools.partial(pairwise.prefix_norms, subsets=SUBSETS, tile_size=tile_size)
-    prefixes = jax.jit(lambda *p: sum_up(_factors(*p)))(*pairs)
-    assert prefixes.shape == (3, N)
-    for size in (1, 2, 16, 17, 33, N):
-        grams = _oracle_grams(*(p[:size] for p in pairs))
-        assert_close(prefixes[:, size - 1], [np.sum((k / size) ** 2) for k in grams])
-
-
 @pytest.mark.parametrize("tile_size", [4, 16, 23, 50, 64])
 def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     outputs, prompts = draw_pairs(N, dtype=dtype)
@@ -149,14 +117,14 @@ def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     for layout in (None, ring):
         options = {"tile_size": tile_size, "layout": layout}
         several = (*everything, (1,)), (vectors, vectors[:, :1])
-        of_joint, of_prompts = pairwise.matvecs(factors, *several, **options)
+        of_joint, of_prompts = products.matvecs(factors, *several, **options)
         assert_close(of_joint, joint @ vectors / N)
         assert_close(of_prompts, cosine_gram(prompts) @ vectors[:, :1] / N)
-        matrix = pairwise.assemble(factors, **options)
+        matrix = products.assemble(factors, **options)
         assert_close(matrix, joint)
         assert (jnp.diagonal(matrix) == 1).all()
         of = factors, everything, (vectors,), (vectors,)
-        (found,) = pairwise.row_squares_beside(*of, scale=scale[:, 0], **options)
+        (found,) = products.row_squares_beside(*of, scale=scale[:, 0], **options)
         assert_close(found[:N], beside)
         assert not found[N:].any()
 
@@ -184,25 +152,6 @@ def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, x64):
         assert not got[1 - subset].any()
     expected = jax.grad(dense, argnums=(0, 1, 2))(*pairs, BANDWIDTHS)
     jax.tree.map(assert_close, got, expected)
-
-
-def test_the_bilinear_slope_is_zero_with_the_slope_of_the_form(ring, x64):
-    outputs, _ = draw_pairs(N)
-    left, right = np.random.default_rng(2).normal(size=(2, N, 2))
-
-    def zero(outputs, layout):
-        factor = pairwise.Factor(cv.Gaussian(0.7), cv.Gaussian(0.7).prepare(outputs))
-        return pairwise.bilinear_slope((factor,), left, right, layout=layout, tile_size=8)
-
-    def form(outputs):
-        return np.sum(gaussian_gram(outputs, 0.7) * (left @ right.T)) / N
-
-    direction = np.random.default_rng(3).normal(size=outputs.shape)
-    expected = directional_difference(form, outputs, direction)
-    for layout in (None, ring):
-        value, slope = jax.value_and_grad(zero)(jnp.asarray(outputs), layout)
-        assert value == 0
-        np.testing.assert_allclose(np.vdot(slope, direction), expected, rtol=1e-8)
 
 
 # Transformations, precision and memory
@@ -237,42 +186,12 @@ def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
         taken.append(default)
         return default(*arrays)
 
-    monkeypatch.setattr(pairwise.lax, "platform_dependent", of_accelerators)
+    monkeypatch.setattr(fold.lax, "platform_dependent", of_accelerators)
     jax.clear_caches()
     got = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
     jax.clear_caches()
     assert taken
     jax.tree.map(assert_close, got, expected)
-
-
-def _conditional_rke(outputs, prompts, tile_size=256):
-    grams = (
-        cv.gram(cv.Gaussian(s), p, tile_size=tile_size)
-        for p, s in zip((outputs, prompts), BANDWIDTHS, strict=True)
-    )
-    return cv.entropies.conditional(cv.renyi(2), *grams)
-
-
-def test_no_array_of_n_by_n_is_made_for_the_value_or_the_gradient():
-    n = 3000
-    pairs = (jnp.ones((n, 4)), jnp.ones((n, 4)))
-    assert largest_array(_conditional_rke, *pairs) < n * n / 40
-    assert largest_array(jax.grad(_conditional_rke, argnums=(0, 1)), *pairs) < n * n / 40
-    bandwidths = jnp.ones(8)
-    sweep = jax.vmap(lambda s, x: cv.renyi(2)(cv.gram(cv.Gaussian(s), x, tile_size=256)), (0, None))
-    assert largest_array(sweep, bandwidths, pairs[0]) < n * n / 50
-    # The control: the walk finds the array of a dense Gram.
-    dense = functools.partial(cv.grams.DenseGram.from_points, cv.Gaussian(1.0))
-    assert largest_array(jax.jit(dense), pairs[0]) == n**2
-
-
-def test_every_matrix_product_is_at_full_precision():
-    """Lower-precision products, the default of accelerators, move the kernel by 1e-3."""
-    pairs = (jnp.ones((60, 4)), jnp.ones((60, 4)))
-    for function in (_conditional_rke, jax.grad(_conditional_rke)):
-        precisions = matrix_product_precisions(function, *pairs)
-        assert precisions
-        assert {p for pair in precisions for p in pair} == {jax.lax.Precision.HIGHEST}
 
 
 def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
@@ -290,11 +209,11 @@ def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
 
 @pytest.mark.parametrize("n", [70, 96])
 def test_row_squares_of_a_stored_matrix_take_tiles_that_overlap(n, x64, monkeypatch):
-    monkeypatch.setattr(pairwise, "CPU_TILE", 32)
+    monkeypatch.setattr(fold, "CPU_TILE", 32)
     rng = np.random.default_rng(0)
     half, vectors, values = (rng.normal(size=shape) for shape in ((n, n), (n, 3), 3))
     matrix, left = half + half.T, vectors * values
     given = map(jnp.asarray, (matrix, left, vectors))
-    found = pairwise.stored_row_squares_beside(*given, n=n)
+    found = products.stored_row_squares_beside(*given, n=n)
     expected = np.sum((matrix / n - left @ vectors.T) ** 2, axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 from oracles import draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax import __main__
+from condvendi_jax.cli import __main__
 
 N = 40
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
@@ -62,7 +62,7 @@ def prose(paragraph):
 def test_hostile_names_are_printed_as_they_are():
     models = {name: (1 + index) * OUTPUTS for index, name in enumerate(HOSTILE)}
     found = cv.compare(models, FEW, **KERNELS, orders=[2])
-    report = found.report(encoder="clip_vit & co")
+    report = cv.report.latex(found, encoder="clip_vit & co")
     heading, *rows = cells(report.latex)
     assert heading == ["model", "n", "RKE", "Conditional-RKE", "Information-RKE"]
     assert [row[0] for row in rows] == list(HOSTILE)
@@ -88,16 +88,16 @@ def test_hostile_names_are_printed_as_they_are():
 
 def test_the_paragraph_says_what_was_chosen():
     found = cv.evaluate(OUTPUTS, FEW, rule="median", prompt_kernel=cv.Cosine(), seed=3)
-    words, keys = prose(found.report().paragraph)
+    words, keys = prose(cv.report.latex(found).paragraph)
     width = found.bandwidths["outputs"].bandwidth
     for part in (
         "40 pairs of outputs and prompts (10 distinct prompts): RKE, Conditional-RKE, "
         "Information-RKE (order 2, from sums over all pairs of different rows) and Vendi, ",
         "(order 1, from all eigenvalues). The embeddings are those of [name the ",
-        "Order 2: of 10 prompts and any number of answers to each; plug-in: the papers' score",
+        "Order 2: unbiased, for 10 prompts with any number of answers to each; plug-in: ",
         f"The kernel of the outputs is Gaussian with bandwidth {width:.4g} (median distance).",
         "The kernel of the prompts is the cosine kernel.",
-        "± is one standard error of the sample at these bandwidths, not of their choice; order 2",
+        "± is one standard error (sampling only, at these bandwidths); order 2",
         f"in {found.dtype} by condvendi_jax {cv.__version__} (seed 3).",
     ):
         assert part in words
@@ -110,14 +110,14 @@ def test_outputs_alone_of_one_model_without_errors():
     """Weighted and truncated; order 1 needs no citation of the paper on order 2."""
     options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
     found = cv.compare({"a": OUTPUTS}, **options, truncation=5, weights=np.arange(1.0, N + 1))
-    report = found.report(encoder="x")
+    report = cv.report.latex(found, encoder="x")
     words, keys = prose(report.paragraph)
     assert words.startswith("We scored 40 weighted outputs of a: Vendi (order 1, from all eigen")
     assert "of which the largest 5 are kept" in words
     assert "Standard errors were not computed. The computation" in words
     assert keys == ["jalali2026conditional", "condvendi-jax"]
     assert cells(report.latex)[0] == ["model", "n", "Vendi, t = 5"]
-    plain = cv.evaluate(OUTPUTS, **options).report()
+    plain = cv.report.latex(cv.evaluate(OUTPUTS, **options))
     assert cells(plain.latex)[1][0] == "1 (Vendi)"
     assert prose(plain.paragraph)[0].startswith("We scored 40 outputs: Vendi")
 
@@ -125,7 +125,7 @@ def test_outputs_alone_of_one_model_without_errors():
 def test_models_of_different_numbers_are_named_with_theirs():
     models = {"a": OUTPUTS, "b": OUTPUTS[:30]}
     found = cv.compare(models, {"a": FEW, "b": FEW[:30]}, **KERNELS, **QUIET)
-    words, _ = prose(found.report().paragraph)
+    words, _ = prose(cv.report.latex(found).paragraph)
     numbers = ["40 pairs of outputs and prompts (10 distinct prompts) of a"]
     numbers += ["30 pairs of outputs and prompts (8 distinct prompts) of b"]
     assert f"We scored {', '.join(numbers)}: RKE" in words
@@ -136,7 +136,7 @@ def test_models_of_different_numbers_are_named_with_theirs():
 def test_intervals_of_estimates_are_explained():
     method = cv.MatrixFree(jax.random.key(0))
     options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
-    report = cv.evaluate(OUTPUTS, **options, method=method).report()
+    report = cv.report.latex(cv.evaluate(OUTPUTS, **options, method=method))
     words, _ = prose(report.paragraph)
     assert "from the method matrix-free, estimated)" in words
     assert "Brackets are 95% intervals" in words
@@ -146,11 +146,11 @@ def test_intervals_of_estimates_are_explained():
 def test_an_encoder_that_is_no_name_is_refused():
     found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.7), **QUIET)
     with pytest.raises(TypeError, match="encoder: expected its name, received 3"):
-        found.report(encoder=3)
+        cv.report.latex(found, encoder=3)
 
 
 def test_citations_are_those_of_the_project(pytestconfig):
-    report = cv.evaluate(OUTPUTS, FEW, **KERNELS, **QUIET).report()
+    report = cv.report.latex(cv.evaluate(OUTPUTS, FEW, **KERNELS, **QUIET))
     cited = (pytestconfig.rootpath / "CITATION.cff").read_text(encoding="utf-8")
     entries = report.bibtex.split("\n\n")
     assert [entry.partition(",")[0] for entry in entries] == [
@@ -179,7 +179,7 @@ def test_the_command_writes_it(tmp_path, monkeypatch, capsys):
         models = {"x_&": OUTPUTS, "y": 2 * OUTPUTS}
         kernels = KERNELS | {"orders": [2]}
         scored = [cv.evaluate(OUTPUTS, FEW, **kernels), cv.compare(models, FEW, **kernels)]
-        report = scored[verb[0] == "compare"].report()
+        report = cv.report.latex(scored[verb[0] == "compare"])
         for part in (report.paragraph, report.bibtex, report.latex.split("\n")[1]):
             assert part in written
     with pytest.raises(ValueError, match=r"--latex: paper\.tex exists"):

@@ -36,7 +36,7 @@ def path(found, tmp_path_factory):
     target = tmp_path_factory.mktemp("page") / "page.html"
     outputs = {name: [f"{name} {row} {HOSTILE}" for row in range(P * K)] for name in MODELS}
     prompts = [f"prompt {row // K} {HOSTILE}" for row in range(P * K)]
-    found.report_html(target, outputs=outputs, prompts=prompts)
+    cv.report.html(found, target, outputs=outputs, prompts=prompts)
     return target
 
 
@@ -129,20 +129,6 @@ def test_the_slider_shows_the_scores_at_each_bandwidth(page, found):
         assert np.flatnonzero(marked).tolist() == [k]
         sign = over.pair("many", "few").signs[k]
         assert ("many > few" in words) == (sign > 0)
-
-
-def test_a_click_on_the_map_shows_the_nearest_output(page):
-    image = page.locator(".map").nth(1)
-    image.scroll_into_view_if_needed()
-    drawn = image.locator(".points").get_attribute("d").split("M")[1:]
-    x, y = map(float, drawn[9].removesuffix("h0").split())
-    place = image.evaluate(
-        "(svg, [x, y]) => { const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());"
-        " return [at.x, at.y]; }",
-        [x, y],
-    )
-    page.mouse.click(*place)
-    assert page.locator("#o1-9.found:visible").count() == 1
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])

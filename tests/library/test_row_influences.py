@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from canonical import slow
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.spectra._estimators import Budget, Samplers
+from condvendi_jax.spectra.estimators import Budget, Samplers
 
 N = 300
 SMALL = Budget(block=8, sweeps=4, probes=8, steps=12)
@@ -67,8 +68,16 @@ def replicates(gram, entropy, p, seed):
     return sampler.influences(entropy, p)
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-@pytest.mark.parametrize("entropy", ENTROPIES, ids=str)
+@pytest.mark.parametrize(
+    ("entropy", "weighted"),
+    [
+        (ENTROPIES[0], False),
+        (ENTROPIES[0], True),
+        (ENTROPIES[-2], True),
+        *(slow(each, True) for each in (*ENTROPIES[1:-2], ENTROPIES[-1])),
+    ],
+    ids=str,
+)
 def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted, x64):
     gram, matrix, p = drawn(weighted=weighted)
     truth = exact(matrix, p, entropy)
@@ -87,6 +96,7 @@ def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted,
     np.testing.assert_array_equal(np.isnan(error), p == 0)
 
 
+@pytest.mark.slow
 def test_products_of_replicates_estimate_squared_sums_of_groups(x64):
     gram, matrix, p = drawn()
     groups = np.arange(N) // 3 == np.arange(N // 3)[:, None]

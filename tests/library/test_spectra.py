@@ -8,7 +8,7 @@ from oracles import assert_close, draw_pairs, eigenvalues, gaussian_gram, renyi
 from scipy.optimize import brentq
 
 import condvendi_jax as cv
-from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.entropies import eigenvalues as spectra
 
 
 def test_spectrum_is_descending_non_negative_and_of_sum_one(dtype):
@@ -121,17 +121,6 @@ def test_spectra_of_rows_and_blocks_that_are_apart(name, dtype):
         gram = _APART[name](np.random.default_rng(seed))
         expected = eigenvalues(gram)
         assert_close(spectra.spectrum(jnp.asarray(gram / _N, dtype)), expected / expected.sum())
-
-
-def test_scores_of_one_hot_pairs(dtype):
-    """Conditional-Vendi is the number of distinct pairs over that of distinct prompts, weighted."""
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        x, t = (np.eye(kinds, dtype=dtype)[rng.integers(kinds, size=_N)] for kinds in (40, 30))
-        found = cv.decompose(x, t, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
-        joint = np.unique(np.concatenate([x, t], axis=1), axis=0, return_counts=True)[1] / _N
-        own = np.unique(t, axis=0, return_counts=True)[1] / _N
-        assert_close(found.conditional, np.exp(renyi(joint, 1) - renyi(own, 1)))
 
 
 @pytest.mark.parametrize("order", [0.5, 1, 2, np.inf])

@@ -5,6 +5,9 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+import re
+import subprocess
+import sys
 import typing
 
 import jax
@@ -19,6 +22,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(name)
@@ -85,3 +89,44 @@ def test_types_that_a_call_returns_are_exported(name):
             homes = {name.rpartition(".")[0], _home(function), _home(returned)}
             exported = {word for home in homes for word in _exported(importlib.import_module(home))}
             assert returned.__name__ in exported, returned
+
+
+ARRAYS = ("outputs", "prompts", "output_kernel", "prompt_kernel", "prompt_ids", "weights")
+OF_PAIRS = {  # Deletions need `Pairs`.
+    name: own
+    for name, function in FUNCTIONS.items()
+    if not name.endswith("delete_groups")
+    and [*(own := inspect.signature(inspect.unwrap(function)).parameters)][:1] == ["pairs"]
+}
+
+
+@pytest.mark.parametrize("name", OF_PAIRS)
+def test_signatures_show_what_makes_pairs(name):
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    assert [*parameters][:2] == ["outputs", "prompts"]
+    assert {*ARRAYS, "mesh", "kernel"} <= {*parameters} and "pairs" not in parameters
+    assert {*OF_PAIRS[name]} - {"pairs"} <= {*parameters}
+
+
+CALLS = """
+import numpy as np
+import condvendi_jax as cv
+x, kernel = np.zeros((3, 2)), cv.Gaussian(1.0)
+pairs = cv.Pairs(x, x, output_kernel=kernel, prompt_kernel=kernel)
+score: float = float(cv.vendi(x, kernel=kernel)) + float(cv.vendi(pairs, order=2))
+cv.decompose(x, x, output_kernel=kernel, prompt_kernel=kernel, order=2).scores.vendi
+cv.convergence_curve(x, x, [2, 3], output_kernel=kernel, prompt_kernel=kernel)[0].scores
+cv.decompose(x, output_kernel=3)
+cv.decompose(pairs, truncation="all")
+cv.decompose("outputs").scores.rke
+"""
+
+
+@pytest.mark.slow
+def test_types_of_calls_are_checked(tmp_path):
+    pytest.importorskip("pyright")
+    (tmp_path / "calls.py").write_text(CALLS)
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "calls.py"]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+    lines = re.findall(r"calls.py:(\d+):", out)
+    assert [*dict.fromkeys(lines)] == ["9", "10", "11"], out

@@ -1,15 +1,13 @@
 """Unbiased scores of order 2, against sums over all pairs in float64."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.inference import _jackknife as jackknife
-from condvendi_jax.inference import _population as populations
+from condvendi_jax.inference import errors as grouping
+from condvendi_jax.inference import population as populations
 
 EXACT = cv.Indicator()
 KERNELS = {
@@ -31,44 +29,40 @@ def squared(kernel, rows):
     return (unit @ unit.T) ** 2
 
 
+def pair_mean(squares, w, ids, own=None):
+    """The mean over pairs of different rows, of which a share `own` is of one prompt.
+
+    Without `own` it is that of pairs that are drawn by the weights of their prompts.
+    """
+    of_pairs, same = np.outer(w, w) * ~np.eye(w.size, dtype=bool), ids[:, None] == ids[None, :]
+    shares, within = np.bincount(ids, w), np.zeros(ids.max() + 1)
+    for p in np.flatnonzero(np.bincount(ids) > 1):
+        block = np.ix_(ids == p, ids == p)
+        within[p] = np.average(squares[block], weights=of_pairs[block])
+    own = np.sum(shares**2) if own is None else own
+    between = np.average(squares, weights=of_pairs * ~same) if own < 1 else 0
+    return own * np.average(within, weights=shares**2) + (1 - own) * between
+
+
 def by_brute_force(outputs, prompts, kernels, copies=None, weights=None):
     """RKE, Conditional- and Information-RKE, from loops over prompts and pairs.
 
     A row of weight c is c rows; `weights` are shares of one row each.
     """
     n = len(outputs)
-    copies = np.ones(n, int) if copies is None else copies
-    rows = np.repeat(np.arange(n), copies)
-    w = np.ones(n) if weights is None else np.asarray(weights, np.float64)
-    ids = (
-        np.zeros(n, int) if prompts is None else np.unique(prompts, axis=0, return_inverse=True)[1]
-    )
-    ids = ids.reshape(-1)
+    rows = np.repeat(np.arange(n), np.ones(n, int) if copies is None else copies)
+    w, own = np.ones(n) if weights is None else np.asarray(weights, np.float64), None
     if prompts is not None:
+        ids = np.unique(prompts, axis=0, return_inverse=True)[1].ravel()
         several = np.bincount(ids[rows])[ids[rows]] > 1
         if several.mean() >= 0.5:
             rows = rows[several]
-        else:
-            ids = np.zeros(n, int)
-    w, ids = w[rows] / w[rows].sum(), ids[rows]
-    outputs = squared(kernels[0], np.asarray(outputs)[rows])
-    terms = [outputs]
-    if prompts is not None:
-        of_prompts = squared(kernels[1], np.asarray(prompts)[rows])
-        terms += [of_prompts, outputs * of_prompts]
-    norms = []
-    for squares in terms:
-        total = 0.0
-        for p, q in itertools.product(np.unique(ids), repeat=2):
-            left, right = np.flatnonzero(ids == p), np.flatnonzero(ids == q)
-            pairs = [(i, j) for i in left for j in right if i != j]
-            of_pairs = np.array([w[i] * w[j] for i, j in pairs])
-            mean = sum(x * squares[i, j] for x, (i, j) in zip(of_pairs, pairs, strict=True))
-            total += w[left].sum() * w[right].sum() * mean / of_pairs.sum()
-        norms.append(total)
-    if prompts is None:
-        return np.array([1 / norms[0], 1 / norms[0], 1.0])
-    x, t, joint = norms
+    if prompts is None or several.mean() < 0.5:
+        own = 0
+    ids = np.arange(rows.size) if own == 0 else ids[rows]
+    x = squared(kernels[0], np.asarray(outputs)[rows])
+    t = np.ones_like(x) if prompts is None else squared(kernels[1], np.asarray(prompts)[rows])
+    x, t, joint = (pair_mean(of, w[rows] / w[rows].sum(), ids, own) for of in (x, t, x * t))
     return np.array([1 / x, t / joint, joint / x / t])
 
 
@@ -131,7 +125,8 @@ def test_gradients_inside_jit_are_those_of_the_blocks(x64):
         return cv.conditional_rke(outputs, prompts, **kernels, prompt_ids=ids, unbiased=True)
 
     found = jax.jit(jax.value_and_grad(score, argnums=(0, 1)))(jnp.asarray(outputs), 1.2)
-    expected = jax.value_and_grad(by_blocks, argnums=(0, 3))(outputs, prompts, ids, 1.2)
+    blocks = jax.value_and_grad(lambda x, width: by_blocks(x, prompts, ids, width), argnums=(0, 1))
+    expected = jax.jit(blocks)(jnp.asarray(outputs), 1.2)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-12), found, expected
     )
@@ -152,7 +147,7 @@ def test_what_has_no_unbiased_score_is_refused():
 def population(outputs, prompts, kernels, *, weights=None):
     names = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
     pairs = cv.Pairs(outputs, prompts, **names, weights=weights)
-    groups, _ = jackknife.group_models({"": pairs}, None, key=jax.random.key(0))
+    groups, _ = grouping.group_models({"": pairs}, None, key=jax.random.key(0))
     return populations.of_pairs(pairs, groups[""])
 
 
@@ -165,23 +160,12 @@ def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers)
     _, units = np.unique(prompts, axis=0, return_inverse=True)
     own = found.own
 
-    def similarities(kept, of=slice(None)):
+    def similarities(kept):
         """By brute force; a fixed share of the pairs is of one prompt."""
-        terms = []
         x, t = (squared(k, a[kept]) for k, a in zip(kernels, (outputs, prompts), strict=True))
-        number = units.ravel()[kept]
-        same = number[:, None] == number[None, :]
-        shares = np.bincount(number) / kept.sum()
-        for squares in (x, t, x * t):
-            off = squares * ~np.eye(len(squares), dtype=bool)
-            within = [
-                off[np.ix_(number == p, number == p)].sum() / (c * (c - 1)) if c > 1 else 0
-                for p, c in enumerate(np.bincount(number))
-            ]
-            inner = np.sum(shares**2 * within) / np.sum(shares**2)
-            between = np.sum(off * ~same) / np.sum(~same)
-            terms.append(own * inner + (1 - own) * between)
-        return np.array([terms[0], terms[2] / terms[1], terms[2] / terms[1] / terms[0]])
+        number, w = units.ravel()[kept], np.full(kept.sum(), 1 / kept.sum())
+        x, t, joint = (pair_mean(of, w, number, own) for of in (x, t, x * t))
+        return np.array([x, joint / t, joint / t / x])
 
     everything = np.ones(len(outputs), bool)
     whole = similarities(everything)

@@ -6,17 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from canonical import OUTPUTS, PROMPTS, N
 from oracles import assert_close, draw_pairs
 from rates import covered, is_nominal
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.inference import (
-    convergence_curve,
-    decomposition_errors,
-    settled_from,
-    standard_error,
-)
+from condvendi_jax.base import checks
+from condvendi_jax.inference import convergence_curve, decomposition_errors, standard_error
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
 KEY = jax.random.key(0)
@@ -42,20 +38,20 @@ def test_unequal_groups_follow_the_weighted_formula(x64):
 
 @pytest.mark.parametrize(
     ("options", "groups"),
-    [({"order": 2}, 5), ({"order": 2}, np.arange(40) % 7), ({"order": 1, "truncation": 5}, 4)],
+    [({"order": 2}, 5), ({"order": 2}, np.arange(N) % 7), ({"order": 1, "truncation": 5}, 4)],
 )
 def test_errors_of_the_decomposition_are_the_generic_ones(options, groups, x64):
     """Those at order 2 come out of one pass."""
-    pairs = draw_pairs(40)
+    pairs = draw_pairs(N)
     score = functools.partial(_three, **options)
     expected = standard_error(score, *pairs, key=KEY, groups=groups)
     got = decomposition_errors(*pairs, **KERNELS, **options, key=KEY, groups=groups)
-    assert_close(jnp.stack(got), expected)
+    assert_close(np.stack(got), expected)
 
 
 def test_a_decomposition_is_a_pytree_of_scalars():
     """As the docstring offers; its structure holds n, which differs once rows are deleted."""
-    pairs = draw_pairs(40, dtype=np.float32)
+    pairs = OUTPUTS, PROMPTS
     decomposed = functools.partial(cv.decompose, **KERNELS, order=2)
 
     def entropy(outputs, prompts):
@@ -66,7 +62,7 @@ def test_a_decomposition_is_a_pytree_of_scalars():
 
 
 def test_every_argument_changes_the_errors():
-    pairs, other = (draw_pairs(40, seed=s, dtype=np.float32) for s in (0, 1))
+    pairs, other = (draw_pairs(N, seed=s, dtype=np.float32) for s in (0, 1))
     default = {"outputs": pairs[0], "prompts": pairs[1], **KERNELS, "order": 2, "key": KEY}
     default |= {"groups": 20}
     changes = {"outputs": other[0], "prompts": other[1], "key": jax.random.key(1), "groups": 5}
@@ -79,28 +75,28 @@ def test_every_argument_changes_the_errors():
 
 
 def test_labels_need_no_key_and_may_be_words():
-    pairs = draw_pairs(12, dtype=np.float32)
-    numbers = np.arange(12) % 3
+    numbers = np.arange(N) % 3
     words = np.array(["blue", "red", "green"])[numbers]
     one, two = (
-        decomposition_errors(*pairs, **KERNELS, order=2, groups=g) for g in (numbers, words)
+        decomposition_errors(OUTPUTS, PROMPTS, **KERNELS, order=2, groups=g)
+        for g in (numbers, words)
     )
-    assert_close(jnp.stack(one), np.array(two), loosened=10)
+    assert_close(np.stack(one), np.array(two), loosened=10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vendi", "conditional", "information"])
 def test_errors_at_order_two_cover_at_their_nominal_rate(name, order_two_draws):
-    """200 draws of 200 pairs, 20 groups; a right method fails with probability 1e-3 per score."""
+    """100 draws of 200 pairs, 20 groups; a right method fails with probability 1e-3 per score."""
     values, errors = np.array(order_two_draws[name])
-    assert is_nominal(covered(values, errors, values.mean(), 19), 200, 0.95)
+    assert is_nominal(covered(values, errors, values.mean(), 19), 100, 0.95)
     assert 0.85 < errors.mean() / values.std(ddof=1) < 1.2
 
 
 @pytest.fixture(scope="module")
 def order_two_draws():
     found = {name: ([], []) for name in ("vendi", "conditional", "information")}
-    for draw in range(200):
+    for draw in range(100):
         pairs = _fresh_pairs(200, draw)
         result = cv.decompose(*pairs, **KERNELS, order=2)
         errors = decomposition_errors(
@@ -120,34 +116,6 @@ def _fresh_pairs(n, draw):
     return points[:, :3].astype(np.float32), points[:, 3:].astype(np.float32)
 
 
-@pytest.mark.slow
-def test_errors_at_order_one_cover_at_their_nominal_rate():
-    """160 draws of 64 pairs, 8 equal groups; a right method fails with probability 1e-3."""
-    score = functools.partial(cv.conditional_vendi, **KERNELS)
-
-    found = []
-    for draw in range(160):
-        pairs = _fresh_pairs(64, draw)
-        error = standard_error(score, *pairs, key=jax.random.key(draw), groups=8)
-        found.append((float(score(*pairs)), float(error)))
-    values, errors = np.array(found).T
-    assert is_nominal(covered(values, errors, values.mean(), 7), 160, 0.95)
-    assert 0.8 < errors.mean() / values.std(ddof=1) < 1.3
-
-
-@pytest.mark.slow
-def test_the_bootstrap_is_biased_low_because_it_duplicates_rows():
-    """At n = 300; a resample holds 63% of the rows, and its repeats are pairs of similarity one."""
-    outputs = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
-    kernel = cv.Gaussian(0.5)
-    for score, at_least in ((cv.rke, 0.08), (cv.vendi, 0.15)):
-        whole = float(score(outputs, kernel=kernel))
-        resamples = [np.random.default_rng(k).integers(300, size=300) for k in range(12)]
-        replicates = np.array([float(score(outputs[r], kernel=kernel)) for r in resamples])
-        assert replicates.max() < whole
-        assert 1 - replicates.mean() / whole > at_least
-
-
 def test_a_standard_error_of_one_row_is_nan_with_a_warning():
     pairs = draw_pairs(1, dtype=np.float32)
     with pytest.warns(UserWarning, match="NaN for n = 1"):
@@ -155,7 +123,7 @@ def test_a_standard_error_of_one_row_is_nan_with_a_warning():
     for order in (1, 2):
         with pytest.warns(UserWarning, match="NaN for n = 1"):
             errors = decomposition_errors(*pairs, **KERNELS, order=order, key=KEY)
-        assert np.isnan(jnp.stack(errors)).all()
+        assert np.isnan(np.stack(errors)).all()
 
 
 @pytest.mark.parametrize(
@@ -178,41 +146,40 @@ def test_bad_groups_are_refused_before_the_score_is_evaluated(options, message):
     with pytest.raises(ValueError, match=message):
         standard_error(score, outputs, **({"key": KEY, "groups": 4} | options))
     # NumPy would make the number 1 and the string "1" one label.
-    with pytest.raises(TypeError, match="groups: .* all strings, received '1' in row 1 after 1"):
+    with pytest.raises(TypeError, match="groups: expected all numbers or all strings"):
         standard_error(score, outputs, groups=[1, "1", *range(2, 12)])
 
 
 def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletions():
-    pairs = draw_pairs(12, dtype=np.float32)
     options = {**KERNELS, "key": KEY, "groups": 4}
-    decomposition_errors(*pairs, **options, truncation=11)
-    with pytest.warns(UserWarning, match="truncation 13 exceeds n = 12"):
-        decomposition_errors(*pairs, **options, truncation=13)
+    decomposition_errors(OUTPUTS, PROMPTS, **options, truncation=N - 1)
+    with pytest.warns(UserWarning, match="truncation 49 exceeds n = 48"):
+        decomposition_errors(OUTPUTS, PROMPTS, **options, truncation=N + 1)
 
 
 def test_errors_without_groups_are_those_of_an_evaluation():
-    pairs = draw_pairs(12, dtype=np.float32)
-    for points in (cv.Pairs(*pairs, **KERNELS), cv.Pairs(*pairs, **KERNELS, groups=[0, 1] * 6)):
+    labels = [0, 1] * (N // 2)
+    for groups in (None, labels):
+        points = cv.Pairs(OUTPUTS, PROMPTS, **KERNELS, groups=groups)
         for scored in cv.evaluate(points).orders:
             order = scored.decomposition.order
             assert decomposition_errors(points, order=order) == scored.standard_errors
     with pytest.raises(ValueError, match="key: expected a random key"):
         decomposition_errors(points, groups=4)
-    with pytest.raises(ValueError, match="groups: expected at most n = 12, received 13"):
-        decomposition_errors(points, groups=13, key=KEY)
+    with pytest.raises(ValueError, match="groups: expected at most n = 48, received 49"):
+        decomposition_errors(points, groups=49, key=KEY)
 
 
 def test_progress_is_called_before_the_scores_and_once_an_evaluation():
-    pairs = draw_pairs(12, dtype=np.float32)
     for order, expected in ((1, 6), (2, 2)):
         calls = []
         options = {**KERNELS, "order": order, "key": KEY, "groups": 4}
-        decomposition_errors(*pairs, **options, progress=lambda c=calls: c.append(1))
+        decomposition_errors(OUTPUTS, PROMPTS, **options, progress=lambda c=calls: c.append(1))
         assert len(calls) == expected
 
 
 def test_convergence_curve_is_that_of_separate_decompositions(x64):
-    pairs = draw_pairs(24)
+    pairs = draw_pairs(N)
     entropies = (cv.von_neumann, cv.renyi(2), cv.truncated(15))
     sizes, calls = (1, 20), []
     curves = convergence_curve(
@@ -227,7 +194,7 @@ def test_convergence_curve_is_that_of_separate_decompositions(x64):
             rows = [p[:size] for p in pairs]
             separate = _three(*rows, order=entropy.order, truncation=truncation)
             got = [curve.vendi[k], curve.conditional[k], curve.information[k]]
-            assert_close(jnp.stack(got), separate)
+            assert_close(np.stack(got), separate)
     assert [curve.order for curve in convergence_curve(*pairs, sizes, **KERNELS)] == [1, 2]
     assert [curve.unbiased is None for curve in curves] == [True, False, True]
     unbiased = cv.decompose(*(p[:20] for p in pairs), **KERNELS, order=2, unbiased=True)
@@ -240,22 +207,6 @@ def test_sizes_ascend_within_the_data(sizes):
     pairs = draw_pairs(12, dtype=np.float32)
     with pytest.raises(ValueError, match="sizes: expected"):
         convergence_curve(*pairs, sizes, **KERNELS)
-
-
-@pytest.mark.parametrize(
-    ("values", "tolerance", "expected"),
-    [
-        ([5, 9.9, 10.1, 10], 0.02, 20),
-        ([10, 10, 10, 10], 0.02, 10),
-        ([10, 5, 10, 10], 0.02, 30),
-        ([1, 2, 3, 4], 0.02, None),
-        ([1, 2, 3, np.nan], 0.02, None),
-        ([5, 9, 9.9, 10], 0.02, 30),
-        ([5, 9, 9.9, 10], 0.2, 20),
-    ],
-)
-def test_a_curve_settles_where_it_stays_near_its_last_value(values, tolerance, expected):
-    assert settled_from([10, 20, 30, 40], values, tolerance=tolerance) == expected
 
 
 _KERNEL = {"output_kernel": cv.Gaussian(1.0)}
@@ -274,17 +225,16 @@ _UNTRACEABLE = {
 
 @pytest.mark.parametrize("name", _UNTRACEABLE)
 def test_what_depends_on_numbers_says_so_inside_jit(name):
-    outputs, _ = draw_pairs(40, dtype=np.float32)
     with pytest.raises(TypeError, match=f"{name}: cannot run inside jax.jit, jax.vmap or jax.grad"):
-        jax.jit(_UNTRACEABLE[name])(outputs)
+        jax.jit(_UNTRACEABLE[name])(OUTPUTS)
 
 
 def test_labels_that_a_common_dtype_would_make_equal_stay_apart():
-    kinds, numbers = validation.check_labels([2**53, 2**53 + 1, 0.5, np.int8(3)], 4)
+    kinds, numbers = checks.check_labels([2**53, 2**53 + 1, 0.5, np.int8(3)], 4)
     assert len(kinds) == 4
     assert numbers.tolist() == [2, 3, 0, 1]
     dates = np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "M8[D]")
-    assert validation.check_labels(dates, 3)[1].tolist() == [1, 0, 1]
+    assert checks.check_labels(dates, 3)[1].tolist() == [1, 0, 1]
 
 
 def test_an_error_of_the_callers_own_function_is_left_alone():

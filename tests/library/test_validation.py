@@ -11,9 +11,10 @@ import pytest
 from oracles import assert_close, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, metrics, validation
-from condvendi_jax.grams import _memory as memory
-from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data import bandwidth
+from condvendi_jax.inference import jackknife
+from condvendi_jax.integrations import flax_metric as metrics
 
 KEY = jax.random.key(0)
 N = 20
@@ -53,7 +54,7 @@ WITH_KERNEL = {
     },
 }
 WITHOUT_KERNEL = {
-    "standard_error": lambda x, _: uncertainty.standard_error(
+    "standard_error": lambda x, _: jackknife.standard_error(
         lambda _: pytest.fail("evaluated"), x, key=KEY, groups=3
     ),
     "select_bandwidth": lambda x, _: bandwidth.select_bandwidth(x, key=KEY),
@@ -120,7 +121,7 @@ def test_prompts_are_checked_like_outputs_and_counted(name):
     with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
         PAIRED[name](OUTPUTS, PROMPTS[:-1], cv.Gaussian(1.0))
     with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
-        uncertainty.standard_error(lambda x, t: 0.0, OUTPUTS, PROMPTS[:-1], key=KEY)
+        jackknife.standard_error(lambda x, t: 0.0, OUTPUTS, PROMPTS[:-1], key=KEY)
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)
@@ -196,7 +197,7 @@ END = dict.fromkeys(range(30, 40), 0.0)
 @pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
 def test_rows_that_no_encoder_gives_are_named(points, said):
     with pytest.warns(UserWarning, match=f"points: {said}"):
-        validation.check_embeddings(points, name="points", origin=validation.origin_of(points))
+        checks.check_embeddings(points, name="points", origin=checks.origin_of(points))
 
 
 def test_ordinary_rows_are_not_called_padding():
@@ -204,11 +205,12 @@ def test_ordinary_rows_are_not_called_padding():
     answers = _padded({})[np.arange(40) // 10]
     whole = np.round(3 * _padded(END))
     for points in (_padded(END, columns=7), whole, np.eye(20) / 3, 0 * whole + 0.5, answers):
-        validation.check_embeddings(points.astype(np.float32), name="points")
-    values = jax.jit(lambda x: validation.check_embeddings(x, name="points"))(_padded(END))
+        checks.check_embeddings(points.astype(np.float32), name="points")
+    values = jax.jit(lambda x: checks.check_embeddings(x, name="points"))(_padded(END))
     np.testing.assert_array_equal(values, _padded(END))
-    metric = metrics.RKE(kernel=cv.Gaussian(1.0))
+    metric = metrics.StoredDecomposition(output_kernel=cv.Gaussian(1.0))
     metric.update(outputs=_padded({}), mask=np.arange(40) < 20)
+    metric.compute(order=2)
 
 
 def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():
@@ -338,3 +340,10 @@ def test_values_are_not_looked_at_inside_jit():
     assert np.isnan(score(_changed(np.nan)))
     with pytest.raises(ValueError, match="received shape"):
         score(OUTPUTS[0])
+
+
+def test_distinct_rows_are_counted_in_the_order_of_their_first():
+    rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 2.0]], np.float32)
+    count, kinds = checks.distinct_rows(rows)
+    assert count == 3
+    assert kinds.tolist() == [0, 1, 0, 1, 2]

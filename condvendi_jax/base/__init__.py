@@ -1,0 +1,1 @@
+"""What every package needs: checks, files, devices, memory and tables."""

@@ -1,0 +1,599 @@
+"""Checks of arguments, before any heavy work; of numbers only where they are concrete.
+
+Under `jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, and nothing can raise on its values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+from condvendi_jax.base.devices import placed, take, where_it_lies
+
+# A cast that moves differences between rows by more than this share of their largest loses digits
+# that four-digit scores show.
+_BLURRED = 1e-4
+_ROWS_FOR_ORIGIN = 64
+# Rows of fewer columns may well hold one number, and so many equal rows in the end are no chance.
+_FEWEST_COLUMNS = _FEWEST_REPEATED = 8
+_LARGEST = [float(jnp.finfo(t).max) for t in (jnp.float16, jnp.bfloat16, np.float32, np.float64)]
+# How far copies of one embedding lie apart, relative to the spread of all rows, and how many rows
+# must be such copies. Other batches or processors move an embedding by 1e-8 to 1e-4 of its norm.
+_JITTER = ((1e-3, 2), (1e-6, 1))
+# Along this many random directions no rows look alike that are not. Divided by its root, they keep
+# distances in the mean.
+_DIRECTIONS = 16
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def is_concrete(*values: Any) -> bool:
+    """Whether no leaf of `values` is a tracer, so that their numbers are known."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+class TransformationError(TypeError):
+    """A function was called inside jax.jit, jax.vmap or jax.grad, where it cannot run."""
+
+
+_TRACED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    TransformationError,
+)
+
+
+def outside_transformations(function: _Function) -> _Function:
+    """Explains JAX's error where a function that depends on concrete numbers is transformed."""
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except _TRACED as error:
+            # Inside jit an array is traced even where no argument is.
+            if is_concrete(args, kwargs, jnp.zeros(())):
+                raise  # From a function of the caller's.
+            raise TransformationError(
+                f"{function.__name__}: cannot run inside jax.jit, jax.vmap or jax.grad, because it "
+                "depends on the values of the arrays. Call it outside; inside, compute scores with "
+                "given kernels by cv.decompose."
+            ) from error
+
+    return cast(_Function, explained)
+
+
+_INSIDE = (os.path.dirname(__file__) + os.sep, functools.__file__)  # Which has cached_property.
+
+
+def warn(message: str) -> None:
+    """Warns at the line of the first caller outside the library."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+@contextlib.contextmanager
+def naming(model: str) -> Iterator[None]:
+    """Puts the name of the model, if it has one, in front of what its arrays raise."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not model:
+            raise
+        raise type(error)(f"{model}: {error}") from error
+
+
+def compute_dtype() -> jnp.dtype:
+    """float64 where the user enabled x64, float32 otherwise."""
+    return jax.dtypes.canonicalize_dtype(np.float64)
+
+
+def check_embeddings(array: ArrayLike, *, name: str, origin: np.ndarray | None = None) -> jax.Array:
+    """Checks one array of embeddings, and casts it to the compute dtype."""
+    return check_arrays({name: array}, origins={name: origin})[0]
+
+
+def check_arrays(
+    named: Mapping[str, Any],
+    *,
+    place: Callable[[Any], jax.Array] = placed,
+    origins: Mapping[str, np.ndarray | None] | None = None,
+) -> list[jax.Array]:
+    """Checks arrays that pair up row by row, and casts them to the compute dtype.
+
+    Args:
+      named: by name, embeddings `[n, d]` of any real dtype, cast before any arithmetic; float64 is
+        cast to float32, with a warning, where x64 is off. Tensors are converted.
+      place: puts an array of the compute dtype on one device or on several.
+      origins: by name, a row `[1, d]` to subtract before the cast: see `origin_of`.
+
+    Raises:
+      TypeError: a dtype is not real (object, string, complex), or an array is masked.
+      ValueError: an array is not two-dimensional, is empty, or holds a NaN, an infinity or a number
+        beyond the range of the compute dtype; or the numbers of rows differ.
+    """
+    arrays = as_paired(named)
+    warn_of_float64(arrays)
+    return cast_arrays(arrays, place=place, origins=origins or {})
+
+
+def warn_of_float64(*several: Mapping[str, Any]) -> None:
+    """Warns once where arrays of float64, by name, will be computed in float32."""
+    arrays = [(name, array) for named in several for name, array in named.items()]
+    wide = dict.fromkeys(name for name, array in arrays if array.dtype == np.float64)
+    if wide and compute_dtype() == jnp.float32:
+        warn(
+            f"{' and '.join(wide)}: float64 input is computed in float32 because x64 is off; "
+            "enable it with jax.config.update('jax_enable_x64', True), or --x64 of the command."
+        )
+
+
+def cast_arrays(
+    arrays: Mapping[str, Any],
+    *,
+    place: Callable[[Any], jax.Array],
+    origins: Mapping[str, np.ndarray | None],
+) -> list[jax.Array]:
+    """`check_arrays` of arrays whose shapes were checked before: looks at their numbers."""
+    return [_cast(array, name, place, origins.get(name)) for name, array in arrays.items()]
+
+
+def check_shapes(arrays: Mapping[str, Any]) -> None:
+    """Raises unless all arrays are real, two-dimensional, not empty, and of one number of rows."""
+    for name, array in arrays.items():
+        real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
+        if not real and array.dtype != np.bool_:
+            raise TypeError(
+                f"{name}: expected real numbers, received an array of dtype {array.dtype}."
+            )
+        if array.ndim != 2:
+            raise ValueError(
+                f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
+            )
+        if 0 in array.shape:
+            raise ValueError(
+                f"{name}: expected at least one row and one column, received shape {array.shape}."
+            )
+    lengths = [array.shape[0] for array in arrays.values()]
+    if len(set(lengths)) > 1:
+        counts = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
+        raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {counts}.")
+
+
+def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
+    """Returns an array of JAX as it is, and everything else, other than masks, as one of NumPy."""
+    if isinstance(array, jax.Array):
+        return array
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: a masked array would lose its mask: select the rows to use, or fill the "
+            "masked entries."
+        )
+    value: Any = array
+    try:
+        # NumPy refuses tensors that require gradients or lie on another device.
+        for step in ("detach", "cpu"):
+            value = getattr(value, step, lambda value=value: value)()
+        if "bfloat16" in str(getattr(value, "dtype", "")) and hasattr(value, "float"):
+            value = value.float()
+        return np.asarray(value)
+    except Exception as error:  # Whatever a foreign type raises.
+        raise TypeError(
+            f"{name}: expected an array [n, d], received {type(array).__name__}, which does not "
+            f"convert to one: {error}"
+        ) from error
+
+
+def as_arrays(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
+    """`as_array` of each, whose rows pair up by their index where they have one."""
+    check_indices(named)
+    return {name: as_array(array, name=name) for name, array in named.items()}
+
+
+def as_paired(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
+    """The arrays, of shapes that fit together."""
+    arrays = as_arrays(named)
+    check_shapes(arrays)
+    for name, array in arrays.items():
+        _refuse_similarities(array, name)
+    return arrays
+
+
+def index_of(value: Any) -> Any:
+    """The index of the rows of a DataFrame or a Series; None of anything else."""
+    index = getattr(value, "index", None)
+    return index if hasattr(index, "equals") else None
+
+
+def check_indices(named: Mapping[str, Any]) -> None:
+    """Raises ValueError where indices of DataFrames or Series differ: rows pair up by position."""
+    indexed = [(name, index_of(of)) for name, of in named.items() if index_of(of) is not None]
+    for name, index in indexed[1:]:
+        first, expected = indexed[0]
+        if not index.equals(expected):
+            raise ValueError(
+                f"{name}: expected the index of {first}, since rows pair up by position, received "
+                f"{list(index[:5])} beside {list(expected[:5])} at its start. Give "
+                f"{name}.loc[{first}.index], or both as arrays if their positions are right."
+            )
+
+
+def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
+    """Raises ValueError where embeddings are a matrix of similarities; one-hot rows are none."""
+    n = array.shape[0]
+    if array.shape != (n, n) or n < 3:
+        return
+    if not is_concrete(array) or not getattr(array, "is_fully_addressable", True):
+        return
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    within = max(1e-4, 8 * float(jnp.finfo(array.dtype).eps)) if floating else 0.0
+    if np.abs(np.diagonal(np.asarray(array)).astype(np.float64) - 1).max() > within:
+        return
+    host = np.asarray(array, np.float64)
+    similar = np.abs(host).max() <= 1 + within and np.abs(host - host.T).max() <= within
+    if similar and np.count_nonzero(host) > n:
+        raise ValueError(
+            f"{name}: expected embeddings, received a symmetric {n} x {n} matrix of unit diagonal "
+            "and entries in [-1, 1], which is one of similarities. The score of such a K is "
+            "jax.numpy.exp(cv.von_neumann(cv.grams.DenseGram(K))); cv.renyi(2) is order 2."
+        )
+
+
+def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
+    """A row near the others where the cast to the compute dtype would lose digits, or None.
+
+    Less this row, rows far from the origin keep their differences, which are all that a
+    shift-invariant kernel sees. It is the median of some rows in each coordinate, which no far row
+    moves. None too for arrays that lie on several hosts.
+    """
+    if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
+        return None
+    if array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
+        return None
+    step = -(-array.shape[0] // _ROWS_FOR_ORIGIN)
+    some = np.sort(np.asarray(array)[::step], axis=0)
+    return some[(len(some) - 1) // 2][None]
+
+
+def _loses(dtype: np.dtype) -> bool:
+    if dtype.kind not in "iuf":
+        return False
+    bits = jnp.finfo(compute_dtype()).nmant + 1
+    if dtype.kind == "f":
+        return np.finfo(dtype).nmant + 1 > bits
+    return 8 * dtype.itemsize > bits
+
+
+def is_blurred(array: np.ndarray | jax.Array) -> bool:
+    """Whether a cast to the compute dtype costs an array more than 1e-4 of its spread."""
+    if origin_of(array) is None:
+        return False
+    host = np.asarray(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact, blurred = (minus(of, of[:1]) for of in (host, host.astype(compute_dtype())))
+        return bool(np.abs(exact - blurred).max() > _BLURRED * np.abs(exact).max())
+
+
+def _cast(
+    array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
+) -> jax.Array:
+    """The array in the compute dtype, placed; its numbers are checked on the host or device."""
+    whole = is_concrete(array) and not (
+        isinstance(array, jax.Array) and not array.is_fully_addressable
+    )
+    if isinstance(array, jax.Array) and (origin is None or not whole):
+        placed = place(array.astype(compute_dtype()))
+        check_finite(placed, name=name)
+        if whole:
+            _warn_of_padding(array, name)
+        return placed
+    # Arrays on the host are checked there, without compiling a program.
+    host = np.asarray(array)
+    check_finite(host, name=name)
+    moved = host if origin is None else minus(host, origin)
+    with np.errstate(over="ignore"):
+        cast = moved.astype(compute_dtype())
+    beyond = ~np.isfinite(cast).all(axis=1)
+    if beyond.any():
+        limit = float(jnp.finfo(cast.dtype).max)
+        raise ValueError(
+            f"{name}: {int(beyond.sum())} row(s) hold numbers beyond the range of {cast.dtype} "
+            f"({limit:.1e}), the first of them row {int(beyond.argmax())}: rescale the embeddings "
+            "(and the bandwidth), or enable x64."
+        )
+    _warn_of_padding(cast if origin is None else host, name)
+    if _loses(host.dtype):
+        _warn_of_merged_rows(host, cast, name)
+    return place(cast)
+
+
+def _warn_of_padding(array: Any, name: str) -> None:
+    """Warns of rows that no encoder gives, but not of whole numbers: they are labels or pixels."""
+    if array.shape[1] < _FEWEST_COLUMNS or not jnp.issubdtype(array.dtype, jnp.floating):
+        return
+    high, low = (of.astype(np.float64) for of in _extremes(array))
+    odd = (high == low) | np.isin(np.maximum(high, -low), _LARGEST)
+    last = (high == high[-1]) & (low == low[-1])
+    if last[-_FEWEST_REPEATED:].all() and 2 * last.sum() <= len(last):
+        odd |= last & (len(np.unique([high, low], axis=1).T) == len(last) + 1 - last.sum())
+    if not odd.any():
+        return
+    with jax.ensure_compile_time_eval():
+        others = np.asarray(take(array, np.flatnonzero(~odd)[:_ROWS_FOR_ORIGIN]))
+    if (others != np.round(others)).any():
+        row = int(odd.argmax())
+        warn(
+            f"{name}: {int(odd.sum())} row(s) look like padding, an overflow or a failed "
+            "embedding: one number in all columns, the largest of a float dtype, or the last row "
+            "many times. They count like all others: leave them out. The first is row "
+            f"{row}, with {max(high[row], low[row], key=abs):g}."
+        )
+
+
+@where_it_lies
+def _extremes(xp: Any, array: Any) -> tuple[Any, Any]:
+    """The largest and the smallest number of each row."""
+    return array.max(axis=1), array.min(axis=1)
+
+
+def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:
+    """array - origin in float64 or wider."""
+    wide = np.promote_types(np.promote_types(array.dtype, origin.dtype), np.float64)
+    return array.astype(wide) - origin.astype(wide)
+
+
+def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> None:
+    """Warns where rows that differed are equal after the cast."""
+    distinct = distinct_rows(after)[0]
+    if distinct == after.shape[0]:
+        return
+    merged = distinct_rows(before)[0] - distinct
+    if merged > 0:
+        warn(
+            f"{name}: {merged} row(s) that differ in {before.dtype} are equal in {after.dtype}, "
+            "and count as duplicates; rescale, or enable x64."
+        )
+
+
+def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
+    """The number of distinct rows of `[n, d]`, and that of each row, in the order of the first."""
+    # The comparison is of bytes, so that a negative zero must become a zero first.
+    rows = np.ascontiguousarray(array + np.zeros((), array.dtype))
+    as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    return number_values(as_bytes)
+
+
+def number_values(values: np.ndarray) -> tuple[int, np.ndarray]:
+    """The number of distinct values, and that of each value, `[n]`, in the order of the first."""
+    _, first, kinds = np.unique(values, return_index=True, return_inverse=True)
+    rank = np.empty(first.size, int)
+    rank[np.argsort(first)] = np.arange(first.size)
+    return first.size, rank[kinds.ravel()]
+
+
+def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:
+    """`distinct_rows`, where rows that differ by rounding alone count as equal, with a warning.
+
+    One text that is embedded in two batches gives two rows that differ in their last digits. Rows
+    count as copies if they are closer than a tolerance, and hardly any others are closer than ten
+    times it: continuous data have more neighbours at larger distances. Single columns hold labels
+    or measurements rather than embeddings, and are compared exactly.
+    """
+    count, kind = distinct_rows(array)
+    if array.shape[1] == 1 or count < 2:
+        return count, kind
+    directions = np.eye(array.shape[1])
+    if array.shape[1] > _DIRECTIONS:
+        directions = np.random.default_rng(0).normal(size=(array.shape[1], _DIRECTIONS))
+        directions /= math.sqrt(_DIRECTIONS)
+    parts = np.array_split(np.unique(kind, return_index=True)[1], 1 + array.size // 2**24)
+    rows = np.concatenate([minus(array[part], array[:1]) @ directions for part in parts])
+    distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    spread = float(np.quantile(distances, 0.9))  # Few rows far away do not change it.
+    for tolerance, fewest in _JITTER:
+        near = _chained(rows, tolerance * spread)
+        first = np.unique(near, return_index=True)[1]
+        chains = np.abs(rows - rows[first][near]).max(axis=1) > 2 * tolerance * spread
+        copies = count - first.size
+        around = count - _chained(rows, 10 * tolerance * spread).max() - 1
+        if copies >= max(fewest, 0.9 * around) and not chains.any():
+            warn(
+                f"{name}: {count:,} different rows are {first.size:,} up to rounding, and count as "
+                f"{first.size:,}: one text that is embedded in several batches gives such rows. "
+                "Pass prompt_ids (for outputs: one column of labels) to say which are equal."
+            )
+            return number_values(near[kind])
+    return count, kind
+
+
+def _chained(rows: np.ndarray, tolerance: float) -> np.ndarray:
+    """A number for each row, `[n]`: equal where steps of up to `tolerance` lead to each other."""
+    chain = np.zeros(len(rows), int)
+    for column in rows.T:
+        order = np.lexsort((column, chain))
+        apart = (np.diff(column[order]) > tolerance) | (np.diff(chain[order]) > 0)
+        chain[order] = np.concatenate([[0], np.cumsum(apart)])
+        if apart.all():
+            break
+    return chain
+
+
+def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
+    """Raises ValueError where a concrete array holds a NaN or an infinity."""
+    if not is_concrete(array) or array.dtype.kind in "biu":
+        return
+    row, count = _not_finite(array)
+    if count == 0:
+        return
+    raise ValueError(
+        f"{name}: expected finite numbers, received NaN or infinity in {count} row(s), the first "
+        f"of them row {row}."
+    )
+
+
+@where_it_lies
+def _not_finite(xp: Any, array: Any) -> tuple[Any, Any]:
+    """The first row that is not finite, and how many are not."""
+    bad = ~xp.isfinite(array).all(axis=1)
+    return xp.argmax(bad), xp.sum(bad)
+
+
+def check_number(
+    value: Any, *, name: str, above: float, below: float = math.inf, expected: str | None = None
+) -> float:
+    """Returns a number between `above` and `below` as a float, or raises ValueError."""
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not real or not above < float(value) < below:
+        within = f"a number between {above:g} and {below:g}"
+        words = f"a finite number above {above:g}" if math.isinf(below) else within
+        raise ValueError(f"{name}: expected {expected or words}, received {value!r}.")
+    return float(value)
+
+
+def check_flag(value: Any, *, name: str) -> bool:
+    """Returns a boolean, or raises ValueError."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}: expected True or False, received {value!r}.")
+    return bool(value)
+
+
+def check_count(value: Any, *, name: str, minimum: int, expected: str | None = None) -> int:
+    """Returns an integer of at least `minimum` as an int, or raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
+        words = expected or f"an integer of at least {minimum}"
+        raise ValueError(f"{name}: expected {words}, received {value!r}.")
+    return int(value)
+
+
+def check_rtol(rtol: Any, *, name: str = "rtol") -> float:
+    """Returns a relative tolerance between 0 and 1, or raises ValueError."""
+    return check_number(rtol, name=name, above=0, below=1)
+
+
+def check_order(order: Any) -> float:
+    """Returns the order of a Renyi entropy, in (0, inf], or raises ValueError."""
+    words = "a number above 0, where 1 is the von Neumann entropy and float('inf') the min-entropy"
+    largest = isinstance(order, (float, np.floating)) and order == math.inf
+    return math.inf if largest else check_number(order, name="order", above=0, expected=words)
+
+
+def check_truncation(truncation: Any) -> int | None:
+    """Returns a truncation, None or an integer of at least 1, or raises ValueError."""
+    words = "None or an integer of at least 1 (the number of leading eigenvalues kept)"
+    if truncation is None:
+        return None
+    return check_count(truncation, name="truncation", minimum=1, expected=words)
+
+
+def check_seed(seed: Any, *, name: str = "seed") -> int:
+    """Returns a seed below 2^31, or raises: beyond 32 bits two seeds would give the same key."""
+    if check_count(seed, name=name, minimum=0) >= 2**31:
+        raise ValueError(f"{name}: expected an integer below 2^31, received {seed}.")
+    return int(seed)
+
+
+def check_key(key: Any, *, name: str = "key") -> jax.Array:
+    """Returns one key of `jax.random.key` or `jax.random.PRNGKey`, or raises."""
+    if key is None:
+        raise ValueError(f"{name}: expected a random key, such as jax.random.key(0).")
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    shape = np.shape(key) if dtype is not None else None
+    if not (typed and shape == ()) and not (dtype == np.uint32 and shape == (2,)):
+        raise TypeError(
+            f"{name}: expected one random key, such as jax.random.key(0), received {key!r}."
+        )
+    return key
+
+
+def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
+
+    Raises:
+      TypeError: the labels are traced or masked, or not all numbers, strings or dates.
+      ValueError: they are not `[n]`, or hold a NaN.
+    """
+    if not is_concrete(labels):
+        raise TypeError(
+            f"{name}: expected concrete labels, received a traced array: they decide shapes."
+        )
+    array = labels
+    if isinstance(labels, (list, tuple)):
+        # As objects: NumPy would turn the number 1 and the string "1" into the same label.
+        array = np.empty(len(labels), object)
+        array[:] = labels
+    array = np.asarray(as_array(array, name=name))
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
+        )
+    if array.dtype.kind not in "iubUSfMmO":
+        raise TypeError(
+            f"{name}: expected numbers, strings or dates [n], received an array of dtype "
+            f"{array.dtype}."
+        )
+    missing = np.asarray(array != array, bool)
+    if missing.any():
+        raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
+    try:
+        distinct, membership = np.unique(array, return_inverse=True)
+    except TypeError as error:
+        raise TypeError(f"{name}: expected all numbers or all strings: {error}.") from error
+    if array.dtype == object:
+        distinct = np.array(distinct.tolist())
+    return distinct, membership.reshape(n)
+
+
+def check_weights(
+    weights: Any, n: int, *, name: str = "weights", some: bool = True
+) -> np.ndarray | jax.Array:
+    """Returns weights `[n]` as they are, integers as int64, after looking at them unless traced.
+
+    All may be zero unless there have to be `some` above it.
+
+    Raises:
+      TypeError: the weights are masked or not real numbers.
+      ValueError: they are not `[n]`, or one is negative or not finite, or all are zero; or integers
+        have a sum of 2^53 or more.
+    """
+    array = as_array(weights, name=name)
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name}: expected {n} weights, one for each row, received shape {array.shape}."
+        )
+    if not is_concrete(array):
+        return array
+    host = np.asarray(array)
+    if host.dtype.kind not in "iufb" and not jnp.issubdtype(host.dtype, jnp.floating):
+        raise TypeError(f"{name}: expected real numbers, received an array of {host.dtype}.")
+    for wrong, words in ((~np.isfinite(host), "finite"), (host < 0, "non-negative")):
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"{name}: expected {words} numbers, received {host[row]} in row {row}."
+            )
+    if some and not host.any():
+        raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
+    if host.dtype.kind not in "iu":
+        return host
+    total = np.sum(host, dtype=np.float64)
+    if total >= 2**53:
+        raise ValueError(
+            f"{name}: expected integers (numbers of rows) with a sum below 2^53, received a sum of "
+            f"{total:.3g}; for shares of the rows, give floating-point numbers."
+        )
+    return host.astype(np.int64)  # In which arithmetic is exact.

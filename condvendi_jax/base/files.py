@@ -1,0 +1,390 @@
+"""Reading embeddings and writing results: nothing is half read or half written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import math
+import os
+import pathlib
+import secrets
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from condvendi_jax.base import checks
+
+_SUFFIXES = (".npy", ".npz", ".safetensors")
+_BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
+_SAVE = "Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
+_PICKLED = (
+    "it holds pickled Python objects, which are never loaded, since loading them can run any "
+    f"program. {_SAVE}"
+)
+STANDARD_OUTPUT = "/dev/stdout"
+UNFINISHED: set[pathlib.Path] = set()
+"""The temporary files that are being written; an interrupt removes them."""
+
+
+def expanded(path: str | os.PathLike[str]) -> pathlib.Path:
+    """The path with a leading `~` or `~user` replaced: no shell does that in --name=~/file."""
+    return pathlib.Path(os.path.expanduser(path))
+
+
+def user_cache() -> pathlib.Path:
+    """The folder of the user's caches: XDG_CACHE_HOME, or else `~/.cache`."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    return expanded(root if os.path.isabs(root) else "~/.cache")
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+    """A name for each path: that of the file or, where two share one, the path in their folder."""
+    plain = [pathlib.Path(os.path.abspath(expanded(path))) for path in paths]
+    names = [path.name if path.is_dir() else path.stem for path in plain]
+    if len({*names}) < len(names):
+        folder = os.path.commonpath([path.parent for path in plain])
+        names = [path.relative_to(folder).as_posix() for path in plain]
+    return names
+
+
+def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
+    """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
+
+    `key` names the array of a .npz or .safetensors file; it may be None where there is only one.
+    bfloat16 and smaller floats of a .safetensors file become float32, exactly. Pickled objects are
+    never loaded.
+
+    Raises:
+      ValueError: the file is missing, damaged, of another format, holds no such array or holds
+        records in its place; the message gives the path and the keys that were found.
+      OSError: a folder on the way to it may not be entered.
+    """
+    path = expanded(path)
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {_SAVE}")
+    if not path.is_file():
+        why = "is no regular file" if path.exists() else "there is no such file"
+        raise ValueError(f"{path}: {why}.")
+    if suffix == ".npy" and key is not None:
+        raise ValueError(f"{path}: a .npy file holds one array without a key, received {key!r}.")
+    try:
+        return _read(path, suffix, key)
+    except KeyError as error:
+        raise ValueError(f"{path}: {error.args[0]}") from error
+    except PermissionError as error:
+        raise ValueError(f"{path}: may not be read: {error.strerror}.") from error
+    except Exception as error:  # Damaged files fail in any of the readers' ways.
+        why = _PICKLED if "allow_pickle" in str(error) else error
+        raise ValueError(f"{path}: cannot be read as {suffix}: {why}") from error
+
+
+def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
+    """Reads n weights, as `read_labels` reads labels; integers if all of them are written as such.
+
+    Raises:
+      ValueError: as `read_labels`; or one is no number, is negative or not finite, or all are zero.
+    """
+    weights = read_labels(path, kind="weight")
+    if weights.dtype.kind == "U":
+        try:
+            weights = weights.astype(int if all(map(str.isdigit, weights.tolist())) else float)
+        except ValueError as error:
+            raise ValueError(f"{path}: expected numbers: {error}.") from error
+    return np.asarray(checks.check_weights(weights, weights.size, name=str(path)))
+
+
+def read_labels(
+    path: str | os.PathLike[str], *, key: str | None = None, kind: str = "label"
+) -> np.ndarray:
+    """Reads n labels, numbers or strings, from a .txt file or one that `read_array` reads.
+
+    A .txt file has one label a line, in UTF-8. An array is `[n]`, `[n, 1]` or `[1, n]`. Errors call
+    the labels by their `kind`.
+
+    Raises:
+      ValueError: as `read_array`; a line is blank, the file is not UTF-8, or the array has another
+        shape or dtype.
+    """
+    path = expanded(path)
+    if path.suffix.lower() != ".txt":
+        array = read_array(path, key=key)
+        if array.size != max(array.shape, default=0) or array.dtype.kind not in "iubUSf":
+            received = f"{array.dtype} of shape {list(array.shape)}"
+            raise ValueError(f"{path}: expected one {kind} a row [n], received {received}.")
+        return array.reshape(-1)
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
+    labels = [label for _, label in numbered_lines(path, read_text(path))]
+    if not labels:
+        raise ValueError(f"{path}: holds no {kind}s.")
+    return np.array(labels)
+
+
+def read_text(path: pathlib.Path) -> str:
+    """The content of a text file in UTF-8, without a byte order mark.
+
+    Raises:
+      ValueError: the file is not UTF-8; the message gives the line.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
+
+
+def numbered_lines(path: pathlib.Path, text: str) -> list[tuple[int, str]]:
+    """The lines of a file's text without their ends, with their numbers; none may be blank.
+
+    Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
+    """
+    lines = text.removesuffix("\n").split("\n") if text else []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise ValueError(f"{path}, line {number}: is blank.")
+    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1)]
+
+
+def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
+    # Opened here, since np.load leaves a damaged file open.
+    with open(path, "rb") as stream:
+        if suffix == ".safetensors":
+            return _read_safetensors(path, key)
+        start = stream.read(len(_BEGINNINGS[0]))
+        if start and not start.startswith(_BEGINNINGS):  # np.load would speak of pickles.
+            raise ValueError("its content is in another format.")
+        stream.seek(0)
+        loaded = np.load(stream, allow_pickle=False)
+        array = loaded if isinstance(loaded, np.ndarray) else loaded[_only_key(key, loaded.files)]
+    if array.dtype.names is not None:
+        raise ValueError(f"expected an array of numbers, received records {array.dtype}.")
+    if array.dtype.kind == "V":
+        raise ValueError(
+            f"its dtype {array.dtype} is raw bytes: NumPy's formats forget what bfloat16 and "
+            "float8 are; save float32."
+        )
+    return array
+
+
+def _read_safetensors(path: pathlib.Path, key: str | None) -> np.ndarray:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as tensors:
+        key = _only_key(key, list(tensors.keys()))
+        if tensors.get_slice(key).get_dtype() != "BF16":
+            array = tensors.get_tensor(key)
+            return array.astype(np.float32) if array.dtype.kind == "V" else array
+    # Older releases of safetensors have no bfloat16 for NumPy.
+    with safe_open(path, framework="flax") as tensors:
+        return np.asarray(tensors.get_tensor(key)).astype(np.float32)
+
+
+def _only_key(key: str | None, keys: list[str]) -> str:
+    if key is None and len(keys) == 1:
+        return keys[0]
+    if key not in keys:
+        wanted = "which array is meant" if key is None else f"no array {key!r}"
+        raise KeyError(f"{wanted}; the keys found are {', '.join(sorted(keys)) or 'none'}.")
+    return key
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file that appears under its name only once it is complete and on disk.
+
+    A link stays, and what it points to is replaced. A pipe, a terminal or another device
+    (/dev/stdout, /dev/null) is written to when all is complete, never replaced or truncated. A new
+    file has the mode that the umask gives, one that was there keeps its own.
+
+    Raises:
+      OSError: the folder cannot be written to, or the disk is full; nothing is left behind.
+    """
+    path = expanded(path)
+    target = _target(path)
+    if target is None:
+        content = io.BytesIO()
+        yield content
+        _write_through(path, content.getvalue())
+        return
+    temporary = target.with_name(f".condvendi-{secrets.token_hex(8)}")
+    with _naming(path):
+        stream = open(temporary, "xb")  # noqa: SIM115 - closed below. The umask gives its mode.
+    UNFINISHED.add(temporary)
+    try:
+        with _naming(path), stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        UNFINISHED.discard(temporary)
+
+
+def _write_through(path: pathlib.Path, content: bytes) -> None:
+    with _naming(path):
+        if str(path) == STANDARD_OUTPUT:
+            sys.stdout.flush()  # What was printed before comes first.
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        else:
+            path.write_bytes(content)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises OSError if `path` could not be written, before anything is computed.
+
+    Nothing is created, and a pipe is not opened: it would wait for a reader.
+    """
+    path = expanded(path)
+    target = _target(path)
+    if target is not None:
+        with _naming(path), tempfile.TemporaryFile(dir=target.parent):
+            return
+    if str(path) != STANDARD_OUTPUT and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written to", str(path))
+
+
+def check_targets(
+    targets: Mapping[str, str | os.PathLike[str] | None],
+    sources: Mapping[str, Iterable[str | os.PathLike[str]]],
+    *,
+    overwrite: bool,
+) -> None:
+    """Checks, before anything is computed, that no file is lost when the targets are written.
+
+    Args:
+      targets: the files to write, by flag; None where not wanted.
+      sources: the files that are read, and the folders of such files.
+      overwrite: allows files to be replaced that exist and are not empty, except sources.
+
+    Raises:
+      ValueError: a target is a source or another target, under any name, or it exists and
+        `overwrite` is False.
+      OSError: a target cannot be written.
+    """
+    wanted = {flag: expanded(path) for flag, path in targets.items() if path is not None}
+    checked: dict[str, pathlib.Path] = {}
+    for flag, path in wanted.items():
+        if str(targets[flag]).endswith(("/", os.sep)):
+            raise ValueError(f"{flag}={targets[flag]}: names a folder, expected a file.")
+        try:
+            check_writable(path)
+        except OSError as error:
+            why = (error.strerror or str(error).removeprefix(f"{path}: ")).rstrip(".")
+            advice = "Choose a file in a folder that you can write to."
+            raise type(error)(f"{flag}: {path} cannot be written ({why}). {advice}") from error
+        target = _target(path)
+        if target is None:
+            continue
+        for other, earlier in checked.items():
+            if _same(target, earlier):
+                raise ValueError(
+                    f"{other}={wanted[other]} and {flag}={path} are the same file; give two names."
+                )
+        checked[flag] = target
+    for reader, paths in sources.items():
+        for source in map(expanded, paths):
+            folder = os.path.realpath(source) if source.is_dir() else None
+            names = [source, *(source.iterdir() if folder else ())]  # Some may be links.
+            for flag, target in checked.items():
+                inside = folder and target.exists() and target.is_relative_to(folder)
+                if inside or any(_same(name, target) for name in names):
+                    raise ValueError(
+                        f"{flag}={wanted[flag]} would replace {'a file in ' if folder else ''}"
+                        f"{source}, which {reader} reads; choose another name."
+                    )
+    for flag, target in checked.items():
+        if not overwrite and target.exists() and target.stat().st_size > 0:
+            raise ValueError(
+                f"{flag}: {wanted[flag]} exists. Choose another name, or add --overwrite to "
+                "replace it."
+            )
+
+
+def _same(path: pathlib.Path, other: pathlib.Path) -> bool:
+    """Whether two names are those of one file, there or to be."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # One of them is not there.
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _target(path: pathlib.Path) -> pathlib.Path | None:
+    """The regular file, there or to be, that a path means; None for what is written through."""
+    if str(path) == STANDARD_OUTPUT:
+        return None
+    target = pathlib.Path(os.path.realpath(path))
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if target.parent.is_dir():
+            return target
+        raise FileNotFoundError(f"{path}: there is no directory {target.parent}.") from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path}: is a directory, expected the name of a file.")
+    if stat.S_ISREG(mode):
+        return target
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        return None
+    raise OSError(f"{path}: is neither a file nor a pipe nor a character device.")
+
+
+@contextlib.contextmanager
+def _naming(path: pathlib.Path) -> Iterator[None]:
+    """Names the path, as the user gave it, in an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from error
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a text in UTF-8, whole or not at all."""
+    with atomic_writer(path) as stream:
+        stream.write(text.encode())
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Writes JSON atomically; NaN and infinities become null with a reason beside them."""
+    write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
+
+
+def jsonable(value: Any) -> Any:
+    """The value in JSON's types; a number that is not finite becomes null with a reason."""
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    if isinstance(value, dict):
+        result = {}
+        for name, entry in value.items():
+            reason = _not_finite(entry)
+            result[str(name)] = None if reason else jsonable(entry)
+            if reason:
+                result[f"{name}_reason"] = reason
+        return result
+    if isinstance(value, (list, tuple)):
+        return [
+            {"value": None, "reason": reason} if (reason := _not_finite(entry)) else jsonable(entry)
+            for entry in value
+        ]
+    return value
+
+
+def _not_finite(value: Any) -> str:
+    """Why a scalar has no number in JSON; empty where it has one."""
+    scalar = isinstance(value, float) or (hasattr(value, "ndim") and value.ndim == 0)
+    return f"not a finite number: {float(value)}" if scalar and not math.isfinite(value) else ""

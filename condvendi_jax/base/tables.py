@@ -1,0 +1,97 @@
+"""Tables as text, and numbers rounded to the digits that their errors leave them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# More names than this are counted, not listed.
+LISTED = 6
+
+
+class Table(NamedTuple):
+    """A table of texts. Prints as columns of equal width.
+
+    Attributes:
+      heading: the name of each column.
+      rows: the cells, as long as the heading each.
+    """
+
+    heading: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        """The first column is aligned to the left, the others to the right."""
+        everything = [self.heading, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+        lines = [
+            "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip()
+            for first, *rest in everything
+        ]
+        return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
+
+    def markdown(self) -> str:
+        """Markdown; vertical bars in cells are escaped."""
+        head, *lines = (
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+            for cells in (self.heading, *self.rows)
+        )
+        return "\n".join([head, "|" + "---|" * len(self.heading), *lines])
+
+    def comma_separated(self) -> str:
+        """CSV with a line for the heading."""
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows([self.heading, *self.rows])
+        return stream.getvalue()
+
+
+def unrounded(value: float) -> str:
+    """A number with all digits; nothing for a NaN."""
+    return "" if math.isnan(value) else repr(value)
+
+
+def with_error(value: float, error: float | None) -> str:
+    """A value to the digits that its error, if there is one, leaves it: '4.63 ± 0.12'."""
+    if error is None or math.isnan(error):
+        return f"{value:.4g}"
+    if not 1e-6 * abs(value) < error < math.inf:  # Zero, or one of rounding alone.
+        return f"{value:.4g} ± {error:.2g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def with_interval(value: float, error: float | None, ends: Sequence[float] | None) -> str:
+    """A value with its error; 'more than 4.2' where its interval has no upper end."""
+    if math.isnan(value):
+        return "-"
+    if ends and math.isinf(ends[1]):
+        return f"more than {ends[0]:.4g}"
+    return with_error(value, error)
+
+
+def interval(ends: Sequence[float]) -> str:
+    """An interval: '[4.2, 5.6]'."""
+    return "[{:.4g}, {:.4g}]".format(*ends)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: 'A, B and C'; those beyond the first six as a number."""
+    shown = list(names[:LISTED])
+    if len(names) > LISTED:
+        shown.append(f"{len(names) - LISTED} more")
+    *start, last = shown
+    return f"{', '.join(start)} and {last}" if start else last
+
+
+def shortened(text: str, width: int = 48) -> str:
+    """A text in one line of at most `width` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def capitalized(text: str) -> str:
+    """A text whose first letter is a capital, and whose other letters are kept."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,61 @@
+"""The `condvendi` command, also `python -m condvendi_jax.cli`: `score`, `compare` and `report`."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+
+from condvendi_jax import __version__
+from condvendi_jax.cli import command
+
+_VERBS = {
+    "score": "the scores of one model's outputs, with errors",
+    "compare": "several models side by side, and whether they differ",
+    "report": "the same as a page of HTML, with the outputs behind the scores",
+}
+
+
+def main(argv: list[str]) -> int | None:
+    """Hands the arguments to the verb."""
+    words = argv[1:]
+    if not words:
+        sys.stderr.write(f"{_help()}\n")
+        return command.BAD_INPUT
+    if words == ["--version"] or words[0] in ("-h", "--help", "help"):
+        print(__version__ if words == ["--version"] else _help())
+        return None
+    # Flags alone are those of `score`.
+    verb, rest = ("score", words) if words[0].startswith("-") else (words[0], words[1:])
+    if verb not in _VERBS:
+        raise ValueError(f"expected one of {', '.join(_VERBS)}, received {verb!r}.")
+    command.use_one_thread()
+    module = importlib.import_module(f"condvendi_jax.cli.{verb}")
+    if {"-h", "-help", "--help"} & set(rest):
+        from condvendi_jax.cli import options
+
+        print(options.help_of(module.Options))
+        return None
+    return module.main(rest)
+
+
+def _help() -> str:
+    lines = ["Prompt-aware diversity scores of generative models.", ""]
+    lines += ["usage: condvendi VERB [--flag=value ...]", ""]
+    lines += [f"  {verb:<9}{words}" for verb, words in _VERBS.items()]
+    return "\n".join([*lines, "", "condvendi VERB --help lists the flags of each."])
+
+
+def run() -> None:
+    """The entry of the console command."""
+    # Imports and traced programs are millions of objects that stay. To search them for garbage as
+    # often as Python does by default takes a tenth of a short call.
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        command.run(main, parse_flags=False)
+    finally:
+        gc.freeze()  # As the process ends, they are not searched again, which takes 0.3 CPU s.
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,558 @@
+"""Choosing the bandwidth of a Gaussian kernel: the papers' rule, and the median heuristic."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import take, where_it_lies
+from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel
+
+Criterion = Literal["std", "variance"]
+_SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
+# A choice: the sampling noise of a median of two million distances is far below that of scores.
+_MEDIAN_SAMPLE = 2000
+# Two embeddings of one text differ by their rounding: by up to so many eps in each coordinate.
+_SAME = 4
+DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
+# How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
+# CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
+# bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
+_PAIRS = 2e7
+_PARTITIONS = (8, 400)
+# Pairs that one call compares, a tenth of a second: nothing can interrupt it.
+_PAIRS_AT_ONCE = 2e6
+# A choice, for the time: a subset takes the square of its rows.
+_LARGEST_SUBSET = 1000
+# Up to here a step of a loop takes longer than the numbers of one bandwidth.
+_SMALL_SUBSET = 64
+# How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
+RULES = ("variance", "std", "median")
+
+
+@dataclasses.dataclass(frozen=True)
+class BandwidthSelection:
+    """A bandwidth, and how it was chosen; other attributes as arguments of `select_bandwidth`.
+
+    Attributes:
+      bandwidth: the choice, in the units of the embeddings.
+      threshold: in units of the score, or of its square for 'variance'.
+      means, spreads: the mean score over the subsets, and the criterion, at each candidate.
+      relative_error: the standard error of the bandwidth, relative to it, over other draws of the
+        partitions; None for a single one.
+    """
+
+    bandwidth: float
+    criterion: str
+    threshold: float
+    candidates: np.ndarray
+    means: np.ndarray
+    spreads: np.ndarray
+    subsets: int
+    subset_size: int
+    partitions: int = 1
+    relative_error: float | None = None
+
+    def describe(self) -> str:
+        """The rule in one line, for captions and reports."""
+        averaged = "" if self.partitions == 1 else f", mean of {self.partitions} partitions"
+        return (
+            f"smallest bandwidth with {self.criterion} < {self.threshold:g} over {self.subsets} "
+            f"disjoint subsets of {self.subset_size}{averaged} ({_SOURCES[self.criterion]})"
+        )
+
+
+@checks.outside_transformations
+def select_bandwidth(
+    points: ArrayLike,
+    *,
+    key: jax.Array,
+    criterion: Criterion = "variance",
+    threshold: float = 0.01,
+    subsets: int = DEFAULT_SUBSETS,
+    subset_size: int | None = None,
+    partitions: int = 1,
+    candidates: Sequence[float] | np.ndarray | None = None,
+    score: Callable[..., jax.Array] | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> BandwidthSelection:
+    """The smallest bandwidth whose score varies less than a threshold over disjoint subsets.
+
+    The spread is a standard deviation (RKE section 6), or a variance (CV appendix E.1), which
+    allows ten times the standard deviation. Every larger candidate must satisfy the rule too: as
+    the bandwidth goes to zero the Gram becomes the identity, and the spread vanishes again.
+
+    Args:
+      points: embeddings `[n, d]`.
+      key: draws the subsets.
+      criterion: 'std' or 'variance'.
+      threshold: the upper limit of the spread.
+      subsets: the number of disjoint subsets, at least 2.
+      subset_size: rows of each; as many as possible, up to 1,000, where None.
+      partitions: how many times the rows are split into subsets; 1 in the papers.
+      candidates: the bandwidths tried, ascending; where None, 49 of ratio 2^(1/6) from 1/16 to 16
+        times the median distance.
+      score: `score(points, kernel=...)`, `vendi` for instance; `rke` where None.
+      progress: called after every few partitions.
+
+    Raises:
+      TypeError, ValueError: the points or an argument are not valid, or no candidate satisfies
+        the rule.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32)
+      >>> chosen = cv.bandwidth.select_bandwidth(points, key=jax.random.key(0))
+      >>> print(chosen.describe())
+      smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
+    """
+    checks.check_key(key)
+    sizes = (subsets, subset_size, partitions)
+    return _select(_checked(points), key, criterion, threshold, *sizes, candidates, score, progress)
+
+
+def _select(
+    points: jax.Array,
+    key: jax.Array,
+    criterion: Criterion,
+    threshold: float,
+    subsets: int,
+    subset_size: int | None,
+    partitions: int,
+    candidates: Sequence[float] | np.ndarray | None,
+    score: Callable[..., jax.Array] | None,
+    progress: Callable[[], Any],
+) -> BandwidthSelection:
+    """`select_bandwidth` of checked points."""
+    n = points.shape[0]
+    if criterion not in _SOURCES:
+        raise ValueError(f"criterion: expected one of {sorted(_SOURCES)}, received {criterion!r}.")
+    if not threshold > 0:
+        raise ValueError(f"threshold: expected a number above 0, received {threshold!r}.")
+    subsets = checks.check_count(subsets, name="subsets", minimum=2)
+    size = min(n // subsets, _LARGEST_SUBSET) if subset_size is None else subset_size
+    if not 2 <= size <= n // subsets:
+        raise ValueError(
+            f"subset_size: {subsets} disjoint subsets of n = {n} rows have between 2 and "
+            f"{n // subsets} rows each, received {size!r}."
+        )
+    partitions = checks.check_count(partitions, name="partitions", minimum=1)
+    subsets_of, shuffled = _draw(jax.random.split(key), partitions, n, subsets, size)
+    if candidates is None:
+        median = _median(points, shuffled, "points")
+        candidates = median * 2.0 ** (np.arange(-24, 25) / 6)
+    grid = np.asarray(candidates, np.float64)
+    ascending = grid.ndim == 1 and grid.size > 0 and (np.diff(grid) > 0).all()
+    if not ascending or not (grid > 0).all() or not np.isfinite(grid).all():
+        raise ValueError("candidates: expected ascending finite numbers above 0.")
+
+    # Bandwidths that are tiny relative to the range of the points need another form of the kernel.
+    units: list[float | None] = []
+    for sigma in grid:  # Once one needs none, no larger one does.
+        needs = not units or units[-1] is not None
+        units.append(Gaussian(sigma).suited_to(points).unit if needs else None)
+    forms = {unit: [other == unit for other in units] for unit in units}
+    values = np.empty((partitions, subsets, grid.size))
+    together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
+    rows = np.asarray(subsets_of)
+    # All subsets share the distances of all rows, where these are fewer and need little memory.
+    sharing = score is None and n**2 <= min(partitions * subsets * size**2, _PAIRS)
+    shared = {unit: _geometry(points, unit) if sharing else None for unit in forms}
+    for start in range(0, partitions, together):
+        part = values[start : start + together]
+        # The last step is filled up, so that all steps use one compiled program.
+        some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
+        for unit, chosen in forms.items():
+            sigmas = np.asarray(grid[chosen], points.dtype)
+            swept = np.asarray(_sweep(points, shared[unit], some, sigmas, unit, score))
+            part[:, :, chosen] = swept.reshape(together, subsets, -1)[: len(part)]
+        progress()
+    spreads = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
+    choose = functools.partial(_choose, grid, threshold)
+    bandwidth = float(choose(spreads.mean(axis=0), between=partitions > 1))
+    error = _relative_error(spreads, choose, grid[-1]) if partitions > 1 else None
+    means, spreads = values.mean(axis=(0, 1)), spreads.mean(axis=0)
+    sizes = (subsets, size, partitions)
+    return BandwidthSelection(
+        bandwidth, criterion, threshold, grid, means, spreads, *sizes, relative_error=error
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _draw(
+    keys: jax.Array, partitions: int, n: int, subsets: int, size: int
+) -> tuple[jax.Array, jax.Array]:
+    """Disjoint subsets of n rows, `[partitions, subsets, size]`, and an order of all `[n]`."""
+    key, other = keys
+
+    def draw(index: jax.Array) -> jax.Array:
+        # The first partition is the draw of the key itself, as with one partition.
+        chosen = lax.cond(index == 0, lambda: key, lambda: jax.random.fold_in(key, index))
+        return jax.random.permutation(chosen, n)[: subsets * size].reshape(subsets, size)
+
+    return lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _sweep(
+    points: jax.Array,
+    shared: jax.Array | None,
+    rows: jax.Array,
+    sigmas: jax.Array,
+    unit: float | None,
+    score: Callable[..., jax.Array] | None,
+) -> jax.Array:
+    """The score of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`.
+
+    `shared` is the geometry of all points `[n, n]`, or None.
+    """
+    size = rows.shape[1]
+    first, second = np.triu_indices(size, 1)
+
+    def of_subset(chosen: jax.Array) -> jax.Array:
+        if score is not None:
+            of_kernel = functools.partial(score, points[chosen])
+            return lax.map(lambda sigma: of_kernel(kernel=Gaussian(sigma, unit=unit)), sigmas)
+        # All bandwidths share the distances. Each counts twice.
+        if shared is None:
+            geometry = _geometry(points[chosen], unit)[first, second]
+        else:
+            geometry = shared[chosen[first], chosen[second]]
+        # As a nearly square matrix: sums over its rows, then of these, round less.
+        geometry = geometry.reshape(size - 1 + size % 2, -1)
+
+        def rke(sigma: jax.Array) -> jax.Array:
+            squares = jnp.square(Gaussian(sigma, unit=unit).profile(geometry))
+            return size**2 / (size + 2 * jnp.sum(jnp.sum(squares, axis=1)))
+
+        # Small subsets in one step: a step takes longer than its numbers.
+        return jax.vmap(rke)(sigmas) if size <= _SMALL_SUBSET else lax.map(rke, sigmas)
+
+    return lax.map(of_subset, rows)
+
+
+def _choose(
+    grid: np.ndarray, threshold: float, spreads: np.ndarray, *, between: bool = False
+) -> float:
+    """The smallest bandwidth of the upper branch, interpolated where `between`."""
+    if not spreads[-1] < threshold:
+        raise ValueError(
+            f"candidates: at the largest bandwidth the spread is {spreads[-1]:.3g}, not below "
+            f"{threshold:g}: give larger candidates or a larger threshold."
+        )
+    refused = np.flatnonzero(~(spreads < threshold))
+    first = int(refused[-1]) + 1 if refused.size else 0
+    above = spreads[first]
+    if not between or first == 0 or above <= 0:
+        return grid[first]
+    # The logarithm of a spread falls about linearly in that of the bandwidth.
+    share = math.log(spreads[first - 1] / threshold) / math.log(spreads[first - 1] / above)
+    return grid[first - 1] * (grid[first] / grid[first - 1]) ** share
+
+
+def _relative_error(each: np.ndarray, choose: Callable[..., float], largest: float) -> float:
+    """The standard error of the log bandwidth: a jackknife of spreads `[partition, candidate]`."""
+    count = len(each)
+
+    def without(one: np.ndarray) -> float:
+        try:
+            return choose((each.sum(axis=0) - one) / (count - 1), between=True)
+        except ValueError:  # No candidate satisfies the rule: a larger one would.
+            return largest
+
+    return float(np.sqrt((count - 1) * np.var(np.log([without(one) for one in each]))))
+
+
+class RuledBandwidth(NamedTuple):
+    """A bandwidth in the units of the embeddings, if the kernel has one, and its rule in words.
+
+    `relative_error` is the standard error over other draws of the partitions, relative to the
+    bandwidth; None where nothing was drawn.
+    """
+
+    bandwidth: float | None
+    rule: str
+    relative_error: float | None = None
+
+
+@checks.outside_transformations
+def bandwidth_by_rule(
+    points: ArrayLike,
+    rule: str,
+    *,
+    key: jax.Array,
+    partitions: int | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> RuledBandwidth:
+    """A bandwidth by one of `RULES`, with the rule in words.
+
+    Args:
+      points: embeddings `[n, d]`.
+      rule: 'variance' (CV) or 'std' (RKE) for `select_bandwidth` with this criterion, or 'median'
+        for `median_heuristic`.
+      key: draws the subsets, or the rows.
+      partitions: how many times the rows are split into subsets; where None, 8 to 400, more for
+        fewer rows, so that the draw matters little.
+      progress: called after every few partitions.
+
+    Raises:
+      TypeError, ValueError: there is no such rule, the points are not valid, there are too few of
+        them for the rule's subsets, or no bandwidth satisfies it.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [3.0]], np.float32)
+      >>> cv.bandwidth_by_rule(points, "median", key=jax.random.key(0))
+      RuledBandwidth(bandwidth=3.0, rule='median distance', relative_error=None)
+    """
+    check_rule(rule)
+    checks.check_key(key)
+    return _by_rule(_checked(points), rule, key, "points", partitions, progress)
+
+
+def _by_rule(
+    points: jax.Array,
+    rule: str,
+    key: jax.Array,
+    name: str,
+    partitions: int | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> RuledBandwidth:
+    """`bandwidth_by_rule` of checked points, which errors call `name`."""
+    if rule == "median":
+        shuffled = _shuffled(key, points.shape[0])
+        return RuledBandwidth(_median(points, shuffled, name), "median distance")
+    n = points.shape[0]
+    if n < 2 * DEFAULT_SUBSETS:
+        raise ValueError(
+            f"the rule {rule!r} needs {2 * DEFAULT_SUBSETS} rows, received {n}; give the "
+            "bandwidth, or take the rule 'median'."
+        )
+    if partitions is None:
+        size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
+        partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
+    criterion: Any = rule
+    options = (0.01, DEFAULT_SUBSETS, None, partitions, None, None, progress)
+    chosen = _select(points, key, criterion, *options)
+    return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
+
+
+@checks.outside_transformations
+def bandwidth_from_pairs(
+    first: ArrayLike, second: ArrayLike, same: ArrayLike, *, share: float | None = None
+) -> float:
+    """The bandwidth at which the kernel best predicts which items people call the same.
+
+    The squared kernel k(x, y)^2 = exp(-|x - y|^2 / sigma^2) is read as the probability that x and y
+    are the same. RKE, 1 over the mean of k^2, is then the effective number of classes: 1 over the
+    probability that two items are of one class. The bandwidth maximizes the likelihood of the
+    labels, in which the pairs that are the same weigh together as much as those that differ.
+
+    The likelihood is concave in 1 / sigma^2, so there is one maximum. It lies above the root mean
+    square distance of the pairs that are the same. Where classes overlap RKE then counts too few.
+    If you know the share of random pairs that are the same, give it: the mean of k^2 over random
+    pairs becomes this share, so that RKE counts the classes of the labelled items.
+
+    Args:
+      first: embeddings `[m, d]`, one item of each pair.
+      second: embeddings `[m, d]`, the other item of each pair.
+      same: booleans `[m]`, True where people call the two items the same.
+      share: the probability that two random items are the same, between 0 and 1: the mean of `same`
+        where pairs were drawn at random. The bandwidth is the likeliest where None.
+
+    Returns:
+      The bandwidth, in the units of the embeddings.
+
+    Raises:
+      TypeError, ValueError: an array is not valid; all pairs have one label; a pair that differs
+        has two equal rows, or all pairs that are the same do, so that there is no maximum.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> first = np.zeros((4, 1), np.float32)
+      >>> second = np.array([[0.5], [-0.5], [2.0], [-2.0]], np.float32)
+      >>> same = np.array([True, True, False, False])
+      >>> print(f"{cv.bandwidth_from_pairs(first, second, same):.2f}")
+      1.19
+    """
+    arrays = checks.as_paired({"first": first, "second": second})
+    for name, array in arrays.items():
+        checks.check_finite(array, name=name)
+    # Equal rows must not become different, nor different rows equal.
+    differences = checks.minus(*map(np.asarray, arrays.values())).astype(np.float64)
+    labels = np.asarray(checks.as_array(same, name="same"))
+    if labels.dtype != bool or labels.shape != differences.shape[:1]:
+        raise ValueError(
+            f"same: expected {len(differences)} booleans, one for each pair, received shape "
+            f"{labels.shape} of {labels.dtype}."
+        )
+    if share is not None:
+        share = checks.check_number(share, name="share", above=0, below=1)
+    count = int(labels.sum())
+    if count in (0, len(labels)):
+        raise ValueError(
+            f"same: expected pairs of both labels, received {len(labels)} that are all "
+            f"{bool(count)}."
+        )
+    largest = np.abs(differences).max() or 1.0
+    squares = np.sum((differences / largest) ** 2, axis=1)
+    equal = ~labels & (squares == 0)
+    if equal.any():
+        raise ValueError(
+            f"same: the pair in row {int(equal.argmax())} is said to differ, but first and second "
+            "are equal there, which has probability 0 at every bandwidth; leave such pairs out."
+        )
+    mean = squares[labels].mean()
+    if mean == 0:
+        raise ValueError(
+            "first, second: all pairs that are the same have equal rows, so that no bandwidth is "
+            "too small for them; add pairs of different items of one class."
+        )
+    alike, ratios = squares[labels] / mean, squares[~labels] / mean
+
+    # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)).
+    def slope(log_s: float) -> float:
+        with np.errstate(over="ignore"):
+            return float(np.mean(ratios / np.expm1(math.exp(log_s) * ratios))) - 1
+
+    def excess(log_s: float) -> float:
+        assert share is not None
+        of_same, of_others = (np.mean(np.exp(-math.exp(log_s) * of)) for of in (alike, ratios))
+        return float(share * of_same + (1 - share) * of_others) - share
+
+    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
+
+    if share is None:
+        # 1 / s - r / 2 < r / (e^(s r) - 1) < 1 / s, so that the slope vanishes between these ends,
+        # which are widened by more than rounding moves them.
+        function, low, high = slope, -math.log1p(ratios.mean() / 2) - 1e-9, 1e-9
+    else:
+        # The excess falls from 1 - share at s = 0, where e^(-s r) > 1 - s r.
+        start = math.log(1 - share) - math.log(share + (1 - share) * ratios.mean())
+        function, low, high = excess, start - 1e-9, start + 1
+        while excess(high) > 0:
+            high += 1
+    log_s: Any = brentq(function, low, high, xtol=1e-12)
+    return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
+
+
+def check_rule(rule: str) -> None:
+    """Raises ValueError where there is no such rule."""
+    if rule not in RULES:
+        raise ValueError(f"rule: expected one of {', '.join(RULES)}, received {rule!r}.")
+
+
+def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
+    """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
+
+    Where all rows are equal the bandwidth is arbitrary: every score is 1.
+    """
+    if points.shape[0] == 1 or _identical(points):
+        why = "n = 1" if points.shape[0] == 1 else "all rows are identical"
+        return RuledBandwidth(1.0, f"arbitrary: {why}")
+    return _by_rule(points, rule, key, name)
+
+
+@where_it_lies
+def _identical(xp: Any, points: Any) -> Any:
+    return (points == points[:1]).all()
+
+
+def as_given(kernel: Kernel) -> RuledBandwidth:
+    """The bandwidth of a kernel that the caller chose."""
+    if isinstance(kernel, Gaussian):
+        known = checks.is_concrete(kernel.bandwidth)
+        return RuledBandwidth(float(kernel.bandwidth) if known else None, "given")
+    if isinstance(kernel, Cosine):
+        return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
+    if isinstance(kernel, Indicator):
+        return RuledBandwidth(None, "none: one where rows are equal, else zero")
+    return RuledBandwidth(None, f"given: {kernel!r}")
+
+
+@checks.outside_transformations
+def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
+    """The median distance between two different points, of at most 2,000 random rows.
+
+    Args:
+      points: embeddings `[n, d]`.
+      key: draws the rows where there are more.
+
+    Returns:
+      The median over the pairs that differ by more than rounding, in the units of the embeddings.
+
+    Raises:
+      ValueError: there is one row, or all are identical, which no bandwidth resolves.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [0.0], [3.0]], np.float32)
+      >>> print(f"{cv.bandwidth.median_heuristic(points, key=jax.random.key(0)):.2f}")
+      3.00
+    """
+    checks.check_key(key)
+    checked = _checked(points)
+    return _median(checked, _shuffled(key, checked.shape[0]), "points")
+
+
+def _median(points: jax.Array, shuffled: jax.Array, name: str) -> float:
+    """`median_heuristic` of the first rows of an order; errors call the points `name`."""
+    n = points.shape[0]
+    if n == 1:
+        raise ValueError(f"{name}: one row has no distance to choose a bandwidth from; give one.")
+    sample = take(points, np.asarray(shuffled)[:_MEDIAN_SAMPLE])
+    distances = _distances(np.asarray(sample, np.float64), float(jnp.finfo(sample.dtype).eps))
+    if distances.size == 0:
+        raise ValueError(f"{name}: all rows are identical, so there is no distance to choose from.")
+    return float(np.median(distances))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _shuffled(key: jax.Array, n: int) -> jax.Array:
+    return jax.random.permutation(key, n)
+
+
+def _distances(rows: np.ndarray, eps: float) -> np.ndarray:
+    """The distances of all pairs of different rows `[n, d]`, by differences in float64.
+
+    A matrix product would round all distances by eps of the largest norm, which is that of a single
+    far row. Rows are the same if they differ by a few `eps` of their distance from the centre.
+    """
+    from scipy.spatial.distance import pdist  # Imported where it is used: it is slow to import.
+
+    with np.errstate(over="ignore"):
+        centred = rows - np.median(rows, axis=0)  # No far row moves the median.
+        sizes = np.abs(centred).max(axis=1)
+        # A length near the distances, so that squares stay in range, but those of far rows.
+        unit = np.median(sizes[sizes > 0]) if sizes.any() else 1.0
+        distances = pdist(centred / unit)
+        rounding = _SAME * eps * math.sqrt(rows.shape[1]) * (sizes / unit)
+    first, second = np.triu_indices(len(rows), 1)
+    return unit * distances[distances > rounding[first] + rounding[second]]
+
+
+def _checked(points: ArrayLike) -> jax.Array:
+    """The points in the compute dtype, moved to where the cast loses no digits."""
+    array = checks.as_array(points, name="points")
+    return checks.check_embeddings(array, name="points", origin=checks.origin_of(array))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _geometry(points: jax.Array, unit: float | None) -> jax.Array:
+    kernel = Gaussian(1.0, unit=unit)
+    prepared = kernel.prepare(points)
+    return kernel.geometry(prepared, prepared)

@@ -1,0 +1,164 @@
+"""The kernels of a call: given or by a rule, checked, and in the form that suits its points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import placed, take, to_host
+from condvendi_jax.data import bandwidth
+from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, check_kernel
+
+NAMES: tuple[str, str] = ("outputs", "prompts")
+# Rows compared to find a bandwidth under which the kernel is constant or the identity.
+_PROBED_ROWS = 256
+# All kernel values between different points this near to one, or to zero, say nothing.
+_NEGLIGIBLE = 1e-6
+
+
+def check(
+    paired: bool, kernels: tuple[Kernel | None, Kernel | None], rule: str | None
+) -> tuple[Kernel | None, ...]:
+    """Checks the kernels. Returns one for each array, or None where a rule will choose it."""
+    if not paired and kernels[1] is not None:
+        raise ValueError("prompts: expected beside prompt_kernel, received None.")
+    given = kernels if paired else kernels[:1]
+    for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
+        if kernel is not None:
+            check_kernel(kernel, name=name)
+        elif rule is None:
+            beside = " beside prompts" if name == "prompt_kernel" else ""
+            raise ValueError(
+                f"{name}: expected{beside} a kernel such as Gaussian(bandwidth) or Cosine(), "
+                "received None."
+            )
+    if rule is not None:
+        bandwidth.check_rule(rule)
+    return given
+
+
+def shiftable(given: Sequence[Kernel | None]) -> list[str]:
+    """The names of the arrays that may be moved: those of kernels of differences alone."""
+    named = zip(NAMES, given, strict=False)
+    return [name for name, kernel in named if kernel is None or kernel.shift_invariant]
+
+
+def _pooled(
+    models: Sequence[tuple[jax.Array, ...]], prompts_once: bool, key: jax.Array | None
+) -> Sequence[jax.Array]:
+    """As many rows of every model, drawn at random where it has more; their prompts once."""
+    if len(models) == 1:
+        return models[0]
+    fewest = min(arrays[0].shape[0] for arrays in models)
+    pooled: list[list[np.ndarray]] = [[] for _ in models[0]]
+    for index, arrays in enumerate(models):
+        n = arrays[0].shape[0]
+        rows = np.arange(n)
+        if n > fewest:
+            of_model = jax.random.fold_in(checks.check_key(key), 100 + index)
+            rows = np.sort(np.asarray(jax.random.permutation(of_model, n))[:fewest])
+        for parts, array in zip(pooled, arrays, strict=True):
+            parts.append(np.asarray(array)[rows])
+    if prompts_once:
+        pooled[1:] = [parts[:1] for parts in pooled[1:]]
+    return [placed(np.concatenate(parts)) for parts in pooled]
+
+
+def choose(
+    models: Mapping[str, tuple[jax.Array, ...]],
+    given: Sequence[Kernel | None],
+    rule: str | None,
+    key: jax.Array | None,
+    progress: Callable[[str], Any],
+    *,
+    seen: Sequence[tuple[jax.Array, ...]],
+    prompts_once: bool,
+) -> tuple[dict[str, tuple[Kernel, ...]], dict[str, RuledBandwidth]]:
+    """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
+
+    `seen` are the rows of each model that a rule may look at; `prompts_once` says whether their
+    prompts are the same.
+    """
+    kernels: list[Kernel] = []
+    ruled: dict[str, RuledBandwidth] = {}
+    arrays = _pooled(seen, prompts_once, key)
+    for index, (name, array, kernel) in enumerate(zip(NAMES, arrays, given, strict=False)):
+        if kernel is None:
+            progress(f"bandwidth of {name}")
+            assert rule is not None  # `check` has seen to it.
+            of_array = jax.random.fold_in(checks.check_key(key), index)
+            ruled[name] = bandwidth.of_checked(array, rule, key=of_array, name=name)
+            chosen = ruled[name].bandwidth
+            assert chosen is not None  # Every rule gives one.
+            kernel = Gaussian(chosen)
+        kernels.append(kernel)
+    suited = {}
+    for name, points in models.items():
+        with checks.naming(name):
+            suited[name] = _suited(kernels, points)
+    return suited, ruled
+
+
+def _suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Kernel, ...]:
+    """The kernels in the form that suits the points.
+
+    Raises where one is not defined on them, and warns where one says nothing of them.
+    """
+    fitting = list(kernels)
+    pairs = zip(kernels, arrays, strict=True)
+    known = [index for index, pair in enumerate(pairs) if checks.is_concrete(*pair)]
+    # At once, also for constants inside jit.
+    with jax.ensure_compile_time_eval():
+        for index in known:
+            kernels[index].check_points(arrays[index], name=NAMES[index])
+            fitting[index] = kernels[index].suited_to(arrays[index])
+            kernel, (points, apart, repeats) = fitting[index], _probe(arrays[index], kernels[index])
+            if not apart.any() or (points == points[:1]).all():
+                continue
+            smallest, largest = np.asarray(_off_diagonal_range(kernel, points, apart))
+            if repeats and largest < 1:
+                continue  # Two rows are equal, which a sample need not show.
+            rows = min(arrays[index].shape[0], _PROBED_ROWS)
+            words = (
+                f"{NAMES[index]}: under {kernels[index]!r} all kernel values between {rows} rows"
+            )
+            if smallest > 1 - _NEGLIGIBLE:
+                checks.warn(
+                    f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are "
+                    "1: it cannot tell these embeddings apart."
+                )
+            elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
+                checks.warn(
+                    f"{words} are below 1e-6, the Gram is numerically the identity and its scores "
+                    "only count points."
+                )
+    return tuple(fitting)
+
+
+def _probe(array: jax.Array, kernel: Kernel) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Always as many rows `[m, d]` of an array, some of them twice, and which pairs are of two.
+
+    A fixed number of rows lets one program serve arrays of all lengths. Also whether any two of all
+    rows are equal, where the kernel is an `Indicator`.
+    """
+    step = -(-array.shape[0] // _PROBED_ROWS)
+    rows = np.resize(np.arange(0, array.shape[0], step), _PROBED_ROWS)
+    repeats = False
+    if isinstance(kernel, Indicator):
+        repeats = checks.distinct_rows(to_host(array))[0] < array.shape[0]
+    return to_host(take(array, rows)), rows[:, None] != rows[None, :], repeats
+
+
+@jax.jit
+def _off_diagonal_range(kernel: Kernel, points: jax.Array, apart: jax.Array) -> jax.Array:
+    """The least and the largest kernel value of the pairs that are `apart`, `[2]`."""
+    prepared = kernel.prepare(points)
+    values = kernel.cross(prepared, prepared)
+    smallest = jnp.min(jnp.where(apart, values, jnp.inf))
+    return jnp.stack([smallest, jnp.max(jnp.where(apart, values, -jnp.inf))])

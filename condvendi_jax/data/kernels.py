@@ -1,0 +1,476 @@
+"""Positive semidefinite kernels with unit diagonal: k(x, y) of two points, composed with `*`.
+
+`prepare` does the work for each point (centring, squared norms), `geometry` the work for each pair
+that does not depend on the parameters (one matrix product), and `profile` the rest, so that a sweep
+over bandwidths computes the distances once.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import where_it_lies
+
+# Inner products are taken at full precision: the faster ones that are the default on accelerators
+# move k(x, x) off 1 by 1e-3.
+_PRECISION = lax.Precision.HIGHEST
+# A Gram-trick distance below this many eps of the squared norms is rounding. The subtraction of
+# three rounded numbers is off by a few eps.
+_ROUNDING = 8
+# The rounding of a squared distance, in squared bandwidths, above which distances come from
+# differences. It moves a kernel value by the same amount, relatively: four digits are kept.
+_MOVED = 1e-4
+# Columns of points whose differences are squared in one fused loop.
+_COLUMNS = 8
+# Units of length are powers of 2^8: each one is a program to compile.
+_UNIT_STEP = 8
+
+
+class Kernel(abc.ABC):
+    """A normalised kernel, k(x, x) = 1, as a pytree whose leaves are its parameters.
+
+    To write one, implement `__call__` and register the class as a pytree, with
+    `jax.tree_util.register_static` where it has no parameters to trace.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """k(x, y) of two points `[d]`, a scalar in [-1, 1]."""
+
+    def prepare(self, points: jax.Array) -> Any:
+        """Computes what depends on one point only, as a pytree of arrays with leading axis n."""
+        return points
+
+    def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
+        """`prepare` about a given centre `[d]`, for blocks that are prepared at different times."""
+        del centre
+        return self.prepare(points)
+
+    def geometry(self, left: Any, right: Any) -> Any:
+        """Computes what depends on pairs of points but not on the parameters, arrays `[m, n]`."""
+        return jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(left, right)
+
+    def profile(self, geometry: Any) -> jax.Array:
+        """k of all pairs, `[m, n]`, from their geometry."""
+        return geometry
+
+    def cross(self, left: Any, right: Any) -> jax.Array:
+        """k of all pairs of two blocks of prepared points, `[m, n]`."""
+        return self.profile(self.geometry(left, right))
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether k(x + c, y + c) = k(x, y), so that points may be moved before they are cast."""
+        return False
+
+    def check_points(self, points: jax.Array, *, name: str) -> None:
+        """Raises ValueError where the kernel is not defined on concrete `points` `[n, d]`."""
+
+    def suited_to(self, points: jax.Array) -> Kernel:
+        """The same kernel in the form that is precise on concrete `points` `[n, d]`."""
+        return self
+
+    def rounding(self, points: np.ndarray) -> float:
+        """How far values of k for some points `[m, d]` may be off, relatively, in eps."""
+        del points
+        return _ROUNDING
+
+    def __mul__(self, other: Kernel) -> Product:
+        """The product kernel, (k1 * k2)(x, y) = k1(x, y) k2(x, y)."""
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return Product((self, other))
+
+
+def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Inner products of the rows of `[m, d]` and `[n, d]`, `[m, n]`, at full precision."""
+    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=_PRECISION)
+
+
+@where_it_lies
+def _reach(xp: Any, points: Any) -> tuple[Any, Any]:
+    """The largest difference e of an entry from the first point's, and max |x - mean|^2 / e^2.
+
+    Their product may leave the range of the dtype.
+    """
+    shifted = points - points[:1]
+    extent = xp.max(xp.abs(shifted))
+    # Divided by eight where it is large: the inverse of float32's largest numbers counts as zero.
+    within = xp.where(extent > 1, points.dtype.type(1 / 8), points.dtype.type(1))
+    scaled = within * shifted / xp.where((extent > 0) & xp.isfinite(extent), within * extent, 1)
+    centred = scaled - xp.mean(scaled, axis=0, keepdims=True)
+    return extent, xp.max(xp.sum(xp.square(centred), axis=1))
+
+
+@where_it_lies
+def _without_direction(xp: Any, points: Any) -> Any:
+    """Whether each point is zero, as all numbers are that are too small to be normalised."""
+    return (xp.abs(points) < jnp.finfo(points.dtype).tiny).all(axis=1)
+
+
+@where_it_lies
+def _bad_labels(xp: Any, points: Any) -> tuple[Any, Any]:
+    """Whether each point has a number that may count as zero, and one too large to be exact."""
+    limits = jnp.finfo(points.dtype)
+    bits = xp.abs(points).view(f"uint{limits.bits}")  # JAX compares these numbers as zeros.
+    tiny = (bits > 0) & (bits < limits.tiny.view(bits.dtype))
+    beyond = xp.abs(points) >= 2 ** (limits.nmant + 1)
+    return tiny.any(axis=1), beyond.any(axis=1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
+    """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
+
+    By differences, right to a few ulps, but twenty times slower than a matrix product. They are
+    scaled afterwards, so that the distance of far points becomes infinite and is never NaN.
+    """
+    inverse = jnp.asarray(1 / unit, left.dtype)
+    x, y = _chunks(left), _chunks(right)
+
+    def add(chunk: jax.Array, sums: jax.Array) -> jax.Array:
+        for k in range(_COLUMNS):
+            sums += jnp.square((x[chunk, k][:, None] - y[chunk, k][None, :]) * inverse)
+        return sums
+
+    zero = jnp.zeros((left.shape[0], right.shape[0]), left.dtype)
+    return lax.fori_loop(0, x.shape[0], add, zero) / 2
+
+
+def _chunks(points: jax.Array) -> jax.Array:
+    """Points `[n, d]` by columns, a few at a time, `[chunks, columns, n]`; zeros fill the last."""
+    columns = -points.shape[1] % _COLUMNS
+    return jnp.pad(points, ((0, 0), (0, columns))).T.reshape(-1, _COLUMNS, points.shape[0])
+
+
+def _half_squares_forward(left: jax.Array, right: jax.Array, unit: float) -> tuple[Any, Any]:
+    return _half_squares(left, right, unit), (left, right)
+
+
+def _half_squares_backward(unit: float, points: Any, cotangent: jax.Array) -> tuple[Any, Any]:
+    """sum_j g_ij (x_i - y_j) / unit^2 for every row of `left`, and the negative for `right`."""
+    left, right = points
+    inverse = jnp.asarray(1 / unit, left.dtype)
+
+    def pull(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        to_left, to_right = [], []
+        for of_x, of_y in zip(*chunk, strict=True):
+            difference = (of_x[:, None] - of_y[None, :]) * inverse
+            # Points that are infinitely far have no weight: 0 * inf would be NaN.
+            pulled = jnp.where(cotangent == 0, 0, cotangent * difference) * inverse
+            to_left.append(jnp.sum(pulled, axis=1))
+            to_right.append(-jnp.sum(pulled, axis=0))
+        return jnp.stack(to_left), jnp.stack(to_right)
+
+    pulled = lax.map(pull, (_chunks(left), _chunks(right)))
+    of_left, of_right = (part.reshape(-1, part.shape[2])[: left.shape[1]].T for part in pulled)
+    return of_left, of_right
+
+
+_half_squares.defvjp(_half_squares_forward, _half_squares_backward)
+
+
+@jax.tree_util.register_pytree_node_class
+class Gaussian(Kernel):
+    """The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 bandwidth^2)) (CV section 3.2).
+
+    Distances come from one matrix product, |x|^2 + |y|^2 - 2 <x, y> of centred points, which rounds
+    by a few eps of the norms. Where the bandwidth is not well above that (a cluster much narrower
+    than its distance from another, or one row far away), or squares would leave the range of the
+    dtype, the scores switch to the form with a `unit`, which subtracts points. They decide this
+    from concrete points and bandwidths; under `jax.jit` pass the unit yourself.
+
+    Args:
+      bandwidth: the length scale sigma > 0, in the units of the embeddings. It may be traced, so
+        that scores can be vmapped over bandwidths and differentiated in them.
+      unit: None for distances by a matrix product; a length near the bandwidth for distances by
+        differences, measured in it.
+
+    Raises:
+      TypeError, ValueError: a concrete bandwidth or unit is not a finite number above 0.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> kernel = cv.Gaussian(2.0)
+      >>> print(f"{kernel(np.zeros(3, np.float32), np.ones(3, np.float32)):.4f}")  # exp(-3 / 8)
+      0.6873
+    """
+
+    def __init__(self, bandwidth: float | jax.Array, *, unit: float | None = None):
+        self.bandwidth = check_bandwidth(bandwidth)
+        self.unit = None if unit is None else checks.check_number(unit, name="unit", above=0)
+
+    def __repr__(self) -> str:
+        unit = "" if self.unit is None else f", unit={self.unit:g}"
+        known = checks.is_concrete(self.bandwidth) and jnp.ndim(self.bandwidth) == 0
+        bandwidth = f"{float(self.bandwidth):.7g}" if known else self.bandwidth
+        return f"Gaussian(bandwidth={bandwidth}{unit})"
+
+    @property
+    def shift_invariant(self) -> bool:
+        """True: it depends on differences only."""
+        return True
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """exp(-|x - y|^2 / (2 bandwidth^2)) of two points `[d]`."""
+        difference = jnp.subtract(x, y)
+        # Scaled first: the square of a distance may leave the range of the dtype.
+        scaled = difference / self.bandwidth.astype(difference.dtype)
+        return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
+
+    def suited_to(self, points: jax.Array) -> Gaussian:
+        """The kernel, with a unit where a matrix product would round distances away."""
+        if self.unit is not None:
+            return self
+        extent, norm = map(float, _reach(points))
+        sigma, limits = float(self.bandwidth), jnp.finfo(points.dtype)
+        reach = norm * extent * extent
+        rounding = float(limits.eps) * reach
+        in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
+        if (rounding <= _MOVED * sigma**2 and in_range) or extent == 0:
+            return self
+        exponent = _UNIT_STEP * round(math.log2(sigma) / _UNIT_STEP)
+        return Gaussian(self.bandwidth, unit=2.0**exponent)
+
+    def rounding(self, points: np.ndarray) -> float:
+        """The rounding of distances, in squared bandwidths: 8 eps of |x|^2 by a matrix product.
+
+        |x|^2 is the fourth mean, which is near the mean over the pairs where k is not small.
+        """
+        if self.unit is not None:
+            return _ROUNDING
+        squares = np.square(points.astype(np.float64) - points.mean(axis=0, dtype=float)).sum(
+            axis=1
+        )
+        return _ROUNDING * (1 + float(np.mean(squares**4) ** 0.25) / float(self.bandwidth) ** 2)
+
+    def prepare(self, points: jax.Array) -> Any:
+        """Centred points `[n, d]` and half their squared norms `[n]`; with a unit, the points.
+
+        Centring keeps float32 distances right far from the origin, since the matrix product
+        subtracts numbers of the size of |x|^2, as does a mean relative to the first row. No
+        gradient flows through the shift. Differences need no centring, which would round them.
+        """
+        if self.unit is not None:
+            return points
+        shifted = points - lax.stop_gradient(points[:1])
+        return self.prepare_about(shifted, jnp.mean(shifted, axis=0))
+
+    def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
+        """The same about a given centre `[d]`, which should be near the points."""
+        if self.unit is not None:
+            return points
+        centred = points - lax.stop_gradient(centre)[None]
+        return centred, jnp.sum(jnp.square(centred), axis=1) / 2
+
+    def geometry(self, left: Any, right: Any) -> jax.Array:
+        """Half the squared distances of all pairs, `[m, n]`, in squares of the unit if any."""
+        if self.unit is not None:
+            return _half_squares(left, right, self.unit)
+        (x, half_x), (y, half_y) = left, right
+        norms = half_x[:, None] + half_y[None, :]
+        half = norms - _inner(x, y)
+        # A remainder of the size of rounding is no distance: duplicates are at zero whatever the
+        # bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and stays.
+        return jnp.where(half <= _ROUNDING * jnp.finfo(half.dtype).eps * norms, 0, half)
+
+    def profile(self, geometry: jax.Array) -> jax.Array:
+        """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
+        # The square of the bandwidth may leave the range of float32.
+        unit = 1 if self.unit is None else self.unit
+        inverse = unit / self.bandwidth.astype(geometry.dtype)
+        return jnp.exp(-(geometry * inverse) * inverse)
+
+    def tree_flatten(self) -> tuple[tuple[Any], float | None]:
+        """The bandwidth is the only leaf; the unit is static."""
+        return (self.bandwidth,), self.unit
+
+    @classmethod
+    def tree_unflatten(cls, unit: float | None, leaves: tuple[Any]) -> Gaussian:
+        """Rebuilds the kernel without checks: leaves may be placeholders."""
+        kernel = object.__new__(cls)
+        (kernel.bandwidth,), kernel.unit = leaves, unit
+        return kernel
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Cosine(Kernel):
+    """The cosine kernel k(x, y) = <x, y> / (|x| |y|), the papers' normalised linear kernel.
+
+    Its features have the dimension d of the embeddings, so that n > d points have at most d
+    non-zero eigenvalues. Embeddings are not centred: it is not invariant to translation.
+    """
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """<x, y> / (|x| |y|) of two points `[d]`."""
+        return jnp.vdot(self._normalise(x), self._normalise(y), precision=_PRECISION)
+
+    def prepare(self, points: jax.Array) -> jax.Array:
+        """Points scaled to unit norm, `[n, d]`."""
+        return self._normalise(points)
+
+    def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """Inner products of all pairs, `[m, n]`: the kernel itself."""
+        return _inner(left, right)
+
+    def check_points(self, points: jax.Array, *, name: str) -> None:
+        """Raises ValueError where a row is zero: it has no direction."""
+        zero = _without_direction(points)
+        if zero.any():
+            raise ValueError(
+                f"{name}: the cosine kernel is not defined for a zero row (all entries below "
+                f"{float(jnp.finfo(points.dtype).tiny):.0e} count as zero), received "
+                f"{int(zero.sum())} of them, the first of them row {int(zero.argmax())}."
+            )
+
+    @staticmethod
+    def _normalise(points: jax.Array) -> jax.Array:
+        # Scaling by the largest entry first: squares of embeddings beyond 1e19 or below 1e-23
+        # leave the range of float32.
+        scaled = points / lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1, keepdims=True))
+        return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Indicator(Kernel):
+    """The kernel of labels: k(x, y) = 1 where all coordinates of x and y are equal, and else 0.
+
+    Labels are whole numbers `[n, 1]`, or `[n, d]` where d of them make a label. Their Vendi score
+    is then the exponential of their Shannon entropy. As a kernel of prompts it lets only equal
+    prompts count as the same. Its gradient in the points is zero.
+
+    Examples:
+      >>> import condvendi_jax as cv
+      >>> print(f"{cv.vendi([[0], [0], [5], [5]], kernel=cv.Indicator()):.2f}")
+      2.00
+    """
+
+    @property
+    def shift_invariant(self) -> bool:
+        """True: labels far from zero are moved there before they are cast, which keeps them."""
+        return True
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """1 or 0, for two points `[d]`."""
+        return jnp.all(x == y).astype(jnp.result_type(x))
+
+    def check_points(self, points: jax.Array, *, name: str) -> None:
+        """Raises ValueError where different labels may count as one."""
+        limits = jnp.finfo(points.dtype)
+        tiny, beyond = _bad_labels(points)
+        if tiny.any():
+            raise ValueError(
+                f"{name}: cv.Indicator cannot tell numbers below {float(limits.tiny):.0e} from "
+                f"zero; received one in row {int(tiny.argmax())}. Number the labels from 0."
+            )
+        limit = 2 ** (limits.nmant + 1)
+        if beyond.any():
+            raise ValueError(
+                f"{name}: cv.Indicator compares labels in {points.dtype}, which tells whole "
+                f"numbers apart below {limit:,}; received one beyond in row "
+                f"{int(beyond.argmax())}. Number the labels from 0, or enable x64."
+            )
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Product(Kernel):
+    """The product of kernels on the same points, itself a kernel with unit diagonal."""
+
+    factors: tuple[Kernel, ...]
+
+    def __repr__(self) -> str:
+        return " * ".join(map(repr, self.factors))
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """The product of the factors at two points `[d]`."""
+        return functools.reduce(jnp.multiply, (kernel(x, y) for kernel in self.factors))
+
+    def prepare(self, points: jax.Array) -> tuple[Any, ...]:
+        """The prepared points of every factor."""
+        return tuple(kernel.prepare(points) for kernel in self.factors)
+
+    def prepare_about(self, points: jax.Array, centre: jax.Array) -> tuple[Any, ...]:
+        """The same about a given centre `[d]`."""
+        return tuple(kernel.prepare_about(points, centre) for kernel in self.factors)
+
+    def geometry(self, left: Any, right: Any) -> tuple[Any, ...]:
+        """The geometry of every factor."""
+        blocks = zip(self.factors, left, right, strict=True)
+        return tuple(kernel.geometry(a, b) for kernel, a, b in blocks)
+
+    def profile(self, geometry: Any) -> jax.Array:
+        """The product of the factors for all pairs, `[m, n]`."""
+        parts = zip(self.factors, geometry, strict=True)
+        return functools.reduce(jnp.multiply, (kernel.profile(part) for kernel, part in parts))
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether all factors are."""
+        return all(kernel.shift_invariant for kernel in self.factors)
+
+    def check_points(self, points: jax.Array, *, name: str) -> None:
+        """Raises ValueError where a factor is not defined."""
+        for kernel in self.factors:
+            kernel.check_points(points, name=name)
+
+    def suited_to(self, points: jax.Array) -> Product:
+        """The product of the factors in the form that suits the points."""
+        return Product(tuple(kernel.suited_to(points) for kernel in self.factors))
+
+    def rounding(self, points: np.ndarray) -> float:
+        """The sum of those of the factors."""
+        return sum(kernel.rounding(points) for kernel in self.factors)
+
+
+def check_kernel(kernel: Any, *, name: str) -> Kernel:
+    """Returns `kernel`, or raises TypeError where it is not a kernel."""
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            f"{name}: expected a kernel such as Gaussian(bandwidth) or Cosine(), "
+            f"received {kernel!r}."
+        )
+    return kernel
+
+
+def check_bandwidth(bandwidth: Any) -> jax.Array:
+    """Returns the bandwidth, a scalar above 0 that may be traced, in the compute dtype."""
+    try:
+        kind = bool if isinstance(bandwidth, bool) else getattr(bandwidth, "dtype", None)
+        if isinstance(bandwidth, (str, bytes)) or kind == np.dtype(bool):
+            raise TypeError("no number")
+        with np.errstate(over="ignore"):
+            value = jnp.asarray(bandwidth, dtype=checks.compute_dtype())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"bandwidth: expected a positive number, received {bandwidth!r}."
+        ) from error
+    if not checks.is_concrete(value):
+        return value
+    if value.ndim != 0:
+        raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")
+    # In float64: the cast may have made it zero or infinite.
+    number = checks.check_number(
+        float(np.asarray(bandwidth, np.float64)), name="bandwidth", above=0
+    )
+    smallest = float(jnp.finfo(value.dtype).tiny)
+    # The kernel divides by it: its inverse must be a number too.
+    if not smallest <= number <= 1 / smallest:
+        raise ValueError(
+            f"bandwidth: {number:g} is beyond what {value.dtype} resolves, {smallest:.1e} to "
+            f"{1 / smallest:.1e}: rescale the embeddings and it, or enable x64."
+        )
+    return value

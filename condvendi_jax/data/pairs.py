@@ -1,0 +1,543 @@
+"""The data of a call: outputs, prompts, their kernels, groups and devices, checked once.
+
+Everything else in the library takes a `Pairs` and asks it for its n, its dtype and its Grams. No
+other code needs to know whether the rows lie on one device or on many.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import operator
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
+from condvendi_jax.data import kernel_choice
+from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
+from condvendi_jax.data.kernel_choice import NAMES
+from condvendi_jax.data.kernels import Indicator, Kernel
+
+#: A label of each row, `[n]`: strings or numbers.
+Labels = ArrayLike | Sequence[Any]
+
+
+@jax.tree_util.register_pytree_node_class
+class Pairs:
+    """Outputs, or outputs with their prompts, and a kernel for each.
+
+    A pytree: its leaves are the arrays and the parameters of the kernels.
+
+    Args:
+      outputs: X, embeddings `[n, d_x]` of any real dtype. Arrays that are sharded by rows over
+        several devices stay so.
+      prompts: T, embeddings `[n, d_t]`: row i holds the prompt of output i. None for outputs alone.
+      output_kernel: the kernel of the outputs. Its bandwidth is in the units of `outputs`. Where
+        None, a `Gaussian` whose bandwidth follows `rule`.
+      prompt_kernel: the same for the prompts.
+      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`. It needs a key.
+      key: draws the random subsets of the rule.
+      prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
+        decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts
+        are equal if their rows are, up to rounding.
+      groups: a label for each row, `[n]`: rows of one label count as dependent in a standard error.
+        Where None, rows of equal prompts do.
+      weights: of each row, `[n]`, not negative; equal where None. Only their shares matter for the
+        scores: a row of weight 2 counts as two equal rows. For standard errors integers are
+        numbers of independent equal rows, and other numbers are weights of one row each. Rules
+        resample the rows: integer weights are counts, other weights are proportions.
+      mesh: devices to spread the rows over, for arrays that are not sharded yet.
+      progress: called with a few words before each bandwidth is chosen.
+
+    Attributes:
+      arrays: `[n, d_x]` and, where there are prompts, `[n, d_t]`, in the compute dtype;
+        `[layout.rows, ...]` on several devices. Rows under `Indicator` are replaced by the numbers
+        of the distinct ones, `[n, 1]`, on one device outside of transformations.
+      kernels: one for each array, in the form that suits its points.
+      weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
+        None where all are equal.
+      n: the number of pairs.
+      prompt_ids: the number of the prompt of each row, `[n]`, the same for equal prompts of
+        several models; None before it is needed.
+      layout: the devices that the rows are spread over; None for one device.
+      groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
+        `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
+      copies: the weights, where they are integers: how many independent rows each row stands for.
+
+    Raises:
+      TypeError: an array is not of real numbers or is masked, or a kernel is not one.
+      ValueError: an array is not finite, two-dimensional and of at least one row; the lengths
+        differ; a kernel is missing; the rule finds no bandwidth; or a weight is negative or not
+        finite, or all are zero.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> prompts = np.repeat([[0.0], [1.0]], 8, axis=0).astype(np.float32)
+      >>> outputs = np.tile([[0.0], [1.0]], (8, 1)).astype(np.float32) + 2 * prompts
+      >>> sharp = cv.Gaussian(0.1)
+      >>> pairs = cv.Pairs(outputs, prompts, output_kernel=sharp, prompt_kernel=sharp)
+      >>> print(f"{cv.decompose(pairs).conditional:.2f}")
+      2.00
+    """
+
+    arrays: tuple[jax.Array, ...]
+    kernels: tuple[Kernel, ...]
+    n: int
+    layout: Layout | None = None
+    weights: jax.Array | None = None
+    prompt_ids: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    copies: np.ndarray | None = None
+    index: Any = None  # Of a DataFrame: labels that come later must have an equal one.
+    _ruled: Mapping[str, RuledBandwidth] = types.MappingProxyType({})
+
+    def __init__(
+        self,
+        outputs: ArrayLike,
+        prompts: ArrayLike | None = None,
+        *,
+        output_kernel: Kernel | None = None,
+        prompt_kernel: Kernel | None = None,
+        rule: str | None = None,
+        key: jax.Array | None = None,
+        prompt_ids: Labels | None = None,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        mesh: Mesh | None = None,
+        progress: Callable[[str], Any] = lambda _: None,
+    ):
+        arrays = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
+        made = _make(
+            {"": arrays},
+            (output_kernel, prompt_kernel),
+            rule=rule,
+            key=key,
+            prompt_ids={"": prompt_ids},
+            groups=groups,
+            weights={"": weights},
+            mesh=mesh,
+            progress=progress,
+        )
+        vars(self).update(vars(made[""]))
+
+    @classmethod
+    def trusted(
+        cls,
+        arrays: tuple[jax.Array, ...],
+        kernels: tuple[Kernel, ...],
+        *,
+        n: int,
+        layout: Layout | None = None,
+        weights: jax.Array | None = None,
+    ) -> Pairs:
+        """Pairs of arrays that were checked before: nothing is looked at."""
+        pairs = object.__new__(cls)
+        pairs.arrays, pairs.kernels, pairs.n = arrays, kernels, n
+        pairs.layout, pairs.weights = layout, weights
+        return pairs
+
+    def _but(self, **changes: Any) -> Pairs:
+        """The same pairs but for some attributes."""
+        other = copy.copy(self)
+        vars(other).pop("prompt_kinds", None)  # Cached, and of these rows alone.
+        vars(other).update(changes)
+        return other
+
+    @classmethod
+    def of_models(
+        cls,
+        models: Mapping[str, ArrayLike],
+        prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        *,
+        output_kernel: Kernel | None = None,
+        prompt_kernel: Kernel | None = None,
+        rule: str | None = None,
+        key: jax.Array | None = None,
+        prompt_ids: Labels | Mapping[str, Labels] | None = None,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        progress: Callable[[str], Any] = lambda _: None,
+    ) -> dict[str, Pairs]:
+        """The pairs of several models under the same kernels, by the name of the model.
+
+        Args:
+          models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
+          prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model,
+            by its name.
+          output_kernel, prompt_kernel, rule, key, groups, progress: see `Pairs`. A rule is applied
+            to the rows of all models together, as many rows of each.
+          prompt_ids, weights: see `Pairs`. `[n]` for all models, or those of each model by its
+            name. Equal ids of several models are one prompt.
+
+        Raises:
+          TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
+            there is no model, or the arrays of the models do not fit together.
+        """
+        kernel_choice.check(prompts is not None, (output_kernel, prompt_kernel), rule)
+        _check_names(models)
+        every_prompt = _each(prompts, models, "prompts")
+        arrays = {
+            name: {"outputs": outputs}
+            | ({} if prompts is None else {"prompts": every_prompt[name]})
+            for name, outputs in models.items()
+        }
+        return _make(
+            arrays,
+            (output_kernel, prompt_kernel),
+            rule=rule,
+            key=key,
+            prompt_ids=_each(prompt_ids, models, "prompt_ids"),
+            groups=groups,
+            weights=_each(weights, models, "weights"),
+            progress=progress,
+            shared=not isinstance(prompts, Mapping),
+            together=True,
+        )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype that everything is computed in."""
+        return np.dtype(self.arrays[0].dtype)
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are prompts."""
+        return len(self.arrays) == 2
+
+    @property
+    def bandwidths(self) -> dict[str, RuledBandwidth]:
+        """The bandwidth of each kernel by name, and where it comes from."""
+        return {
+            name: self._ruled.get(name) or as_given(kernel)
+            for name, kernel in zip(NAMES, self.kernels, strict=False)
+        }
+
+    @functools.cached_property
+    def prompt_kinds(self) -> tuple[int, np.ndarray]:
+        """The number of distinct prompts, and the number of the prompt of each row, `[n]`.
+
+        Outputs alone count as answers to one prompt.
+        """
+        return distinct_prompts([self])
+
+    @property
+    def total(self) -> int:
+        """The number of rows that the pairs stand for: the sum of integer weights, or n."""
+        return self.n if self.copies is None else int(self.copies.sum())
+
+    def rows(self, chosen: Any) -> Pairs:
+        """Some of the rows, by a slice or by their numbers; of points on one device."""
+        arrays = tuple(take(array, chosen) for array in self.arrays)
+        weights = None
+        if self.weights is not None:
+            weights = placed(shares_of(take(self.weights, chosen)))
+        labels = {name: getattr(self, name) for name in ("prompt_ids", "groups", "copies")}
+        kept = {name: None if of is None else of[chosen] for name, of in labels.items()}
+        return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
+
+    def sample(self, chosen: np.ndarray) -> Pairs:
+        """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
+        near = self.gathered()
+        arrays = tuple(take(array, chosen) for array in near.arrays)
+        ids = None if self.prompt_ids is None else self.prompt_ids[chosen]
+        none: Any = dict.fromkeys(("weights", "copies", "groups", "index"))
+        return near._but(arrays=arrays, n=chosen.size, prompt_ids=ids, _ruled={}, **none)
+
+    def labelled(self, groups: ArrayLike) -> Pairs:
+        """The same pairs with other groups."""
+        checks.check_indices({"outputs": self, "groups": groups})
+        return self._but(groups=checks.check_labels(groups, self.n, name="groups")[1])
+
+    def supported(self) -> Pairs:
+        """The pairs without the rows of weight zero."""
+        kept = np.flatnonzero(self.shares > 0)
+        if kept.size == self.n:
+            return self
+        pairs = self.gathered().rows(kept)
+        if self.layout is None:
+            return pairs
+        layout = dataclasses.replace(self.layout, n=kept.size)
+        placed = pairs._but(layout=layout, arrays=tuple(map(layout.shard, pairs.arrays)))
+        return placed.weighed(pairs.weights, copies=pairs.copies)
+
+    def repeated(self) -> Pairs:
+        """Every row as often as its integer weight says, 2^14 rows at most; the same without."""
+        if self.copies is None:
+            return self
+        if self.total > _RESAMPLED:
+            raise ValueError(
+                f"weights: expected integers with a sum of at most {_RESAMPLED:,} for groups of "
+                f"rows, received {self.total:,}; give labels as groups, or floating-point weights, "
+                "which are shares of one row each."
+            )
+        pairs = self.gathered().rows(np.repeat(np.arange(self.n), self.copies))
+        return pairs._but(weights=None, copies=None)
+
+    def moved(self) -> tuple[Pairs, ...]:
+        """For each bandwidth that the rule drew, the same pairs with its error added to it."""
+        others = []
+        for index, chosen in enumerate(self.bandwidths.values()):
+            if chosen.relative_error is not None:
+                kernels = list(self.kernels)
+                larger = functools.partial(operator.mul, 1 + chosen.relative_error)
+                kernels[index] = jax.tree.map(larger, kernels[index])  # Its leaf is the bandwidth.
+                others.append(self.under(tuple(kernels)))
+        return tuple(others)
+
+    def under(self, kernels: tuple[Kernel, ...]) -> Pairs:
+        """The same points under other kernels, which no rule has drawn."""
+        return self._but(kernels=kernels, _ruled={})
+
+    def weighed(self, shares: Any, *, copies: np.ndarray | None = None) -> Pairs:
+        """The same points with other weights `[n]`, of sum one."""
+        weights = placed(shares)
+        if self.layout is not None:
+            weights = self.layout.place(weights[:, None])[:, 0]
+        return self._but(weights=weights, copies=copies)
+
+    def gathered(self) -> Pairs:
+        """The same points on one device, without padding."""
+        if self.layout is None:
+            return self
+
+        def near(array: jax.Array) -> jax.Array:
+            return placed(to_host(array)[: self.n])
+
+        weights = None if self.weights is None else near(self.weights)
+        return self._but(arrays=tuple(map(near, self.arrays)), weights=weights, layout=None)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of each row, float64 `[n]`, of sum one."""
+        if self.weights is None:
+            return np.full(self.n, 1 / self.n)
+        shares = np.asarray(to_host(self.weights), np.float64)[: self.n]
+        return shares / shares.sum()
+
+    def refuse_weights(self, asked: str) -> None:
+        """Raises ValueError where rows are weighted, which `asked` has no use for."""
+        if self.weights is not None:
+            raise ValueError(f"weights: received some, and {asked} have none; expected None.")
+
+    def duplicates(self) -> int:
+        """The number of rows that repeat an earlier one exactly, outputs and prompts together."""
+        host = [to_host(array)[: self.n] for array in self.arrays]
+        return self.n - checks.distinct_rows(np.concatenate(host, axis=1))[0]
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Arrays, kernels and weights are children; n and the layout are static."""
+        return (self.arrays, self.kernels, self.weights), (self.n, self.layout)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Pairs:
+        """Rebuilds the pairs."""
+        arrays, kernels, weights = children
+        return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
+
+
+# Rows that integer weights may make a rule or a jackknife see: their time grows with them.
+_RESAMPLED = 2**14
+
+
+def _make(
+    models: Mapping[str, Mapping[str, Any]],
+    kernels: tuple[Kernel | None, Kernel | None],
+    *,
+    rule: str | None,
+    key: jax.Array | None,
+    prompt_ids: Mapping[str, Labels | None],
+    groups: ArrayLike | None,
+    weights: Mapping[str, ArrayLike | None],
+    progress: Callable[[str], Any],
+    mesh: Mesh | None = None,
+    shared: bool = True,
+    together: bool = False,
+) -> dict[str, Pairs]:
+    """Checks the arrays `outputs` and `prompts` of each model, and makes their pairs.
+
+    Args:
+      shared: whether all models answer the same prompts row by row.
+      together: whether the models are compared, on one device, and need numbers of their prompts.
+    """
+    first, paired = next(iter(models)), "prompts" in next(iter(models.values()))
+    given = kernel_choice.check(paired, kernels, rule)
+    identified = any(ids is not None for ids in prompt_ids.values())
+    if identified and not paired:
+        raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
+    named: dict[str, Mapping[str, Any]] = {}
+    about: dict[str, dict[str, Any]] = {}
+    numbers: dict[Any, int] = {}
+    layouts = {name: layout_of(arrays["outputs"], mesh=mesh) for name, arrays in models.items()}
+    for name, arrays in models.items():
+        with checks.naming(name):
+            labels = {"prompt_ids": prompt_ids[name], "groups": groups, "weights": weights[name]}
+            checks.check_indices({**arrays, **labels})
+            named[name] = checks.as_paired(arrays)
+            n = named[name]["outputs"].shape[0]
+            about[name] = {"index": checks.index_of(arrays["outputs"])}
+            if identified:  # Equal ids of several models are one prompt.
+                ids, kind = checks.check_labels(prompt_ids[name], n, name="prompt_ids")
+                kinds = [numbers.setdefault(label, len(numbers)) for label in ids.tolist()]
+                about[name]["prompt_ids"] = np.array(kinds)[kind]
+            if groups is not None:
+                about[name]["groups"] = checks.check_labels(groups, n, name="groups")[1]
+            if weights[name] is not None:
+                about[name]["weights"] = checks.check_weights(weights[name], n)
+    every_id = [of["prompt_ids"] for of in about.values() if identified]
+    if shared and not all(np.array_equal(every_id[0], other) for other in every_id):
+        raise ValueError("prompt_ids: those of the models differ, and their prompts are the same.")
+    for role in named[first]:
+        widths = {name: arrays[role].shape[1] for name, arrays in named.items()}
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"{role}: expected one dimension for all models, received {widths}.")
+    checks.warn_of_float64(*named.values())
+
+    # One origin for all models, since their rows are compared with each other.
+    shiftable = kernel_choice.shiftable(given)
+    origins = {role: checks.origin_of(named[first][role]) for role in shiftable}
+    made: dict[str, Pairs] = {}
+    for name, arrays in named.items():
+        roles = ["outputs"] if shared and made else [*arrays]
+        layout = layouts[name]
+        with checks.naming(name):
+            cast = checks.cast_arrays(
+                {role: arrays[role] for role in roles},
+                place=placed if layout is None else layout.shard,
+                origins=origins,
+            )
+        pairs = Pairs.trusted(tuple(cast), (), n=arrays["outputs"].shape[0], layout=layout)
+        if together:
+            pairs = pairs.gathered()
+        if len(roles) < len(arrays):
+            pairs = pairs._but(arrays=pairs.arrays + made[first].arrays[1:])
+        checked = about[name].pop("weights", None)
+        if checked is not None:
+            whole = isinstance(checked, np.ndarray) and checked.dtype.kind == "i"
+            pairs = pairs.weighed(shares_of(checked), copies=checked if whole else None)
+        made[name] = pairs._but(**about[name])
+
+    if together:
+        distinct_prompts([*made.values()])
+    once = shared and len(set(map(id, weights.values()))) == 1
+    kernels_of, ruled = kernel_choice.choose(
+        {name: pairs.arrays for name, pairs in made.items()},
+        given,
+        rule,
+        key,
+        progress,
+        seen=[_resampled(pairs) for pairs in made.values()],
+        prompts_once=once,
+    )
+    for name, pairs in made.items():
+        made[name] = pairs._but(kernels=kernels_of[name], _ruled=ruled)
+    numbered = zip(made, _numbered([*made.values()]), strict=True)
+    return {name: made[name]._but(arrays=arrays) for name, arrays in numbered}
+
+
+def _check_names(models: Any) -> None:
+    """Raises unless `models` is a mapping from names of printable text."""
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError("models: expected the outputs of each model by its name.")
+    for name in models:
+        if not isinstance(name, str):
+            raise TypeError(f"models: expected names that are strings, received {name!r}.")
+        if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]", name):
+            raise ValueError(f"models: expected names of printable text, received {name!r}.")
+
+
+def _each(value: Any, models: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """The value of each model: from a mapping by its name, or one value for all."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(models, value)
+    if set(value) != set(models):
+        raise ValueError(
+            f"{argument}: expected those of {sorted(models)}, received those of {sorted(value)}."
+        )
+    return {name: value[name] for name in models}
+
+
+def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    """Checked weights divided by their sum, in the compute dtype."""
+    if not checks.is_concrete(weights):
+        cast = jnp.asarray(weights, checks.compute_dtype())
+        return cast / jnp.sum(cast)
+    wide = np.asarray(weights).astype(np.float64)  # In which integers and their sum are exact.
+    relative = wide / wide.max()
+    return (relative / np.sum(relative)).astype(checks.compute_dtype())
+
+
+def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
+    """The number of distinct prompts of the models of a call, and that of each row, in their order.
+
+    Outputs alone count as answers to one prompt. Which rows are equal is decided once, here.
+    """
+    sizes = [pairs.n for pairs in models]
+    if not models[0].paired:
+        return 1, np.zeros(sum(sizes), int)
+    given = [pairs.prompt_ids for pairs in models if pairs.prompt_ids is not None]
+    if known := len(given) == len(models):
+        rows = np.concatenate(given)[:, None]
+    else:
+        rows = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
+    count, numbers = checks.equal_rows(rows, name="prompts")
+    if known:
+        return count, numbers
+    for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
+        pairs.prompt_ids = ids
+    return count, numbers
+
+
+def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
+    """The rows that a bandwidth rule sees, each in proportion to its weight, within one.
+
+    Of integer weights, as many as they say, up to a limit. Systematic resampling of m rows: row i
+    is taken once for every k + 1/2 between m times the shares before it and m times those up to it.
+    """
+    if pairs.weights is None or not checks.is_concrete(pairs.weights):
+        return pairs.arrays
+    shares = pairs.shares
+    rows = int(np.count_nonzero(shares))
+    if pairs.copies is not None:
+        rows = max(rows, min(pairs.total, _RESAMPLED))
+    chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
+    return tuple(take(array, chosen) for array in pairs.arrays)
+
+
+def _numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
+    """The arrays of models, in which labels are the numbers of the distinct rows, `[n, 1]`.
+
+    Labels are rows under an `Indicator`, which only count as equal or not: comparing d coordinates
+    of all pairs takes d times as long. Equal rows of several models get one number.
+    """
+    first = models[0]
+    columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]
+    for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
+        identified = index == 1 and first.prompt_ids is not None
+        if not isinstance(kernel, Indicator) or not checks.is_concrete(arrays):
+            continue
+        if first.layout is not None or (arrays[0].shape[1] == 1 and not identified):
+            continue
+        if index == 1:
+            _, numbers = distinct_prompts(models)
+        else:
+            stacked = np.concatenate([np.asarray(array) for array in arrays])
+            _, numbers = checks.equal_rows(stacked, name=NAMES[index])
+        parts = np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
+        with jax.ensure_compile_time_eval():
+            numbered = {
+                id(array): placed(part[:, None].astype(first.dtype))
+                for array, part in zip(arrays, parts, strict=True)
+            }
+        columns[index] = [numbered[id(array)] for array in arrays]
+    return list(zip(*columns, strict=True))

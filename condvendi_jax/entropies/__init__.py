@@ -1,0 +1,38 @@
+"""Entropies, functions Gram -> scalar in nats, and the scores that are their exponentials."""
+
+from condvendi_jax.entropies import eigenvalues
+from condvendi_jax.entropies.decomposition import Computed, Decomposition, Estimation, Scores
+from condvendi_jax.entropies.entropy import (
+    NEAR_ONE,
+    Entropy,
+    PerScore,
+    PerTerm,
+    conditional,
+    entropies,
+    log_scores,
+    mutual_information,
+    of_pairs,
+    of_squared_norm,
+    renyi,
+    truncated,
+    von_neumann,
+)
+
+__all__ = [
+    "Computed",
+    "Decomposition",
+    "Entropy",
+    "Estimation",
+    "PerScore",
+    "PerTerm",
+    "Scores",
+    "conditional",
+    "entropies",
+    "log_scores",
+    "mutual_information",
+    "of_pairs",
+    "of_squared_norm",
+    "renyi",
+    "truncated",
+    "von_neumann",
+]

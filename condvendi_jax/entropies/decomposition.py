@@ -1,0 +1,171 @@
+"""H(X) = H(X|T) + I(X;T): the three entropies of pairs, and the scores, which are exponentials."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from condvendi_jax.entropies.entropy import Entropy, PerScore, PerTerm, log_scores, of_pairs
+
+
+class Computed(NamedTuple):
+    """The entropies of one order and truncation, in nats.
+
+    Values are None for terms that were not computed. `estimates` are the `Estimate` of each term,
+    or None where the values are exact. `method` is frobenius or the name of a method. `spectra` are
+    eigenvalues or a `SpectralMeasure` for each term, where the values come from Grams.
+    """
+
+    values: PerTerm
+    estimates: PerTerm | None
+    method: str
+    spectra: PerTerm | None = None
+
+
+class Estimation(NamedTuple):
+    """How far estimated scores may be from the exact scores, in effective numbers of modes."""
+
+    standard_errors: PerScore  # Over the random probes.
+    intervals: PerScore  # (low, high) at 95%, which also cover systematic errors.
+
+
+class Scores:
+    """Scores as functions of three entropies, numbers or arrays of one shape."""
+
+    entropy_outputs: jax.Array
+    entropy_prompts: jax.Array
+    entropy_joint: jax.Array
+
+    @property
+    def entropies(self) -> PerTerm:
+        """H(X), H(T) and H(X, T) in nats."""
+        return PerTerm(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
+
+    @property
+    def log_scores(self) -> PerScore:
+        """H(X), H(X|T) and I(X;T) in nats."""
+        return log_scores(*self.entropies)
+
+    @property
+    def scores(self) -> PerScore:
+        """Vendi, Conditional- and Information-Vendi (or -RKE), effective numbers of modes."""
+        return _scores(*self.entropies)
+
+    @property
+    def vendi(self) -> jax.Array:
+        """exp H(X): Vendi, or RKE at order 2; the conditional score times the information."""
+        return self.scores.vendi
+
+    @property
+    def conditional(self) -> jax.Array:
+        """exp(H(X, T) - H(T)): the diversity that the model adds (CV eq. 6 and 9)."""
+        return self.scores.conditional
+
+    @property
+    def information(self) -> jax.Array:
+        """exp(H(X) + H(T) - H(X, T)): the diversity due to the prompts (CV eq. 7 and 10)."""
+        return self.scores.information
+
+
+@jax.jit
+def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array) -> PerScore:
+    return PerScore(*map(jnp.exp, log_scores(entropy_x, entropy_t, entropy_joint)))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
+    meta_fields=("order", "truncation", "n", "dtype", "duplicates", "method", "unbiased"),
+)
+@dataclasses.dataclass(frozen=True)
+class Decomposition(Scores):
+    """H(X) = H(X|T) + I(X;T), and the scores, which are the exponentials of its terms.
+
+    Without prompts, all outputs count as answers to the same prompt: H(T) = 0, the conditional
+    score is Vendi itself, and the information is 1.
+
+    Attributes:
+      entropy_outputs, entropy_prompts, entropy_joint: H(X), H(T) and H(X, T) in nats.
+      order: the order of all three entropies.
+      truncation: the number of eigenvalues that all three keep, or None.
+      n: the number of pairs.
+      dtype: the name of the dtype of the computation.
+      duplicates: the number of pairs that repeat an earlier one, if requested.
+      method: 'frobenius', or the name of the method.
+      estimation: standard errors and intervals of estimated scores, None for exact ones.
+      rounding: the largest change of the logarithm of each score by rounding of kernel values and
+        eigenvalues; None at order 2, of features and in transformations.
+      unbiased: whether the pairs of a row with itself are left out, at order 2.
+    """
+
+    entropy_outputs: jax.Array
+    entropy_prompts: jax.Array
+    entropy_joint: jax.Array
+    order: float
+    truncation: int | None
+    n: int
+    dtype: str
+    duplicates: int | None = None
+    method: str = "exact"
+    estimation: Estimation | None = None
+    rounding: PerScore | None = None
+    unbiased: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        computed: Computed,
+        entropy: Entropy,
+        *,
+        n: int,
+        duplicates: int | None = None,
+        rounding: PerScore | None = None,
+        unbiased: bool = False,
+    ) -> Decomposition:
+        """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
+        values = of_pairs(computed.values)
+        return cls(
+            *values,
+            order=entropy.order,
+            truncation=entropy.truncation,
+            n=n,
+            dtype=jnp.dtype(values.outputs.dtype).name,
+            duplicates=duplicates,
+            method=computed.method,
+            estimation=None if computed.estimates is None else _estimation(computed.estimates),
+            rounding=rounding,
+            unbiased=unbiased,
+        )
+
+    @property
+    def intervals(self) -> PerScore:
+        """(low, high) of each score at 95%, for estimation and rounding; equal at order 2."""
+        ends = (
+            self.estimation.intervals
+            if self.estimation
+            else [(score, score) for score in self.scores]
+        )
+        moved = self.rounding or (0.0, 0.0, 0.0)
+        both = zip(ends, moved, strict=True)
+        return PerScore(*((low * math.exp(-by), high * math.exp(by)) for (low, high), by in both))
+
+
+def _estimation(estimates: PerTerm) -> Estimation:
+    """The errors of the scores from those of the entropies."""
+    if estimates.prompts is None:
+        vendi = _with_interval(estimates.outputs)
+        scores = (vendi, vendi, (0.0, (1.0, 1.0)))
+    else:
+        scores = tuple(map(_with_interval, log_scores(*estimates)))
+    return Estimation(*(PerScore(*part) for part in zip(*scores, strict=True)))
+
+
+def _with_interval(log: Any) -> tuple[float, tuple[float, float]]:
+    """The standard error and the interval of the exponential."""
+    low, high = (math.exp(min(end, 700.0)) for end in log.interval)  # Below the overflow.
+    return math.exp(log.value) * log.standard_error, (low, high)

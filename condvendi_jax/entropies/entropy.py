@@ -1,0 +1,243 @@
+"""Entropies, functions Gram -> scalar in nats, and their differences H(X|T) and I(X;T)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.entropies import eigenvalues
+
+# Within this distance of order 1 the factor 1 / (1 - order), here above 10, magnifies the rounding
+# of the sum of powers: see `_renyi`.
+NEAR_ONE = 0.1
+# Beyond this order H differs from its limit by less than log(n) / order: no digit of float64.
+_INFINITE = 1e17
+
+
+class UnitTrace(Protocol):
+    """A positive semidefinite operator of trace one, such as K / n."""
+
+    @property
+    def n(self) -> int:
+        """The number of points."""
+        ...
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """The sum of the squared eigenvalues."""
+        ...
+
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues `[n]` in descending order."""
+        ...
+
+
+class Gram(UnitTrace, Protocol):
+    """The kernel matrix of points; it can be multiplied by a kernel matrix of the same points."""
+
+    def squared_norms_with(self, other: Any, /) -> tuple[jax.Array, ...]:
+        """The squared norms of this Gram, of the other and of their product."""
+        ...
+
+    def __mul__(self, other: Any, /) -> Any:
+        """The Gram of pairs of points."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Entropy:
+    """The Renyi entropy of a Gram's spectrum, of all eigenvalues or of the leading ones.
+
+    Attributes:
+      order: the Renyi order in (0, inf]; 1 is the von Neumann entropy (CV eq. 2), 2 the order of
+        RKE (CV eq. 4), infinity the min-entropy. At orders below 1, eigenvalues up to 16 eps of the
+        largest count as zero.
+      truncation: the number of leading eigenvalues to keep and shift to sum to one (CV eq. 13); all
+        of them where None.
+    """
+
+    order: float = 1.0
+    truncation: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", checks.check_order(self.order))
+        object.__setattr__(self, "truncation", checks.check_truncation(self.truncation))
+
+    @property
+    def needs_spectrum(self) -> bool:
+        """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
+        return self.order != 2 or self.truncation is not None
+
+    def clamped(self, n: int) -> Entropy:
+        """The same entropy for n points: a truncation above n becomes n, with a warning."""
+        fitted = self.fitted(n)
+        if fitted is not self:
+            checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
+        return fitted
+
+    def fitted(self, n: int) -> Entropy:
+        """The same entropy for n points: a truncation above n becomes n."""
+        if self.truncation is None or self.truncation <= n:
+            return self
+        return dataclasses.replace(self, truncation=n)
+
+    def __call__(self, gram: UnitTrace) -> jax.Array:
+        """The entropy of K / n, a scalar in nats between 0 and log n."""
+        if not self.needs_spectrum:
+            return of_squared_norm(gram.squared_frobenius_norm())
+        return self.clamped(gram.n).of_spectrum(gram.eigenvalues())
+
+    def of_spectrum(self, values: jax.Array) -> jax.Array:
+        """The entropy of eigenvalues `[n]` of sum one, at least `truncation` of them."""
+        if self.truncation is not None:
+            values = eigenvalues.truncate(values, self.truncation)
+        if self.order < 1:
+            floor = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * jnp.max(values)
+            # A NaN marks a spectrum that was refused, and stays.
+            values = jnp.where(values <= floor, 0, values)
+        entropy = _nonnegative(_renyi(values, self.order))
+        eigenvalues.check_spectra(entropy)
+        return entropy
+
+
+von_neumann = Entropy()
+"""The von Neumann entropy: order 1, without truncation (CV eq. 2)."""
+
+
+def renyi(order: float) -> Entropy:
+    """The Renyi entropy (1 / (1 - order)) log sum lambda^order (CV-early eq. 4).
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> gram = cv.gram(cv.Gaussian(0.1), [[0], [0], [1], [2]])
+      >>> print(f"{np.exp(cv.renyi(float('inf'))(gram)):.2f}")  # 1 / max(1/2, 1/4, 1/4).
+      2.00
+    """
+    return Entropy(order=order)
+
+
+def truncated(t: int, *, order: float = 1.0) -> Entropy:
+    """The t-truncated entropy H^(t) of any order (CV eq. 13).
+
+    Examples:
+      Of the eigenvalues 1/2, 1/4, 1/4 the two largest become 5/8 and 3/8.
+
+      >>> import condvendi_jax as cv
+      >>> gram = cv.gram(cv.Gaussian(0.1), [[0], [0], [1], [2]])
+      >>> print(f"{cv.truncated(2)(gram):.4f}")
+      0.6616
+    """
+    return Entropy(order=order, truncation=t)
+
+
+class PerTerm(NamedTuple):
+    """One value for each entropy of a decomposition; None where there is none."""
+
+    outputs: Any  # H(X)
+    prompts: Any  # H(T)
+    joint: Any  # H(X, T)
+
+
+def of_pairs(values: PerTerm) -> PerTerm:
+    """H(X), H(T) and H(X, T): outputs alone count as answers to one prompt, so that H(T) = 0."""
+    if values.prompts is not None:
+        return values
+    zeros_like = jnp.zeros_like if isinstance(values.outputs, jax.Array) else np.zeros_like
+    return PerTerm(values.outputs, zeros_like(values.outputs), values.outputs)
+
+
+class PerScore(NamedTuple):
+    """One value for each of the three scores of a decomposition."""
+
+    vendi: Any
+    conditional: Any
+    information: Any
+
+
+def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
+    """H(X), H(X|T) and I(X;T) in nats (CV eq. 5 and 7); None if an entropy that it needs is None.
+
+    The entropies are numbers, arrays of one shape, or estimates.
+    """
+    if entropy_t is None or entropy_joint is None:
+        return PerScore(entropy_x, None, None)
+    return PerScore(
+        vendi=entropy_x,
+        conditional=entropy_joint - entropy_t,
+        information=None if entropy_x is None else entropy_x + entropy_t - entropy_joint,
+    )
+
+
+def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram | None = None) -> PerTerm:
+    """H(X), H(T) and H(X, T) in nats, or H(X) alone; at order 2 from one pass over the pairs."""
+    if gram_t is None:
+        return PerTerm(entropy(gram_x), None, None)
+    if not entropy.needs_spectrum:
+        return PerTerm(*map(of_squared_norm, gram_x.squared_norms_with(gram_t)))
+    return PerTerm(entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t))
+
+
+def of_squared_norm(norm: jax.Array) -> jax.Array:
+    """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
+    return _nonnegative(-jnp.log(norm))
+
+
+def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
+    """H(X|T) = H(X, T) - H(T) in nats (CV eq. 5), of the Grams of outputs and of prompts.
+
+    Examples:
+      Two outputs to each prompt: log 2.
+
+      >>> import condvendi_jax as cv
+      >>> pairs = [[0], [1], [2], [3]], [[0], [0], [1], [1]]
+      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in pairs]
+      >>> print(f"{cv.entropies.conditional(cv.von_neumann, *grams):.4f}")
+      0.6931
+    """
+    if not entropy.needs_spectrum:
+        return log_scores(*entropies(entropy, gram_x, gram_t)).conditional
+    return entropy(gram_x * gram_t) - entropy(gram_t)
+
+
+def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
+    """I(X;T) = H(X) + H(T) - H(X, T) in nats (CV eq. 7), of the Grams of outputs and prompts.
+
+    Examples:
+      Every output determines its prompt, one of two: log 2.
+
+      >>> import condvendi_jax as cv
+      >>> pairs = [[0], [1], [2], [3]], [[0], [0], [1], [1]]
+      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in pairs]
+      >>> print(f"{cv.entropies.mutual_information(cv.von_neumann, *grams):.4f}")
+      0.6931
+    """
+    return log_scores(*entropies(entropy, gram_x, gram_t)).information
+
+
+def _nonnegative(entropy: jax.Array) -> jax.Array:
+    """Rounding can leave the entropy of a constant Gram an ulp below zero."""
+    return jnp.maximum(entropy, 0)
+
+
+def _renyi(p: jax.Array, order: float) -> jax.Array:
+    """The Renyi entropy of weights p `[n]`, of sum one. Zero weights and their gradients add zero.
+
+    A zero eigenvalue of a positive matrix is at its minimum: its true gradient is zero, not -log 0.
+    """
+    positive = ~(p <= 0)  # True for a NaN, which stays a NaN.
+    log_p = jnp.log(jnp.where(positive, p, 1))
+    if order == 1:
+        return -jnp.sum(p * log_p)
+    if order > _INFINITE:
+        return -jnp.log(jnp.max(p))
+    if abs(order - 1) < NEAR_ONE:
+        # sum p^order - 1 = sum p (p^(order - 1) - 1), without the cancellation.
+        return jnp.log1p(jnp.sum(p * jnp.expm1((order - 1) * log_p))) / (1 - order)
+    largest = jnp.max(jnp.where(positive, log_p, -jnp.inf))
+    powers = jnp.where(positive, jnp.exp(order * (log_p - largest)), 0)
+    return (order * largest + jnp.log(jnp.sum(powers))) / (1 - order)

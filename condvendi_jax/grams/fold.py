@@ -1,0 +1,310 @@
+"""Sums over pairs of points, on one device or many, without an n x n array.
+
+A Gram is a Hadamard product of factors, each a kernel on prepared points. Two blocks of points make
+a tile; K is symmetric, and only tiles on and above the diagonal are evaluated. An operation
+returns the contributions of a tile to a total, to the points of its rows and to those of its
+columns, and `fold_pairs` visits the tiles and adds, in O(tile^2 + n d) memory. With a `Layout` each
+of P devices holds a block of points, `layout.rows` in all, and copies go round a ring.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from condvendi_jax.base.devices import Layout
+from condvendi_jax.data.kernels import Kernel
+
+# At 1,024 the tiles of a pass stay in a CPU's cache; at 2,048 they do not, and it takes twice as
+# long. An accelerator needs larger tiles to occupy its cores.
+CPU_TILE = 1024
+ACCELERATOR_TILE = 4096
+# For products with several matrices at once, all their tiles should stay in the cache.
+# At n = 8,192 three matrices and 16 columns take 13.3 ms for 2^20 pairs, at 1,024 they take 16.9.
+_CPU_SHARED_TILE = 512
+_LANES = 16  # The size of a tile is a multiple of the vector width of CPUs in float32.
+PRECISION = lax.Precision.HIGHEST
+
+# For every product of factors, the indices of the factors.
+Subsets = tuple[tuple[int, ...], ...]
+
+
+class Factor(NamedTuple):
+    """One factor of a Hadamard product: a kernel and its prepared points (leading axis n)."""
+
+    kernel: Any
+    points: Any
+
+    @property
+    def n(self) -> int:
+        return jax.tree.leaves(self.points)[0].shape[0]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        return jax.tree.leaves(self.points)[0].dtype
+
+
+Factors = tuple[Factor, ...]
+
+
+def default_tile_size(matrices: int = 1) -> int:
+    """The tile size that suits the default device, for products with several matrices at once."""
+    if jax.default_backend() == "cpu":
+        return CPU_TILE if matrices == 1 else _CPU_SHARED_TILE
+    return ACCELERATOR_TILE
+
+
+def tiling(n: int, tile_size: int | None) -> tuple[int, int]:
+    """The number of tiles per side, and the tile size near `tile_size` with the least padding."""
+    count = math.ceil(n / (tile_size or default_tile_size()))
+    return count, math.ceil(n / count / _LANES) * _LANES
+
+
+def pad(tree: Any, length: int) -> Any:
+    """Pads the leading axis of every leaf with its first entry: a kernel may be undefined at 0."""
+
+    def longer(leaf: jax.Array) -> jax.Array:
+        missing = length - leaf.shape[0]
+        return jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (missing, *leaf.shape[1:]))])
+
+    return jax.tree.map(longer, tree)
+
+
+def pairwise_sum(values: jax.Array) -> jax.Array:
+    """Sums the last axis as a tree of blocks: n = 1e6 equal numbers keep float32's digits."""
+    while values.shape[-1] > 1:
+        width = min(128, values.shape[-1])
+        padding = -values.shape[-1] % width
+        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, padding)])
+        values = jnp.sum(values.reshape(*values.shape[:-1], -1, width), axis=-1)
+    return values[..., 0]
+
+
+def outer(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Inner products of the rows of `[a, m]` and `[b, m]`, `[a, b]`."""
+    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=PRECISION)
+
+
+# The fold over pairs of tiles
+
+
+class Block(NamedTuple):
+    """The points of one device, padded to whole tiles."""
+
+    points: tuple[Any, ...]  # The prepared points of every factor.
+    inside: jax.Array  # 1 for a point, 0 for padding.
+    beside: Any  # Arrays that accompany the points, zero in the padding.
+
+
+class Parts(NamedTuple):
+    """The contributions of a tile; on a diagonal tile rows and columns go to the same points."""
+
+    shared: Any  # A tree that is summed over all tiles.
+    rows: tuple[Any, ...]  # Trees of arrays with an entry for every row, or None in place of one.
+    columns: tuple[Any, ...]  # As many, with an entry for every column.
+
+
+def cut(tree: Any, index: Any, size: int) -> Any:
+    """Rows `index * size ... (index + 1) * size` of every leaf."""
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, index * size, size), tree)
+
+
+def _add_block(tree: Any, added: Any, index: Any, size: int) -> Any:
+    """Adds a block to rows `index * size ... (index + 1) * size` of every leaf."""
+
+    def add(leaf: jax.Array, block: jax.Array) -> jax.Array:
+        summed = cut(leaf, index, size) + block
+        return lax.dynamic_update_slice_in_dim(leaf, summed, index * size, axis=0)
+
+    return jax.tree.map(add, tree, added)
+
+
+def fold_upper(count: int, visit: Callable[..., Any], carry: Any) -> Any:
+    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal."""
+
+    def column(j: jax.Array, carry: Any) -> Any:
+        carry = lax.fori_loop(0, j, lambda i, inner: visit(i, j, inner, diagonal=False), carry)
+        return visit(j, j, carry, diagonal=True)
+
+    return lax.fori_loop(0, count, column, carry)
+
+
+def fold_rectangle(
+    rows: tuple[Any, Any], columns: tuple[Any, Any], visit: Callable[..., Any], carry: Any
+) -> Any:
+    """Folds `visit(i, j, carry)` over the tiles of the given ranges."""
+
+    def row(i: jax.Array, carry: Any) -> Any:
+        return lax.fori_loop(*columns, lambda j, inner: visit(i, j, inner), carry)
+
+    return lax.fori_loop(*rows, row, carry)
+
+
+def fold_pairs(
+    layout: Layout | None, size: int, block: Any, tile: Callable[..., Parts]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Sums the contributions of all tiles, over all pairs of points.
+
+    `block` has arrays `[k * size, ...]`; `tile(rows, columns, diagonal=...)` takes two blocks of
+    `size` points. The results are `Parts.shared` summed over the tiles of this device, and the sums
+    of the other parts, `[k * size, ...]`, for its points.
+    """
+    count = jax.tree.leaves(block)[0].shape[0] // size
+    first = jax.eval_shape(lambda block: cut(block, 0, size), block)
+    parts = jax.eval_shape(functools.partial(tile, diagonal=False), first, first)
+    shared = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), parts.shared)
+    go, stay = jax.tree.map(
+        lambda leaf: jnp.zeros((count * size, *leaf.shape[1:]), leaf.dtype),
+        (parts.rows, parts.columns),
+    )
+
+    def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
+        return tuple(
+            whole if part is None else _add_block(whole, part, index, size)
+            for whole, part in zip(sums, added, strict=True)
+        )
+
+    def within(i: Any, j: Any, carry: Any, *, diagonal: bool) -> Any:
+        shared, stay = carry
+        more = tile(cut(block, i, size), cut(block, j, size), diagonal=diagonal)
+        stay = add(add(stay, more.rows, i), more.columns, j)
+        return jax.tree.map(jnp.add, shared, more.shared), stay
+
+    carry = fold_upper(count, within, (shared, stay))
+    if layout is None or layout.blocks == 1:
+        return carry
+
+    # Every unordered pair of different blocks meets once, in P / 2 hops: after h hops a device has
+    # the block of the device h places ahead, with the sums of that block, which come home with it.
+    def visit(other: Any, rows: Any, columns: Any, carry: Any, go: Any) -> Any:
+        def meet(i: Any, j: Any, carry: Any) -> Any:
+            (shared, stay), go = carry
+            more = tile(cut(other, i, size), cut(block, j, size), diagonal=False)
+            shared = jax.tree.map(jnp.add, shared, more.shared)
+            return (shared, add(stay, more.columns, j)), add(go, more.rows, i)
+
+        return fold_rectangle(rows, columns, meet, (carry, go))
+
+    def hop(_: Any, state: Any) -> Any:
+        other, carry, go = state
+        # The next block is under way meanwhile.
+        following = shift(layout, other, 1)
+        carry, go = visit(other, everything, everything, carry, go)
+        return following, carry, shift(layout, go, 1)
+
+    last, everything = layout.blocks // 2, (0, count)
+    state = (shift(layout, block, 1), carry, go)
+    other, carry, go = lax.fori_loop(1, last, hop, state) if last > 1 else state
+    rows = columns = everything
+    if layout.blocks % 2 == 0:
+        # In the last hop two devices hold each other's block and divide its tiles. The first takes
+        # the first half of its columns, the second what is left of the same block, which visits it.
+        first = position(layout) < last
+        columns = (0, jnp.where(first, count // 2, count))
+        rows = (jnp.where(first, 0, count // 2), count)
+    (shared, stay), go = visit(other, rows, columns, carry, go)
+    returned = tuple(
+        part if gathered is None else jax.tree.map(jnp.add, part, gathered)
+        for part, gathered in zip(stay, shift(layout, go, -last), strict=True)
+    )
+    return shared, returned
+
+
+def shift(layout: Layout, tree: Any, distance: int) -> Any:
+    """The tree of the device `distance` places ahead in the ring."""
+    count = layout.blocks
+    pairs = [(source, (source - distance) % count) for source in range(count)]
+    return jax.tree.map(lambda leaf: lax.ppermute(leaf, layout.axis, pairs), tree)
+
+
+def position(layout: Layout | None) -> Any:
+    """The number of the device's block, in the dtype of loop counters."""
+    return 0 if layout is None else jnp.asarray(lax.axis_index(layout.axis), int)
+
+
+def sum_over_devices(layout: Layout | None, tree: Any) -> Any:
+    """The sum over all devices."""
+    return tree if layout is None else lax.psum(tree, layout.axis)
+
+
+def on_devices(
+    layout: Layout | None,
+    function: Callable[..., Any],
+    factors: Factors,
+    *beside: Any,
+    shared: Any = False,
+) -> Any:
+    """Calls `function(factors, *beside)` on the rows of each device.
+
+    `shared`, a tree prefix of the results, is true for results that are the same on all devices;
+    the others lie as the rows do.
+    """
+    if layout is None:
+        return function(factors, *beside)
+    of_factors = tuple(Factor(PartitionSpec(), layout.spec) for _ in factors)
+    mapped = jax.shard_map(
+        function,
+        mesh=layout.mesh,
+        in_specs=(of_factors, *(layout.spec,) * len(beside)),
+        out_specs=jax.tree.map(lambda same: PartitionSpec() if same else layout.spec, shared),
+        # The varying axes of loop carries are not tracked: all results are sums or blocks.
+        check_vma=False,
+    )
+    return mapped(factors, *beside)
+
+
+def number_of_points(factors: Factors, layout: Layout | None) -> int:
+    """n, without the padding."""
+    return factors[0].n if layout is None else layout.n
+
+
+def block_of(
+    layout: Layout | None, factors: Factors, beside: Any, tile_size: int | None
+) -> tuple[Block, int]:
+    """The block of this device, and the side of its tiles."""
+    rows = factors[0].n
+    count, size = tiling(rows, tile_size)
+    length = count * size
+    inside = jnp.arange(length) < rows
+    if layout is not None:
+        inside = layout.inside(position(layout), length)
+
+    def zero_padded(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
+        return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
+
+    points = pad(tuple(factor.points for factor in factors), length)
+    beside = jax.tree.map(zero_padded, beside)
+    return Block(points, inside.astype(factors[0].dtype), beside), size
+
+
+def kernels_of(factors: Factors) -> tuple[Kernel, ...]:
+    """The kernel of each factor."""
+    return tuple(factor.kernel for factor in factors)
+
+
+def geometries_of(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[Any, ...]:
+    """The geometry of every factor for all pairs of a block of rows and a block of columns."""
+    triples = zip(kernels, rows, columns, strict=True)
+    return tuple(kernel.geometry(left, right) for kernel, left, right in triples)
+
+
+def kernel_tiles(
+    subsets: Subsets, kernels: tuple[Kernel, ...], rows: Any, columns: Any
+) -> list[jax.Array]:
+    """The Hadamard products of subsets of the kernels for all pairs of two blocks of points."""
+    pairs = zip(kernels, geometries_of(kernels, rows, columns), strict=True)
+    tiles = [kernel.profile(geometry) for kernel, geometry in pairs]
+    return [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
+
+
+def kernel_tile(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> jax.Array:
+    """The Hadamard product of all kernels for all pairs of two blocks of points."""
+    return kernel_tiles((tuple(range(len(kernels))),), kernels, rows, columns)[0]

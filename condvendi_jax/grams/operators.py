@@ -1,0 +1,594 @@
+"""Kernel matrices behind one interface: dense, tile by tile or of finite features.
+
+The spectral methods need an `Operator`: a positive semidefinite A = K / n of trace one. A
+`Gram` has a K of unit diagonal, the kernel matrix of n points; `gram_x * gram_t` is the Hadamard
+product, the Gram of the pairs (CV eq. 5). With a `Layout` the points, or the rows of a stored
+matrix, are spread over devices; arrays have `layout.rows` rows, and `place` pads vectors to that.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks, memory
+from condvendi_jax.base.devices import Layout, layout_of
+from condvendi_jax.data.kernels import Cosine, Kernel
+from condvendi_jax.entropies import eigenvalues
+from condvendi_jax.grams import fold, products, sums
+from condvendi_jax.grams.checks import check_gram, check_semidefinite
+from condvendi_jax.grams.fold import Factor, Factors
+
+# Up to this many products of features the joint is solved in the dual, a matrix of this side, which
+# takes at most 4 MiB in float32. A choice: above, the joint is summed tile by tile.
+_PRODUCT_FEATURES = 1024
+# How far a matrix may be from a Gram, in float64 and in float32 or less.
+_TOLERANCES = (1e-8, 1e-4)
+
+
+class Operator(abc.ABC):
+    """A positive semidefinite matrix A = K / n of trace one, known by its products."""
+
+    #: The names of the attributes that are arrays, and of those that are static under `jax.jit`.
+    _arrays: ClassVar[tuple[str, ...]] = ()
+    _static: ClassVar[tuple[str, ...]] = ()
+
+    #: Where the rows are; None for one device.
+    layout: Layout | None
+
+    @property
+    @abc.abstractmethod
+    def _rows(self) -> jax.Array:
+        """An array with a row for every point, and the padding."""
+
+    @property
+    def n(self) -> int:
+        """The number of points, without padding."""
+        return self._rows.shape[0] if self.layout is None else self.layout.n
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The dtype that everything is computed in."""
+        return self._rows.dtype
+
+    @abc.abstractmethod
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||K / n||_F^2, a scalar in [1/n, 1]."""
+
+    @abc.abstractmethod
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v for vectors `[n]` or `[n, m]`, or as `place` returned them, of that shape."""
+
+    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """`SharedTiles.matvecs` of this operator alone."""
+        (of_this,) = vectors
+        return (self.matvec(of_this),)
+
+    @abc.abstractmethod
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """Sums of squares along the rows of K / n - L R^T, `[rows]`, entry by entry.
+
+        L and R are `[n, m]` as placed, L R^T symmetric.
+        """
+
+    def row_squares_beside_each(
+        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        """`SharedTiles.row_squares_beside_each` of this operator alone."""
+        (left,), (right,) = lefts, rights
+        return (self.row_squares_beside(left, right),)
+
+    @abc.abstractmethod
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero with the gradient of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` constants."""
+
+    @abc.abstractmethod
+    def scaled(self, weights: jax.Array) -> Operator:
+        """n diag(w) A diag(w), for weights w `[n]` of any sign that leave the trace one."""
+
+    @abc.abstractmethod
+    def dense(self) -> Dense:
+        """The operator as an n x n array on every device; ValueError if it does not fit there."""
+
+    def store(self) -> Operator:
+        """The operator for many products: it keeps K as an array if that makes them faster."""
+        return self
+
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues of K / n, `[n]`, descending, non-negative, of sum one."""
+        return self.dense().eigenvalues()
+
+    @property
+    def rank_bound(self) -> int:
+        """The largest possible number of eigenvalues above zero, as far as it is known."""
+        return self.n
+
+    @property
+    def stored_share(self) -> float:
+        """The share of the matrix that is in one memory after `store`."""
+        return 1.0 if self.layout is None else self.layout.stored_share
+
+    def place(self, vectors: jax.Array) -> jax.Array:
+        """Vectors `[n, m]` in the form that `matvec` takes: as they are, or sharded by rows."""
+        return vectors if self.layout is None else self.layout.place(vectors)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The arrays and the static attributes."""
+        arrays = tuple(getattr(self, name) for name in self._arrays)
+        return arrays, tuple(getattr(self, name) for name in self._static)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Self:
+        """Rebuilds the operator without checks: arrays may be placeholders."""
+        made = object.__new__(cls)
+        for name, value in zip(cls._arrays + cls._static, (*arrays, *static), strict=True):
+            setattr(made, name, value)
+        return made
+
+
+class Gram(Operator):
+    """The kernel matrix K of n points with unit diagonal; its methods speak of A = K / n."""
+
+    def weighted(self, shares: ArrayLike) -> Operator:
+        """The operator diag(p)^(1/2) K diag(p)^(1/2) for the shares p of the points, `[n]`.
+
+        Its eigenvalues are those of the points with these weights: `p` of vendi-score's `score_K`.
+
+        Raises:
+          ValueError: the shares are negative, not finite or not of sum one, unless they are traced
+            or on several devices.
+        """
+        if checks.is_concrete(shares) and self.layout is None:
+            checked = checks.check_weights(shares, self.n, name="shares")
+            total = float(np.sum(checked, dtype=np.float64))
+            if abs(total - 1) > _TOLERANCES[1]:
+                raise ValueError(
+                    f"shares: expected numbers of sum one, received a sum of {total:.6g}: divide "
+                    "them by it."
+                )
+        return self.scaled(square_roots(jnp.asarray(shares, self.dtype)))
+
+    @abc.abstractmethod
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        """sum_ij p_i K_ij^2 p_j for the shares p of the points, of sum one, as placed.
+
+        The squared norm of `weighted` at their roots, which have no derivative at zero.
+        """
+
+    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """||.||_F^2 of K / n, of the other Gram's and of their Hadamard product."""
+        joint = (self * other).squared_frobenius_norm()
+        return self.squared_frobenius_norm(), other.squared_frobenius_norm(), joint
+
+    def __mul__(self, other: Gram) -> Gram:
+        """The Hadamard product: the Gram of the pairs of points (CV eq. 5).
+
+        Raises:
+          ValueError: the Grams have different n, or are not on the same devices.
+        """
+        if not isinstance(other, Gram):
+            return NotImplemented
+        self._check_match(other)
+        if isinstance(self, OfPoints) and isinstance(other, OfPoints):
+            factors = self.factors() + other.factors()
+            return TiledGram(factors, tile_size=tile_size_of(self, other), layout=self.layout)
+        return DenseGram.trusted(_matrix(self) * _matrix(other), self.layout)
+
+    def _check_match(self, other: Gram) -> None:
+        n, layout = (self.n, other.n), (self.layout, other.layout)
+        if n[0] != n[1]:
+            raise ValueError(
+                f"Gram: expected the same number of points, received {n[0]} and {n[1]}."
+            )
+        if layout[0] != layout[1]:
+            raise ValueError(f"Gram: expected another of layout {layout[0]}, received {layout[1]}.")
+
+
+def _matrix(gram: Gram) -> jax.Array:
+    """K as an array on one device, where it has derivatives of every mode, or by rows on many."""
+    if isinstance(gram, OfPoints) and gram.layout is not None:
+        return products.assemble(gram.factors(), **gram._options)
+    return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
+
+
+def _scale(gram: Operator, weights: jax.Array) -> jax.Array:
+    """sqrt(n) w as placed, for weights w `[n]` of unit norm."""
+    return gram.place((math.sqrt(gram.n) * weights)[:, None])[:, 0]
+
+
+def square_roots(weights: jax.Array) -> jax.Array:
+    """Square roots; the infinite derivative at a zero counts as zero."""
+    return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
+
+
+@jax.tree_util.register_pytree_node_class
+class Dense(Operator):
+    """An operator stored as an array.
+
+    Args:
+      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
+    """
+
+    _arrays, _static = ("matrix",), ("layout",)
+
+    def __init__(self, matrix: jax.Array, layout: Layout | None = None):
+        self.matrix, self.layout = matrix, layout
+
+    @property
+    def _rows(self) -> jax.Array:
+        return self.matrix
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v; on many devices the vectors alone are gathered."""
+        if self.layout is None:
+            return _product(self.matrix, vectors) / self.n
+        gathered = lax.with_sharding_constraint(vectors, _whole(self.layout))
+        missing = self.layout.rows - vectors.shape[0]
+        gathered = jnp.pad(gathered, ((0, missing), *[(0, 0)] * (vectors.ndim - 1)))
+        product = _product(self.matrix, gathered) / self.n
+        return self.layout.constrain(product)[: vectors.shape[0]]
+
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        return products.stored_row_squares_beside(
+            self.matrix, left, right, n=self.n, layout=self.layout
+        )
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        total = jnp.sum(left * self.matvec(right))
+        return total - lax.stop_gradient(total)
+
+    def scaled(self, weights: jax.Array) -> Dense:
+        scale = _scale(self, weights)
+        return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
+
+    def eigenvalues(self) -> jax.Array:
+        """All eigenvalues of K / n in O(n^3) time, on every device for itself."""
+        return eigenvalues.spectrum(self.dense().matrix / self.n)
+
+    def dense(self) -> Self:
+        """The n x n array on one device or on every device."""
+        if self.layout is None:
+            return self
+        memory.check(self.n, self.dtype)
+        matrix = lax.with_sharding_constraint(self.matrix, _whole(self.layout))
+        return self.tree_unflatten((None,), (matrix[: self.n, : self.n],))
+
+
+@jax.tree_util.register_pytree_node_class
+class DenseGram(Dense, Gram):
+    """A Gram stored as an n x n array.
+
+    Args:
+      matrix: `[n, n]`, real, finite, symmetric, of unit diagonal and with entries in [-1, 1], to
+        1e-4, or 1e-8 in float64; cast to the compute dtype. Negative eigenvalues above rounding
+        are warned of, and refused above 5% of the trace; of more than 1,000 rows as many, drawn at
+        random, are looked at, which show at most the share of all. Tracers are not checked.
+
+    Raises:
+      TypeError: the numbers are not real.
+      ValueError: the matrix is not valid.
+    """
+
+    def __init__(self, matrix: Any):
+        if checks.is_concrete(matrix):
+            matrix = checks.as_array(matrix, name="matrix")
+            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+                shape = f"received shape {matrix.shape}"
+                raise ValueError(f"matrix: expected a square array [n, n], {shape}.")
+            given, named = matrix.dtype, {"matrix": matrix}
+            checks.check_shapes(named)
+            checks.warn_of_float64(named)
+            host = np.asarray(matrix, np.promote_types(given, np.float32))
+            (matrix,) = checks.cast_arrays(named, place=jnp.asarray, origins={})
+            check_gram(host, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
+            rounded = [of for of in (given, matrix.dtype) if jnp.issubdtype(of, jnp.floating)]
+            check_semidefinite(host, eps=max(float(jnp.finfo(of).eps) for of in rounded))
+        super().__init__(matrix)
+
+    @classmethod
+    def trusted(cls, matrix: jax.Array, layout: Layout | None = None) -> Self:
+        """The Gram of a matrix that is valid by construction: nothing is checked."""
+        return cls.tree_unflatten((layout,), (matrix,))
+
+    @classmethod
+    def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
+        """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
+        return TiledGram.from_points(kernel, points).dense()
+
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        return jnp.sum(_product(jnp.square(self.matrix), shares) * shares)
+
+
+def _product(matrix: jax.Array, vectors: jax.Array) -> jax.Array:
+    return jnp.matmul(matrix, vectors, precision=lax.Precision.HIGHEST)
+
+
+def _whole(layout: Layout) -> NamedSharding:
+    """All of an array on every device."""
+    return NamedSharding(layout.mesh, PartitionSpec())
+
+
+class OfPoints(Gram):
+    """A Gram that keeps its points: K is a Hadamard product of kernels on them."""
+
+    #: The approximate side of a tile; None for one that suits the device.
+    tile_size: int | None = None
+
+    @abc.abstractmethod
+    def factors(self) -> Factors:
+        """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The options that `products` and `sums` take beside the factors."""
+        return {"tile_size": self.tile_size, "layout": self.layout}
+
+    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
+        if not isinstance(other, OfPoints):
+            return super().squared_norms_with(other)
+        self._check_match(other)
+        first, second = self.factors(), other.factors()
+        indices = tuple(range(len(first) + len(second)))
+        subsets = (indices[: len(first)], indices[len(first) :], indices)
+        options = {"tile_size": tile_size_of(self, other), "layout": self.layout}
+        norms = sums.squared_norms(first + second, subsets, **options)
+        return norms[0], norms[1], norms[2]
+
+    def _everything(self) -> fold.Subsets:
+        """The one product of all factors, as `products` and `sums` name it."""
+        return (tuple(range(len(self.factors()))),)
+
+    def row_squares_beside(
+        self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
+    ) -> jax.Array:
+        of = self.factors(), self._everything(), (left,), (right,)
+        return products.row_squares_beside(*of, scale=scale, **self._options)[0]
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        return sums.bilinear_slope(self.factors(), left, right, **self._options)
+
+    def dense(self) -> DenseGram:
+        """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
+        memory.check(self.n, self.dtype)
+        factors = self.factors()
+        if self.layout is not None:
+            factors = lax.with_sharding_constraint(factors, _whole(self.layout))
+        points = jax.tree.map(lambda leaf: leaf[: self.n], tuple(f.points for f in factors))
+        crossed = [f.kernel.cross(p, p) for f, p in zip(factors, points, strict=True)]
+        matrix = functools.reduce(jnp.multiply, crossed)
+        return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+
+    def scaled(self, weights: jax.Array) -> WeightedGram:
+        return WeightedGram(self, _scale(self, weights))
+
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        of = self.factors(), self._everything()
+        return sums.squared_norms(*of, weights=shares, **self._options)[0]
+
+
+def tile_size_of(*grams: OfPoints) -> int | None:
+    """The smallest tile size that a Gram asks for; None if none does."""
+    return min((gram.tile_size for gram in grams if gram.tile_size), default=None)
+
+
+@functools.partial(jax.jit, static_argnames="layout")
+def _prepared(kernel: Kernel, points: jax.Array, layout: Layout) -> Any:
+    """The prepared points, which lie like the points."""
+    return layout.constrain(kernel.prepare(points))
+
+
+def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
+    """A kernel and its prepared points, placed as the layout says."""
+    if layout is None:
+        return Factor(kernel, kernel.prepare(points))
+    padded = points.shape[0] == layout.rows and isinstance(points, Tracer)
+    placed = layout.constrain(points) if padded else layout.shard(points)
+    return Factor(kernel, _prepared(kernel, placed, layout))
+
+
+@jax.tree_util.register_pytree_node_class
+class TiledGram(OfPoints):
+    """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
+
+    Args:
+      hadamard: the factors of the product, whose points lie as `layout` says.
+      tile_size: the side of a tile; None for one that suits the device.
+    """
+
+    _arrays, _static = ("_factors",), ("tile_size", "layout")
+
+    def __init__(
+        self, hadamard: Factors, *, tile_size: int | None = None, layout: Layout | None = None
+    ):
+        self._factors, self.tile_size, self.layout = hadamard, tile_size, layout
+
+    @classmethod
+    def from_points(
+        cls,
+        kernel: Kernel,
+        points: Any,
+        *,
+        tile_size: int | None = None,
+        layout: Layout | None = None,
+    ) -> TiledGram:
+        """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
+
+        Without a layout the points stay where they are. Inside `jax.jit` points that are sharded
+        need one, since a tracer does not know where it is.
+        """
+        layout = layout or layout_of(points)
+        return cls((factor_of(kernel, points, layout),), tile_size=tile_size, layout=layout)
+
+    @property
+    def _rows(self) -> jax.Array:
+        return jax.tree.leaves(self._factors[0].points)[0]
+
+    def factors(self) -> Factors:
+        return self._factors
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        return sums.squared_norms(self._factors, self._everything(), **self._options)[0]
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        rows = self._rows.shape[0]
+        columns = vectors.reshape(vectors.shape[0], -1)
+        columns = columns if vectors.shape[0] == rows else self.place(columns)
+        of = self._factors, self._everything(), (columns,)
+        (product,) = products.matvecs(*of, **self._options)
+        return product[: vectors.shape[0]].reshape(vectors.shape)
+
+    def store(self) -> DenseGram:
+        """K as an array, written tile by tile: nothing else of its size is made."""
+        return DenseGram.trusted(products.assemble(self._factors, **self._options), self.layout)
+
+
+@jax.tree_util.register_pytree_node_class
+class FeatureGram(OfPoints):
+    """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
+
+    The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
+    A product with another Gram uses kernel values, not features.
+
+    Args:
+      features: Z, `[n, D]`, real, finite, rows of unit norm to 1e-4; cast to the compute dtype.
+        Tracers are not checked.
+
+    Raises:
+      TypeError, ValueError: the features are not valid.
+    """
+
+    _arrays, _static = ("features",), ("layout",)
+
+    def __init__(self, features: ArrayLike):
+        if checks.is_concrete(features):
+            features = checks.check_embeddings(features, name="features")
+            norms = jnp.sum(jnp.square(features), axis=1)
+            off = jnp.abs(norms - 1)
+            if float(jnp.max(off)) > 2 * _TOLERANCES[1]:
+                row = int(jnp.argmax(off))
+                received = f"received one of squared norm {float(norms[row]):.6g} in row {row}"
+                raise ValueError(f"features: expected rows of unit norm, {received}.")
+        self.features, self.layout = jnp.asarray(features), None
+
+    @classmethod
+    def trusted(cls, features: jax.Array, layout: Layout | None = None) -> FeatureGram:
+        """The Gram of features that have unit norm by construction, zero in the padding."""
+        return cls.tree_unflatten((layout,), (features,))
+
+    @property
+    def _rows(self) -> jax.Array:
+        return self.features
+
+    def factors(self) -> Factors:
+        """One factor: the cosine kernel on the features, whose rows have unit norm already."""
+        return (Factor(Cosine(), self.features),)
+
+    def covariance(self) -> jax.Array:
+        """Z^T Z / n, `[D, D]`, of trace one."""
+        return eigenvalues.outer_products(self.features) / self.n
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
+        return eigenvalues.squared_norm(self.covariance())
+
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        return eigenvalues.squared_norm(_product(self.features.T, self.features * shares[:, None]))
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """Z (Z^T v) / n."""
+        features = self.features[: vectors.shape[0]]
+        return _product(features, _product(features.T, vectors)) / self.n
+
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""
+        if self.rank_bound == self.n:
+            return self.dense().eigenvalues()
+        values = eigenvalues.spectrum(self.covariance())
+        return jnp.pad(values, (0, self.n - values.shape[0]))
+
+    @property
+    def rank_bound(self) -> int:
+        return min(self.n, self.features.shape[1])
+
+    def __mul__(self, other: Gram) -> Gram:
+        """The Hadamard product; a `FeatureGram` again where all products of features are few."""
+        if isinstance(other, FeatureGram) and (self.n, self.layout) == (other.n, other.layout):
+            count = self.features.shape[1] * other.features.shape[1]
+            if count <= min(_PRODUCT_FEATURES, self.n // 2):
+                crossed = jnp.einsum("ni,nj->nij", self.features, other.features)
+                return FeatureGram.trusted(crossed.reshape(-1, count), self.layout)
+        return super().__mul__(other)
+
+
+@jax.tree_util.register_pytree_node_class
+class WeightedGram(Operator):
+    """K o w w^T of a Gram of points K and weights w as placed, `[n]`, of squared norm n."""
+
+    _arrays, _static = ("gram", "weights"), ("layout",)
+
+    def __init__(self, gram: OfPoints, weights: jax.Array):
+        self.gram, self.weights, self.layout = gram, weights, gram.layout
+
+    @property
+    def _rows(self) -> jax.Array:
+        return self.weights
+
+    @property
+    def rank_bound(self) -> int:
+        return self.gram.rank_bound
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """sum_ij w_i^2 (K_ij / n)^2 w_j^2."""
+        return self.gram.squared_norm_by(jnp.square(self.weights) / self.n)
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        weights = self.weights[: vectors.shape[0]].reshape(-1, *(1,) * (vectors.ndim - 1))
+        return weights * self.gram.matvec(weights * vectors)
+
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        return self.gram.row_squares_beside(left, right, self.weights)
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        weights = lax.stop_gradient(self.weights)[:, None]
+        slope = self.gram.bilinear_slope(weights * left, weights * right)
+        if checks.is_concrete(self.weights):
+            return slope
+        constant = jax.tree.map(lax.stop_gradient, self.gram)
+        images = constant.matvec(jnp.concatenate([weights * left, weights * right], axis=1))
+        beside = jnp.concatenate([right, left], axis=1)
+        total = jnp.sum(self.weights * jnp.sum(images * beside, axis=1))
+        return slope + total - lax.stop_gradient(total)
+
+    def eigenvalues(self) -> jax.Array:
+        if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
+            weighted = self.gram.features * self.weights[:, None]
+            return FeatureGram.trusted(weighted, self.layout).eigenvalues()
+        return self.dense().eigenvalues()
+
+    def scaled(self, weights: jax.Array) -> WeightedGram:
+        return WeightedGram(self.gram, self.weights * _scale(self, weights))
+
+    def dense(self) -> Dense:
+        return self.gram.dense().scaled(self._unit())
+
+    def store(self) -> Operator:
+        stored = self.gram.store()
+        return self if stored is self.gram else stored.scaled(self._unit())
+
+    def _unit(self) -> jax.Array:
+        """The weights `[n]`, of unit norm."""
+        return self.weights[: self.n] / math.sqrt(self.n)

@@ -1,0 +1,355 @@
+"""Sums of squared kernel values over pairs of rows: in total, by row, with their gradients."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from condvendi_jax.base.devices import Layout
+from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.grams.fold import (
+    PRECISION,
+    Block,
+    Factor,
+    Factors,
+    Parts,
+    Subsets,
+    block_of,
+    cut,
+    fold_pairs,
+    geometries_of,
+    kernel_tile,
+    kernels_of,
+    number_of_points,
+    on_devices,
+    outer,
+    pairwise_sum,
+    sum_over_devices,
+)
+
+
+def squared_products(
+    subsets: Subsets, kernels: tuple[Kernel, ...], geometries: Any, counted: jax.Array | None
+) -> list[jax.Array]:
+    """prod over f in s of k_f^2 for all pairs of two blocks, for every subset s of the factors.
+
+    `geometries` are `[a, b]` for each kernel; pairs that are not `counted`, `[a, b]`, are zero.
+    """
+    pairs = zip(kernels, geometries, strict=True)
+    squares = [jnp.square(kernel.profile(geometry)) for kernel, geometry in pairs]
+    if counted is not None:
+        squares = [jnp.where(counted, square, 0) for square in squares]
+    return [functools.reduce(jnp.multiply, [squares[f] for f in s]) for s in subsets]
+
+
+def _weighted_sums(
+    subsets: Subsets,
+    diagonal: bool,
+    kernels: tuple[Kernel, ...],
+    geometries: tuple[Any, ...],
+    weights: jax.Array,
+) -> jax.Array:
+    """Sums `weights[i, g] k(i, j)^2` over the rows of a tile, `[subset, g, column]`.
+
+    On a diagonal tile only rows i < j count.
+    """
+    size = weights.shape[0]
+    counted = jnp.triu(jnp.ones((size, size), bool), 1) if diagonal else None
+    products = squared_products(subsets, kernels, geometries, counted)
+    contract_rows = (((0,), (0,)), ((), ()))
+
+    def contracted(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
+        return jnp.stack(
+            [lax.dot_general(weights, p, contract_rows, precision=PRECISION) for p in products]
+        )
+
+    def summed(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
+        return jnp.sum(jnp.stack(products) * weights[None], axis=1)[:, None]
+
+    if weights.shape[1] > 1:
+        return contracted(weights, products)
+    # For a contraction, a GPU's compiler writes the products to memory and reads them again; a
+    # plain sum it fuses with them.
+    return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
+
+
+# Makes a vmap over kernel parameters take one after the other, on one geometry of a tile.
+_sequentially = jax.custom_batching.sequential_vmap
+
+
+def _arrivals(
+    layout: Layout | None, factors: Factors, subsets: Subsets, weights: Any, tile_size: int | None
+) -> tuple[jax.Array, jax.Array]:
+    """Sums over earlier points on one device, `[k * size, subset, g]`, and the padded weights."""
+    block, size = block_of(layout, factors, weights, tile_size)
+    kernels = kernels_of(factors)
+
+    def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+        reduce = _sequentially(functools.partial(_weighted_sums, subsets, diagonal))
+        geometries = geometries_of(kernels, rows.points, columns.points)
+        return Parts(
+            None, (None,), (jnp.moveaxis(reduce(kernels, geometries, rows.beside), -1, 0),)
+        )
+
+    _, (sums,) = fold_pairs(layout, size, block, tile)
+    return sums, block.beside
+
+
+def _ones_unless(weights: jax.Array | None, factors: Factors) -> jax.Array:
+    """The weights `[rows]`, ones where None."""
+    return jnp.ones(factors[0].n, factors[0].dtype) if weights is None else weights
+
+
+def arrival_sums(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    tile_size: int | None = None,
+    weights: jax.Array | None = None,
+) -> jax.Array:
+    """Weighted sums of squared kernel products over the earlier points, for every point.
+
+    For every subset s of the factors, every column g of the weights and every point j:
+
+        sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2.
+
+    Their sum up to any n' is the sum over the pairs of the first n' points, so that all prefixes
+    come out of one pass. One-hot weights split the sums by the group of i. `weights` are `[n, g]`,
+    ones where None, and the result is `[len(subsets), g, n]`. It is not differentiable in reverse
+    mode; `squared_norms` is.
+    """
+    weights = _ones_unless(None, factors)[:, None] if weights is None else weights
+    sums, _ = _arrivals(None, factors, subsets, weights, tile_size)
+    return jnp.moveaxis(sums[: factors[0].n], 0, -1)
+
+
+def squared_norms(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    weights: jax.Array | None = None,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """||K_s||_F^2 / n^2 for every subset s of the factors, `[len(subsets)]`, in one pass.
+
+    With `weights` w as placed, of sum one, sum_ij w_i w_j K_s(i, j)^2. In reverse mode the same
+    pass accumulates the gradients of all in the points and kernels: a value with its gradient costs
+    about two passes. The gradient in the weights takes another.
+    """
+    options: Any = {"weights": weights, "tile_size": tile_size, "layout": layout}
+    n = number_of_points(factors, layout)
+    diagonal = 1 / n if weights is None else jnp.sum(jnp.square(weights))
+    return squares_of_others(factors, subsets, **options) + diagonal
+
+
+def squares_of_others(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    weights: jax.Array | None = None,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """`squared_norms` without the pairs of a point with itself."""
+    given = _ones_unless(weights, factors)
+    sums: Any = _pair_sums(factors, given, subsets, layout, tile_size)
+    n = number_of_points(factors, layout) if weights is None else 1
+    return 2 * (sums / n) / n
+
+
+@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout", "own"))
+def row_norms(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    own: bool = True,
+    weights: jax.Array | None = None,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """sum_j w_j prod over f in s of k_f(i, j)^2 for every point i, `[len(subsets), rows]`.
+
+    One pass; `weights` are as placed, ones where None. With the pair of a point with itself only
+    where `own`. Zero in the padding, not divided by n, and not differentiable in reverse mode.
+    """
+
+    def local(factors: Factors, weights: jax.Array) -> jax.Array:
+        block, size = block_of(layout, factors, weights, tile_size)
+        kernels = kernels_of(factors)
+
+        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            geometries = geometries_of(kernels, rows.points, columns.points)
+            counted = ~jnp.eye(size, dtype=bool) if diagonal else None
+            products = squared_products(subsets, kernels, geometries, counted)
+            to_rows = [jnp.sum(p * columns.beside[None, :], axis=1) for p in products]
+            to_columns = [jnp.sum(p * rows.beside[:, None], axis=0) for p in products]
+            to_rows, to_columns = (jnp.stack(part, axis=-1) for part in (to_rows, to_columns))
+            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+
+        _, (sums,) = fold_pairs(layout, size, block, tile)
+        sums = sums + block.beside[:, None] if own else sums
+        return jnp.where(block.inside[:, None] > 0, sums, 0)[: factors[0].n]
+
+    return on_devices(layout, local, factors, _ones_unless(weights, factors)).T
+
+
+def row_squares(factors: Factors, subsets: Subsets, row: jax.Array) -> jax.Array:
+    """prod over f in s of k_f(row, j)^2 for every point j, `[len(subsets), n]`."""
+    points = tuple(factor.points for factor in factors)
+    kernels, one = kernels_of(factors), cut(points, row, 1)
+    products = squared_products(subsets, kernels, geometries_of(kernels, one, points), None)
+    return jnp.stack(products)[:, 0]
+
+
+def bilinear_slope(
+    factors: Factors,
+    left: jax.Array,
+    right: jax.Array,
+    *,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, K the Hadamard product.
+
+    `left` and `right` are constants, `[n, m]` or as placed by the layout.
+    """
+    subsets = (tuple(range(len(factors))),)
+    zeros: Any = _pair_sums(factors, (left, right), subsets, layout, tile_size)
+    return zeros[0] / number_of_points(factors, layout)
+
+
+# The derivative of sums over pairs
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _pair_sums(
+    factors: Factors, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
+) -> jax.Array:
+    """Sums over the pairs i < j for every subset of the factors, `[subset]`.
+
+    With `beside` the weights w `[rows]`, of w_i w_j times the squared products of kernels. With
+    `beside = (left, right)`, zeros with the gradient of the sum over all pairs of
+    K_ij <left_i, right_j>.
+    """
+    if isinstance(beside, tuple):
+        return jnp.zeros(len(subsets), factors[0].dtype)
+    return _squared_sums(factors, beside, subsets, layout, tile_size)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _squared_sums(
+    factors: Factors,
+    weights: jax.Array,
+    subsets: Subsets,
+    layout: Layout | None,
+    tile_size: int | None,
+) -> jax.Array:
+    def local(factors: Factors, weights: jax.Array) -> jax.Array:
+        sums, columns = _arrivals(layout, factors, subsets, weights[:, None], tile_size)
+        return sum_over_devices(layout, pairwise_sum((sums[..., 0] * columns).T))
+
+    return on_devices(layout, local, factors, weights, shared=True)
+
+
+def _column_sums(
+    subsets: Subsets, diagonal: bool, kernels: tuple[Kernel, ...], rows: Block, columns: Block
+) -> jax.Array:
+    """The terms of `_pair_sums` that the rows of a tile add for each column, `[subset, column]`."""
+    if not isinstance(rows.beside, tuple):
+        geometries = geometries_of(kernels, rows.points, columns.points)
+        weights = rows.beside[:, None]
+        sums = _weighted_sums(subsets, diagonal, kernels, geometries, weights)
+        return sums[:, 0] * columns.beside[None, :]
+    (left_i, right_i), (left_j, right_j) = rows.beside, columns.beside
+    # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
+    weights = outer(left_i, right_j) + outer(right_i, left_j)
+    weights = jnp.triu(weights, 1) if diagonal else weights
+    return jnp.sum(kernel_tile(kernels, rows.points, columns.points) * weights, axis=0)[None]
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _sums_and_gradients(
+    factors: Factors,
+    beside: Any,
+    perturbed: tuple[tuple[bool, ...], tuple[bool, ...]],
+    subsets: Subsets,
+    layout: Layout | None,
+    tile_size: int | None,
+) -> tuple[jax.Array, Any, Any]:
+    """The sums, and the gradients of each in the perturbed kernels and points, in one pass."""
+
+    def selected(flags: tuple[bool, ...], parts: Any) -> tuple[Any, ...]:
+        """The flagged parts; None, an empty tree, in the place of the others."""
+        return tuple(part if flag else None for flag, part in zip(flags, parts, strict=True))
+
+    def filled(parts: Any, defaults: Any) -> tuple[Any, ...]:
+        """The parts, with the default in the place of every None."""
+        pairs = zip(parts, defaults, strict=True)
+        return tuple(default if part is None else part for part, default in pairs)
+
+    def local(factors: Factors, beside: Any) -> tuple[Any, Any, Any]:
+        block, size = block_of(layout, factors, beside, tile_size)
+        kernels = kernels_of(factors)
+
+        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            def total(subset: Any, *moving: Any) -> tuple[jax.Array, jax.Array]:
+                of_kernels, *of_points = map(filled, moving, (kernels, rows.points, columns.points))
+                blocks = (
+                    b._replace(points=p) for b, p in zip((rows, columns), of_points, strict=True)
+                )
+                (sums,) = _column_sums((subset,), diagonal, of_kernels, *blocks)
+                return jnp.sum(sums), sums
+
+            points = (selected(perturbed[1], part.points) for part in (rows, columns))
+            moving = selected(perturbed[0], kernels), *points
+            gradients = jax.grad(total, (1, 2, 3), has_aux=True)
+            pulled, sums = zip(*(gradients(subset, *moving) for subset in subsets), strict=True)
+            shared, to_rows, to_columns = zip(*pulled, strict=True)
+            return Parts(shared, (None, to_rows), (jnp.stack(sums, axis=-1), to_columns))
+
+        of_kernels, (sums, of_points) = fold_pairs(layout, size, block, tile)
+        totals, of_kernels = sum_over_devices(layout, (pairwise_sum(sums.T), of_kernels))
+        return totals, of_kernels, jax.tree.map(lambda leaf: leaf[: factors[0].n], of_points)
+
+    return on_devices(layout, local, factors, beside, shared=(True, True, False))
+
+
+def _pair_sums_forward(
+    factors: Any, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
+) -> tuple[jax.Array, Any]:
+    perturbed = tuple(
+        tuple(any(leaf.perturbed for leaf in jax.tree.leaves(factor[part])) for factor in factors)
+        for part in (0, 1)
+    )
+    bilinear = isinstance(beside, tuple)
+    weighted = not bilinear and beside.perturbed
+    factors, beside = jax.tree.map(lambda leaf: leaf.value, (factors, beside))
+    options: Any = {"tile_size": tile_size, "layout": layout}
+    sums, *gradients = _sums_and_gradients(factors, beside, perturbed, subsets, layout, tile_size)
+    of_weights = None
+    if weighted:
+        of_weights = row_norms(factors, subsets, own=False, weights=beside, **options)
+    return jnp.zeros_like(sums) if bilinear else sums, (gradients, of_weights)
+
+
+def _pair_sums_backward(
+    subsets: Subsets, layout: Any, tile_size: Any, residuals: Any, cotangent: jax.Array
+) -> tuple[Any, Any]:
+    del subsets, layout, tile_size
+    gradients, of_weights = residuals
+
+    def combined(*of_sums: jax.Array) -> jax.Array:
+        pairs = zip(cotangent, of_sums, strict=True)
+        return functools.reduce(jnp.add, [c.astype(of.dtype) * of for c, of in pairs])
+
+    pulled = (jax.tree.map(combined, *of_sums) for of_sums in gradients)
+    factors = tuple(map(Factor, *pulled))
+    return factors, None if of_weights is None else cotangent @ of_weights
+
+
+_pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)

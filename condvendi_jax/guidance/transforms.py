@@ -1,0 +1,286 @@
+"""One gradient transformation of optax for each score, and two that act on rows."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.kernels import Kernel, check_kernel
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.grams.operators import DenseGram
+from condvendi_jax.guidance import window as ring
+from condvendi_jax.guidance.spectral import entropy_of
+
+
+class Options(TypedDict, total=False):
+    """The options that every score takes; the first choice of each is the default.
+
+    Attributes:
+      window: how many finished samples `remember` keeps, 300 if not given (CV appendix E.3).
+      among: "batch" takes the score of the memory and the whole batch; "memory" takes, for each
+        latent, the score of the memory and this latent alone.
+      objective: "score" (CV eq. 25), or "entropy" for its logarithm in nats.
+    """
+
+    window: int
+    among: Literal["batch", "memory"]
+    objective: Literal["score", "entropy"]
+
+
+def vendi(
+    *,
+    output_kernel: Kernel,
+    order: float = 1,
+    truncation: int | None = None,
+    **options: Unpack[Options],
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient of the Vendi score of the memory and the batch, for latents of any prompts.
+
+    `update` takes the latents as optax's `params`, in one array. It ignores the incoming updates
+    and returns the gradient in their place, in the latents' shape and dtype. Updates are added, so
+    the score rises: `optax.scale(eta)` after it gives the weight of CV eq. 14. A latent that is not
+    finite, or whose prompt or gradient is not, gets zeros and is counted in
+    `GuidanceState.skipped`; outside jit latents and prompts that are not finite raise.
+
+    Args:
+      output_kernel: the kernel of the flattened latents.
+      order: the Renyi order; 2 is `rke`.
+      truncation: the number of eigenvalues that the entropy keeps (CV eq. 23); all if None.
+      **options: `window`, `among` and `objective`; see `Options`.
+
+    Returns:
+      A transformation. A step costs O((window + b)^3) time and O((window + b)^2) memory; at order 2
+      it needs no eigenvectors and costs O(window + b) a sample.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> guide = cv.guidance.vendi(output_kernel=cv.Gaussian(1.0), window=0)
+      >>> latents = np.array([[0.0], [1.0]], np.float32)
+      >>> updates, _ = guide.update(0 * latents, guide.init(latents), latents)
+      >>> print(np.asarray(updates).round(2).ravel())
+      [-0.7  0.7]
+    """
+    entropy = Entropy(order=order, truncation=truncation)
+    return _transformation(entropy, {"output_kernel": output_kernel}, (), **options)
+
+
+def conditional_vendi(
+    *,
+    output_kernel: Kernel,
+    prompt_kernel: Kernel,
+    prompt_size: int,
+    order: float = 1,
+    truncation: int | None = None,
+    **options: Unpack[Options],
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient of the (truncated) Conditional-Vendi score (CV eq. 14 and 24-27); see `vendi`.
+
+    `update` takes the prompts of the batch as the extra argument `prompts=`. Where eigenvalues tie
+    across the truncation the entropy has a kink, and the tied eigenvectors share the weight of
+    those that are kept: a subgradient. Eigenvalues of zero have no part in the gradient, where
+    eq. 24 prints log 0. Latents that coincide are a critical point and stay together.
+
+    Args:
+      output_kernel: the kernel of the flattened latents.
+      prompt_kernel: the kernel of the flattened prompts.
+      prompt_size: how many numbers a prompt has, for the memory of prompts.
+      order: the Renyi order; 2 is `conditional_rke`.
+      truncation: the number of eigenvalues that both entropies keep; all if None.
+      **options: `window`, `among` and `objective`; see `Options`.
+    """
+    entropy = Entropy(order=order, truncation=truncation)
+    kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+    size = checks.check_count(prompt_size, name="prompt_size", minimum=1)
+    return _transformation(entropy, kernels, (size,), **options)
+
+
+def rke(
+    *, output_kernel: Kernel, **options: Unpack[Options]
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient of the RKE score, n^2 / ||K_Z||_F^2: `vendi` of order 2, in closed form."""
+    return vendi(output_kernel=output_kernel, order=2, **options)
+
+
+def conditional_rke(
+    *, output_kernel: Kernel, prompt_kernel: Kernel, prompt_size: int, **options: Unpack[Options]
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient of the Conditional-RKE score, ||K_T||_F^2 / ||K_Z * K_T||_F^2 (CV appendix C).
+
+    This is `conditional_vendi` of order 2, in closed form. Every latent is pushed straight away
+    from every other, in proportion to the square of the joint kernel.
+
+    Examples:
+      >>> import numpy as np
+      >>> import optax
+      >>> import condvendi_jax as cv
+      >>> kernels = dict(output_kernel=cv.Gaussian(1.0), prompt_kernel=cv.Gaussian(0.1))
+      >>> score = cv.guidance.conditional_rke(**kernels, prompt_size=1)
+      >>> guide = optax.chain(score, optax.scale(0.1))
+      >>> latents, prompts = np.array([[[0.0], [1.0]], [[0.0], [0.0]]], np.float32)
+      >>> state = cv.guidance.remember(guide.init(latents), latents[1:], prompts[1:])
+      >>> updates, state = guide.update(latents[:1], state, latents[:1], prompts=prompts[:1])
+      >>> print(np.asarray(updates).round(3))
+      [[-0.079]]
+    """
+    named: Any = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+    return conditional_vendi(**named, prompt_size=prompt_size, order=2, **options)
+
+
+def normalise_rows() -> optax.GradientTransformation:
+    """Divides each latent's update `[...]` by its norm, so that a weight after it is a length."""
+    return optax.stateless(lambda updates, _: jax.tree.map(_divided, updates))
+
+
+def clip_rows(max_norm: float) -> optax.GradientTransformation:
+    """Shortens each latent's update `[...]` to a norm of at most `max_norm`."""
+    max_norm = checks.check_number(max_norm, name="max_norm", above=0)
+    divided = functools.partial(_divided, max_norm=max_norm)
+    return optax.stateless(lambda updates, _: jax.tree.map(divided, updates))
+
+
+def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
+    """Rows of unit norm, or of at most `max_norm`; their squares may leave the dtype's range."""
+    rows = updates.reshape(updates.shape[0], -1).astype(checks.compute_dtype())
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
+    unit = jnp.where(largest > 0, largest, 1)
+    squares = jnp.sum(jnp.square(rows / unit), axis=1, keepdims=True)
+    norms = jnp.where(largest > 0, unit * jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    unit = jnp.where(norms > 0, norms, 1)
+    rows = rows / unit if max_norm is None else rows * jnp.minimum(max_norm / unit, 1)
+    return rows.reshape(updates.shape).astype(updates.dtype)
+
+
+class _Score(NamedTuple):
+    entropy: Entropy
+    among: str
+    objective: str
+
+
+def _transformation(
+    entropy: Entropy,
+    kernels: dict[str, Kernel],
+    prompt_sizes: tuple[int, ...],
+    *,
+    window: int = 300,
+    among: str = "batch",
+    objective: str = "score",
+) -> optax.GradientTransformationExtraArgs:
+    """The guide of any score; without a kernel of prompts their kernel is one everywhere."""
+    for name, kernel in kernels.items():
+        check_kernel(kernel, name=name)
+    window = checks.check_count(window, name="window", minimum=0)
+    score = _Score(entropy, among, objective)
+    for name, valid in (("among", ("batch", "memory")), ("objective", ("score", "entropy"))):
+        if (value := getattr(score, name)) not in valid:
+            raise ValueError(f"{name}: expected one of {', '.join(valid)}, received {value!r}.")
+    if among == "memory" and window == 0:
+        raise ValueError('window: expected at least 1 with among="memory", received 0.')
+    needs_spectrum, given = entropy.needs_spectrum, tuple(kernels.values())
+
+    def init(params: Any) -> Any:
+        shape = ring.check_shape(params, name="latents")
+        if needs_spectrum:
+            memory.check(window + shape[0], checks.compute_dtype())
+        zeros = functools.partial(jnp.zeros, dtype=checks.compute_dtype())
+        rows = tuple(zeros((window, size)) for size in (math.prod(shape[1:]), *prompt_sizes))
+        filled = jnp.zeros((window,), bool)
+        zero = jnp.zeros((), jnp.int32)
+        squares = None if needs_spectrum else (zeros((window,)), zeros((window,)))
+        centres, prepared = ring.prepare(given, rows, filled)
+        return ring.GuidanceState(
+            given, rows, centres, prepared, filled, position=zero, skipped=zero, squares=squares
+        )
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, prompts: Any = None, **extra_args: Any
+    ) -> tuple[jax.Array, Any]:
+        del updates, extra_args
+        if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
+            raise ValueError("state: expected that of this guide, received that of another score.")
+        gradient, skipped = _gradient(score, ring.checked_rows(state, params, prompts), state)
+        state = state._replace(skipped=skipped)
+        dtype = jnp.result_type(params)
+        dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else gradient.dtype
+        return gradient.reshape(jnp.shape(params)).astype(dtype), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _gradient(
+    score: _Score, batch: tuple[jax.Array, ...], state: ring.GuidanceState
+) -> tuple[jax.Array, jax.Array]:
+    """The gradients `[b, d]`, zero where they are not finite, and how many latents were skipped."""
+    present, (latents, *prompts) = ring.finite_rows(batch)
+
+    def objective(latents: jax.Array) -> jax.Array:
+        return jnp.sum(_objectives(score, (latents, *prompts), present, state))
+
+    gradient = jax.grad(objective)(latents)
+    finite = present & jnp.isfinite(gradient).all(axis=1)
+    skipped = state.skipped + jnp.sum(~finite, dtype=jnp.int32)
+    return jnp.where(finite[:, None], gradient, 0), skipped
+
+
+def _objectives(
+    score: _Score, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
+) -> jax.Array:
+    """The score of memory and batch, or those of the memory and one pair of the batch, `[b]`."""
+    blocks = ring.blocks_of(state, batch)
+    if score.entropy.needs_spectrum:
+        memories = ring.blocks_of_memory(state)
+        log_score = functools.partial(_log_score_of_spectra, score, memories, state.filled)
+    else:
+        log_score = functools.partial(_log_score_of_squares, state)
+    if score.among == "batch":
+        logs = log_score(blocks, present)
+    else:
+        ones = jnp.ones((present.shape[0], 1, 1), batch[0].dtype)
+        alone = tuple(ring.Blocks(ones, block.across.T[:, :, None]) for block in blocks)
+        logs = jax.vmap(log_score)(alone, present[:, None])
+    return jnp.exp(logs) if score.objective == "score" else logs
+
+
+def _log_score_of_squares(
+    state: ring.GuidanceState, blocks: tuple[ring.Blocks, ...], present: jax.Array
+) -> jax.Array:
+    """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
+    assert state.squares is not None
+    of_joint, of_prompts = state.squares
+    count = jnp.sum(state.filled, dtype=of_joint.dtype)
+
+    def squared_norm(blocks: tuple[ring.Blocks, ...], later: jax.Array) -> jax.Array:
+        within, across = ring.squared(blocks, present, state.filled)
+        return count + 2 * jnp.sum(later) + jnp.sum(within) + 2 * jnp.sum(across)
+
+    return jnp.log(squared_norm(blocks[1:], of_prompts)) - jnp.log(squared_norm(blocks, of_joint))
+
+
+def _log_score_of_spectra(
+    score: _Score,
+    memories: tuple[jax.Array, ...],
+    filled: jax.Array,
+    blocks: tuple[ring.Blocks, ...],
+    present: jax.Array,
+) -> jax.Array:
+    """H(Z, T) - H(T) in nats, of the pairs that count."""
+    counts = jnp.concatenate([present, filled])
+    entropy = score.entropy.fitted(counts.shape[0])
+    matrices = [
+        jnp.block([[block.within, block.across.T], [block.across, of_memory]])
+        for block, of_memory in zip(blocks, memories, strict=True)
+    ]
+    shares = counts.astype(matrices[0].dtype) / jnp.sum(counts, dtype=matrices[0].dtype)
+    joint = DenseGram.trusted(functools.reduce(jnp.multiply, matrices)).weighted(shares).dense()
+    of_joint = entropy_of(entropy, joint.matrix / joint.n)
+    if len(matrices) == 1 or score.objective == "entropy":
+        return of_joint
+    prompts = DenseGram.trusted(matrices[1]).weighted(shares)
+    return of_joint - entropy.of_spectrum(prompts.eigenvalues())

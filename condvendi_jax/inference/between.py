@@ -1,0 +1,366 @@
+"""The effective number of different models given the prompts, and the overlap of every two.
+
+With M the model of an output, the number is the exponential of I(X; M | T) at order 2. All
+entropies are those of a mixture in which every model has the same share, whatever its number of
+rows. Pairs of different rows give unbiased estimates: see docs/contributions.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.pairs import Labels, Pairs, distinct_prompts
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.grams import fold
+from condvendi_jax.grams import sums as pairwise
+from condvendi_jax.inference import errors as grouping
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference.errors import Groups, group_influences
+from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.results import Between, Evaluation
+from condvendi_jax.spectra import order_two
+
+# More labels than this make the sums of all pairs of labels too large.
+_MANY_LABELS = 50
+# A total weight below this share of its terms is rounding.
+_ROUNDING = 1e-12
+_ALONE = "no two outputs that could be compared are alike; give several answers to each prompt"
+_SPLIT = "the labels of the groups split the answers to a prompt"
+_OTHER_PROMPTS = (
+    "models with other prompts overlap less; give every model the same number of answers to the "
+    "same prompts"
+)
+
+
+@checks.outside_transformations
+def between_models(
+    models: Mapping[str, ArrayLike],
+    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    errors: bool = True,
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
+    groups: int | ArrayLike | None = None,
+    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Between:
+    """Returns the effective number of different models, and the overlap of every two.
+
+    The number is exp I(X; M | T) at order 2, for outputs X, prompts T and the model M of each
+    output. All models have the same share. The number is 1 if all models say the same, and the
+    number of models if no two have an output in common (docs/contributions.md).
+
+    No row is compared with itself. Where most answers are to prompts with several answers of
+    their model, the mean over the other answers takes the place of a row itself, and prompts with a
+    single answer of some model are left out. Elsewhere rows of one prompt are not compared.
+
+    Args:
+      models: the outputs of at least two by name, embeddings `[n, d_x]` of one encoder.
+      prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
+        name; or None to compare outputs alone.
+      output_kernel, prompt_kernel, rule, prompt_ids, seed, progress: see `compare`.
+      errors: whether to compute standard errors, by leaving out groups of rows in turn, in the one
+        pass over all pairs of rows.
+      groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
+        the same rows. Rows with equal prompts leave together, of all models.
+      weights: of the rows of each model, see `compare`; models keep equal shares.
+
+    Returns:
+      `Between`; `print` shows it.
+
+    Raises:
+      TypeError, ValueError: there is one model, or `compare` would refuse the arguments.
+
+    Examples:
+      To every prompt A and B say the same, and C says something else:
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> prompts, exact = np.repeat(np.arange(6), 2)[:, None], cv.Indicator()
+      >>> models = {"A": prompts, "B": prompts, "C": prompts + 6}
+      >>> result = cv.between_models(models, prompts, output_kernel=exact, prompt_kernel=exact)
+      >>> print(f"{result.number:.1f} of {result.largest:.0f}")
+      1.8 of 3
+      >>> print(result.overlaps.round(2)[0])
+      [1. 1. 0.]
+    """
+    plan = Plan([2], None, None, errors, groups, seed, progress)
+    pairs = Pairs.of_models(
+        models,
+        prompts,
+        output_kernel=output_kernel,
+        prompt_kernel=prompt_kernel,
+        rule=rule,
+        key=plan.keys.rule,
+        prompt_ids=prompt_ids,
+        groups=plan.labels,
+        weights=weights,
+        progress=progress,
+    )
+    pairs = {name: own.supported() for name, own in pairs.items()}
+    if len(pairs) < 2:
+        raise ValueError(f"models: expected at least two, received {[*pairs]}.")
+    fewest, chosen = min(own.n for own in pairs.values()), None
+    if plan.errors and fewest < grouping.FEWEST_ROWS:
+        checks.warn(
+            f"standard errors need at least three outputs of each model: they are NaN for {fewest}."
+        )
+    elif plan.errors:
+        chosen = _groups(pairs, plan, shared=not isinstance(prompts, Mapping))
+    progress("between models")
+    return of_pairs(pairs, chosen)
+
+
+def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) -> Between:
+    """Computes `Between` from pairs under the same kernels on one device, with errors by groups."""
+    pooled = Pooled(pairs, groups)
+    left_out = pooled.leave_out_single_answers()
+    repeated, shared = left_out is not None, pooled.shares_prompts()
+    # If all models have the same prompts, these carry no information on the model.
+    means = pooled.means_of(("joint",) if shared else ("joint", "prompts"), repeated)
+    untested = None if shared or not repeated else _OTHER_PROMPTS
+    if repeated and groups is not None and pooled.splits_answers():
+        groups, untested = None, _SPLIT
+
+    def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
+        joint, *of_prompts = (_between_means(of, models) for of in means)
+        prompts = sum(of_prompts, np.zeros_like(joint))
+        return joint - prompts, math.log(len(models)) - prompts
+
+    everything, most = information(tuple(range(len(pairs))))
+    number = np.exp(everything)
+    if np.isnan(number).any():
+        untested = _ALONE
+    overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
+    rounding = saturation.rounding(Entropy(2), pooled.points.dtype)
+    for one, two in itertools.combinations(range(len(pairs)), 2):
+        of_both = _overlap(*information((one, two)), rounding)
+        overlaps[:, one, two] = overlaps[:, two, one] = of_both
+    return Between(
+        models=tuple(pairs),
+        paired=pooled.points.paired,
+        number=float(number[0]),
+        largest=float(len(pairs)) if shared else math.exp(most[0]),
+        overlaps=overlaps[0],
+        influences=None if groups is None else pooled.influences(number),
+        overlap_influences=None if groups is None else pooled.influences(overlaps),
+        units=None if groups is None else " or ".join({own.units: 0 for own in groups.values()}),
+        rounding=rounding,
+        untested=untested,
+        left_out=left_out or 0,
+    )
+
+
+def of_plan(
+    pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation], *, shared: bool
+) -> Between | None:
+    """Computes `Between` for `compare`; None unless order 2 is computed from pairs of rows."""
+    if len(pairs) < 2 or all(map(plan.method.computes, plan.entropies)):
+        return None
+    plan.progress("between models")
+    groups = None
+    if all(own.order(2).standard_errors is not None for own in evaluations.values()):
+        # A model without a row in some group has no such error; the number needs none.
+        with contextlib.suppress(ValueError):
+            groups = _groups(pairs, plan, shared=shared)
+    return of_pairs(pairs, groups)
+
+
+def _groups(pairs: Mapping[str, Pairs], plan: Plan, *, shared: bool) -> Mapping[str, Groups]:
+    """The groups of each model; many labels are put into fewer groups at random."""
+    count, key = plan.count or grouping.DEFAULT_GROUPS, plan.keys.groups
+    groups, _ = grouping.group_models(pairs, count, key=key, shared=shared)
+    labels = max(own.count for own in groups.values())
+    if labels <= max(count, _MANY_LABELS):
+        return groups
+    dealt = np.asarray(jax.random.permutation(key, labels)) % count
+    return {name: Groups(dealt[own.membership], own.units) for name, own in groups.items()}
+
+
+class Pooled:
+    """The rows of all models, with groups; every model has the same share."""
+
+    def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
+        first, *_ = each = list(pairs.values())
+        arrays = tuple(map(jnp.concatenate, zip(*(own.arrays for own in each), strict=True)))
+        of_arrays = zip(first.kernels, arrays, strict=True)
+        kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
+        self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
+        self.prompt = distinct_prompts(each)[1]
+        self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
+        copies = [np.ones(own.n) if own.copies is None else own.copies for own in each]
+        self.copies = np.concatenate(copies)
+        self.group, self.count = np.zeros(self.points.n, int), 0
+        if groups is not None:
+            self.group = np.concatenate([groups[name].membership for name in pairs])
+            self.count = int(self.group.max()) + 1
+        self.weigh(np.concatenate([own.n * own.shares for own in each]))
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """Sets the weights of rows, `[n]`, and their sums for each model and group."""
+        self.weights = weights
+        self.sizes = np.zeros((self.model[-1] + 1, max(self.count, 1)))
+        np.add.at(self.sizes, (self.model, self.group), weights)
+
+    def shares_prompts(self) -> bool:
+        """Whether the prompts have the same shares in all models."""
+        of_models = np.zeros((len(self.sizes), self.prompt.max() + 1))
+        np.add.at(of_models, (self.model, self.prompt), self.weights)
+        of_models /= of_models.sum(axis=1, keepdims=True)
+        return np.allclose(of_models, of_models[0], rtol=1e-6, atol=0)
+
+    @property
+    def _answers(self) -> np.ndarray:
+        """The number of the model and prompt of each row, `[n]`."""
+        return np.unique([self.model, self.prompt], axis=1, return_inverse=True)[1].ravel()
+
+    def splits_answers(self) -> bool:
+        """Whether a group has a part of the answers of a model to a prompt."""
+        parts = np.unique([self._answers, self.group], axis=1)[0]
+        return np.unique(parts).size < parts.size
+
+    def leave_out_single_answers(self) -> int | None:
+        """Sets the weights of prompts to which some model has one answer to zero.
+
+        Returns how many there are; None where prompts do not repeat, so that none is left out.
+        """
+        single = order_two.single_answers(self.prompt, self.copies, self.model)
+        if single is not None and single.any():
+            self.weigh(np.where(single, 0, self.weights))
+        return None if single is None else np.unique(self.prompt[single]).size
+
+    def influences(self, values: np.ndarray) -> np.ndarray:
+        """The influences of groups, `[..., g]`, on numbers with all rows and without each group."""
+        shares = np.mean(self.sizes / self.sizes.sum(axis=1, keepdims=True), axis=0)
+        return group_influences(values[0], np.moveaxis(values[1:], 0, -1), shares)
+
+    def means_of(self, terms: tuple[str, ...], repeated: bool) -> list[np.ndarray]:
+        """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
+
+        If prompts are `repeated`, the means hold for these prompts with any number of answers. If
+        not, they are over the pairs of rows of different prompts.
+        """
+        copies = self.weights**2 * (1 - 1 / self.copies)
+        if not repeated:
+            one_prompt = not self.prompt.any()
+            kind = np.arange(self.points.n) if one_prompt else self.prompt
+            return self.means(terms, kind, copies if one_prompt else 0 * copies)
+        # The pairs of different answers to a prompt take the weight of all its pairs.
+        kind = self._answers
+        every = np.square(np.bincount(kind, self.weights))[kind]
+        others = every - np.bincount(kind, self.weights**2 - copies)[kind]
+        times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
+        sums = self._sums(terms, kind, times)
+        own = (times[0] * copies, self.weights**2)
+        every = self._total(np.multiply.outer(self.sizes, self.sizes))
+        return [
+            self._total(of + self._diagonal(with_itself)) / every
+            for of, with_itself in zip(sums, own, strict=False)
+        ]
+
+    def means(self, terms: Sequence[str], kind: np.ndarray, copies: np.ndarray) -> list[np.ndarray]:
+        """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
+
+        Over the pairs of rows of different kinds `[n]`, and those of the copies of a row, of weight
+        `copies` `[n]`.
+        """
+        from scipy.sparse import csr_array  # Imported where it is used: it is slow to import.
+
+        of_kind = csr_array((self.weights, (self._place, kind)), (self.sizes.size, kind.max() + 1))
+        equal = (of_kind @ of_kind.T).toarray().reshape(self.sizes.shape * 2)
+        every, copied = np.multiply.outer(self.sizes, self.sizes), self._diagonal(copies)
+        counted, every = self._total(every - equal + copied), self._total(every)
+        counted = np.where(counted > _ROUNDING * every, counted, math.nan)
+        sums = self._sums(terms, kind, np.zeros((2, kind.size)))
+        return [self._total(of + copied) / counted for of in sums]
+
+    @property
+    def _place(self) -> np.ndarray:
+        """The number of the model and group of each row, `[n]`."""
+        return self.model * self.sizes.shape[1] + self.group
+
+    def _diagonal(self, values: np.ndarray) -> np.ndarray:
+        """Sums over pairs of a row with itself, by models and groups, `[m, g, m, g]`."""
+        sums = np.bincount(self._place, values, self.sizes.size)
+        return np.diag(sums).reshape(self.sizes.shape * 2)
+
+    def _total(self, sums: np.ndarray) -> np.ndarray:
+        """Totals for every two models, `[1 + g, m, m]`, with all rows and without each group."""
+        kept = np.concatenate(
+            [np.ones((1, self.sizes.shape[1])), 1 - np.eye(self.count, self.sizes.shape[1])]
+        )
+        return np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
+
+    def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
+        """Sums of squared kernels over pairs of different rows, by models and groups.
+
+        `[m, g, m, g]` for each term. Those of two rows of one kind `[n]` are multiplied by the
+        `times` `[2, n]` of the joint kernel and of the prompts' kernel.
+        """
+        weights = np.zeros((self.points.n, self.sizes.size))
+        weights[np.arange(self.points.n), self._place] = self.weights
+        multipliers = [np.stack([kind, np.sqrt(of)], axis=1) for of in times]
+        dtype = self.points.dtype
+        sums = _sums_between(
+            self.points, jnp.asarray(multipliers, dtype), jnp.asarray(weights, dtype), tuple(terms)
+        )
+        sums = np.asarray(sums, np.float64)
+        return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Multiplier(Kernel):
+    """A factor for rows `[kind, root]`: the root for two rows of one kind, 1 for other pairs."""
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """The factor of two rows."""
+        return jnp.where(x[0] == y[0], x[1], 1)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _sums_between(
+    points: Pairs, multipliers: jax.Array, weights: jax.Array, terms: tuple[str, ...]
+) -> jax.Array:
+    """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2.
+
+    `multipliers` `[2, n, 2]` are the rows of a `_Multiplier` of the joint kernel, and of that of
+    the prompts. Returns `[terms, columns, columns]`.
+    """
+    factors, subsets = order_two.factors_of(points)
+    count = len(factors)
+    factors += tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers)
+    wanted = {"joint": (*subsets[-1], count), "prompts": (1, count + 1)}
+    sums = pairwise.arrival_sums(factors, tuple(wanted[term] for term in terms), weights=weights)
+    return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
+
+
+def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
+    """H of the mixture of some models less that of a model, from `Pooled.means_of`."""
+    of_models = means[:, models][:, :, models]
+    own = of_models.diagonal(axis1=1, axis2=2).mean(axis=1)
+    return np.log(np.where(own > 0, own, math.nan) / of_models.mean(axis=(1, 2)))
+
+
+def _overlap(information: np.ndarray, most: np.ndarray, rounding: float) -> np.ndarray:
+    """(exp(L - I) - 1) / (exp(L) - 1) with L = H(M | T), I at most L; NaN where L is zero."""
+    known = np.where(most > rounding, most, math.nan)
+    return np.expm1(np.maximum(known - information, 0)) / np.expm1(known)

@@ -1,0 +1,431 @@
+"""Which of several models is more diverse, and whether the difference is real.
+
+All models are scored under the same kernels: bandwidths chosen for each would give numbers of
+different scales. What models share, such as their prompts, moves all their scores alike and cancels
+in a difference: its error is the root mean square of the differences of the influences of each
+prompt, or of each other group of rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.inference import between as between_models
+from condvendi_jax.inference import designs, profiles, saturation
+from condvendi_jax.inference import population as populations
+from condvendi_jax.inference.designs import Common
+from condvendi_jax.inference.errors import FEWEST_ROWS, FEWEST_TESTED, Units, error_of
+from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.population import Population
+from condvendi_jax.inference.results import (
+    Comparison,
+    Difference,
+    ErrorsBy,
+    Evaluation,
+    Ranking,
+    ScoredOrder,
+)
+from condvendi_jax.spectra.methods import Method
+
+# The width of a 95% interval of a normal variable, in standard errors.
+_WIDTH = 2 * 1.96
+_NO_ERRORS = "standard errors were not computed of every order"
+_ONE_PROMPT = (
+    "without one of the groups all rows have the same prompt, for which conditional and "
+    "information say nothing"
+)
+_NO_PAIRS = "no two rows have similar prompts: give several answers to each prompt"
+_ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wider bandwidth"
+
+
+@checks.outside_transformations
+def compare(
+    models: Mapping[str, ArrayLike],
+    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    orders: Sequence[float] = (2, 1),
+    truncation: int | None = None,
+    method: Method | None = None,
+    errors: bool = True,
+    unbiased: bool = True,
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
+    groups: int | ArrayLike | None = None,
+    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    level: float = 0.05,
+    profile: bool | None = None,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Comparison:
+    """Scores of several models under one bandwidth, and the paired difference of every two.
+
+    Args:
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder.
+      prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
+        name, whose rows are matched where they are equal; or None to compare outputs alone.
+        Outputs alone, and models without a prompt in common, are not matched.
+      output_kernel, prompt_kernel, rule, orders, truncation, method, unbiased, seed, progress: as
+        `evaluate`. A rule is applied to the outputs of all models, an equal number of each.
+      errors: as `evaluate`; differences are tested only where there are errors of all models.
+      prompt_ids: which prompts are the same, within models and across them: a label, such as the
+        text, for each row `[n]` of all models, or those of each model by its name.
+      groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
+        together, within models and across them.
+      weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
+      level: the family-wise rate of false differences, within a score, that the letters allow.
+      profile: whether to say over which bandwidths the order of the models holds, at order 2; as
+        `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
+
+    Returns:
+      A `Comparison`; `print` shows it as tables. Of one model it is its evaluation, ranked alone.
+
+    Raises:
+      TypeError, ValueError: the arrays of the models do not fit together, a model has no row in
+        some group, a profile is asked for where there is none, or as `evaluate`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> prompts = rng.normal(size=(300, 2)).astype(np.float32)
+      >>> few, many = (prompts + s * rng.normal(size=(300, 2)).astype(np.float32) for s in (0.2, 1))
+      >>> result = cv.compare({"few": few, "many": many}, prompts, rule="median", orders=[2])
+      >>> list(result.ranking("conditional", 2).values), result.ranking("conditional", 2).letters
+      (['many', 'few'], {'many': 'a', 'few': 'b'})
+    """
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
+    level = profiles.check_level(level)
+    pairs = Pairs.of_models(
+        models,
+        prompts,
+        output_kernel=output_kernel,
+        prompt_kernel=prompt_kernel,
+        rule=rule,
+        key=plan.keys.rule,
+        prompt_ids=prompt_ids,
+        groups=plan.labels,
+        weights=weights,
+        progress=progress,
+    )
+    given = pairs
+    pairs = {name: rows.supported() for name, rows in pairs.items()}
+    check_numbers(pairs, plan)
+    shared = not isinstance(prompts, Mapping)
+    evaluations, units = plan.evaluate(pairs, shared=shared)
+    matched = "none" if units is None else units.matched
+    common = Common.of(pairs)
+    first, untested = next(iter(evaluations.values())), None
+    computed = [o.errors_by for e in evaluations.values() for o in e.orders if o.errors_by]
+    fewest = min(computed + _kept(evaluations, plan), key=lambda by: by.groups, default=None)
+    if fewest and fewest.groups < FEWEST_TESTED and len(evaluations) > 1:
+        untested = (
+            f"{fewest.groups} groups of {fewest.units} are too few, at least "
+            f"{FEWEST_TESTED} are needed"
+        )
+    options: dict[str, Any] = {"level": level, "paired": matched != "none"}
+    options["tested"], rankings, undefined = untested is None, [], False
+    for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
+        scored = dict(zip(evaluations, of_models, strict=True))
+        compared = _compared(scored, pairs, plan, common, units)
+        options["unbiased"] = plan.unbiased and of_models[0].population is not None
+        rankings += [_ranking(score, scored, compared, **options) for score in first.names]
+    if untested is None and any(not r.tested and not r.saturated for r in rankings):
+        missing = any(o.errors_by is None for e in evaluations.values() for o in e.orders)
+        withheld = [by.reason for by in computed if by.withheld]
+        if plan.unbiased:
+            populations = [o.population for e in evaluations.values() for o in e.orders]
+            withheld += [of.withheld for of in populations if of and of.withheld]
+        main = [[*r.values.values()] for r in rankings if r.unbiased and r.score != "information"]
+        undefined = not np.isfinite(main).all()
+        other = common.untested or (withheld[0] if withheld else _ONE_PROMPT)
+        if undefined:
+            other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
+        untested = _NO_ERRORS if missing else other
+    between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
+    over = None
+    if profile or (profile is None and (untested is None or undefined)):
+        asked = bool(profile)
+        over = profiles.of_plan(pairs, plan, common, units, level=level, asked=asked)
+    return Comparison(
+        evaluations,
+        tuple(rankings),
+        matched,
+        level,
+        untested,
+        between,
+        over,
+        given,
+        None if all(ranking.unbiased for ranking in rankings) else common.design,
+    )
+
+
+def _kept(evaluations: Mapping[str, Evaluation], plan: Plan) -> list[ErrorsBy]:
+    """The groups of unbiased scores: single answers beside prompts of several do not count."""
+    scored = [result for evaluation in evaluations.values() for result in evaluation.orders]
+    return [
+        result.errors_by._replace(groups=result.population.freedom + 1)
+        for result in scored
+        if plan.unbiased and result.errors_by and result.population and result.population.freedom
+    ]
+
+
+def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> None:
+    """Refuses models of too few rows."""
+    numbers = {name: pairs.total for name, pairs in models.items()}
+    if plan.errors and min(numbers.values()) < FEWEST_ROWS:
+        raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
+
+
+class _Compared(NamedTuple):
+    """The scores of one model and order, brought to the design that all models have.
+
+    Attributes:
+      values: the scores.
+      tested: what differences are tested of: the scores, or for some of them one over it.
+      inverted: for which.
+      influences: the effect of each unit on what is tested.
+      standard_errors, bandwidth_errors: of the scores.
+      intervals: of estimated scores, None where they are exact.
+      population: the intervals of the population, of unbiased scores.
+      freedom: the degrees of freedom of the errors of unbiased scores.
+    """
+
+    values: PerScore
+    tested: PerScore
+    inverted: PerScore
+    influences: PerScore | None
+    standard_errors: PerScore | None
+    bandwidth_errors: PerScore | None
+    intervals: PerScore | None = None
+    population: PerScore | None = None
+    freedom: int | None = None
+
+
+_PLAIN = PerScore(False, False, False)
+
+
+def _compared(
+    scored: Mapping[str, ScoredOrder],
+    pairs: Mapping[str, Pairs],
+    plan: Plan,
+    common: Common,
+    units: Units | None,
+) -> dict[str, _Compared]:
+    """Models by one order, at one design. Unbiased scores have that of the fewest prompts."""
+    populations = {name: result.population for name, result in scored.items()}
+    known = {name: of for name, of in populations.items() if isinstance(of, Population)}
+    if known and (plan.unbiased or common.design is not None):
+        share, same = common.shares(known.values(), unbiased=plan.unbiased)
+        return {
+            name: _of_population(of.at(share, same), intervals=plan.unbiased)
+            for name, of in known.items()
+        }
+    if common.design is None:
+        return {
+            name: _Compared(
+                result.decomposition.scores,
+                result.decomposition.scores,
+                _PLAIN,
+                None if common.untested else result.influences,
+                result.standard_errors,
+                result.bandwidth_errors,
+                result.decomposition.intervals if result.decomposition.estimation else None,
+            )
+            for name, result in scored.items()
+        }
+    compared = {}
+    for name, result in scored.items():
+        entropy = Entropy(result.decomposition.order, result.decomposition.truncation)
+        plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
+        groups = units and units.of_models[name]
+        of = designs.at_design(
+            pairs[name], entropy, plan.method, groups, common.design, seed=plan.seed
+        )
+        estimated = of.intervals if result.decomposition.estimation else None
+        tested = of.scores, of.scores, _PLAIN, of.influences
+        compared[name] = _Compared(*tested, of.standard_errors, None, estimated)
+    return compared
+
+
+def _of_population(of: Population, *, intervals: bool) -> _Compared:
+    inverted = PerScore(*populations.INVERTED)
+    values = of.values, of.similarities, inverted, of.influences
+    shown = of.intervals if intervals else None
+    errors = of.standard_errors, of.bandwidth_errors
+    return _Compared(*values, *errors, None, shown, of.freedom or None)
+
+
+def _ranking(
+    score: str,
+    scored: Mapping[str, ScoredOrder],
+    compared: Mapping[str, _Compared],
+    *,
+    level: float,
+    tested: bool,
+    paired: bool,
+    unbiased: bool,
+) -> Ranking:
+    """All models by one score of one order."""
+    first = next(iter(scored.values())).decomposition
+    entropy = Entropy(order=first.order, truncation=first.truncation)
+    values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
+    limit = _limit(score, scored, list(values.values()), entropy)
+    if limit is None:  # Otherwise rounding would decide on the order.
+        values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(item[1], nan=-1)))
+
+    def of_each(name_of: str) -> dict[str, Any]:
+        """This score in results, of the models that have them, in the order of the values."""
+        results = {name: getattr(compared[name], name_of) for name in values}
+        return {name: getattr(of, score) for name, of in results.items() if of is not None}
+
+    errors, intervals = of_each("standard_errors"), of_each("intervals")
+    freedom = [o.errors_by.groups - 1 for o in scored.values() if o.errors_by]
+    freedom += [of.freedom for of in compared.values() if of.freedom is not None]
+    differences = _differences(
+        values,
+        of_each("influences"),
+        intervals,
+        at=of_each("tested") if any(of_each("inverted").values()) else None,
+        tested=tested and limit is None,
+        rounding=saturation.rounding(entropy, first.dtype),
+        paired=paired,
+        freedom=min(freedom, default=1),
+    )
+    letters = dict.fromkeys(values, "")
+    if not any(math.isnan(d.p_value) for d in differences) and limit is None:
+        apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
+        letters = letter_display(list(values), apart)
+    population = of_each("population") or None
+    plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
+    return Ranking(
+        score=score,
+        order=first.order,
+        truncation=first.truncation,
+        values=values,
+        standard_errors={name: float(errors.get(name, math.nan)) for name in values},
+        intervals=intervals or None,
+        differences=differences,
+        letters=letters,
+        bandwidth_errors=of_each("bandwidth_errors") or None,
+        saturated=limit,
+        unbiased=unbiased,
+        population=population,
+        plug_in=plain,
+    )
+
+
+def _limit(
+    score: str, scored: Mapping[str, ScoredOrder], values: Sequence[float], entropy: Entropy
+) -> saturation.Limit | None:
+    """The limit at which scores of the samples are saturated, or `equal` values of the models."""
+    plain = [float(getattr(result.decomposition.scores, score)) for result in scored.values()]
+    largest = [result.largest for result in scored.values()]
+    dtype = next(iter(scored.values())).decomposition.dtype
+    limit = saturation.limit_of(plain, largest, entropy, dtype)
+    if limit in ("smallest", "largest"):
+        return limit
+    allowed = saturation.rounding(entropy, dtype) * np.abs(values).max()
+    several = len(values) > 1 and np.isfinite(values).all()  # Infinite where no rows are alike.
+    return "equal" if several and np.ptp(values) <= allowed else None
+
+
+def _differences(
+    values: Mapping[str, float],
+    influences: Mapping[str, np.ndarray],
+    intervals: Mapping[str, tuple[float, float]],
+    *,
+    freedom: int,
+    at: Mapping[str, float] | None = None,
+    tested: bool = True,
+    rounding: float = 0.0,
+    paired: bool = True,
+) -> tuple[Difference, ...]:
+    """Every pair of models, with p-values for each and for all at once if they are `tested`.
+
+    Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
+    an estimate is added, by the width of the intervals. The influences of `paired` models are of
+    the same groups; `freedom` is the number of degrees of freedom of their errors. Where `at` is
+    given, it is one over the values: influences are on it, and differences of it are tested.
+    """
+    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
+
+    differences = []
+    for one, two in itertools.combinations(values, 2):
+        value = values[one] - values[two]
+        estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
+        error = of_tested = math.nan
+        apart = value if at is None else at[one] - at[two]
+        if influences:
+            both = influences[one], influences[two]
+            of_tested = error = math.hypot(_error(*both, paired), *estimated)
+            if at is not None:
+                with np.errstate(invalid="ignore"):
+                    error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
+        nothing = at is not None and at[one] == at[two] == 0  # No two outputs are alike.
+        if not tested or math.isnan(of_tested) or math.isnan(apart) or nothing:
+            p_value = math.nan
+        elif abs(apart) <= rounding * max(abs((at or values)[one]), abs((at or values)[two])):
+            p_value = 1.0
+        else:
+            p_value = float(2 * stdtr(freedom, -abs(apart) / of_tested)) if of_tested > 0 else 0.0
+        differences.append(Difference(one, two, value, error, p_value, math.nan))
+    adjusted = holm([difference.p_value for difference in differences])
+    return tuple(d._replace(adjusted=p) for d, p in zip(differences, adjusted, strict=True))
+
+
+def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:
+    """The error of a difference from the influences `[replicates, g]` of two models."""
+    if paired:
+        several = [len(of) for of in (one, two) if len(of) > 1]
+        count = min(several, default=1)
+        return error_of(one[:count] - two[:count])
+    return math.hypot(error_of(one), error_of(two))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for their number, by Holm's step-down (1979).
+
+    The k-th smallest of m is multiplied by m - k + 1; none may be less than a smaller one's.
+    Rejecting those up to a level keeps the probability of any false rejection at that level,
+    whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
+    """
+    tested = int(np.sum(~np.isnan(p_values)))
+    adjusted = np.full(len(p_values), np.nan)
+    largest = 0.0
+    for rank, index in enumerate(np.argsort(p_values)[:tested].tolist()):  # NaN comes last.
+        largest = max(largest, min(1.0, (tested - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted.tolist()
+
+
+def letter_display(models: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
+    """A compact letter display (Piepho, 2004): models share a letter unless a test parts them."""
+    columns = [set(models)]
+    # In another order than that of the models there would be far more columns on the way.
+    for one, two in ((one, two) for k, two in enumerate(models) for one in models[:k]):
+        pair = {one, two}
+        if frozenset(pair) not in apart:
+            continue
+        for column in [column for column in columns if pair <= column]:
+            columns.remove(column)
+            columns += [column - {one}, column - {two}]
+        distinct = list(map(set, dict.fromkeys(map(frozenset, columns))))
+        columns = [column for column in distinct if not any(column < other for other in distinct)]
+    columns.sort(key=lambda column: [model not in column for model in models])
+    # After a to z and A to Z, the accented letters of Unicode.
+    letters = string.ascii_letters + "".join(map(chr, range(0x100, 0x100 + len(columns))))
+    lettered = list(zip(letters, columns, strict=False))
+    return {model: "".join(x for x, column in lettered if model in column) for model in models}

@@ -1,0 +1,307 @@
+"""Scores of any order at one design: they grow with the numbers of prompts and of answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore
+from condvendi_jax.inference import errors as errors_of
+from condvendi_jax.inference.errors import Groups
+from condvendi_jax.inference.population import Population
+from condvendi_jax.inference.results import Design
+from condvendi_jax.spectra import computation
+from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.order_two import Answers
+
+_RIDGE = 1e-3  # Novelty below this is rounding.
+
+
+def design_of(pairs: Pairs) -> Design | None:
+    """The design of a model, with its smallest number of answers; None of unequal weights.
+
+    Integer weights are numbers of rows. Where prompts repeat, single answers do not count.
+    """
+    if pairs.copies is None and not np.allclose(pairs.shares, 1 / pairs.n, rtol=1e-5, atol=0):
+        return None
+    rows = _rows_by_prompt(pairs)
+    return Design(len(rows), min(map(len, rows)))
+
+
+def common(models: Mapping[str, Pairs]) -> Design | None:
+    """The smallest design of several models; None where one of them has no design."""
+    designs = [design for design in map(design_of, models.values()) if design is not None]
+    known = designs and len(designs) == len(models)
+    return Design(*map(min, *designs, designs[0])) if known else None
+
+
+class Common(NamedTuple):
+    """The design that all models have, because scores grow with prompts and answers.
+
+    Attributes:
+      design: the smallest common one, where designs differ.
+      untested: why scores that grow cannot be compared, in a sentence; None where they can.
+    """
+
+    design: Design | None
+    untested: str | None
+
+    @classmethod
+    def of(cls, models: Mapping[str, Pairs]) -> Common:
+        """The common design of models."""
+        first, *others = map(_design, models.values())
+        if all(_alike(first, other) for other in others):
+            return cls(None, None)
+        design = common(models)
+        if design is not None:
+            return cls(design, None)
+        numbers = [f"{name} ({_in_words(pairs)})" for name, pairs in models.items()]
+        words = " and ".join(numbers[:2])
+        return cls(None, f"{words} differ in their numbers or weights, with which scores grow")
+
+    @property
+    def differ(self) -> str | None:
+        """That models have several designs, in words; None where they have one."""
+        if self.design is None:
+            return self.untested
+        return "numbers of prompts, or of answers to each, differ, and scores grow with them"
+
+    def shares(self, of: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
+        """The shares of pairs of a prompt and of an answer with itself at which models are scored.
+
+        Of unbiased scores, those of the fewest prompts, or of any number of prompts where those of
+        some model do not repeat.
+        """
+        if unbiased or self.design is None:
+            shares = [population.of_prompts for population in of]
+            return (max(shares) if min(shares) > 0 else 0.0), 0.0
+        return 1 / self.design.prompts, 1 / self.design.answers
+
+
+def _design(pairs: Pairs) -> list[np.ndarray]:
+    """Sorted: the numbers of answers to each prompt, and the shares of prompts and of rows."""
+    kinds, rows = pairs.prompt_kinds[1], pairs.shares
+    if pairs.copies is not None or np.allclose(rows, rows[0], rtol=1e-5, atol=0):
+        rows = np.full(1, 1 / pairs.total)
+    counts = np.bincount(kinds, pairs.copies)
+    return [np.sort(of) for of in (counts, np.bincount(kinds, pairs.shares), rows)]
+
+
+def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
+    """Whether two designs are equal up to rounding."""
+    each = zip(one, two, strict=True)
+    return all(a.size == b.size and np.allclose(a, b, rtol=1e-5, atol=0) for a, b in each)
+
+
+def _in_words(pairs: Pairs) -> str:
+    """The number of outputs; where prompts repeat, those of prompts and of answers to each."""
+    counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
+    if counts.size == 1 or counts.max() == 1:
+        return f"{pairs.total:,} outputs"
+    answers = "-".join(map(str, sorted({counts.min(), counts.max()})))
+    return f"{counts.size:,} prompts, {answers} answers each"
+
+
+def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
+    """The rows of each prompt, copies repeated; every row by itself where most are single."""
+    answers = Answers.of(pairs)
+    rows = np.repeat(answers.rows, answers.copies)
+    if answers.kind is None:
+        return list(rows[:, None])
+    kinds = np.repeat(answers.kind, answers.copies)
+    order = np.argsort(kinds, kind="stable")
+    return np.split(rows[order], np.cumsum(np.bincount(kinds))[:-1])
+
+
+class AtDesign(NamedTuple):
+    """Expected scores at a design, as in `ScoredOrder`; NaN errors have a `reason`."""
+
+    scores: PerScore
+    standard_errors: PerScore | None
+    influences: PerScore | None
+    intervals: PerScore
+    subsets: int
+    reason: str | None
+
+
+def at_design(
+    pairs: Pairs,
+    entropy: Entropy,
+    method: Method,
+    units: Groups | None,
+    at: Design,
+    *,
+    seed: int = 0,
+    subsets: int | None = None,
+) -> AtDesign:
+    """The mean of each score over subsets of some prompts and of some answers to each.
+
+    All subsets where there are at most `subsets`; otherwise that many random ones, which use all
+    answers about equally often. Where None, 4 or, up to 64, as many as use every answer twice. The
+    influence of a unit, as of `group_models`, is the mean of those that it has in the subsets: the
+    error holds the noise of their choice. ValueError where the model has no design that large.
+    """
+    most, rows = design_of(pairs), _rows_by_prompt(pairs)
+    if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
+        raise ValueError(f"at: expected a design of at most {most}, received {at}.")
+    chosen = _subsets(rows, at, seed, subsets)
+    near, reason, influences, errors = pairs.gathered(), None, None, None
+    if units is None:
+        parts = [near.sample(rows) for rows in chosen]
+        scored = [(computation.score(part, entropy.fitted(part.n), method),) for part in parts]
+    else:
+        total = _names(pairs, np.concatenate(rows), units)[1].count
+        scored = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
+        _, of_subsets, reasons = zip(*scored, strict=True)
+        replicates = min(of.shape[1] for of in of_subsets)
+        influences = PerScore(*np.mean([of[:, :replicates] for of in of_subsets], axis=0))
+        errors = PerScore(*map(errors_of.error_of, influences))
+        reason = next(filter(None, reasons), None)
+    numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole, *_ in scored]
+    scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
+    intervals = PerScore(*zip(*ends, strict=True))
+    return AtDesign(PerScore(*scores), errors, influences, intervals, len(chosen), reason)
+
+
+def _names(pairs: Pairs, rows: np.ndarray, units: Groups) -> tuple[np.ndarray, Groups]:
+    """The numbers of the units of some rows, and these units; a copy of a row is another unit."""
+    names = units.membership[rows]
+    if units.units == "rows" and np.unique(units.membership).size == pairs.n:
+        return names, Groups(np.arange(rows.size), "rows")
+    names, of_row = np.unique(names, return_inverse=True)
+    return names, Groups(of_row, units.units if units.units != "rows" else "groups of rows")
+
+
+def _with_influences(
+    pairs: Pairs, rows: np.ndarray, entropy: Entropy, method: Method, units: Groups, total: int
+) -> tuple[Decomposition, np.ndarray, str | None]:
+    """Of some rows: the scores, the influences `[3, replicates, G]`, and why there are none."""
+    names, local = _names(pairs, rows, units)
+    points = pairs.sample(rows)
+    entropy = entropy.fitted(rows.size)
+    by_row, reason = errors_of.row_influences(points, entropy, method, local.leaving(points)), None
+    if by_row.deletions is None:
+        reason = errors_of.too_few(points, local, entropy)
+        reason = reason or errors_of.too_many_modes(points, by_row, local)
+    changes = np.array(errors_of.influences_of_units(by_row, points, local))
+    if reason is not None and local.count <= errors_of.FEWEST_SPECTRAL_GROUPS:
+        deleted = errors_of.delete_groups(points, entropy, local, method=method)
+        changes, reason = np.array(deleted.influences(), np.float64)[:, None], None
+    elif reason is not None:
+        changes = np.full_like(changes, np.nan)
+    # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.
+    changes *= math.sqrt(units.count * (total - 1) / total / max(local.count - 1, 1))
+    if local.units == "rows" and pairs.copies is not None:  # Row i stands for copies_i units.
+        changes /= np.sqrt(pairs.copies[rows])
+    influences = np.zeros((units.count, *changes.shape[:2]))
+    np.add.at(influences, names, np.moveaxis(changes, 2, 0))
+    return by_row.decomposition, np.moveaxis(influences, 0, 2), reason
+
+
+def _subsets(
+    rows: Sequence[np.ndarray], at: Design, seed: int, most: int | None = None
+) -> list[np.ndarray]:
+    """All subsets of a design, or `most` random ones where there are more."""
+    most = most or max(4, min(64, math.ceil(2 * sum(map(len, rows)) / math.prod(at))))
+    sizes = [(len(rows), at.prompts), *((len(of), at.answers) for of in rows)]
+    if all(size <= most or chosen == size for size, chosen in sizes):
+        every = (
+            np.concatenate(answers)
+            for some in itertools.combinations(rows, at.prompts)
+            for answers in itertools.product(*(itertools.combinations(of, at[1]) for of in some))
+        )
+        if len(subsets := list(itertools.islice(every, most + 1))) <= most:
+            return subsets
+    of_prompts, of_answers = map(np.random.default_rng, ([seed, 0], [seed, 1]))
+    windows = _windows(np.arange(len(rows)), at.prompts, of_prompts)
+    answers = [_windows(of, at.answers, of_answers) for of in rows]
+    some = (np.sort(next(windows)) for _ in range(most))
+    return [np.concatenate([next(answers[prompt]) for prompt in prompts]) for prompts in some]
+
+
+def _windows(items: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Sets of items that are next to each other on a random circle; after each round, another."""
+    while True:
+        circle = rng.permutation(items)
+        for start in range(0, math.lcm(size, items.size), size):
+            yield np.take(circle, np.arange(start, start + size), mode="wrap")
+
+
+def slope(
+    pairs: Pairs, entropy: Entropy, method: Method, scores: PerScore, *, seed: int = 0
+) -> PerScore | None:
+    """By how much each score grew with the last doubling of answers, or of rows if none repeat.
+
+    From random halves of the answers to each prompt, one above 4,096 rows, to the `scores` of all.
+    Near 0 where a score has settled. None where there is no design or one row.
+    """
+    rng, copies = np.random.default_rng(seed), 1 if pairs.copies is None else pairs.copies
+    rows = np.repeat(np.arange(pairs.n), copies)
+    if design_of(pairs) is None or rows.size < 2:
+        return None
+    kinds = rng.permutation(pairs.n)[pairs.prompt_kinds[1][rows]]
+    order = rows[np.lexsort((rng.random(rows.size), kinds))]  # Random within each prompt.
+    halves = [order[::2], order[1::2]][: 1 if rows.size > 4096 else 2]
+    parts = [pairs.sample(rows) for rows in halves]
+    less = [computation.score(part, entropy.fitted(part.n), method).scores for part in parts]
+    grown = np.array(scores, np.float64) - np.mean(np.array(less, np.float64), axis=0)
+    return PerScore(*(grown / math.log2(rows.size / np.mean([*map(len, halves)]))).tolist())
+
+
+class AtCoverage(NamedTuple):
+    """The scores of a model at a coverage, and the design, between integers, that has it."""
+
+    coverage: float
+    prompts: float
+    answers: float
+    scores: PerScore
+
+
+@checks.outside_transformations
+def at_equal_coverage(
+    models: Mapping[str, Pairs],
+    *,
+    order: float = 1,
+    method: Method = computation.AUTO,
+    seed: int = 0,
+) -> dict[str, AtCoverage]:
+    """The scores of models, as of `Pairs.of_models`, at the largest coverage that all reach.
+
+    Coverage is one minus the mean novelty of one more answer: the square of what its feature vector
+    has outside the span of the others; under `Indicator`, the probability of a value not seen yet
+    (Good and Turing; Chao and Jost, 2012). Leaving out each answer of a larger design estimates it.
+    Numbers of rows vary if a model has one answer to a prompt. Of up to some thousand rows.
+    """
+    least, curves = common(models), {}
+    if least is None or max(least) < 2:
+        raise ValueError(f"models: expected rows of equal weights, at least two, received {least}.")
+    varied = "answers" if least.answers > 1 else "prompts"
+    for name, pairs in models.items():
+        rows, near, curve = _rows_by_prompt(pairs), pairs.gathered(), []
+        most = getattr(design_of(pairs), varied) - 1
+        for size in np.unique(np.geomspace(1, most, 12).round().astype(int)).tolist():
+            at, more = (least._replace(**{varied: k}) for k in (size, size + 1))
+            left = [_novelty(near, of) for of in _subsets(rows, more, seed)]
+            scores = at_design(pairs, Entropy(order), method, None, at, seed=seed).scores
+            curve.append((1 - np.mean(left), *at, *scores))
+        curves[name] = np.array(curve).T
+        curves[name][0] = np.maximum.accumulate(curves[name][0])
+    if (reached := min(curve[0, -1] for curve in curves.values())) < _RIDGE:
+        raise ValueError("models: one has no two rows alike; expected more or a larger bandwidth.")
+    at = {name: [float(np.interp(reached, c[0], of)) for of in c] for name, c in curves.items()}
+    return {name: AtCoverage(of[0], of[1], of[2], PerScore(*of[3:])) for name, of in at.items()}
+
+
+def _novelty(pairs: Pairs, rows: np.ndarray) -> float:
+    """The mean of 1 / (K^-1)_ii: the novelty of each of some rows beside the others."""
+    gram = np.eye(rows.size) * _RIDGE + 1
+    for kernel, array in zip(pairs.kernels, pairs.arrays, strict=True):
+        points = kernel.prepare(array[rows])
+        gram *= np.asarray(kernel.cross(points, points), np.float64)
+    return float(np.mean(np.clip(1 / np.diag(np.linalg.inv(gram)) - _RIDGE, 0, 1)))

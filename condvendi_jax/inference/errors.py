@@ -1,0 +1,600 @@
+"""Standard errors of scores: from the influences of groups of rows, or from their deletions.
+
+A score of n rows changes, to first order, by the sum of the influences of the rows that change.
+Rows that depend on each other, such as those of one prompt, are one unit: their influences add up.
+The variance of a score is then G / (G - 1) times the sum of the squares over G units, as
+docs/errors.md derives, which also says how often the intervals cover. It costs one decomposition
+into eigenvectors. At orders 1 and 2 the exact change of the score without a unit takes the place of
+the unit's influence. If units are too few, or the score is too steep, groups of rows are left out
+in turn, at the price of one spectrum for each: the delete-group jackknife.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.pairs import Pairs, distinct_prompts
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
+from condvendi_jax.inference.results import ErrorsBy
+from condvendi_jax.spectra import computation
+from condvendi_jax.spectra.computation import AUTO
+from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.order_two import Leaving, PairSums, Sloped, leaving_of
+
+# Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
+# simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
+FEWEST_UNITS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
+# Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
+# this share of modes among the rows it does not matter.
+# This is also true of groups of rows, up to a larger share (docs/errors.md).
+_MODES, _MODES_OF_GROUPS = 0.1, 0.5
+# Where noise is a larger part of the variance, it stays in.
+_NOISE = 0.5
+# A choice: at orders other than 2 each group costs a spectrum.
+DEFAULT_GROUPS = 20
+# With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
+# to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4, and
+# in at most 6% with 5 or more (three scores, orders 1 and 2, Gaussian kernels).
+FEWEST_TESTED = 5
+# Below this number of rows a deletion leaves a single row, and every score of it is 1.
+FEWEST_ROWS = 3
+
+
+# Groups of rows that count as independent
+
+
+class Groups(NamedTuple):
+    """The groups of rows that count as independent in a standard error."""
+
+    membership: np.ndarray  # The group of every row, `[n]`, numbered from 0.
+    units: str  # In words: 'rows', 'rows of one prompt' or 'given labels'.
+    of_all: int = 0  # The number of groups of all models together, where some lack one.
+
+    @property
+    def count(self) -> int:
+        """The number of groups."""
+        return max(self.of_all, int(self.membership.max()) + 1)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The group of every row, `[n]`; None where each row is one."""
+        return None if self.units == "rows" else self.membership
+
+    @property
+    def present(self) -> int:
+        """The number of groups that have a row."""
+        return np.unique(self.membership).size
+
+    @property
+    def fractions(self) -> np.ndarray:
+        """The share of the rows that each group has, `[g]`."""
+        return np.bincount(self.membership, minlength=self.count) / self.membership.size
+
+    def shares(self, pairs: Pairs) -> np.ndarray:
+        """The share of the weight of the rows that each group has, `[g]`."""
+        if pairs.weights is None:
+            return self.fractions
+        return np.bincount(self.membership, pairs.shares, self.count)
+
+    def independent(self, pairs: Pairs) -> int:
+        """The number of independent groups: of rows, as many as integer weights say."""
+        return pairs.total if self.units == "rows" else self.present
+
+    def leaving(self, pairs: Pairs) -> list[Leaving]:
+        """The rows of each group, or one copy of each row; groups of unlike sizes apart."""
+        return leaving_of(pairs, self.labels, self.count)
+
+
+def deal(count: int | None, key: jax.Array, kinds: np.ndarray, numbers: np.ndarray) -> Groups:
+    """Deals rows to a number of groups; each row, or each prompt, is one where None.
+
+    Rows of one prompt stay together; where `kinds` `[n]` are all equal, or all differ, rows are
+    dealt one by one. A row counts as many as `numbers` `[n]` say.
+    """
+    n, sizes = len(kinds), np.bincount(kinds, numbers)
+    repeated = numbers.dtype.kind in "iu" and numbers.max() > 1
+    alone = sizes.size == 1 or (sizes.size == n and not repeated)
+    if count is None:
+        return Groups(np.arange(n), "rows") if alone else Groups(kinds, "rows of one prompt")
+    if alone:
+        return Groups(np.asarray(jax.random.permutation(key, n)) % count, "rows")
+    # Each prompt goes to the group that has the fewest rows by then.
+    smallest = [(0.0, group) for group in range(min(count, sizes.size))]
+    group_of = np.zeros(sizes.size, int)
+    for kind in np.asarray(jax.random.permutation(key, sizes.size)).tolist():
+        filled, group = heapq.heappop(smallest)
+        group_of[kind] = group
+        heapq.heappush(smallest, (filled + float(sizes[kind]), group))
+    return Groups(group_of[kinds], "rows of one prompt")
+
+
+def _numbers(pairs: Pairs) -> np.ndarray:
+    """The number of rows that each row counts as, `[n]`: integers, or relative to the mean."""
+    if pairs.weights is None:
+        return np.ones(pairs.n, int)
+    return pairs.n * pairs.shares if pairs.copies is None else pairs.copies
+
+
+def labelled(membership: np.ndarray) -> Groups:
+    """The groups of the rows of each label, by its number, or ValueError where there is one."""
+    if not membership.any():
+        raise ValueError("groups: expected at least two distinct labels, received one.")
+    return Groups(membership, "given labels")
+
+
+def group_models(
+    models: Mapping[str, Pairs], count: int | None, *, key: jax.Array, shared: bool = True
+) -> tuple[dict[str, Groups], str]:
+    """The groups of each model, and how models are matched: 'rows', 'prompts', 'labels', 'none'.
+
+    At most `count` groups, unless rows share labels; where it is None, every row, or all rows of a
+    prompt, are a group. `shared` says whether all models have the same prompts row by row.
+    Raises ValueError where all rows of a model have one label.
+    """
+    first = next(iter(models.values()))
+    if count is not None:
+        count = min(count, *(pairs.n for pairs in models.values()))
+    if first.groups is not None:
+        labels = [pairs.groups for pairs in models.values() if pairs.groups is not None]
+        # Rows of weight zero may have taken a label with them.
+        of_row = np.unique(np.concatenate(labels), return_inverse=True)[1]
+        together = labelled(of_row)
+        totals = [pairs.total for pairs in models.values()]
+        if [np.unique(groups).size for groups in labels] == totals:  # Every row has one.
+            together = deal(count, key, of_row, np.ones(of_row.size, int))._replace(units="rows")
+        split = _split(together, models)
+        for name, groups in split.items():
+            if groups.present < 2:
+                raise ValueError(
+                    f"{name}: groups: expected two distinct labels or more, received one."
+                )
+        return split, "labels"
+    if len(models) == 1:
+        dealt = deal(count, key, first.prompt_kinds[1], _numbers(first))
+        return dict.fromkeys(models, dealt), "none"
+    kinds, of_row = distinct_prompts([*models.values()])
+    own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
+    numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
+    together = deal(count and min(count, kinds), key, of_row, numbers)
+    split = _split(together, models)
+    nothing_common = kinds == 1 or kinds == sum(own_kinds.values())
+    if nothing_common or min(groups.present for groups in split.values()) < 2:
+        if count is not None:
+            count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
+        return {
+            name: deal(
+                count, jax.random.fold_in(key, index), pairs.prompt_kinds[1], _numbers(pairs)
+            )
+            for index, (name, pairs) in enumerate(models.items())
+        }, "none"
+    if all(own_kinds[name] == pairs.total for name, pairs in models.items()):
+        split = {name: groups._replace(units="rows") for name, groups in split.items()}
+    return split, "rows" if shared else "prompts"
+
+
+def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
+    """The groups of each model, of those of the rows of all models."""
+    ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
+    rows = np.split(together.membership, ends)
+    return {
+        name: Groups(groups, together.units, together.count)
+        for name, groups in zip(models, rows, strict=True)
+    }
+
+
+class Units(NamedTuple):
+    """The independent groups of several models, and how to form groups that are left out.
+
+    Attributes:
+      of_models: by name, every row by itself, or the rows of one prompt or label together.
+      leaving: by name, the rows of each unit.
+      matched: how models are matched, as in `group_models`.
+      count: how many groups are left out in turn; None to use influences where they suffice.
+      key: draws the groups that are left out.
+      shared: whether all models have the same prompts row by row.
+    """
+
+    of_models: dict[str, Groups]
+    leaving: dict[str, list[Leaving]]
+    matched: str
+    count: int | None
+    key: jax.Array
+    shared: bool
+
+    @classmethod
+    def of(
+        cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array, *, shared: bool = True
+    ) -> Units:
+        """The units of models."""
+        of_models, matched = group_models(models, None, key=key, shared=shared)
+        leaving = {name: of.leaving(models[name]) for name, of in of_models.items()}
+        return cls(of_models, leaving, matched, count, key, shared)
+
+
+def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
+    """Whether prompts differ, and without some group they do not; warns where that is so.
+
+    Of a single prompt information is 1 and conditional is vendi, whatever the outputs.
+    """
+    kinds, of_row = pairs.prompt_kinds
+    for group in range(groups.count if kinds > 1 else 0):
+        rest = of_row[groups.membership != group]
+        if (rest == rest[0]).all():
+            checks.warn(
+                f"prompts: {kinds} distinct prompts in {groups.count} groups give no standard "
+                "errors of conditional and information: without one of the groups all rows have "
+                "the same prompt. Use at least three prompts, and groups whose prompts differ."
+            )
+            return True
+    return False
+
+
+class Errors(NamedTuple):
+    """The scores of one model with their standard errors, as in `ScoredOrder`.
+
+    Attributes:
+      pairs, units: the rows that were scored, and the groups of them that count as independent.
+      pair_sums: the sums over pairs of these groups, at order 2.
+    """
+
+    pairs: Pairs
+    decomposition: Decomposition
+    standard_errors: PerScore | None
+    bandwidth_errors: PerScore | None = None
+    influences: PerScore | None = None
+    errors_by: ErrorsBy | None = None
+    units: Groups | None = None
+    pair_sums: PairSums | None = None
+
+
+def standard_errors(
+    models: Mapping[str, Pairs],
+    entropy: Entropy,
+    method: Method,
+    units: Units | None,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> dict[str, Errors]:
+    """The scores of each model with standard errors, by influences or by deletions.
+
+    If influences give no error that covers, for one of the models, groups of all of them are left
+    out in turn: a difference of two models needs the same groups of both. Without `units` there are
+    no errors. `progress` is called with a few words before each step.
+    """
+    if units is None:
+        errors = {}
+        for name, pairs in models.items():
+            progress(in_words(entropy, name))
+            errors[name] = Errors(pairs, computation.score(pairs, entropy, method), None)
+        return errors
+    each = [(pairs, units.of_models[name], name) for name, pairs in models.items()]
+    reason, influences = None, None
+    if units.count is None:
+        reason = next(filter(None, (too_few(pairs, of, entropy) for pairs, of, _ in each)), None)
+    if units.count is None and reason is None:
+        errors, shared = {}, _same_prompts(models, units.of_models)
+        for pairs, of, name in each:
+            progress(in_words(entropy, name))
+            known = influences.sloped if influences and shared else None
+            influences = row_influences(pairs, entropy, method, units.leaving[name], known)
+            reason = too_many_modes(pairs, influences, of)
+            if reason is not None and influences.decomposition.estimation is None:
+                break
+            errors[name] = _by_influences(pairs, influences, of, reason)
+        else:
+            return errors
+    models = {name: pairs.gathered() for name, pairs in models.items()}
+    if all(of.units == "rows" for of in units.of_models.values()):
+        models = {name: pairs.repeated() for name, pairs in models.items()}
+    count, errors = DEFAULT_GROUPS if units.count is None else units.count, {}
+    groups, _ = group_models(models, count, key=units.key, shared=units.shared)
+    for name, pairs in models.items():
+        progress(words := in_words(entropy, name))
+        done = _counting(progress, words)
+        deletions = delete_groups(pairs, entropy, groups[name], method=method, progress=done)
+        influences = deletions.influences()
+        errors[name] = Errors(
+            pairs,
+            deletions.decomposition,
+            PerScore(*(float(root_mean_square(of)) for of in influences)),
+            deletions.bandwidth_errors,
+            PerScore(*(of[None] for of in influences)),
+            ErrorsBy("deletions", groups[name].present, groups[name].units, reason),
+            groups[name]._replace(units=f"groups of {groups[name].units}"),
+            deletions.pair_sums,
+        )
+    return errors
+
+
+def in_words(entropy: Entropy, name: str) -> str:
+    """The order, and the name of the model if it has one, for messages of progress."""
+    return f"order {entropy.order:g}" + (f" of {name}" if name else "")
+
+
+def _counting(progress: Callable[[str], Any], words: str) -> Callable[[], Any]:
+    done = itertools.count(1)
+    return lambda: progress(f"errors of {words}: {next(done)} done")
+
+
+def _same_prompts(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
+    """Whether all models have the same arrays and groups of prompts, unweighted."""
+    (first, of_first), *rest = ((pairs, units[name]) for name, pairs in models.items())
+    return first.paired and all(
+        pairs.arrays[1] is first.arrays[1]
+        and pairs.weights is first.weights is None
+        and np.array_equal(of.membership, of_first.membership)
+        for pairs, of in rest
+    )
+
+
+# Influences of rows
+
+
+class Influences(NamedTuple):
+    """The scores of one model, and how the weight of each row changes them.
+
+    Attributes:
+      decomposition: the scores.
+      rows: for each score, float64 `[replicates, n]`, in effective numbers of modes: as
+        `order_two.Sloped`.
+      bandwidth_errors: what the draws of the bandwidth rule move, to first order; None where none
+        was drawn.
+      deletions: what each score loses without each unit, `[1, G]`: as `order_two.Sloped`.
+      sloped: the entropies and their slopes, from which all of this follows.
+    """
+
+    decomposition: Decomposition
+    rows: PerScore
+    bandwidth_errors: PerScore | None
+    deletions: PerScore | None
+    sloped: Sloped
+
+
+def row_influences(
+    pairs: Pairs,
+    entropy: Entropy,
+    method: Method,
+    leaving: Sequence[Leaving] | None = None,
+    known: Sloped | None = None,
+) -> Influences:
+    """The scores of pairs, the influences of rows, and deletions of the groups in `leaving`.
+
+    `known` is as in `computation.compute_sloped`.
+    """
+    sloped = computation.compute_sloped(pairs, entropy, method, leaving, known)
+    decomposition = sloped.decomposition
+    assert decomposition is not None
+
+    def of_scores(of_terms: PerTerm) -> PerScore:
+        """d exp(h) = exp(h) dh."""
+        terms = [None if of is None else np.asarray(of, np.float64) for of in of_terms]
+        logs = log_scores(*of_pairs(PerTerm(*terms)))
+        each = zip(decomposition.scores, logs, strict=True)
+        return PerScore(*(float(score) * log for score, log in each))
+
+    chosen: list[Any] = list(pairs.bandwidths.values())
+    moved = [
+        np.multiply(of_scores(slopes), chosen[index].relative_error)
+        for index, slopes in sloped.bandwidths.items()
+    ]
+    deletions = None
+    if sloped.deletions is not None:
+        deletions = PerScore(*(of[None] for of in of_scores(sloped.deletions)))
+    rows, noise = of_scores(sloped.rows), _added(moved)
+    return Influences(decomposition, rows, noise, deletions, sloped)
+
+
+def _added(changes: Sequence[Any]) -> PerScore | None:
+    """Changes of scores by several bandwidths: to first order, they add up as independent ones."""
+    return PerScore(*np.linalg.norm(changes, axis=0).tolist()) if len(changes) else None
+
+
+def _by_influences(
+    pairs: Pairs, influences: Influences, units: Groups, reason: str | None
+) -> Errors:
+    """The errors from the influences of units, or from their deletions; NaN for a `reason`."""
+    of_units = influences_of_units(influences, pairs, units)
+    if reason is not None:  # Deletions of so many rows would take too long: there is no error.
+        reason = f"derivatives make errors too small if {reason}: give a number of groups"
+        checks.warn(f"there are no standard errors (NaN): {reason}.")
+        of_units = PerScore(*(np.full_like(of, np.nan) for of in of_units))
+    for name, of in zip(PerScore._fields, of_units, strict=True):
+        if is_noisy(of):
+            _warn_of_noise(name)
+    return Errors(
+        pairs,
+        influences.decomposition,
+        PerScore(*map(error_of, of_units)),
+        influences.bandwidth_errors,
+        of_units,
+        ErrorsBy("influences", units.independent(pairs), units.units, reason),
+        units,
+        influences.sloped.pair_sums,
+    )
+
+
+def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
+    """Why there are too few units for influences, in words; None where there are enough."""
+    of_groups = FEWEST_SPECTRAL_GROUPS if entropy.needs_spectrum else FEWEST_GROUPS
+    fewest = FEWEST_UNITS if units.units == "rows" else of_groups
+    enough = _effective_count(pairs, units) >= fewest
+    return None if enough else f"there are fewer than {fewest} {units.units}"
+
+
+def too_many_modes(pairs: Pairs, influences: Influences, units: Groups) -> str | None:
+    """Why influences that are derivatives give too small an error, in words; None where not."""
+    whole = influences.decomposition
+    steep = whole.order < 2 and whole.truncation is None and influences.deletions is None
+    count, modes = pairs.total, math.exp(float(max(whole.entropies)))
+    share = _MODES_OF_GROUPS
+    if units.units == "rows":
+        count, share = _effective_count(pairs, units), _MODES
+    if not steep or modes <= share * count:
+        return None
+    return f"{count:,} rows are few for {modes:,.0f} modes"
+
+
+def _effective_count(pairs: Pairs, units: Groups) -> int:
+    """As many units of equal weight: rows of unequal weights count for fewer."""
+    if pairs.weights is None or pairs.copies is not None or units.units != "rows":
+        return units.independent(pairs)
+    return round(1 / float(np.sum(np.square(pairs.shares))))
+
+
+def influences_of_units(influences: Influences, pairs: Pairs, units: Groups) -> PerScore:
+    """The influences of units on each score, `[replicates, G]`, from deletions if there are any."""
+    if influences.deletions is None:
+        return PerScore(*(unit_influences(of, pairs, units) for of in influences.rows))
+    return PerScore(
+        *(unit_influences(of, pairs, units, deleted=True) for of in influences.deletions)
+    )
+
+
+def unit_influences(
+    changes: np.ndarray, pairs: Pairs, units: Groups, *, deleted: bool = False
+) -> np.ndarray:
+    """The influences of units, `[replicates, G]`, whose root mean square is the error.
+
+    From those of rows, or from what is lost without each unit.
+    """
+    count, independent = units.count, units.independent(pairs)
+    shares, membership = pairs.shares, units.membership
+    if deleted:
+        if units.units != "rows":
+            shares, membership = np.bincount(membership, shares, count), np.arange(count)
+        changes = changes - changes @ shares[:, None]
+    weighted = np.where(shares > 0, changes * shares, 0)
+    if pairs.copies is not None and units.units == "rows":  # Row i stands for copies_i units.
+        weighted /= np.sqrt(np.maximum(pairs.copies, 1))
+    sums = [np.bincount(membership, row, minlength=count) for row in weighted]
+    return np.stack(sums) * math.sqrt(count * independent / (independent - 1))
+
+
+def root_mean_square(values: np.ndarray) -> Any:
+    """The root mean square over the last axis."""
+    return np.sqrt(np.mean(np.square(values), axis=-1))
+
+
+def error_of(of_units: np.ndarray) -> float:
+    """The error of the mean of replicates `[replicates, G]`, less what their noise adds to it."""
+    naive, unbiased = root_mean_square(np.mean(of_units, axis=0)), _unbiased(of_units)
+    return float(naive) if is_noisy(of_units) else math.sqrt(unbiased)
+
+
+def is_noisy(of_units: np.ndarray) -> bool:
+    """Whether most of the mean square is the noise of the replicates, which then stays in it."""
+    return _unbiased(of_units) < _NOISE * float(root_mean_square(np.mean(of_units, axis=0))) ** 2
+
+
+def _unbiased(of_units: np.ndarray) -> float:
+    """The mean square without noise: from products of different replicates."""
+    count = of_units.shape[0]
+    if count == 1:
+        return float(np.mean(np.square(of_units)))
+    products = np.square(of_units.sum(axis=0)) - np.square(of_units).sum(axis=0)
+    return float(np.mean(products)) / (count * (count - 1))
+
+
+# Deletions of groups
+
+
+def group_influences(whole: Any, deleted: Any, shares: np.ndarray) -> np.ndarray:
+    """The influence of each group on a score, `[..., g]`; their root mean square is the error.
+
+    The delete-m_j jackknife. The score is `whole` `[...]` with all rows, and `deleted` `[..., g]`
+    without each group, of the given share of the rows. The error of a difference of two scores is
+    that of the differences of their influences, where both were computed without the same groups.
+    A group without rows has no influence, and does not count in the mean square.
+    """
+    whole, deleted = np.asarray(whole, np.float64)[..., None], np.asarray(deleted, np.float64)
+    present = shares > 0
+    count = np.count_nonzero(present)
+    h = 1 / np.where(present, shares, 0.5)
+    pseudo = h * whole - (h - 1) * deleted
+    rest = np.where(present, (1 - shares) * deleted, 0)
+    estimate = count * whole - np.sum(rest, axis=-1, keepdims=True)
+    return np.where(present, (pseudo - estimate) * np.sqrt(shares.size / count / (h - 1)), 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Deletions:
+    """The scores of all rows, and without each of g groups."""
+
+    decomposition: Decomposition
+    deleted: PerScore  # `[g]` each.
+    shares: np.ndarray  # The share of each group in the weight of all rows, `[g]`.
+    # False where a deletion leaves the rows of a single prompt: influences and errors of
+    # conditional and information are then NaN.
+    defined: bool = True
+    # How far the noise of the bandwidths moves the scores; None where no bandwidth has any.
+    bandwidth_errors: PerScore | None = None
+    pair_sums: PairSums | None = None
+
+    def influences(self) -> PerScore:
+        """The influence of each group on each score, `[g]` each: see `group_influences`."""
+        scores = _scores(PerTerm(*self.decomposition.entropies))
+        each = zip(scores, self.deleted, strict=True)
+        influences = PerScore(*(group_influences(*both, self.shares) for both in each))
+        if self.defined:
+            return influences
+        undefined = np.full_like(influences.vendi, np.nan)
+        return influences._replace(conditional=undefined, information=undefined)
+
+    def errors(self) -> PerScore:
+        """The delete-group jackknife errors."""
+        return PerScore(*(float(root_mean_square(of)) for of in self.influences()))
+
+
+def delete_groups(
+    pairs: Pairs,
+    entropy: Entropy,
+    groups: Groups,
+    *,
+    method: Method = AUTO,
+    progress: Callable[[], Any] = lambda: None,
+) -> Deletions:
+    """The scores of all pairs, which are on one device, and without each group.
+
+    Progress is called after each evaluation of the scores.
+    """
+    computed = computation.compute_deleted(
+        pairs, entropy, groups.membership, method, progress, count=groups.count
+    )
+    logs = [log_scores(*estimates) for estimates in computed.estimates]
+    for name, estimates in zip(PerScore._fields, zip(*logs, strict=True), strict=False):
+        if estimates[0] is None:
+            continue
+        variance = np.var([estimate.value for estimate in estimates], ddof=1)
+        if np.mean([estimate.standard_error**2 for estimate in estimates]) > _NOISE * variance:
+            _warn_of_noise(name)
+    whole = computed.decomposition
+    scores = np.array(_scores(PerTerm(*whole.entropies)))
+    return Deletions(
+        whole,
+        _scores(computed.without),
+        groups.shares(pairs),
+        not leaves_one_prompt(pairs, groups),
+        _added([np.array(_scores(of)) - scores for of in computed.moved]),
+        computed.pair_sums,
+    )
+
+
+def _scores(values: PerTerm) -> PerScore:
+    """The scores of entropies of pairs or of outputs alone, in float64."""
+    terms = (None if of is None else np.asarray(of, np.float64) for of in values)
+    return PerScore(*map(np.exp, log_scores(*of_pairs(PerTerm(*terms)))))
+
+
+def _warn_of_noise(name: str) -> None:
+    checks.warn(
+        f"the standard error of {name} is mostly that of the estimated spectra: a smaller rtol "
+        "gives a smaller one."
+    )

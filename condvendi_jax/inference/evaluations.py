@@ -1,0 +1,297 @@
+"""One call from arrays to scores with errors: bandwidths by rule, groups by prompt.
+
+What `decompose` leaves to its caller is chosen here, and the result records every choice: the
+bandwidths and their rule, the groups of the jackknife, the seed. `compare` is the same program for
+several models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.inference import designs, saturation
+from condvendi_jax.inference import population as populations
+from condvendi_jax.inference.errors import DEFAULT_GROUPS, FEWEST_ROWS, Units, standard_errors
+from condvendi_jax.inference.results import Evaluation, ScoredOrder
+from condvendi_jax.spectra import methods
+from condvendi_jax.spectra.computation import AUTO, Auto
+from condvendi_jax.spectra.methods import Method
+
+
+@checks.outside_transformations
+def evaluate(
+    outputs: ArrayLike | Pairs,
+    prompts: ArrayLike | None = None,
+    *,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    orders: Sequence[float] = (2, 1),
+    truncation: int | None = None,
+    method: Method | None = None,
+    errors: bool = True,
+    unbiased: bool = True,
+    prompt_ids: Labels | None = None,
+    groups: int | ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Evaluation:
+    """The scores of one model with standard errors: what most callers want, in one call.
+
+    Args:
+      outputs: X, embeddings `[n, d_x]`; or `Pairs`, which already have prompts, kernels and groups.
+      prompts: T, embeddings `[n, d_t]`, row by row of the prompts that gave the outputs; without
+        them the scores are Vendi and RKE.
+      output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule.
+      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`.
+      orders: Renyi orders in (0, inf].
+      truncation: how many eigenvalues every entropy keeps; all where None.
+      method: how eigenvalues are computed; `Auto` with a key of the seed where None.
+      errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
+      unbiased: whether order 2 is shown as `decompose(unbiased=True)` gives it, with an interval
+        for the population, and the papers' score beside it; or the papers' score alone.
+      prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
+      groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
+        do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
+        rows in turn, at the price of as many scores.
+      weights: as `Pairs`.
+      seed: of the rule's subsets, the groups and the probes of an estimate.
+      progress: called with a few words before each step.
+
+    Returns:
+      An `Evaluation`; `print` shows it as a table.
+
+    Raises:
+      TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
+      >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
+      >>> result = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors=False)
+      >>> print(f"{result.order(2).unbiased.vendi:.1f}")
+      2.5
+    """
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
+    if isinstance(outputs, Pairs):
+        beside = (prompts, output_kernel, prompt_kernel, prompt_ids, plan.labels, weights)
+        if any(given is not None for given in beside):
+            raise TypeError(
+                "evaluate: received Pairs and prompts, kernels, ids, labels or weights; expected "
+                "Pairs alone, which have them."
+            )
+        pairs = outputs
+    else:
+        pairs = Pairs(
+            outputs,
+            prompts,
+            output_kernel=output_kernel,
+            prompt_kernel=prompt_kernel,
+            rule=rule,
+            key=plan.keys.rule,
+            prompt_ids=prompt_ids,
+            groups=plan.labels,
+            weights=weights,
+            progress=progress,
+        )
+    pairs = pairs.supported()
+    evaluations, _ = plan.evaluate({"": pairs})
+    evaluation, orders, elsewhere = evaluations[""], [], None
+    for scored in evaluation.orders:
+        whole = scored.decomposition
+        entropy = Entropy(whole.order, whole.truncation)
+        # Scores that grow with the rows, and that the method does not bound.
+        if entropy.order < 2 and entropy.truncation is None and not plan.method.approximates:
+            progress(f"slope of order {entropy.order:g}")
+            slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
+            scored = dataclasses.replace(scored, slope=slope)
+        orders.append(scored)
+    if not all(map(plan.method.computes, plan.entropies)):
+        elsewhere = populations.at_multiples(pairs, (0.5, 2.0), unbiased=plan.unbiased)
+    return dataclasses.replace(evaluation, orders=tuple(orders), elsewhere=elsewhere)
+
+
+class Keys:
+    """The random keys of an evaluation, all from one seed."""
+
+    def __init__(self, seed: int):
+        root = jax.random.key(checks.check_seed(seed))
+        self.rule, self.groups = jax.random.split(root)
+        self.probes = jax.random.fold_in(root, 2)
+
+
+class Plan:
+    """The options that `evaluate` and `compare` share, checked, and the loop over models."""
+
+    def __init__(
+        self,
+        orders: Sequence[float],
+        truncation: int | None,
+        method: Method | None,
+        errors: bool,
+        groups: int | ArrayLike | None,
+        seed: int,
+        progress: Callable[[str], Any],
+        unbiased: bool = True,
+    ):
+        self.unbiased = checks.check_flag(unbiased, name="unbiased")
+        if not isinstance(orders, (list, tuple, np.ndarray)):
+            raise ValueError(f"orders: expected a list of numbers above 0, received {orders!r}.")
+        self.entropies = [Entropy(order=order, truncation=truncation) for order in orders]
+        if not self.entropies or len(set(self.entropies)) < len(self.entropies):
+            raise ValueError(f"orders: expected different numbers above 0, received {orders!r}.")
+        self.keys = Keys(seed)
+        method = Auto(self.keys.probes) if method is None else method
+        self.method = methods.check_method(method)
+        self.errors = checks.check_flag(errors, name="errors")
+        if self.errors and self.method.approximates:
+            raise methods.no_errors(self.method)
+        self.count, self.labels = check_groups(groups)
+        self.seed, self.progress = seed, progress
+
+    def evaluate(
+        self, models: Mapping[str, Pairs], *, shared: bool = True
+    ) -> tuple[dict[str, Evaluation], Units | None]:
+        """The evaluation of each model, under the same kernels and with the same groups.
+
+        No row of the models has weight zero. `shared` says whether all models have the same prompts
+        row by row. Also returns the groups, None without errors.
+        """
+        fewest, units = min(pairs.n for pairs in models.values()), None
+        if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
+            units = Units.of(models, self.count, self.keys.groups, shared=shared)
+        by_order = [self._scored(models, of.clamped(fewest), units) for of in self.entropies]
+        evaluations = {
+            name: Evaluation(
+                n=pairs.n,
+                dtype=pairs.dtype.name,
+                bandwidths=pairs.bandwidths,
+                orders=tuple(of_models[name] for of_models in by_order),
+                seed=self.seed,
+                distinct_prompts=pairs.prompt_kinds[0]
+                if pairs.paired and pairs.layout is None
+                else None,
+                weighted=pairs.weights is not None,
+                unbiased=self.unbiased,
+            )
+            for name, pairs in models.items()
+        }
+        return {
+            name: dataclasses.replace(of, advice=saturation.advice(of, models[name]))
+            for name, of in evaluations.items()
+        }, units
+
+    def _scored(
+        self, models: Mapping[str, Pairs], entropy: Entropy, units: Units | None
+    ) -> dict[str, ScoredOrder]:
+        """The scores of each model by one entropy, with errors where there are units."""
+        scored = {}
+        errors = standard_errors(models, entropy, self.method, units, self.progress)
+        for name, of in errors.items():
+            if self.errors and units is None:
+                of = of._replace(standard_errors=_undefined_errors(of.pairs))
+            largest, population = saturation.largest_score(of.pairs, entropy), None
+            if not self.method.computes(entropy):
+                population = populations.of_pairs(of.pairs, of.units, of.pair_sums)
+            scored[name] = ScoredOrder(
+                of.decomposition,
+                of.standard_errors,
+                of.bandwidth_errors,
+                saturation.limits_of(of.decomposition, paired=of.pairs.paired, largest=largest),
+                of.influences,
+                of.errors_by,
+                largest,
+                population=population,
+            )
+        return scored
+
+
+def check_groups(groups: int | ArrayLike | None) -> tuple[int | None, Any]:
+    """The number of groups that are left out in turn, or else the labels of the rows."""
+    if isinstance(groups, (int, np.integer)):
+        return checks.check_count(groups, name="groups", minimum=2), None
+    return None, groups
+
+
+@checks.outside_transformations
+@takes_pairs
+def decomposition_errors(
+    pairs: Pairs,
+    *,
+    order: float = 1,
+    truncation: int | None = None,
+    method: Method = AUTO,
+    key: jax.Array | None = None,
+    groups: int | ArrayLike | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> PerScore:
+    """The standard errors of the three scores of `decompose`, by influences or by deletions.
+
+    By default they are those of `evaluate`: from the influences of rows, where rows of equal
+    prompts, or of one label of the pairs, count as dependent. With `groups` they are those of
+    `standard_error`, from deletions. At order 2 all deletions come out of one pass over the pairs:
+    the squared norm without a group is that of all rows minus the contribution of the pairs with a
+    member in that group. At other orders the method computes one spectrum for each group. The noise
+    of estimated spectra enlarges the error; a warning says where it is most of it.
+
+    Args:
+      pairs: the data, or what makes it, as for `decompose`.
+      order, truncation, method: as `decompose`.
+      key: as `standard_error`. Without `groups` it need not be given: deletions, where influences
+        do not suffice, are of groups drawn by a key of their own.
+      groups: as `standard_error`, the rows that leave together: their number or their labels.
+      progress: called before each step.
+
+    Returns:
+      The standard errors of vendi, conditional and information, in effective numbers of modes.
+
+    Raises:
+      TypeError, ValueError: as `decompose` and `standard_error`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+      >>> options = dict(output_kernel=cv.Gaussian(1.0), order=2)
+      >>> error = cv.decomposition_errors(outputs, **options).vendi
+      >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
+      4.84 +- 0.29
+    """
+    entropy, (count, labels) = Entropy(order=order, truncation=truncation), check_groups(groups)
+    if methods.check_method(method).approximates:
+        raise methods.no_errors(method)
+    drawn = checks.check_key(key) if key is not None or count else Keys(0).groups
+    if labels is not None:
+        pairs, count = pairs.labelled(labels), DEFAULT_GROUPS
+    elif count is not None and count > pairs.n:
+        raise ValueError(f"groups: expected at most n = {pairs.n}, received {count}.")
+    models = {"": pairs.supported()}
+    if models[""].total < FEWEST_ROWS:
+        return _undefined_errors(models[""])
+    units, entropy = Units.of(models, count, drawn), entropy.clamped(models[""].n)
+    errors = standard_errors(models, entropy, method, units, lambda _: progress())[""]
+    assert errors.standard_errors is not None
+    return errors.standard_errors
+
+
+def _undefined_errors(pairs: Pairs) -> PerScore:
+    """NaN, with a warning: without one of two rows every score is 1, whatever they are."""
+    checks.warn(
+        f"the standard error of a score needs at least three rows: it is NaN for n = {pairs.n}."
+    )
+    return PerScore(math.nan, math.nan, math.nan)

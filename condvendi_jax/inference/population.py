@@ -1,0 +1,430 @@
+"""Scores of order 2 without the sample size in them, with errors and intervals of the population.
+
+The scores are functions of mean similarities, squared kernels over pairs of different rows, of
+which every one is unbiased (docs/proofs.md). Errors and intervals are made on the scale of the
+similarity, where a mean over prompts is nearly normal, and are inverted at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.data.kernels import Gaussian
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influences
+from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra.order_two import Answers, Leaving, PairMeans, PairSums
+
+# Of answers to a prompt, so that one can be left out.
+_FEWEST_ANSWERS = 3
+_OF_A_PROMPT = 0.2  # Of a typical prompt, which `_of_prompts` adds; by simulation.
+# Poisson means of which two and none are seen in 2.5% of samples: `_of_rows`.
+_NO_PAIR, _NO_OTHER = 5.6, 3.7
+_CHEAP = 10_000  # Rows up to which a pass over all pairs takes no more than a second.
+_LEAST = 1e-300  # So that nothing is divided by 0.
+# Scores that are one over a similarity; information is a ratio of similarities itself.
+INVERTED = (True, True, False)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Population:
+    """Unbiased scores of order 2: of the population, not of the sample.
+
+    Where most rows answer a prompt that has several answers, of these prompts with any number of
+    answers to each; elsewhere of any number of rows. Errors and intervals are over other prompts
+    and answers to them. `at` gives the scores of other designs.
+
+    Attributes:
+      answers: which rows count, and which answer the same prompt.
+      sums, inside: `order_two.row_sums` and `Answers.inside`, `[1 + bandwidths, terms, n]`: after
+        the first, their changes by one standard error of each bandwidth that was drawn.
+      units: the groups of rows that count as independent; None where there are no errors.
+      leaving, among: these groups, and `order_two.sums_inside` them.
+      own: the share of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
+        as the sample has it, for the papers' scores.
+      same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
+      withheld: why there are no errors, in words.
+    """
+
+    answers: Answers
+    sums: np.ndarray
+    inside: np.ndarray | None
+    units: Groups | None = None
+    leaving: Sequence[Leaving] = ()
+    among: Sequence[np.ndarray] = ()
+    own: float | None = 0.0
+    same: float = 0.0
+    withheld: str | None = None
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the scores are those of these prompts, with any number of answers."""
+        return self.answers.kind is not None
+
+    @property
+    def of_prompts(self) -> float:
+        """The share of the pairs of a prompt with itself, 0 where no prompt repeats."""
+        return self._means[0].own if self.repeated else 0.0
+
+    @property
+    def freedom(self) -> int:
+        """The number of independent units that count, less one; 0 where there are no errors."""
+        if self.units is None:
+            return 0
+        return self.units.independent(self.answers.points) - 1
+
+    def at(self, own: float | None, same: float) -> Population:
+        """The scores that other numbers of prompts and of answers show on average.
+
+        The papers' scores of P prompts and k answers to each have own = 1 / P and same = 1 / k, and
+        those of n rows without a repeated prompt own = 1 / n. If no pairs are of a prompt with
+        itself, own = 0, the prompts are any number of further ones.
+        """
+        other = dataclasses.replace(self, own=own, same=same)
+        other.__dict__["_means"] = self._means  # They are the same at every design.
+        return other
+
+    @functools.cached_property
+    def _means(self) -> tuple[PairMeans, PairMeans]:
+        inside = None if self.inside is None else self.inside[0]
+        of = self.answers, self.leaving, [among[0] for among in self.among]
+        return order_two.pair_means(self.sums[0], inside, *of)
+
+    def _similarities(self, means: PairMeans) -> np.ndarray:
+        """`[scores, ...]` of means `[terms, ...]`."""
+        norms = means.norms(self.own, self.same)
+        flat = norms.reshape(len(norms), -1)
+        return order_two.similarities(flat).reshape(norms.shape)
+
+    @functools.cached_property
+    def similarities(self) -> PerScore:
+        """One over vendi and over conditional, and information."""
+        return _per_score(self._similarities(self._means[0]).tolist(), 1.0)
+
+    @functools.cached_property
+    def values(self) -> PerScore:
+        """The scores, in effective numbers of modes; infinite where no two rows are alike."""
+        each = zip(self.similarities, INVERTED, strict=True)
+        return PerScore(*(_inverse(of) if inverted else of for of, inverted in each))
+
+    @functools.cached_property
+    def _deletions(self) -> tuple[np.ndarray, np.ndarray]:
+        """The losses of similarities without each unit, `[scores, G]`, and the units' shares."""
+        means, without = self._means
+        lost = order_two.weight_of(self.leaving)
+        whole = self._similarities(means)[:, None]
+        return np.where(lost > 0, whole - self._similarities(without), 0), lost
+
+    @functools.cached_property
+    def influences(self) -> PerScore | None:
+        """The influence of each unit on the similarities, `[1, G]`."""
+        if self.units is None:
+            return None
+        changes, lost = self._deletions
+        scaled = changes * (1 - lost) / np.where(lost > 0, lost, 1)
+        of = self.answers.points, self.units
+        influences = [unit_influences(each[None], *of, deleted=True) for each in scaled]
+        return _per_score(influences, np.zeros_like(influences[0]))
+
+    @functools.cached_property
+    def standard_errors(self) -> PerScore | None:
+        """Over other prompts and answers to them; over other rows where no prompt repeats."""
+        if self.influences is None:
+            return None
+        return self._errors([float(root_mean_square(of[0])) for of in self.influences])
+
+    def _errors(self, of_similarities: Sequence[float]) -> PerScore:
+        """The errors of the scores, to first order."""
+        each = zip(of_similarities, self.values, INVERTED, strict=True)
+        return PerScore(*(error * (value**2 if inv else 1.0) for error, value, inv in each))
+
+    @functools.cached_property
+    def intervals(self) -> PerScore | None:
+        """(low, high) at 95%, for the scores of the population; high may be infinite."""
+        if self.influences is None or self.units is None:
+            return None
+        (changes, lost), intervals = self._deletions, []
+        rows = 1 / np.sum(self.answers.points.shares**2 / self.answers.copies)
+        mean, of_mean, ends = self.similarities.conditional, self.influences.conditional, None
+        if self.repeated:  # A mean over prompts, not over pairs of them.
+            error, shares = root_mean_square(of_mean[0]), lost**2 / np.sum(lost**2)
+            ends = _of_prompts(mean, error, changes[1], shares)
+        for index, inverted in enumerate(INVERTED[: len(changes)]):
+            value, influence, slope = self.similarities[index], self.influences[index], 0.0
+            if np.isnan(influence).any():  # Not known without a unit that has all others' pairs.
+                intervals.append((1.0 if inverted else 0.0, math.inf))
+                continue
+            if ends is not None:  # Of the rest, to which the mean over prompts is added.
+                slope = np.sum(influence * of_mean) / max(np.sum(np.square(of_mean)), _LEAST)
+            error = root_mean_square((influence - slope * of_mean)[0])
+            if inverted:
+                of = _of_rows(value, error, min(self.freedom, rows - 1), rows)
+            else:
+                of = _of_ratio(value, error, self.freedom)
+            if ends is not None and index == 1:
+                of = ends
+            elif ends is not None:
+                of = _joined(value, of, slope, mean, ends, not inverted)
+            intervals.append((_inverse(of[1]), _inverse(of[0])) if inverted else of)
+        return _per_score(intervals, (1.0, 1.0))
+
+    @functools.cached_property
+    def fixed_errors(self) -> PerScore | None:
+        """The errors over other answers to these very prompts, by leaving out answers in turn.
+
+        None where no prompt repeats, and where one has fewer than three answers. Right within 10%
+        from four answers to each; of three, and of unequal weights, up to 2.3 times too large.
+        """
+        kind, points, copies = self.answers.kind, self.answers.points, self.answers.copies
+        if self.units is None or kind is None or self.inside is None:
+            return None
+        numbers = np.bincount(kind, copies)
+        if numbers.min() < _FEWEST_ANSWERS:
+            return None
+        shares, inside = points.shares, self.inside[0]
+        one, of_prompt = shares / copies, np.bincount(kind, shares)
+        # What a prompt's mean similarity is without one answer, and its mean with other prompts.
+        answers, others = inside + shares - one, self.sums[0] - inside
+        pairs = of_prompt**2 - np.bincount(kind, shares * one)
+        left = pairs[kind] - 2 * one * (of_prompt[kind] - one)
+        both = order_two.by_number(shares * answers, kind, numbers.size)
+        within = (both[:, kind] - 2 * one * answers) / left - (both / pairs)[:, kind]
+        if (k := numbers).min() > _FEWEST_ANSWERS and np.allclose(
+            one, (of_prompt / k)[kind], atol=0
+        ):
+            # Deletions count twice what two answers to a prompt have only together, of variance
+            # E h_ij^2 - 2 E h_ij h_il + E h_ij h_lm for the squared kernels h of different answers.
+            twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
+            twice.weights, mean = points.weights, answers[0] / one
+            squares: Any = self.answers._replace(points=twice).inside(order_two.sums_inside)
+            of_each = np.stack([mean, mean**2, squares[2] / one + copies - 1])
+            s, r, q = order_two.by_number(copies * of_each, kind, k.size)
+            both = q - 2 * (r - q) / (k - 2) + (s**2 - 4 * r + 2 * q) / ((k - 2) * (k - 3))
+            excess = np.sum(of_prompt**4 * 2 * both / (k * (k - 1) ** 2 * (k - 2)))
+            total = np.sum(copies * (of_prompt**4 * (k - 1) / k)[kind] * within[0] ** 2)
+            least = 0.5 - 0.5 / (k.min() - 1)  # Where all is counted twice.
+            within *= math.sqrt(max(1 - excess / max(total, _LEAST), least))
+        mean = order_two.by_number(shares * others, kind, numbers.size) / of_prompt
+        between = one / (of_prompt[kind] - one) * (mean[:, kind] - others)
+        means, share = self._means[0], of_prompt[kind]
+        changed = PairMeans(
+            means.within[:, None] + share**2 * within / means.own,
+            means.between[:, None] + 2 * share * between / (1 - means.own),
+            means.own,
+        )
+        deleted = self._similarities(changed)
+        centre = order_two.by_number(deleted * copies, kind, numbers.size) / numbers
+        squares = copies * (deleted - centre[:, kind]) ** 2 * ((numbers - 1) / numbers)[kind]
+        return self._errors(_per_score(np.sqrt(squares.sum(axis=1)).tolist(), 0.0))
+
+    @functools.cached_property
+    def bandwidth_errors(self) -> PerScore | None:
+        """The changes by one standard error of the bandwidths that a rule drew, to first order."""
+        changes = []
+        for k in range(1, len(self.sums)):
+            inside = None if self.inside is None else self.inside[0] + self.inside[k]
+            moved, _ = order_two.pair_means(self.sums[0] + self.sums[k], inside, self.answers)
+            changes.append(self._similarities(moved) - self._similarities(self._means[0]))
+        if not changes:
+            return None
+        return self._errors(_per_score(np.linalg.norm(changes, axis=0).tolist(), 0.0))
+
+    def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Plain numbers of the named scores; None for an end that is open."""
+
+        def plain(of: PerScore | None) -> dict[str, Any] | None:
+            return of and {name: _finite(getattr(of, name)) for name in names}
+
+        return {
+            "of": "these prompts, any number of answers" if self.repeated else "any number of rows",
+            **(plain(self.values) or {}),
+            "standard_errors": plain(self.standard_errors),
+            "intervals": plain(self.intervals),
+            "standard_errors_of_fixed_prompts": plain(self.fixed_errors),
+            "bandwidth_errors": plain(self.bandwidth_errors),
+            "prompts_left_out": self.answers.left_out,
+        }
+
+
+def of_pairs(
+    pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None, *, unbiased: bool = True
+) -> Population:
+    """The unbiased scores of pairs, or the papers', with errors where there are `units`.
+
+    `pair_sums` are those of all rows, with slopes in the drawn bandwidths, if they are known.
+    """
+    answers = Answers.of(pairs) if unbiased else Answers.apart(pairs)
+    points, drawn = answers.points, order_two.drawn(answers.points)
+    if units is None:
+        total = order_two.squares_of_others(points, points.weights)
+        sums = np.repeat(order_two.to_float64(total)[None, :, None], points.n, axis=2)
+        inside = answers.inside(lambda points, of: order_two.sums_inside(points, of)[None])
+        scores = _checked(answers, sums, inside)
+        return scores if unbiased else scores.at(None, 0.0)
+    units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
+    leaving = order_two.leaving_of(points, units.labels, units.count)
+    if pair_sums is None or answers.rows.size < pairs.n:
+        pair_sums = PairSums.of(points, leaving)
+    inside = answers.inside(
+        lambda points, of: order_two.sloped(order_two.sums_inside, points, drawn, of)
+    )
+    chosen = list(points.bandwidths.values())
+    # Slopes become the changes by one standard error of each bandwidth.
+    scale = np.array([1.0, *(chosen[k].relative_error for k in drawn)])[:, None, None]
+    sums, inside = pair_sums.rows * scale, None if inside is None else inside * scale
+    return _checked(answers, sums, inside, units, leaving, [of[None] for of in pair_sums.inside])
+
+
+def at_multiples(
+    pairs: Pairs, multiples: Sequence[float], *, unbiased: bool
+) -> dict[float, PerScore] | None:
+    """The scores of pairs at each multiple of all bandwidths; None where that takes long."""
+    moving = {k: of for k, of in enumerate(pairs.kernels) if isinstance(of, Gaussian)}
+    if not moving or pairs.n > _CHEAP:
+        return None
+    scores = {}
+    for times in multiples:
+        kernels = list(pairs.kernels)
+        for k, kernel in moving.items():
+            kernels[k] = Gaussian(times * kernel.bandwidth).suited_to(pairs.arrays[k])
+        scores[times] = of_pairs(pairs.under(tuple(kernels)), None, unbiased=unbiased).values
+    return scores
+
+
+def of_each(
+    answers: Answers,
+    units: Groups | None,
+    sums: np.ndarray,
+    inside: np.ndarray | None,
+    inside_of: Callable[[Leaving], np.ndarray],
+) -> list[Population]:
+    """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
+    among: list[np.ndarray] = []
+    leaving: Sequence[Leaving] = ()
+    if units is not None:
+        units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
+        leaving = order_two.leaving_of(answers.points, units.labels, units.count)
+        among = [inside_of(of) for of in leaving]
+    populations = []
+    for k in range(len(sums)):
+        within = None if inside is None else inside[k : k + 1]
+        groups = [of[k : k + 1] for of in among]
+        populations.append(_checked(answers, sums[k : k + 1], within, units, leaving, groups))
+    return populations
+
+
+def _checked(answers: Answers, *of: Any) -> Population:
+    """Of these prompts, and without errors where units split the answers to a prompt."""
+    scores = Population(answers, *of)
+    units, kind = scores.units, answers.kind
+    if units is not None and kind is not None and _splits(units.membership, kind):
+        scores = dataclasses.replace(scores, units=None, withheld=_SPLIT)
+    elif units is not None and scores.freedom < 1:
+        scores = dataclasses.replace(scores, units=None, withheld=_ONE_UNIT)
+    return scores.at(scores.of_prompts, 0.0)
+
+
+_ONE_UNIT = "all rows that count, of prompts with several answers, are in one group"
+_SPLIT = "the labels of the groups split the answers to a prompt"
+
+
+def _splits(groups: np.ndarray, kind: np.ndarray) -> bool:
+    """Whether a group has a part of the answers to a prompt."""
+    parts = np.unique([kind, groups], axis=1)[0]
+    return np.unique(parts).size < parts.size
+
+
+def _of_prompts(
+    value: float, error: float, changes: np.ndarray, shares: np.ndarray
+) -> tuple[float, float]:
+    """The 95% interval of a similarity in [0, 1], a mean over prompts of these shares.
+
+    `changes` are what it loses without each prompt. With prompts as skewed as a similarity's are,
+    Student's interval holds the mean of a few dozen in 55 to 98% of samples. Here the variance is
+    taken as linear in the mean, with the slope that the skewness of the prompts has, which is
+    Wilson's interval where all are 0 or 1. At the end that is far from them, a fifth of a prompt
+    is added: some prompts may have equal answers, and none of them be in the sample. docs/errors.md
+    has the coverage.
+    """
+    flipped = value > 0.5
+    near, sign = (1 - value, -1.0) if flipped else (value, 1.0)
+    t = _student(max(1 / np.sum(shares**2) - 1, 1))
+    second, third = np.sum(changes**2), sign * np.sum(changes**3)
+    skewness = 2 * third / second**1.5 if second > 0 else 0.0
+    low = near + error * (skewness - math.hypot(t, skewness))
+    typical, far = np.sum(shares**3) / np.sum(shares**2), 1 - near
+    added = _OF_A_PROMPT * typical
+    variance = added * typical * far**2
+    skewness = 1.25 * (third + variance * typical * far) / (second + variance) ** 1.5
+    spread = math.sqrt(error**2 + variance) * (skewness + math.hypot(t, skewness))
+    high = (near + added + spread) / (1 + added)
+    low, high = (1 - high, 1 - low) if flipped else (low, high)
+    return max(float(low), 0.0), min(float(high), 1.0)
+
+
+def _of_rows(value: float, error: float, freedom: float, rows: float) -> tuple[float, float]:
+    """The 95% interval of a mean over all pairs of rows: Student's, on the scale of the logit.
+
+    Where no two rows, or all, count as the same, one-sided bounds: of the probability p of one
+    answer of which none of the rows had two, p^2.
+    """
+    if value <= 0:
+        return 0.0, min((_NO_PAIR / rows) ** 2, 1.0)
+    if value >= 1 or error == 0:
+        return max(value - _NO_OTHER / rows, 0.0), min(value + _NO_OTHER / rows, 1.0)
+    logit = math.log(value / (1 - value))
+    width = _student(freedom) * error / (value * (1 - value))
+    low, high = (1 / (1 + math.exp(min(-logit + side * width, 700.0))) for side in (1, -1))
+    return low, high
+
+
+def _of_ratio(value: float, error: float, freedom: float) -> tuple[float, float]:
+    """The 95% interval of a ratio of similarities: Student's, on the scale of the logarithm."""
+    if not 0 < value < math.inf:
+        return 0.0, math.inf
+    times = math.exp(min(_student(freedom) * error / value, 700.0))
+    return value / times, value * times
+
+
+def _joined(value: float, of: Any, slope: float, mean: float, ends: Any, in_logs: bool) -> Any:
+    """The interval of what also changes, by `slope`, with a mean over prompts of these `ends`.
+
+    `of` would be it if the mean were known. Distances add as errors do (Zou and Donner, 2008).
+    """
+    if not in_logs:
+        far = np.hypot(np.subtract(of, value), np.sort(slope * (np.asarray(ends) - mean)))
+        return float(value - far[0]), float(value + far[1])
+    if not 0 < value < math.inf:
+        return of
+    slope, logs = slope * mean / value, [np.log(np.maximum(x, _LEAST)) for x in (of, ends)]
+    ends = _joined(math.log(value), logs[0], slope, math.log(mean), logs[1], in_logs=False)
+    return tuple(math.exp(min(end, 700.0)) for end in ends)
+
+
+def _student(freedom: float) -> float:
+    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def _per_score(values: Sequence[Any], information: Any) -> PerScore:
+    """Of outputs alone, `values` are of vendi: all outputs then answer the same prompt."""
+    return PerScore(*values) if len(values) > 1 else PerScore(values[0], values[0], information)
+
+
+def _inverse(value: float) -> float:
+    return 1 / value if value > 0 else math.nan if math.isnan(value) else math.inf
+
+
+def _finite(value: Any) -> Any:
+    """For JSON, which has no infinity."""
+    if isinstance(value, tuple):
+        return [_finite(end) for end in value]
+    return None if math.isinf(value) else float(value)

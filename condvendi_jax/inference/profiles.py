@@ -1,0 +1,513 @@
+"""Scores of models at every bandwidth of a ladder, and over which of them one model leads.
+
+A score depends on the bandwidths, and so may the order of two models. A profile has the scores at
+all bandwidths of a ladder, with bands that hold for the whole ladder at once, and says for every
+two models where one is more diverse than the other. Both come from the influences of rows at every
+bandwidth: with a normal multiplier for each independent group of rows, their sums have the joint
+distribution of the errors of all models at all bandwidths, and so of the largest of them
+(docs/bandwidths.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.kernel_choice import NAMES
+from condvendi_jax.data.kernels import Gaussian, Kernel
+from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.entropies import Entropy, PerScore, log_scores
+from condvendi_jax.inference import errors as errors_of
+from condvendi_jax.inference import population, saturation
+from condvendi_jax.inference.designs import Common
+from condvendi_jax.inference.errors import Groups, Units
+from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.population import Population
+from condvendi_jax.inference.results import PairProfile, Profile
+from condvendi_jax.inference.results.profile import Over
+from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.order_two import Leaving, to_float64
+
+LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
+"""The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
+# Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
+_DRAWS = 5000
+# Rows that one pass may have at several bandwidths without being asked for: a few seconds.
+_CHEAP = 10_000
+
+
+@checks.outside_transformations
+def profile(
+    models: Mapping[str, ArrayLike] | ArrayLike,
+    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    over: Over = "both",
+    multiples: Sequence[float] = LADDER,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    order: float = 2,
+    method: Method | None = None,
+    unbiased: bool = True,
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
+    groups: ArrayLike | None = None,
+    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Profile:
+    """The scores of models at every bandwidth of a ladder, and where one model leads.
+
+    Use it before you conclude anything from scores at one bandwidth: it says over which bandwidths
+    a conclusion holds.
+
+    Args:
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder; or those of one.
+      prompts: embeddings `[n, d_t]` that all models share, or those of each model by name; None to
+        profile outputs alone.
+      over: which bandwidths the multiples multiply: those of 'outputs', 'prompts' or 'both'.
+      multiples: of the chosen bandwidths, ascending.
+      output_kernel, prompt_kernel, rule, prompt_ids, weights, seed, progress: see `compare`. The
+        kernels whose bandwidths move are `Gaussian`.
+      order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
+        other orders take spectra at each of them.
+      method, unbiased: see `evaluate`.
+      groups: the label of each row, `[n]`: rows of one label depend on each other. If None, rows of
+        equal prompts do.
+      level: the bands of a model cover all of its scores at once, and all signs of all pairs are
+        right at once, with probability 1 - level.
+
+    Returns:
+      A `Profile`; `print` shows it, and `report.figure` draws it.
+
+    Raises:
+      TypeError, ValueError: `over` is unknown, a kernel that moves is not a `Gaussian`, the
+        multiples are not ascending numbers above 0, or `compare` would refuse the arguments.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> prompts = rng.normal(size=(300, 2)).astype(np.float32)
+      >>> few, many = (prompts + s * rng.normal(size=(300, 2)).astype(np.float32) for s in (0.2, 1))
+      >>> kernel = cv.Gaussian(1.0)
+      >>> options = dict(output_kernel=kernel, prompt_kernel=kernel, multiples=[0.5, 1, 2])
+      >>> result = cv.profile({"few": few, "many": many}, prompts, **options)
+      >>> result.pair("many", "few").signs.tolist()
+      [1, 1, 1]
+    """
+    plan = Plan([order], None, method, True, groups, seed, progress, unbiased=unbiased)
+    if plan.count is not None:
+        raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
+    pairs = Pairs.of_models(
+        models if isinstance(models, Mapping) else {"": models},
+        prompts,
+        output_kernel=output_kernel,
+        prompt_kernel=prompt_kernel,
+        rule=rule,
+        key=plan.keys.rule,
+        prompt_ids=prompt_ids,
+        groups=plan.labels,
+        weights=weights,
+        progress=progress,
+    )
+    pairs = {name: own.supported() for name, own in pairs.items()}
+    shared = not isinstance(prompts, Mapping)
+    units = Units.of(pairs, None, plan.keys.groups, shared=shared)
+    options: dict[str, Any] = {"multiples": multiples, "level": check_level(level)}
+    return of_pairs(pairs, plan, Common.of(pairs), units, over=over, **options)
+
+
+def check_level(level: float) -> float:
+    """The level, or ValueError."""
+    if not isinstance(level, (int, float)) or not 0 < level < 1:
+        raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
+    return float(level)
+
+
+def of_plan(
+    pairs: Mapping[str, Pairs],
+    plan: Plan,
+    common: Common,
+    units: Units | None,
+    *,
+    level: float,
+    asked: bool,
+) -> Profile | None:
+    """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
+
+    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed.
+    """
+    first, refused = next(iter(pairs.values())), None
+    moving = [isinstance(kernel, Gaussian) for kernel in first.kernels]
+    if not any(moving):
+        refused = "a Gaussian kernel, whose bandwidth moves"
+    elif all(map(plan.method.computes, plan.entropies)):
+        refused = "order 2 without truncation, of all pairs of rows"
+    elif not plan.errors or plan.count is not None:
+        refused = "errors, from the influences of rows"
+    if asked and refused:
+        raise ValueError(f"profile: expected {refused}.")
+    cheap = len(pairs) > 1 and sum(own.n for own in pairs.values()) <= _CHEAP
+    if refused or units is None or not (asked or cheap):
+        return None
+    over: Any = "both" if all(moving) else NAMES[moving.index(True)]
+    return of_pairs(pairs, plan, common, units, over=over, multiples=LADDER, level=level)
+
+
+def of_pairs(
+    pairs: Mapping[str, Pairs],
+    plan: Plan,
+    common: Common,
+    units: Units,
+    *,
+    over: Over,
+    multiples: Sequence[float],
+    level: float,
+) -> Profile:
+    """Computes the profile of pairs under the same kernels, of order 2 if the plan has it."""
+    first = next(iter(pairs.values()))
+    moving = _moving(first, over)
+    ladder = _check_multiples(multiples)
+    groups = units.of_models
+    entropy = min(plan.entropies, key=lambda entropy: entropy.needs_spectrum)
+    spectral = plan.method.computes(entropy)
+    unbiased, curves, along = plan.unbiased and not spectral, {}, {}
+    for name, own in pairs.items():
+        plan.progress("all bandwidths" + (f" of {name}" if name else ""))
+        if spectral:
+            curves[name] = _spectral_curve(own, moving, ladder, entropy, plan.method, groups[name])
+        else:
+            along[name] = _populations(own, moving, ladder, groups[name], unbiased=unbiased)
+    for name, own in along.items():
+        if unbiased:
+            shares = common.shares([of[0] for of in along.values()], unbiased=True)
+            own = [of.at(*shares) for of in own]
+        curves[name] = _curve_of(pairs[name], own, entropy, groups[name])
+    untested = next((c.untested for c in curves.values() if c.untested is not None), None)
+    if not unbiased and untested is None and len(pairs) > 1:
+        untested = common.differ
+    rounding = saturation.rounding(entropy, first.dtype)
+    tested = _Tested(curves, units.matched != "none", level, plan.seed, rounding)
+    by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
+    told = []
+    for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
+        values = np.exp([own.logs[index] for own in curves.values()])
+        if untested is None:
+            bands, compared = tested.of_score(index)
+        else:
+            bands = np.full((*values.shape, 2), math.nan)
+            none = np.zeros(ladder.size, int), [untested] * ladder.size, math.nan, math.nan
+            compared = [PairProfile(*two, score, *none) for two in itertools.combinations(pairs, 2)]
+        by_score["values"].append(values)
+        by_score["bands"].append(bands)
+        by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
+        told += compared
+    missing = [None] * (0 if first.paired else 2)
+    return Profile(
+        tuple(pairs),
+        tuple(own.total for own in pairs.values()),
+        entropy.order,
+        over,
+        ladder,
+        first.bandwidths,
+        **{name: PerScore(*of, *missing) for name, of in by_score.items()},
+        pairs=tuple(told),
+        level=level,
+        units=next(iter(groups.values())).units,
+        groups=1 + min(own.freedom for own in curves.values()),
+        seed=plan.seed,
+        untested=untested,
+    )
+
+
+def _moving(points: Pairs, over: Over) -> list[int]:
+    """The numbers of the kernels that move; ValueError where one of them has no bandwidth."""
+    choices = (*NAMES, "both") if points.paired else ("outputs", "both")
+    if over not in choices:
+        raise ValueError(f"over: expected one of {', '.join(choices)}, received {over!r}.")
+    moving = [k for k in range(len(points.kernels)) if over in (NAMES[k], "both")]
+    for index in moving:
+        if not isinstance(points.kernels[index], Gaussian):
+            raise ValueError(
+                f"over: expected a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves, "
+                f"received {points.kernels[index]!r}."
+            )
+    return moving
+
+
+def _check_multiples(multiples: Any) -> np.ndarray:
+    """The multiples as float64 `[m]`, or ValueError."""
+    ladder = np.array(multiples, np.float64) if np.ndim(multiples) == 1 else np.zeros(0)
+    ascending = ladder.size > 0 and np.isfinite(ladder).all() and (np.diff(ladder) > 0).all()
+    if not ascending or ladder[0] <= 0:
+        raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
+    return ladder
+
+
+class _Curve(NamedTuple):
+    """One model along the ladder."""
+
+    logs: np.ndarray  # Of the scores, `[scores, m]`.
+    of_units: np.ndarray  # The influences of groups of rows on them, `[scores, m, g]`.
+    noise: np.ndarray  # The standard errors of estimates, `[scores, m]`; 0 where exact.
+    full: np.ndarray  # Where outputs, or pairs, count as rows, `[scores, m]`.
+    constant: np.ndarray  # Where all outputs count as the same, `[m]`.
+    freedom: int  # The number of independent groups less one.
+    untested: str | None  # Why influences give no errors.
+    refused: Any = False  # Where errors are too small, `[m]`.
+
+    @property
+    def saturated(self) -> np.ndarray:
+        """Where a score has no band, `[scores, m]`."""
+        return self.full | self.constant | self.refused
+
+
+def _spectral_curve(
+    pairs: Pairs,
+    moving: Sequence[int],
+    ladder: np.ndarray,
+    entropy: Entropy,
+    method: Method,
+    units: Groups,
+) -> _Curve:
+    """The scores of one model along the ladder from spectra, with influences."""
+    terms, of_units, noise, refused = [], [], [], []
+    leaving, count = units.leaving(pairs), 3 if pairs.paired else 1
+    for times in ladder:
+        moved = _moved(pairs, moving, float(times))
+        moved = moved.under(tuple(map(Kernel.suited_to, moved.kernels, moved.arrays)))
+        influences = errors_of.row_influences(moved, entropy, method, leaving)
+        whole = influences.decomposition
+        changes = errors_of.influences_of_units(influences, moved, units)[:count]
+        scores = np.array(whole.scores, np.float64)[:count]
+        errors = whole.estimation.standard_errors if whole.estimation else np.zeros(3)
+        terms.append(np.array(whole.entropies, np.float64)[:count])
+        of_units.append(np.array([of.mean(axis=0) for of in changes]) / scores[:, None])
+        noise.append(np.array(errors, np.float64)[:count] / scores)
+        refused.append(errors_of.too_many_modes(moved, influences, units) is not None)
+    by_term, stacked = np.transpose(terms), np.transpose(of_units, (1, 0, 2))
+    logs = by_term if count == 1 else np.stack(log_scores(*by_term))
+    return _Curve(
+        logs,
+        stacked,
+        np.transpose(noise),
+        *_limits(pairs, by_term, entropy),
+        units.independent(pairs) - 1,
+        errors_of.too_few(pairs, units, entropy),
+        np.array(refused),
+    )
+
+
+def _limits(pairs: Pairs, terms: np.ndarray, entropy: Entropy) -> tuple[np.ndarray, np.ndarray]:
+    """Where scores count rows, `[scores, m]`, and where outputs are alike, `[m]`, by entropies."""
+    full = terms > math.log(saturation.APART * saturation.largest_score(pairs, entropy))
+    of_scores = np.stack([full[0], full[-1], full[0] | full[-1]][: len(terms)])
+    return of_scores, terms[0] < math.log(saturation.ALIKE)
+
+
+def _curve_of(pairs: Pairs, along: Sequence[Population], entropy: Entropy, units: Groups) -> _Curve:
+    """The curve of one model at order 2, from the scores at each bandwidth."""
+    scores, first = (3 if pairs.paired else 1), along[0]
+    doubt = first.withheld or errors_of.too_few(pairs, units, entropy)
+    signs = np.where(population.INVERTED[:scores], -1.0, 1.0)[:, None]
+    similarities = np.array([of.similarities[:scores] for of in along]).T
+    influences = np.zeros((scores, len(along), units.count))
+    for k, of in enumerate(along):
+        if of.influences is not None:
+            influences[:, k] = np.concatenate(of.influences[:scores])
+    known = similarities > 0
+    safe = np.where(known, similarities, 1)
+    none = np.where(np.isnan(similarities), math.inf, signs * -math.inf)
+    logs = np.where(known, signs * np.log(safe), none)
+    of_units = np.where(known[..., None], (signs / safe)[..., None] * influences, 0)
+    # There is no error if no two rows have similar prompts once some unit is left out.
+    refused = np.isnan(of_units).any(axis=(0, 2))
+    of_units = np.nan_to_num(of_units)
+    shares = first.answers.points.shares
+    terms = np.array([-np.log((of.sums[0] + shares) @ shares) for of in along]).T
+    limits = _limits(first.answers.points, terms, entropy)
+    freedom = max(first.freedom, 1)
+    return _Curve(logs, of_units, np.zeros(logs.shape), *limits, freedom, doubt, refused)
+
+
+def _populations(
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, units: Groups | None, *, unbiased: bool
+) -> list[Population]:
+    """The scores of order 2 at every multiple of the bandwidths, in one pass."""
+    answers = order_two.Answers.of(pairs) if unbiased else order_two.Answers.apart(pairs)
+    kernels = list(answers.points.kernels)
+    for index in moving:  # All multiples use the form of the kernel that suits the narrowest.
+        kernel: Any = kernels[index]
+        narrowest = _times(kernel, ladder[0]).suited_to(answers.points.arrays[index])
+        kernels[index] = Gaussian(kernel.bandwidth, unit=narrowest.unit)
+    points = answers.points.under(tuple(kernels))
+    multiples = jnp.asarray(ladder, points.dtype)
+
+    def along(function: Callable[..., jax.Array], *leaving: Leaving) -> np.ndarray:
+        """A function of the points at every multiple, `[m, ...]`."""
+        return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
+
+    inside = functools.partial(along, order_two.sums_inside)
+    within = answers.inside(lambda _, leaving: inside(leaving))
+    sums = along(order_two.row_sums)[..., : points.n]
+    results = population.of_each(answers, units, sums, within, inside)
+    return results if unbiased else [result.at(None, 0.0) for result in results]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _at_every(
+    function: Callable[..., jax.Array],
+    points: Pairs,
+    moving: tuple[int, ...],
+    multiples: jax.Array,
+    *given: Any,
+) -> jax.Array:
+    """A function of the points at every multiple of the bandwidths that move, `[m, ...]`."""
+    return jax.vmap(lambda times: function(_moved(points, moving, times), *given))(multiples)
+
+
+def _moved(points: Pairs, moving: Sequence[int], times: Any) -> Pairs:
+    """The points with some bandwidths multiplied."""
+    kernels = [
+        _times(kernel, times) if index in moving else kernel
+        for index, kernel in enumerate(points.kernels)
+    ]
+    return points.under(tuple(kernels))
+
+
+def _times(kernel: Any, times: Any) -> Gaussian:
+    width = jnp.asarray(kernel.bandwidth)
+    return Gaussian(width * jnp.asarray(times, width.dtype), unit=kernel.unit)
+
+
+class _Tested(NamedTuple):
+    """Bands and signs of models along the ladder, from draws of all their errors together."""
+
+    curves: Mapping[str, _Curve]
+    matched: bool  # Whether the groups of all models are the same.
+    level: float
+    seed: int
+    rounding: float  # Of the logarithm of a score: no error counts as smaller.
+
+    def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
+        """The bands of each model, `[models, m, 2]`, and every two models."""
+        draws, curves = self.draws(score), list(self.curves.values())
+        bands = np.array([self._band(draws[:, k], own, score) for k, own in enumerate(curves)])
+        return bands, self._differences(draws, score)
+
+    def draws(self, score: int) -> np.ndarray:
+        """Errors of all models along the ladder, `[draws, models, m]`.
+
+        Sums of influences with a normal multiplier for each group have this covariance. As it is
+        estimated from few groups, the draws are of Student's t.
+        """
+        generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
+        of_units = [own.of_units[score] for own in curves]  # `[m, g]` each.
+        blocks = [np.concatenate(of_units)] if self.matched else of_units
+        drawn = []
+        for block in blocks:
+            lengths, axes = np.linalg.eigh(block @ block.T / block.shape[1])
+            root = axes * np.sqrt(np.maximum(lengths, 0))
+            drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
+        together = np.concatenate(drawn, axis=1).reshape(_DRAWS, len(of_units), -1)
+        noise = np.array([own.noise[score] for own in curves])
+        together += noise * generator.standard_normal(together.shape)
+        freedom = min(own.freedom for own in curves)
+        spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
+        return (together / spread).astype(np.float32)
+
+    def errors(self, score: int, *curves: _Curve) -> np.ndarray:
+        """The standard errors of the logarithm of a score, or of a difference of two, `[m]`."""
+        of_units = [own.of_units[score] for own in curves]
+        if len(curves) > 1 and self.matched:
+            of_units = [of_units[0] - of_units[1]]
+        squares = sum(np.mean(np.square(of), axis=1) for of in of_units)
+        errors = np.sqrt(squares + sum(np.square(own.noise[score]) for own in curves))
+        return np.maximum(errors, self.rounding)
+
+    def _band(self, draws: np.ndarray, own: _Curve, score: int) -> np.ndarray:
+        """The ends of the band of a model, `[m, 2]`, from draws `[draws, m]`."""
+        errors, kept = self.errors(score, own), ~own.saturated[score]
+        ends = np.full((kept.size, 2), math.nan)
+        if kept.any():
+            largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
+            width = np.quantile(largest, 1 - self.level) * errors[kept, None]
+            ends[kept] = np.exp(own.logs[score][kept, None] + width * [-1, 1])
+        return ends
+
+    def _differences(self, draws: np.ndarray, score: int) -> list[PairProfile]:
+        """Every two models: signs, why they are not tested, the p-value alone and among all."""
+        pairs = list(itertools.combinations(range(len(self.curves)), 2))
+        if not pairs:
+            return []
+        names, curves = zip(*self.curves.items(), strict=True)
+        name = PerScore._fields[score]
+        observed, drawn, reasons = [], [], []
+        for one, two in pairs:
+            first, second = curves[one], curves[two]
+            logs = np.array([first.logs[score], second.logs[score]])
+            same, full = [first.constant, second.constant], [first.full[score], second.full[score]]
+            limits = saturation.Nearly(np.array(same), np.array(full))
+            why = saturation.untested(name, (names[one], names[two]), logs, limits)
+            for place in np.flatnonzero(first.refused | second.refused).tolist():
+                why[place] = "rows are few for so many modes"
+            tested = [reason is None for reason in why]
+            scale = np.where(tested, self.errors(score, first, second), math.inf)
+            with np.errstate(invalid="ignore"):  # Both may be infinite.
+                difference = logs[0] - logs[1]
+            known = np.array(tested) & (np.abs(difference) > self.rounding)
+            observed.append(np.where(known, difference, 0) / scale)
+            drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
+            reasons.append(why)
+        statistics, largest = np.array(observed), np.stack(drawn, axis=1)
+        told = _stepped_down(np.abs(statistics), largest, self.level)
+        p_values = np.array(_p_values(np.abs(statistics).max(axis=1), largest.max(axis=2)))
+        p_values[:, [None not in why for why in reasons]] = math.nan
+        signs = np.where(told, np.sign(statistics), 0).astype(int)
+        return [
+            PairProfile(names[one], names[two], name, signs[k], reasons[k], *p_values[:, k])
+            for k, (one, two) in enumerate(pairs)
+        ]
+
+
+def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
+    """Tests statistics together: true where one is larger than chance explains.
+
+    The step-down of Romano and Wolf (2005): `observed` `[...]` and `drawn` `[draws, ...]`.
+    """
+    told = np.zeros(observed.shape, bool)
+    while not told.all():
+        limit = np.quantile(drawn[:, ~told].max(axis=1), 1 - level)
+        further = ~told & (observed > limit)
+        if not further.any():
+            break
+        told |= further
+    return told
+
+
+def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The p-value of each of the statistics `[k]`, and those adjusted for their number.
+
+    Adjusted as by Westfall and Young (1993): against the largest of the draws `[draws, k]` of those
+    that are not larger; none is less than that of a larger one.
+    """
+    draws = len(drawn)
+    alone = (1 + np.sum(drawn >= observed, axis=0)) / (draws + 1)
+    adjusted, largest = np.empty_like(alone), 0.0
+    falling = np.argsort(-observed)
+    for rank, index in enumerate(falling):
+        above = drawn[:, falling[rank:]].max(axis=1) >= observed[index]
+        largest = max(largest, float((1 + above.sum()) / (draws + 1)))
+        adjusted[index] = largest
+    return alone, adjusted

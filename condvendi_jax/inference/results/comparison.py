@@ -1,0 +1,254 @@
+"""The result of `compare`: several models side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from condvendi_jax.base.tables import Table, unrounded, with_interval
+from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.inference.results import evaluation as evaluations
+from condvendi_jax.inference.results.between import Between
+from condvendi_jax.inference.results.evaluation import Advice, Evaluation
+from condvendi_jax.inference.results.profile import Profile
+from condvendi_jax.inference.results.ranking import Ranking
+
+MATCHED = {
+    "rows": "matched row by row",
+    "prompts": "matched by equal prompts",
+    "labels": "matched by the labels of their groups",
+    "none": "not matched: errors of differences are those of independent samples",
+}
+
+
+class Design(NamedTuple):
+    """The number of prompts, and of answers to each; if no prompt repeats, prompts are rows."""
+
+    prompts: int
+    answers: int
+
+    def __str__(self) -> str:
+        """In words."""
+        if self.answers == 1:
+            return f"{self.prompts:,} outputs"
+        return f"{self.prompts:,} prompts with {self.answers:,} answers each"
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Models side by side. Prints as tables; `condvendi_jax.report` writes it for others.
+
+    Attributes:
+      evaluations: the scores of each model by its name, all under the same bandwidths.
+      rankings: one for each order and score.
+      matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
+        'none'.
+      level: the family-wise rate of false differences that the letters allow.
+      untested: why differences are not tested, or None where all are.
+      between: how many models are different; None of one model, and where order 2 is not computed
+        from all pairs of rows.
+      profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
+      pairs: the data of each model, with rows of weight zero; for `report.html`.
+      at: the numbers of prompts and answers at which models of other designs are scored, where
+        scores grow with them; None where all have one design, or all scores are unbiased.
+    """
+
+    evaluations: dict[str, Evaluation]
+    rankings: tuple[Ranking, ...]
+    matched: str
+    level: float
+    untested: str | None = None
+    between: Between | None = None
+    profile: Profile | None = None
+    pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    at: Design | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, in the order in which they were given."""
+        return tuple(self.evaluations)
+
+    @property
+    def n(self) -> dict[str, int]:
+        """The number of outputs of each model."""
+        return {name: evaluation.n for name, evaluation in self.evaluations.items()}
+
+    @property
+    def first(self) -> Evaluation:
+        """The evaluation of the first model: what was chosen is the same for all."""
+        return next(iter(self.evaluations.values()))
+
+    @property
+    def bandwidths(self) -> Mapping[str, RuledBandwidth]:
+        """The bandwidths of outputs and prompts, which all models share."""
+        return self.first.bandwidths
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """The advice on several models, each code once, with the evidence of every model."""
+        codes: dict[str, dict[str, Advice]] = {}
+        for model, evaluation in self.evaluations.items():
+            for item in evaluation.advice:
+                codes.setdefault(item.code, {})[model] = item
+        merged = []
+        for by_model in codes.values():
+            first = next(iter(by_model.values()))
+            evidence = {item.evidence for item in by_model.values()}
+            if len(by_model) < len(self.models) or len(evidence) > 1:
+                words = "; ".join(f"{model}: {item.evidence}" for model, item in by_model.items())
+                first = first._replace(evidence=words)
+            merged.append(first)
+        return tuple(merged)
+
+    def ranking(self, score: str, order: float) -> Ranking:
+        """The models by one score; KeyError where it was not computed."""
+        for ranking in self.rankings:
+            if (ranking.score, ranking.order) == (score, order):
+                return ranking
+        computed = ", ".join(f"({r.score!r}, {r.order:g})" for r in self.rankings)
+        raise KeyError(f"({score!r}, {order:g}): computed were {computed}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            **self.first.choices(),
+            "n": self.n,
+            "matched": self.matched,
+            "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
+            "level": self.level,
+            "untested": self.untested,
+            "at": self.at and self.at._asdict(),
+            "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
+            "advice": [item.as_dict() for item in self.advice],
+            "rankings": [ranking.as_dict() for ranking in self.rankings],
+            "between": self.between and self.between.as_dict(),
+            "profile": self.profile and self.profile.as_dict(),
+        }
+
+    def scores(self) -> Table:
+        """A row for each model: its scores with errors and letters."""
+        heading = ["model", "n", *(ranking.name for ranking in self.rankings)]
+        rows = [
+            [model, f"{n:,}", *(ranking.cell(model) for ranking in self.rankings)]
+            for model, n in self.n.items()
+        ]
+        return Table(heading, rows)
+
+    def differences(self) -> Table:
+        """A row for each score and pair of models."""
+
+        def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
+            return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
+
+        rows = [
+            [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
+            for ranking in self.rankings
+            for one, two, value, error, *p_values in ranking.differences
+        ]
+        return Table(["score", "models", "difference", "p", "adjusted p"], rows)
+
+    def markdown(self) -> str:
+        """The tables and their notes in Markdown."""
+        parts = [self.scores().markdown()]
+        if (differences := self.differences()).rows:
+            parts.append(differences.markdown())
+        if self.between:
+            parts += [self.between.headline(), self.between.table().markdown()]
+        notes = [*self._over_bandwidths(), *self.notes()]
+        return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+    def comma_separated(self) -> str:
+        """CSV: a line for each score and model, each difference and each overlap, unrounded."""
+        heading = ["score", "order", "truncation", "first", "second", "value", "standard_error"]
+        heading += ["p_value", "adjusted_p_value"]
+        rows = []
+        for ranking in self.rankings:
+            truncation = "" if ranking.truncation is None else str(ranking.truncation)
+            start = [ranking.score, f"{ranking.order:g}", truncation]
+            for model, value in ranking.values.items():
+                numbers = map(unrounded, (value, ranking.standard_errors[model]))
+                rows.append([*start, model, "", *numbers, "", ""])
+            rows += [[*start, *d[:2], *map(unrounded, d[2:])] for d in ranking.differences]
+        if self.between:
+            whole = self.between.as_dict()
+            named = [("different_models", "", "", whole["number"], whole["standard_error"])]
+            named += [("overlap", *overlap.values()) for overlap in whole["overlaps"]]
+            rows += [[s, "2", "", *m, *map(unrounded, (v, e)), "", ""] for s, *m, v, e in named]
+        return Table(heading, rows).comma_separated()
+
+    def saturated(self) -> list[str]:
+        """The scores that are not tested, and at which limit they are."""
+        limits: dict[str, list[str]] = {}
+        for ranking in self.rankings:
+            if ranking.saturated:
+                words = evaluations.limit_in_words(ranking.score, ranking.saturated)
+                limits.setdefault(words, []).append(ranking.name)
+        return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
+
+    def notes(self) -> list[str]:
+        """The bandwidths, what the errors and letters say, and what was not tested."""
+        notes = evaluations.bandwidth_notes(self.bandwidths)
+        notes += evaluations.unbiased_notes(self.evaluations.values(), "in brackets")
+        if self.at is not None:
+            notes.append(
+                f"numbers of outputs differ: scores that grow with them are those of {self.at}"
+            )
+        growing = [o.name for o in self.first.orders if o.decomposition.order < 2]
+        if growing and len(self.models) > 1:
+            notes.append(
+                f"order {', '.join(growing)}: a model with many rare outputs may rank too low at "
+                "any n, even significantly; unbiased order 2 does not depend on n"
+            )
+        notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
+        every = [scored for result in self.evaluations.values() for scored in result.orders]
+        notes += [*self._bandwidth_noise(), *evaluations.error_notes(every)]
+        if len(self.models) == 1:
+            return notes
+        if any(ranking.tested for ranking in self.rankings):
+            notes.append(
+                f"models that share a letter cannot be told apart at the level {self.level:g} "
+                "(Holm, over all pairs of models within a score)"
+            )
+        if self.untested:
+            notes.append(f"differences are not tested: {self.untested}")
+        if self.profile and self.profile.untested is None:
+            notes.append(f"over the bandwidths: {self.profile.joint_confidence()}")
+        if self.between:
+            notes += self.between.notes()
+        return [*notes, f"outputs of different models are {MATCHED[self.matched]}"]
+
+    def _bandwidth_noise(self) -> list[str]:
+        """A note on the score that other draws of the rule's subsets would change most."""
+        places = [
+            (noise, ranking.standard_errors[model], f"{ranking.name} of {model}")
+            for ranking in self.rankings
+            for model, noise in (ranking.bandwidth_errors or {}).items()
+        ]
+        if not places:
+            return []
+        # Relative to the standard errors where there are any.
+        noise, error, place = max(places, key=lambda p: p[0] / p[1] if p[1] > 0 else 0.0)
+        beside = f", beside a standard error of {error:.2g}" if error > 0 else ""
+        return [
+            "choice of bandwidth: other random subsets would change every score, most of all "
+            f"{place}, by ± {noise:.2g}{beside}"
+        ]
+
+    def _over_bandwidths(self) -> Sequence[str]:
+        """The order of the models over the bandwidths; empty without a profile."""
+        return [self.profile.heading(), *self.profile.leads()] if self.profile else []
+
+    def __str__(self) -> str:
+        """The tables, and below them what their numbers mean."""
+        parts = [
+            [str(self.scores())],
+            [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings],
+            self._over_bandwidths(),
+        ]
+        if (differences := self.differences()).rows:
+            parts.append([str(differences)])
+        if self.between:
+            parts.append([self.between.headline(), str(self.between.table())])
+        return "\n\n".join("\n".join(part) for part in [*parts, self.notes()] if part)

@@ -1,0 +1,406 @@
+"""The result of `evaluate`: the scores of one model with their errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from condvendi_jax.base import tables
+from condvendi_jax.base.tables import Table
+from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.entropies import Decomposition, PerScore
+
+#: Where all scores of some models are: 1, the number of rows, or one value.
+Limit = Literal["smallest", "largest", "equal"]
+HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
+ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
+_ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
+_ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
+_SATURATED = {
+    ("vendi", "smallest"): "all outputs count as the same",
+    ("vendi", "largest"): "all outputs count as different",
+    ("conditional", "smallest"): "similar prompts count as having the same output",
+    ("conditional", "largest"): "all outputs count as different, and all prompts as similar",
+    ("information", "smallest"): "the outputs say nothing about the prompts",
+    ("information", "largest"): "every prompt counts as having an output of its own",
+}
+
+
+def score_name(score: str, order: float, truncation: int | None) -> str:
+    """A score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
+    kind = "RKE" if order == 2 else "Vendi"
+    prefix = "" if score == "vendi" else f"{score.capitalize()}-"
+    of_order = "" if order in (1, 2) else f" of order {order:g}"
+    return prefix + kind + of_order + _cut(truncation)
+
+
+def _cut(truncation: int | None) -> str:
+    return "" if truncation is None else f", t = {truncation:,}"
+
+
+def plain_order(order: float) -> float | str:
+    """An order, or an end of an interval, for JSON, which has no infinity."""
+    return "inf" if math.isinf(order) else order
+
+
+def limit_in_words(score: str, limit: Limit) -> str:
+    """Why a score is saturated: '1 up to rounding, because all outputs count as the same'."""
+    if limit == "equal":
+        return "all values are equal up to rounding"
+    value = "1" if limit == "smallest" else "as large as it can be"
+    return f"{value} up to rounding, because {_SATURATED[score, limit]}"
+
+
+class ErrorsBy(NamedTuple):
+    """The way in which standard errors were computed. `str` gives it in words.
+
+    Attributes:
+      method: 'influences' of rows, or 'deletions' of groups.
+      groups: the number of groups of rows that count as independent.
+      units: what a group is, in words: 'rows', 'rows of one prompt' or 'given labels'.
+      reason: why groups were deleted although influences were asked for, or why there is no error
+        (NaN) from influences; None elsewhere.
+    """
+
+    method: Literal["influences", "deletions"]
+    groups: int
+    units: str
+    reason: str | None = None
+
+    @property
+    def withheld(self) -> bool:
+        """Whether influences would give a wrong error, so that there is none."""
+        return self.method == "influences" and self.reason is not None
+
+    def __str__(self) -> str:
+        """'from the influences of 1,000 rows'."""
+        if self.method == "influences":
+            units = "prompts" if self.units == "rows of one prompt" else self.units
+            doubt = "" if self.reason is None else f", but withheld: {self.reason}"
+            return f"from the influences of {self.groups:,} {units}{doubt}"
+        because = "" if self.reason is None else f", because {self.reason}"
+        return f"from deletions of {self.groups} groups of {self.units}{because}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredOrder:
+    """The scores of one order.
+
+    Attributes:
+      decomposition: the scores, and how they were computed.
+      standard_errors: of the sample, at these kernels; None where they were not computed.
+      bandwidth_errors: the standard deviations of the scores over other draws of the rule's random
+        subsets; None where no bandwidth was drawn, or no errors were computed.
+      saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
+      influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
+        mean square is the standard error; exact ones have one replicate.
+      errors_by: how the standard errors were computed.
+      largest: the largest score that the weights of the rows allow; n where they are equal.
+      slope: how much each score grew with the last doubling of the answers to each prompt, or of
+        the rows where no prompt repeats; None where it was not computed.
+      population: at order 2 without truncation, of all pairs of rows, the unbiased scores with
+        their errors and intervals (`inference.population.Population`); None elsewhere.
+    """
+
+    decomposition: Decomposition
+    standard_errors: PerScore | None
+    bandwidth_errors: PerScore | None = None
+    saturated: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
+    influences: PerScore | None = None
+    errors_by: ErrorsBy | None = None
+    largest: float = math.nan
+    slope: PerScore | None = None
+    population: Any = None
+
+    @property
+    def unbiased(self) -> PerScore | None:
+        """The unbiased scores of order 2, which do not depend on n: see `decompose`."""
+        return self.population and self.population.values
+
+    @property
+    def name(self) -> str:
+        """The order for a table: '1 (Vendi)', 'inf, t = 50'."""
+        order = self.decomposition.order
+        return _ORDERS.get(order, f"{order:g}") + _cut(self.decomposition.truncation)
+
+    def cell(self, name: str, *, unbiased: bool) -> str:
+        """A score with its error and interval; the plug-in score unless `unbiased`."""
+        if unbiased and self.population is not None:
+            of, ends = self.population, None
+            if of.intervals is not None:
+                ends = getattr(of.intervals, name)
+            errors = of.standard_errors
+            value = getattr(of.values, name)
+            cell = tables.with_interval(value, errors and getattr(errors, name), ends)
+            return f"{cell} {tables.interval(ends)}" if ends and math.isfinite(ends[1]) else cell
+        result, errors = self.decomposition, self.standard_errors
+        value = float(getattr(result, name))
+        cell = tables.with_error(value, errors and float(getattr(errors, name)))
+        if result.estimation is not None:
+            cell += f" {tables.interval(getattr(result.intervals, name))}"
+        return cell
+
+    def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Plain numbers: the named scores, their errors and intervals, the entropies."""
+        result = self.decomposition
+
+        def plain(values: PerScore | None) -> dict[str, Any] | None:
+            return values and {name: float(getattr(values, name)) for name in names}
+
+        intervals = None
+        if result.estimation is not None:
+            intervals = {name: list(getattr(result.intervals, name)) for name in names}
+        entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
+        return {
+            "order": plain_order(result.order),
+            "truncation": result.truncation,
+            "method": result.method,
+            **(plain(result.scores) or {}),
+            "intervals": intervals,
+            "standard_errors": plain(self.standard_errors),
+            "errors_by": self.errors_by and self.errors_by._asdict(),
+            "bandwidth_errors": plain(self.bandwidth_errors),
+            "saturated": dict(self.saturated),
+            **{name: float(getattr(result, name)) for name in entropies},
+            "slope_per_doubling": plain(self.slope),
+            "unbiased": self.population and self.population.as_dict(names),
+        }
+
+
+class Advice(NamedTuple):
+    """A score that is nearly saturated, and what to do about it. `str` gives the sentence.
+
+    Attributes:
+      code: 'outputs' or 'prompts', and 'alike', 'apart', 'cut' (by the truncation) or 'blended'.
+      finding: what is nearly saturated, in words.
+      evidence: the scores that show it.
+      remedy: what it means, and what to change.
+    """
+
+    code: str
+    finding: str
+    evidence: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return f"{self.finding} ({self.evidence}). {self.remedy}"
+
+    def as_dict(self) -> dict[str, str]:
+        """The code and the sentence, for JSON."""
+        return {"code": self.code, "sentence": str(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Scores with errors, and everything that was chosen on the way. Prints as a table.
+
+    Attributes:
+      n: the number of pairs, or of outputs.
+      dtype: the name of the dtype of the computation.
+      bandwidths: of outputs and prompts, with the rule in words.
+      orders: the scores of each order.
+      seed: of everything that is drawn.
+      distinct_prompts: how many prompts differ; None without prompts, and on several devices.
+      weighted: whether the rows have weights.
+      unbiased: whether order 2 is shown without the pairs of a row with itself.
+      elsewhere: the scores of order 2 at half and at twice the bandwidths, by the multiple; None
+        where order 2 was not computed from all pairs of rows, and above 10,000 rows.
+      advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
+    """
+
+    n: int
+    dtype: str
+    bandwidths: Mapping[str, RuledBandwidth]
+    orders: tuple[ScoredOrder, ...]
+    seed: int
+    distinct_prompts: int | None = None
+    weighted: bool = False
+    unbiased: bool = True
+    elsewhere: Mapping[float, PerScore] | None = None
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the scores: one without prompts, three with them."""
+        return PerScore._fields if "prompts" in self.bandwidths else ("vendi",)
+
+    def order(self, order: float) -> ScoredOrder:
+        """The scores of one order; KeyError where it was not computed."""
+        for scored in self.orders:
+            if scored.decomposition.order == order:
+                return scored
+        computed = [scored.decomposition.order for scored in self.orders]
+        raise KeyError(f"order {order}: computed were {computed}.")
+
+    def choices(self) -> dict[str, Any]:
+        """The dtype, the bandwidths and the seed as plain data."""
+        return {
+            "dtype": self.dtype,
+            "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
+            "seed": self.seed,
+            "errors_cover": ERRORS_COVER if any(o.errors_by for o in self.orders) else None,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            "n": self.n,
+            **self.choices(),
+            "distinct_prompts": self.distinct_prompts,
+            "advice": [item.as_dict() for item in self.advice],
+            "elsewhere": self.elsewhere
+            and {
+                f"{times:g}": {name: float(getattr(of, name)) for name in self.names}
+                for times, of in self.elsewhere.items()
+            },
+            "scores": [scored.as_dict(self.names) for scored in self.orders],
+        }
+
+    def table(self) -> Table:
+        """A row for each order, and another one for its plug-in scores if they are biased."""
+        rows = []
+        for scored in self.orders:
+            plain = [scored.cell(name, unbiased=False) for name in self.names]
+            if self.unbiased and scored.population is not None:
+                cells = [scored.cell(name, unbiased=True) for name in self.names]
+                rows += [[scored.name, *cells], [f"{scored.name}, plug-in", *plain]]
+            else:
+                rows.append([scored.name, *plain])
+        return Table(["order", *(HEADINGS[name] for name in self.names)], rows)
+
+    def notes(self) -> list[str]:
+        """The bandwidths, what the errors cover, and what to know before reading the scores."""
+        notes = [*bandwidth_notes(self.bandwidths), *unbiased_notes([self], "plug-in")]
+        notes += [*self._fixed_prompts(), *self._slopes(), *self.elsewhere_notes()]
+        notes += [f"saturated: {item}" for item in self.advice]
+        estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
+        if estimated:
+            notes.append(
+                "[low, high]: 95% intervals for the scores that all eigenvalues would give, "
+                f"estimated by {', '.join(sorted(estimated))}"
+            )
+        for scored in self.orders:
+            moved = math.expm1(max(scored.decomposition.rounding or (0,)))
+            if moved > _ROUNDED:
+                notes.append(
+                    f"order {scored.name}: rounding to {self.dtype} may change scores by "
+                    f"{moved:.0%}; use x64"
+                )
+        notes += error_notes(self.orders)
+        missing = [scored.name for scored in self.orders if scored.standard_errors is None]
+        if missing:
+            notes.append(f"standard errors were not computed for order {', '.join(missing)}")
+        return [*notes, *self._limits(), *self._bandwidth_noise()]
+
+    def _fixed_prompts(self) -> list[str]:
+        """The errors of unbiased scores over other answers to the same prompts."""
+        for scored in self.orders:
+            fixed = scored.population and scored.population.fixed_errors
+            if fixed is not None and self.unbiased:
+                each = [f"{HEADINGS[name]} ± {getattr(fixed, name):.2g}" for name in self.names]
+                return [f"order 2, errors if only the answers were others: {', '.join(each)}"]
+        return []
+
+    def _slopes(self) -> list[str]:
+        """Notes on the change of growing scores with the last doubling of the data."""
+        prompts = self.distinct_prompts
+        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
+        return [
+            f"order {scored.name}: the last doubling of the {what} changed "
+            + ", ".join(f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names)
+            for scored in self.orders
+            if scored.slope is not None
+        ]
+
+    def elsewhere_notes(self) -> list[str]:
+        """The scores of order 2 at half and at twice the bandwidths."""
+        if not self.elsewhere:
+            return []
+        scores = [
+            f"{HEADINGS[name]} "
+            + " and ".join(f"{float(getattr(of, name)):.4g}" for of in self.elsewhere.values())
+            for name in self.names
+        ]
+        return [f"order 2 at half and at twice the bandwidths: {', '.join(scores)}"]
+
+    def _limits(self) -> list[str]:
+        """The conditional and information scores that are at a limit, with the orders of each.
+
+        The advice says it of the outputs; where they are alike, all three scores are 1.
+        """
+        limits: dict[tuple[str, Limit], list[str]] = {}
+        for scored in self.orders:
+            for name, limit in scored.saturated.items():
+                if name != "vendi" and scored.saturated.get("vendi") != "smallest":
+                    limits.setdefault((name, limit), []).append(scored.name)
+        return [
+            f"saturated: {HEADINGS[name]} of order {', '.join(orders)} is "
+            + limit_in_words(name, limit)
+            for (name, limit), orders in limits.items()
+        ]
+
+    def _bandwidth_noise(self) -> list[str]:
+        """Notes on the change of the scores with other draws of the rule's subsets."""
+        notes = []
+        for scored in self.orders:
+            noise = scored.bandwidth_errors
+            if self.unbiased and scored.population is not None:
+                noise = scored.population.bandwidth_errors
+            if noise is not None:
+                spread = ", ".join(
+                    f"{HEADINGS[name]} by ± {float(getattr(noise, name)):.2g}"
+                    for name in self.names
+                )
+                notes.append(
+                    f"choice of bandwidth, order {scored.name}: other random subsets would change "
+                    f"{spread}"
+                )
+        return notes
+
+    def __str__(self) -> str:
+        """The table, and below it what its numbers mean."""
+        kind = "pairs" if len(self.names) > 1 else "outputs"
+        title = f"{self.n:,} {kind}, {self.dtype}"
+        return "\n".join([title, str(self.table()), *self.notes()])
+
+
+def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
+    """A line for each bandwidth, with the rule that chose it."""
+    return [
+        f"bandwidth of {name}: " + (f"{width:.4g}, " if width else "") + rule
+        for name, (width, rule, _) in bandwidths.items()
+    ]
+
+
+def unbiased_notes(evaluations: Iterable[Evaluation], plug_in: str) -> list[str]:
+    """Notes on unbiased scores; `plug_in` says where the papers' scores stand."""
+    each = [o.population for e in evaluations for o in e.orders if o.population and e.unbiased]
+    if not each:
+        return []
+    prompts = [0 if of.answers.kind is None else int(of.answers.kind.max()) + 1 for of in each]
+    whose, sample = "for any number of outputs", "outputs"
+    if min(prompts):
+        whose = f"for {min(prompts):,} prompts with any number of answers to each"
+        sample = "prompts and their answers"
+    notes = [f"order 2: unbiased, {whose}; {plug_in}: the papers' score, which grows with n"]
+    if any(of.intervals is not None for of in each):
+        notes.append(
+            f"± and 95% intervals [low, high] of order 2 treat {sample} as a random sample"
+        )
+    left_out = max(of.answers.left_out for of in each)
+    if left_out:
+        notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
+    return notes + [f"order 2 has no errors: {of.withheld}" for of in each[:1] if of.withheld]
+
+
+def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:
+    """A note on what standard errors cover and how they were computed, if there are any."""
+    words: dict[str, dict[str, None]] = {}
+    for scored in orders:
+        if scored.errors_by is not None:
+            words.setdefault(str(scored.errors_by), {})[scored.name] = None
+    each = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
+    return [f"±: {ERRORS_COVER}; {'; '.join(each)}"] if words else []

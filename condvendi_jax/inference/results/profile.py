@@ -1,0 +1,253 @@
+"""Scores of models over a ladder of bandwidths, and where one model leads."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from condvendi_jax.base import tables
+from condvendi_jax.base.tables import Table
+from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference.results.evaluation import score_name
+
+Over = Literal["outputs", "prompts", "both"]
+# Bands from fewer groups covered in 85 to 96% of draws, not in 95% (docs/bandwidths.md).
+_FEW = 100
+
+
+class PairProfile(NamedTuple):
+    """The bandwidths of a ladder at which one model is more diverse than another.
+
+    Attributes:
+      first, second: the models.
+      score: vendi, conditional or information.
+      signs: `[m]`, 1 where the first model has the larger score, -1 where the second has, 0 where
+        the difference is not significant or not tested. All signs of all pairs of a score are right
+        at once, but for the level.
+      untested: `[m]`, why the two are not tested, in words; None where they are.
+      p_value: of no difference at any bandwidth of the ladder; NaN where nothing is tested.
+      adjusted: the same for all pairs at once.
+    """
+
+    first: str
+    second: str
+    score: str
+    signs: np.ndarray
+    untested: Sequence[str | None]
+    p_value: float
+    adjusted: float
+
+    @property
+    def depends(self) -> bool:
+        """Whether each of the two is more diverse somewhere."""
+        return bool((self.signs > 0).any() and (self.signs < 0).any())
+
+    @property
+    def states(self) -> list[int | str]:
+        """At each bandwidth why the two are not tested, or the sign: 0 if it is not significant."""
+        return [why or sign for why, sign in zip(self.untested, self.signs.tolist(), strict=True)]
+
+    def in_words(self, widths: Sequence[float]) -> str:
+        """The state everywhere: 'A is more diverse than B at 0.4; not tested at 0.8 (why)'."""
+        states, one, two = self.states, self.first, self.second
+        orders = [
+            f"{first} is more diverse than {second} {where(states, sign, widths)}"
+            for first, second, sign in ((one, two, 1), (two, one, -1))
+            if sign in states
+        ]
+        parts = [", and ".join(orders)] if orders else []
+        if 0 in states:
+            parts.append(f"no significant difference {where(states, 0, widths)}")
+        for why in dict.fromkeys(state for state in states if isinstance(state, str)):
+            parts.append(f"not tested {where(states, why, widths)} ({why})")
+        start = f"the order of {one} and {two} depends on the bandwidth: " if self.depends else ""
+        return (start if orders else f"{one} and {two}: ") + "; ".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Profile:
+    """Scores of models over a ladder of bandwidths. Prints as text; `report.figure` draws it.
+
+    Attributes:
+      models: their names.
+      n: the number of rows of each, `[models]`.
+      order: the Renyi order.
+      over: whose bandwidth the ladder multiplies: 'outputs', 'prompts' or 'both'.
+      multiples: of the bandwidths in `chosen`, `[m]`, ascending.
+      chosen: the bandwidth of outputs and of prompts at the multiple 1, with their rule.
+      values: the scores, `[models, m]` each.
+      bands: the ends of their simultaneous bands, `[models, m, 2]` each; NaN where a score is
+        saturated, or where there is no error.
+      saturated: where a score counts rows, or where all outputs count as the same, `[models, m]`
+        each: `saturation.untested` says which models are not tested there.
+      pairs: every two models by every score.
+      level: one less the coverage of a band, and the rate at which any of the signs is wrong.
+      units: what the groups of rows are that count as independent.
+      groups: how many there are, of the model that has the fewest.
+      seed: of all that is drawn.
+      untested: why nothing is tested; None where something is. Bands are NaN where influences give
+        no errors.
+    """
+
+    models: tuple[str, ...]
+    n: tuple[int, ...]
+    order: float
+    over: Over
+    multiples: np.ndarray
+    chosen: Mapping[str, RuledBandwidth]
+    values: PerScore
+    bands: PerScore
+    saturated: PerScore
+    pairs: tuple[PairProfile, ...]
+    level: float
+    units: str
+    groups: int
+    seed: int
+    untested: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the scores: one without prompts, three with them."""
+        return PerScore._fields if "prompts" in self.chosen else ("vendi",)
+
+    @property
+    def main(self) -> str:
+        """The score of which the text tells: conditional, or vendi where there are no prompts."""
+        return "conditional" if "conditional" in self.names else "vendi"
+
+    @property
+    def axis(self) -> str:
+        """Whose bandwidths `bandwidths` are: those of the outputs, unless only prompts move."""
+        return "prompts" if self.over == "prompts" else "outputs"
+
+    @property
+    def bandwidths(self) -> np.ndarray:
+        """The bandwidths of `axis` in the units of the embeddings, `[m]`."""
+        width = self.chosen[self.axis].bandwidth
+        assert width is not None  # `profile` refuses kernels that have none.
+        return width * self.multiples
+
+    def pair(self, first: str, second: str, score: str = "conditional") -> PairProfile:
+        """Two models, in that order; KeyError where they were not compared by this score."""
+        for pair in self.pairs:
+            if (pair.first, pair.second, pair.score) == (first, second, score):
+                return pair
+            if (pair.second, pair.first, pair.score) == (first, second, score):
+                return pair._replace(first=first, second=second, signs=-pair.signs)
+        raise KeyError(f"{first!r} and {second!r} were not compared by {score!r}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        curves = {
+            name: {
+                model: {
+                    "values": values.tolist(),
+                    "bands": [None if math.isnan(a) else [a, b] for a, b in bands.tolist()],
+                    "saturated": saturated.tolist(),
+                }
+                for model, values, bands, saturated in zip(
+                    self.models, *self.curves(name), strict=True
+                )
+            }
+            for name in self.names
+        }
+        names = ("order", "over", "seed", "level", "units", "groups", "untested")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "multiples": self.multiples.tolist(),
+            "bandwidths": {name: chosen._asdict() for name, chosen in self.chosen.items()},
+            "n": dict(zip(self.models, self.n, strict=True)),
+            "curves": curves,
+            "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
+        }
+
+    def curves(self, score: str) -> list[Any]:
+        """The `values`, `bands` and `saturated` of a score."""
+        return [getattr(of, score) for of in (self.values, self.bands, self.saturated)]
+
+    @property
+    def title(self) -> str:
+        """The main score, and whose bandwidths move."""
+        both = self.over == "both" and len(self.names) > 1
+        whose = "outputs and prompts" if both else self.axis
+        return f"{score_name(self.main, self.order, None)} over the bandwidths of {whose}"
+
+    def heading(self) -> str:
+        """The main score and the ends of the ladder, to stand before `leads`."""
+        widths = self.bandwidths
+        return f"{self.title}, {self.axis} from {widths[0]:.3g} to {widths[-1]:.3g}:"
+
+    def joint_confidence(self) -> str:
+        """The confidence in all stated differences together."""
+        return f"all stated differences hold jointly with {1 - self.level:.0%} confidence"
+
+    def leads(self) -> list[str]:
+        """Sentences that say at which bandwidths one model is more diverse than another."""
+        if self.untested is not None:
+            return [f"nothing is tested over the bandwidths: {self.untested}"]
+        pairs = [pair for pair in self.pairs if pair.score == self.main]
+        if len(pairs) <= tables.LISTED:
+            return [pair.in_words(self.bandwidths.tolist()) for pair in pairs]
+        one_order = sum(pair.signs.any() and not pair.depends for pair in pairs)
+        untested = sum(None not in pair.untested for pair in pairs)
+        turning = [f"{pair.first} - {pair.second}" for pair in pairs if pair.depends]
+        alike = len(pairs) - one_order - untested - len(turning)
+        named = f" ({tables.listed(turning)})" if turning else ""
+        return [
+            f"of {len(pairs)} pairs of models, {one_order} have one order wherever they differ "
+            f"significantly; the order of {len(turning)} depends on the bandwidth{named}; {alike} "
+            f"have no significant difference; {untested} are not tested"
+        ]
+
+    def table(self) -> Table:
+        """A row for each bandwidth: the main score of every model with its band."""
+        values, bands, saturated = self.curves(self.main)
+
+        def cell(value: float, band: Sequence[float], at_limit: bool) -> str:
+            if at_limit or math.isnan(band[0]):
+                return f"{value:.4g}" + (" *" if at_limit else "")
+            return f"{value:.4g} {tables.interval(band)}"
+
+        ladder = enumerate(zip(self.multiples, self.bandwidths, strict=True))
+        rows = [
+            [f"{multiple:.3g}", f"{width:.4g}"]
+            + [cell(values[m, k], bands[m, k], saturated[m, k]) for m in range(len(self.models))]
+            for k, (multiple, width) in ladder
+        ]
+        names = [model or "score" for model in self.models]
+        return Table(["times", f"bandwidth of {self.axis}", *names], rows)
+
+    def __str__(self) -> str:
+        """The scores along the ladder, and where one model leads."""
+        units = "prompts" if self.units == "rows of one prompt" else self.units
+        notes = [
+            f"[low, high]: {1 - self.level:.0%} bands, each for all bandwidths at once, from the "
+            f"influences of {self.groups:,} {units}"
+            + ("; these are few, so the bands are too narrow" if self.groups < _FEW else "")
+        ]
+        if getattr(self.saturated, self.main).any():
+            notes.append(
+                "*: saturated: nearly all rows count as different, or nearly all outputs "
+                "as the same"
+            )
+        told = [*self.leads(), ""] if self.pairs else []
+        return "\n".join([self.title, str(self.table()), "", *told, *notes])
+
+
+def where(states: Sequence[object], state: object, widths: Sequence[float]) -> str:
+    """The bandwidths that have a state: 'at bandwidths from 0.4 to 1.6 and at 3.2'."""
+    runs = [
+        [width for _, width in run]
+        for own, run in itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
+        if own == state
+    ]
+    return " and ".join(
+        f"at {run[0]:.3g}" if len(run) == 1 else f"at bandwidths from {run[0]:.3g} to {run[-1]:.3g}"
+        for run in runs
+    )

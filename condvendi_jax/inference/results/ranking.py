@@ -1,0 +1,157 @@
+"""Several models in the order of one score, with a test of every difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from condvendi_jax.base import tables
+from condvendi_jax.base.tables import listed
+from condvendi_jax.inference.results.evaluation import Limit, plain_order, score_name
+
+# With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
+# to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4, and
+# in at most 6% with 5 or more (three scores, orders 1 and 2, Gaussian kernels).
+FEWEST_TESTED = 5
+
+
+class Difference(NamedTuple):
+    """The difference of two models in one score.
+
+    Attributes:
+      first, second: the models.
+      value: the score of the first minus that of the second, in effective numbers of modes.
+      standard_error: of the value: of the sample and of the estimates, if any.
+      p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
+        there are groups; 1 where the values differ by no more than rounding; NaN where there is no
+        test (`Comparison.untested`, `Ranking.saturated`).
+      adjusted: the same for all pairs of models at once, by Holm's step-down.
+    """
+
+    first: str
+    second: str
+    value: float
+    standard_error: float
+    p_value: float
+    adjusted: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """All models by one score of one order. Prints as a line.
+
+    Attributes:
+      score: vendi, conditional or information.
+      order: the Renyi order.
+      truncation: how many eigenvalues are kept, or None.
+      values: the score of each model, the largest first; in the given order where saturated.
+      standard_errors: of each model by itself; NaN where there are none.
+      intervals: (low, high) of each model's estimate at 95%; None where exact.
+      differences: of every pair of models, in the order of `values`.
+      letters: models that share a letter cannot be told apart at the level; empty where
+        differences are not tested.
+      bandwidth_errors: of each model, see `ScoredOrder`.
+      saturated: the limit that all values have reached; the models are neither ranked nor tested.
+      unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
+        the similarity.
+      population: (low, high) of unbiased scores at 95%; high may be infinite.
+      plug_in: the score of each model's sample as the papers have it.
+    """
+
+    score: str
+    order: float
+    truncation: int | None
+    values: dict[str, float]
+    standard_errors: dict[str, float]
+    intervals: dict[str, tuple[float, float]] | None
+    differences: tuple[Difference, ...]
+    letters: dict[str, str]
+    bandwidth_errors: dict[str, float] | None = None
+    saturated: Limit | None = None
+    unbiased: bool = False
+    population: dict[str, tuple[float, float]] | None = None
+    plug_in: dict[str, float] | None = None
+
+    @property
+    def tested(self) -> bool:
+        """Whether differences were tested, so that models have letters."""
+        return all(self.letters.values())
+
+    @property
+    def name(self) -> str:
+        """The score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
+        return score_name(self.score, self.order, self.truncation)
+
+    def difference(self, first: str, second: str) -> Difference:
+        """The difference of two models, in that order; KeyError where they were not compared."""
+        for difference in self.differences:
+            if (difference.first, difference.second) == (first, second):
+                return difference
+            if (difference.second, difference.first) == (first, second):
+                return difference._replace(first=first, second=second, value=-difference.value)
+        raise KeyError(f"{first!r} and {second!r} were not compared; there are {[*self.values]}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        population = self.population and {
+            name: [plain_order(end) for end in ends] for name, ends in self.population.items()
+        }
+        return vars(self) | {
+            "order": plain_order(self.order),
+            "differences": [difference._asdict() for difference in self.differences],
+            "population": population,
+        }
+
+    def cell(self, model: str) -> str:
+        """The score of a model with its error, its plug-in score and its letters."""
+        ends = self.population[model] if self.population else None
+        score = tables.with_interval(self.values[model], self.standard_errors[model], ends)
+        plain = f" ({self.plug_in[model]:.4g})" if self.unbiased and self.plug_in else ""
+        return f"{score}{plain} {self.letters[model]}".rstrip()
+
+    def __str__(self) -> str:
+        """The models in descending order, and which of them differ: 'A > B >= C'."""
+        if self.saturated:
+            return ", ".join(self.values) + " (saturated: neither ranked nor tested)"
+        states = {}
+        for one, two, *_, adjusted in self.differences:
+            apart = set(self.letters[one]).isdisjoint(self.letters[two])
+            states[one, two] = math.nan if math.isnan(adjusted) else float(apart)
+        return order_in_words(list(self.values), states)
+
+    def with_intervals(self) -> str:
+        """The line of `str`, and the intervals of up to six models' unbiased scores."""
+        each = []
+        if self.population is not None and len(self.values) <= tables.LISTED:
+            each = [
+                f"{name} {tables.interval(ends)}"
+                for name, ends in self.population.items()
+                if math.isfinite(ends[1])
+            ]
+        return f"{self}; {listed(each)}" if each else str(self)
+
+
+def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:
+    """Models in descending order, and which of them differ: 'A > B >= C'.
+
+    The state of two models, in this order, is 1 if their difference is significant, 0 if it is not,
+    NaN if it was not tested. Where a chain would be wrong about two models, pairs are listed.
+    """
+    links = [states[pair] for pair in itertools.pairwise(names)]
+    places = {name: place for place, name in enumerate(names)}
+    if all(own == max(links[places[a] : places[b]]) for (a, b), own in states.items()):
+        if 1 not in links:
+            return ", ".join(names) + (" (no significant difference)" if links else "")
+        signs = [" > " if link else " >= " for link in links]
+        words = "".join(map("".join, zip(names, [*signs, ""], strict=True)))
+        return words + (" (>=: no significant difference)" if 0 in links else "")
+    told = [f"{one} > {two}" for (one, two), own in states.items() if own == 1]
+    untested = [f"{one} - {two}" for (one, two), own in states.items() if math.isnan(own)]
+    if len(untested) == len(states):
+        return ", ".join(names) + " (in descending order; not tested)"
+    words = f"{', '.join(names)} (in descending order; significant: "
+    words += listed(told) if told else "none"
+    return words + (f"; not tested: {listed(untested)})" if untested else ")")

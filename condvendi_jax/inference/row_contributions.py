@@ -1,0 +1,111 @@
+"""The contribution of every row to the scores, to find redundant outputs and prompts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore
+from condvendi_jax.inference.errors import row_influences
+from condvendi_jax.spectra.computation import AUTO
+from condvendi_jax.spectra.methods import Method, check_method
+from condvendi_jax.spectra.order_two import Leaving
+
+
+@dataclasses.dataclass(frozen=True)
+class Contributions:
+    """The contribution of every row to the scores, in effective numbers of modes.
+
+    Attributes:
+      decomposition: the scores of all rows.
+      influences: of each row on each score, NumPy arrays `[n]` of weighted mean zero: the
+        derivative of the score in the weight of the row, while the weights of the other rows shrink
+        in proportion. A negative one marks a redundant row. Without prompts, all information is 1
+        and has none. Of a row of weight zero, NaN unless the order is 2.
+      left_out: of each row, `[n]` for each score: the score of all rows less the score without the
+        row, exactly; at order 2 without truncation, None elsewhere. Its mean is not zero, because a
+        score changes with n as well.
+      shares: the weight of each row, `[n]`, of sum one.
+    """
+
+    decomposition: Decomposition
+    influences: PerScore
+    left_out: PerScore | None
+    shares: np.ndarray
+
+    def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
+        """The contribution of the rows of each label: the sum of influences times shares.
+
+        In effective modes. All labels together contribute zero. To first order, a score falls by
+        the contribution of a label, divided by the share of the other rows, if its rows leave.
+
+        Args:
+          labels: of prompts, models or themes, `[n]`, all numbers or all strings.
+
+        Returns:
+          The contributions by label, in the order of the labels.
+
+        Raises:
+          TypeError, ValueError: there are not n labels, or they are of several kinds.
+        """
+        n = self.decomposition.n
+        names, numbers = checks.check_labels(labels, n, name="labels")
+        weighed = [np.where(self.shares > 0, of * self.shares, 0) for of in self.influences]
+        sums = [np.bincount(numbers, of_rows) for of_rows in weighed]
+        by_label = zip(names.tolist(), *sums, strict=True)
+        return {name: PerScore(*map(float, of)) for name, *of in by_label}
+
+
+@checks.outside_transformations
+@takes_pairs
+def contributions(
+    pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
+) -> Contributions:
+    """The influence of every row on the three scores of `decompose`.
+
+    If c_k is the derivative of the entropy in the eigenvalue lambda_k of A = K / n, and u_k its
+    eigenvector, row i has the influence n sum_k c_k lambda_k u_ki^2 - sum_k c_k lambda_k on the
+    entropy (docs/contributions.md). At order 2 row sums of squared kernels give it, in one pass
+    over the pairs at any n; other orders and truncations take all eigenvectors, O(n^3) time, or
+    estimates of a method.
+
+    Args:
+      pairs: the data, or what makes it, as for `decompose`.
+      order, truncation, method: see `decompose`.
+
+    Returns:
+      `Contributions`: arrays `[n]`, in effective numbers of modes.
+
+    Raises:
+      TypeError, ValueError: `decompose` would refuse the data, or n x n arrays exceed the memory.
+
+    Examples:
+      Three outputs are the same, and the fourth stands alone. RKE is 1.6; without one of the
+      three it is 9 / 5, without the fourth it is 1:
+
+      >>> import condvendi_jax as cv
+      >>> result = cv.contributions([[0], [0], [0], [1]], kernel=cv.Gaussian(0.1), order=2)
+      >>> print(result.influences.vendi.round(2))
+      [-0.64 -0.64 -0.64  1.92]
+      >>> print(result.left_out.vendi.round(2))
+      [-0.2 -0.2 -0.2  0.6]
+    """
+    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
+    exact, shares = not check_method(method).computes(entropy), pairs.shares
+    rows = np.arange(pairs.n)
+    leaving = [Leaving(rows, rows[:, None], shares[:, None])] if exact else None
+    result = row_influences(pairs, entropy, method, leaving)
+    left_out = None
+    if exact and result.deletions is not None:
+        # NaN where nothing is left without the row.
+        times = shares / np.where(shares < 1, 1 - shares, np.nan)
+        each = zip(map(float, result.decomposition.scores), result.deletions, strict=True)
+        left_out = PerScore(*(-of * np.expm1(-lost[0] / of * times) for of, lost in each))
+    of_rows = PerScore(*(of.mean(axis=0) for of in result.rows))
+    return Contributions(result.decomposition, of_rows, left_out, shares)

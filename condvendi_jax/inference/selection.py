@@ -1,0 +1,151 @@
+"""A greedy choice of k diverse rows, by the scores of order 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.grams import sums as pairwise
+from condvendi_jax.grams.fold import Factors, Subsets
+from condvendi_jax.spectra import order_two
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The rows that `select` chose.
+
+    Attributes:
+      rows: their numbers, a NumPy array `[k]`, in the order in which they were chosen.
+      scores: the score of the first 1, 2, ..., k of them, `[k]`, in effective numbers of modes.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+
+
+@checks.outside_transformations
+@takes_pairs
+def select(
+    pairs: Pairs, *, k: int, per_prompt: int | None = None, first: int | None = None
+) -> Selection:
+    """The k rows with the largest Conditional-RKE, or RKE without prompts, chosen greedily.
+
+    Every step adds the row after which the score of the chosen rows is largest; of equal ones, the
+    row of the lowest number. A step takes one row of kernel values, O(n d) time and memory. Greedy
+    sets are often but not always the best: docs/contributions.md compares them.
+
+    Conditional-RKE is large where the same prompt has different outputs, so that the rows of a few
+    prompts are chosen first. To choose the most diverse outputs of every prompt, limit their number
+    by `per_prompt`.
+
+    Args:
+      pairs: the data, or what makes it, as for `decompose`.
+      k: how many rows to choose, 1 to n.
+      per_prompt: the largest number of rows with equal prompts; no limit where None.
+      first: the number of the row to start with. If None, the row with the largest influence on the
+        score of all rows (`contributions`), which takes one pass over all pairs: O(n^2 d) time.
+
+    Returns:
+      A `Selection`.
+
+    Raises:
+      TypeError, ValueError: the pairs are not valid; k, `per_prompt` or `first` is not an integer
+        in its range, or k rows are more than `per_prompt` allows.
+
+    Examples:
+      Three outputs are the same, and two others differ:
+
+      >>> import condvendi_jax as cv
+      >>> chosen = cv.select([[0], [0], [0], [1], [2]], k=4, kernel=cv.Gaussian(0.1))
+      >>> print(chosen.rows, chosen.scores.round(2))
+      [3 0 4 1] [1.   2.   3.   2.67]
+    """
+    pairs.refuse_weights("rows to choose")
+    k, most = _check_counts(pairs, k, per_prompt)
+    if first is not None:
+        expected = f"a row number from 0 to {pairs.n - 1}"
+        first = checks.check_count(first, name="first", minimum=0, expected=expected)
+        if first >= pairs.n:
+            raise ValueError(f"first: expected {expected}, received {first}.")
+    near = pairs.gathered()
+    factors, subsets = order_two.factors_of(near)
+    subsets = subsets[1:] or subsets  # Of the prompts and the pairs, or of the outputs alone.
+    if first is None:
+        start = _most_influential(pairwise.row_norms(factors, subsets))
+    else:
+        start = jnp.asarray(first)
+    kinds = np.zeros(near.n, int) if per_prompt is None else near.prompt_kinds[1]
+    rows, added = _greedy(factors, start, kinds, most, subsets=subsets, k=k)
+    above, below = np.cumsum(np.asarray(added, np.float64), axis=0).T
+    return Selection(np.asarray(rows), above / below)
+
+
+def _check_counts(pairs: Pairs, k: Any, per_prompt: Any) -> tuple[int, int]:
+    """k, and the largest number of rows of a prompt; ValueError where there are not enough rows."""
+    k = checks.check_count(k, name="k", minimum=1)
+    most, available = k, pairs.n
+    if per_prompt is not None:
+        most = checks.check_count(per_prompt, name="per_prompt", minimum=1)
+        available = int(np.minimum(np.bincount(pairs.prompt_kinds[1]), most).sum())
+    if k > available:
+        limit = "" if per_prompt is None else f", at most {most} of each prompt"
+        raise ValueError(f"k: expected at most {available} rows{limit}, received {k}.")
+    return k, most
+
+
+def _most_influential(sums: jax.Array) -> jax.Array:
+    """The row with the largest influence on the score, by row sums of squared kernels.
+
+    `sums` are those of the outputs `[1, n]`, or of the prompts and the pairs `[2, n]`.
+    """
+    # The influence on an entropy of order 2, but for a constant.
+    *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
+    return jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
+
+
+@functools.partial(jax.jit, static_argnames=("subsets", "k"))
+def _greedy(
+    factors: Factors,
+    first: jax.Array,
+    kinds: jax.Array,
+    most: jax.Array,
+    *,
+    subsets: Subsets,
+    k: int,
+) -> tuple[jax.Array, jax.Array]:
+    """The chosen rows `[k]`, and what each adds to the sums above and below the line, `[k, 2]`.
+
+    The score of a set S is A / B, where A sums k_t^2 and B sums (k_x k_t)^2 over the pairs of S.
+    Without prompts k_t = 1. With the sums a_i and b_i of a row i over S, the row adds 2 a_i + 1 and
+    2 b_i + 1, and the score changes by
+
+        (2 a_i + 1 - (A / B) (2 b_i + 1)) / (B + 2 b_i + 1).
+
+    A difference of the two scores would lose the digits of the change where S is large.
+    """
+    n, dtype = factors[0].n, factors[0].dtype
+
+    def step(carry: Any, _: None) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        row, sums, totals, free, counts = carry
+        added = 2 * sums[:, row] + 1
+        squares = pairwise.row_squares(factors, subsets, row)
+        sums += jnp.concatenate([jnp.ones((2 - len(subsets), n), dtype), squares])
+        totals += added
+        free, counts = free.at[row].set(False), counts.at[kinds[row]].add(1)
+        above, below = 2 * sums + 1
+        changes = (above - totals[0] / totals[1] * below) / (totals[1] + below)
+        allowed = free & (counts[kinds] < most)
+        following = jnp.argmax(jnp.where(allowed, changes, -jnp.inf)).astype(row.dtype)
+        return (following, sums, totals, free, counts), (row, added)
+
+    start = (jnp.zeros((2, n), dtype), jnp.zeros(2, dtype), jnp.full(n, True), jnp.zeros(n, int))
+    return lax.scan(step, (first, *start), length=k)[1]

@@ -1,0 +1,143 @@
+"""The texts and pictures of a page, each cut to what the page has room for."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from condvendi_jax.base import extras, tables
+from condvendi_jax.report.behind import Behind
+
+# Bytes of all texts, of a prompt, and of all pictures of a page.
+_TEXT_BYTES, _PROMPT_BYTES, _PICTURE_BYTES = 900_000, 4_000, 1_300_000
+# Pictures by their side in pixels, and how many of each prompt and model: the first that fits.
+_PICTURES = ((96, 50), (64, 50), (48, 50), (40, 50), *((40, k) for k in (8, 6, 4, 3, 2, 1)))
+
+
+class Item(NamedTuple):
+    """An output or a prompt as a page shows it.
+
+    Attributes:
+      text: the text as far as there is room, the name of a picture, or the number of a row.
+      rest: how many more characters the text has.
+      picture: a small picture in base64.
+    """
+
+    text: str
+    rest: int = 0
+    picture: str | None = None
+
+
+class Items:
+    """The outputs and prompts of a page.
+
+    Args:
+      behind: the outputs behind the comparison.
+      outputs, prompts: their texts, or the paths of pictures, of each model in the order of its
+        rows; None to show the numbers of the rows.
+    """
+
+    def __init__(
+        self,
+        behind: Behind,
+        outputs: Mapping[str, Sequence[Any]] | None,
+        prompts: Mapping[str, Sequence[Any]] | None,
+    ):
+        self.behind, self.outputs, self.prompts = behind, outputs, prompts
+        self.note, self.limit, self.side = "", _TEXT_BYTES, 0
+        self.pictures: dict[tuple[str, int], str] = {}
+        if outputs is None:
+            self.note = "No texts or pictures were given: outputs are shown by their row."
+            return
+        shown = {
+            (name, position): self._given(name, position)
+            for name, own in behind.models.items()
+            for position in np.flatnonzero(own.group >= 0).tolist()
+        }
+        texts = [item for item in shown.values() if isinstance(item, str)]
+        sizes = sorted(len(text.encode("utf-8", "replace")) for text in texts)
+        left = _TEXT_BYTES
+        for index, size in enumerate(sizes):  # The longest texts share what the others leave.
+            self.limit = max(left // (len(sizes) - index), 40)
+            left -= min(size, self.limit)
+        if cut := sum(size > self.limit for size in sizes):
+            self.note = f"{cut:,} long texts are cut to {self.limit:,} bytes."
+        paths = {key: item for key, item in shown.items() if not isinstance(item, str)}
+        if paths:
+            self._draw(paths)
+
+    def _given(self, model: str, position: int) -> Any:
+        """The text or the path of an output; None where there are none."""
+        if self.outputs is None:
+            return None
+        return self.outputs[model][self.behind.models[model].rows[position]]
+
+    def _draw(self, paths: Mapping[tuple[str, int], Any]) -> None:
+        """Makes small pictures of as many outputs as the page has room for."""
+        sample = list(paths)[:: max(1, len(paths) // 20)]
+        rank: dict[tuple[str, int], int] = {}
+        for name, own in self.behind.models.items():
+            for number in np.unique(own.prompt).tolist():
+                positions = np.flatnonzero((own.prompt == number) & (own.group >= 0))
+                rank |= {(name, p): k for k, p in enumerate(positions.tolist())}
+        for side, count in _PICTURES:
+            self.side, wanted = side, [key for key in paths if rank[key] < count]
+            mean = np.mean([len(_thumbnail(paths[key], side)) for key in sample])
+            if mean * len(wanted) <= _PICTURE_BYTES:
+                break
+        self.pictures = {key: _thumbnail(paths[key], self.side) for key in wanted}
+        if len(wanted) < len(paths):
+            self.note = f"{len(paths) - len(wanted):,} of {len(paths):,} pictures are left out."
+
+    def output(self, model: str, position: int, limit: int | None = None) -> Item:
+        """An output; a text of at most `limit` bytes."""
+        item = self._given(model, position)
+        if item is None:
+            return Item(f"row {self.behind.models[model].rows[position]}")
+        if isinstance(item, str):
+            return _cut(item, min(limit or self.limit, self.limit))
+        return Item(pathlib.Path(item).name, picture=self.pictures.get((model, position)))
+
+    def equal(self, model: str, one: int, two: int) -> bool:
+        """Whether two outputs are the same text."""
+        item = self._given(model, one)
+        return isinstance(item, str) and item == self._given(model, two)
+
+    def prompt(self, number: int, width: int | None = None) -> Item:
+        """A prompt, in one line of at most `width` characters if it is given."""
+        model, position = self.behind.first[number]
+        row = self.behind.models[model].rows[position]
+        if self.prompts is not None:
+            name = str(self.prompts[model][row])
+        else:
+            name = f"prompt of row {row}" if self.behind.main == "conditional" else "all outputs"
+        return _cut(name if width is None else tables.shortened(name, width), _PROMPT_BYTES)
+
+
+def _cut(text: str, limit: int) -> Item:
+    """A text without the characters beyond a number of bytes."""
+    kept = text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+    return Item(kept, len(text) - len(kept))
+
+
+def _thumbnail(path: str | os.PathLike[str], side: int) -> str:
+    """A picture of at most side x side pixels as WebP, in base64."""
+    with extras.needed("embed", package="Pillow", purpose="showing pictures"):
+        from PIL import Image, ImageOps
+    try:
+        with Image.open(path) as opened:
+            opened.draft("RGB", (2 * side, 2 * side))
+            picture = ImageOps.exif_transpose(opened).convert("RGBA")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ValueError(f"{path}: expected a picture that Pillow can read ({error}).") from error
+    picture.thumbnail((side, side))
+    white = Image.new("RGBA", picture.size, "white")
+    stream = io.BytesIO()
+    Image.alpha_composite(white, picture).convert("RGB").save(stream, "WEBP", quality=50, method=6)
+    return base64.b64encode(stream.getvalue()).decode()

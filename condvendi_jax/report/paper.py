@@ -1,0 +1,199 @@
+"""Results for a paper: a paragraph on what was computed, the table, and the works to cite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from condvendi_jax import __version__
+from condvendi_jax.base.tables import Table, capitalized
+from condvendi_jax.inference.results import Comparison, Evaluation, ScoredOrder
+from condvendi_jax.inference.results.comparison import MATCHED
+from condvendi_jax.inference.results.evaluation import error_notes, score_name, unbiased_notes
+
+_ESCAPES = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "\\": "\\textbackslash{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
+    "|": "\\textbar{}",
+    "±": "$\\pm$",
+    # After the end of a row these two would be its options.
+    "[": "{[}",
+    "*": "{*}",
+}
+_SOFTWARE = "condvendi-jax"
+_BIBTEX = {
+    "jalali2026conditional": """@inproceedings{jalali2026conditional,
+  author = {Jalali, Mohammad and Ospanov, Azim and Gohari, Amin and Farnia, Farzan},
+  title = {{Conditional Vendi Score: Prompt-Aware Diversity Evaluation for Generative AI Models \
+and LLMs}},
+  booktitle = {29th International Conference on Artificial Intelligence and Statistics (AISTATS)},
+  year = {2026},
+}""",
+    "jalali2023rke": """@inproceedings{jalali2023rke,
+  author = {Jalali, Mohammad and Li, Cheuk Ting and Farnia, Farzan},
+  title = {{An Information-Theoretic Evaluation of Generative Models in Learning Multi-modal \
+Distributions}},
+  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
+  year = {2023},
+}""",
+    _SOFTWARE: rf"""@misc{{{_SOFTWARE},
+  author = {{{{The condvendi\_jax authors}}}},
+  title = {{{{condvendi\_jax}}}},
+  note = {{Version {__version__}}},
+}}""",
+}
+
+
+class Report(NamedTuple):
+    r"""A result for a paper, in LaTeX. `str` gives all three parts, as one file.
+
+    Attributes:
+      paragraph: n, the encoder, kernels, bandwidths, orders, methods, errors, version and seed.
+      latex: the scores with errors as a `tabular`.
+      bibtex: the entries that the paragraph cites.
+    """
+
+    paragraph: str
+    latex: str
+    bibtex: str
+
+    def __str__(self) -> str:
+        """The paragraph, the table and, after the end of what LaTeX reads, the entries."""
+        end = "\\endinput % The rest is for the .bib file."
+        return "\n\n".join([self.paragraph, self.latex, end, self.bibtex])
+
+
+def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Report:
+    """A paragraph on the result, its table in LaTeX, and the works to cite in BibTeX.
+
+    Args:
+      result: what `evaluate` or `compare` returns.
+      encoder: the name of the encoder of the embeddings; the paragraph asks for it where None.
+    """
+    if not isinstance(encoder, str | None):
+        raise TypeError(f"encoder: expected its name, received {encoder!r}.")
+    alone = isinstance(result, Evaluation)
+    evaluations = {"": result} if alone else result.evaluations
+    first = next(iter(evaluations.values()))
+    orders = [scored.decomposition.order for scored in first.orders]
+    cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
+    errors = error_notes(o for e in evaluations.values() for o in e.orders)
+    scores = " and ".join(
+        _scores(o, first.names, unbiased=first.unbiased and o.population is not None)
+        for o in first.orders
+    )
+    unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
+    sentences = [
+        f"We scored {_data(evaluations)}: {scores}",
+        f"The embeddings are those of {encoder or '[name the encoder]'}.",
+        *_kernels(first),
+        *(f"Saturated: {item.finding} ({item.evidence})." for item in result.advice),
+        *(f"± is {note.removeprefix('±: ')}." for note in errors),
+        *([] if errors else ["Standard errors were not computed."]),
+        *(f"{capitalized(words)}." for words in unbiased),
+        *(_on_orders(result) if alone else _on_models(result)),
+        f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",
+    ]
+    sentences = list(map(escaped, sentences))
+    bibtex = "\n\n".join(_BIBTEX[key] for key in (*cited, _SOFTWARE))
+    sentences[0] += f" \\cite{{{','.join(cited)}}}."
+    sentences[-1] += f" \\cite{{{_SOFTWARE}}}."
+    table = result.table() if alone else result.scores()
+    return Report(" ".join(sentences), tabular(table), bibtex)
+
+
+def _on_orders(result: Evaluation) -> list[str]:
+    """Sentences on intervals of estimates, and on scores at other bandwidths."""
+    sentences = [f"{capitalized(words)}." for words in result.elsewhere_notes()]
+    if any(scored.decomposition.estimation for scored in result.orders):
+        intervals = "Brackets are 95% intervals for the scores that all eigenvalues would give."
+        sentences.insert(0, intervals)
+    return sentences
+
+
+def _on_models(result: Comparison) -> list[str]:
+    """Sentences on the matching of models, and on the tests of their differences."""
+    sentences = []
+    if len(result.models) > 1:
+        sentences.append(f"Outputs of different models are {MATCHED[result.matched]}.")
+    if any(ranking.tested for ranking in result.rankings if ranking.differences):
+        sentences.append(
+            f"Models that share a letter cannot be told apart at the level {result.level:g} "
+            "(two-sided t-tests; Holm's method for all pairs of models within a score)."
+        )
+    sentences += [f"Saturated: {words}." for words in result.saturated()]
+    if result.untested:
+        sentences.append(f"Differences are not tested: {result.untested}.")
+    if result.profile:
+        sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")
+        if result.profile.untested is None:
+            sentences.append(f"Over the bandwidths, {result.profile.joint_confidence()}.")
+    return sentences
+
+
+def _scores(scored: ScoredOrder, names: Sequence[str], *, unbiased: bool) -> str:
+    """The scores of an order, and how they were computed."""
+    result = scored.decomposition
+    words = [score_name(name, result.order, None) for name in names]
+    by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
+    how = by.get(result.method, f"the method {result.method}")
+    if unbiased:
+        how = "sums over all pairs of different rows"
+    if result.estimation is not None:
+        how += ", estimated"
+    if result.truncation is not None:
+        how += f", of which the largest {result.truncation:,} are kept"
+    return f"{', '.join(words)} (order {result.order:g}, from {how})"
+
+
+def _data(evaluations: Mapping[str, Evaluation]) -> str:
+    """The numbers of rows and prompts, and the models."""
+
+    def of_one(result: Evaluation) -> str:
+        number = f"{result.n:,}" + (" weighted" if result.weighted else "")
+        if len(result.names) == 1:
+            return f"{number} outputs"
+        distinct = result.distinct_prompts
+        kinds = "" if distinct is None else f" ({distinct:,} distinct prompts)"
+        return f"{number} pairs of outputs and prompts{kinds}"
+
+    words = {name: of_one(result) for name, result in evaluations.items()}
+    if len(set(words.values())) > 1:
+        return ", ".join(f"{data} of {name}" for name, data in words.items())
+    (data,) = set(words.values())
+    models = ", ".join(words)
+    if len(words) > 1:
+        return f"{data} of each of {len(words)} models ({models})"
+    return data + (f" of {models}" if models else "")
+
+
+def _kernels(result: Evaluation) -> list[str]:
+    """A sentence for each kernel: its bandwidth, and the rule that chose it."""
+    sentences = []
+    for name, (width, rule, noise) in result.bandwidths.items():
+        kernel = rule.partition(": ")[2].removesuffix(" has no bandwidth")
+        if width is not None:
+            draws = "" if noise is None else f", ± {noise:.1%} over other draws of the subsets"
+            kernel = f"Gaussian with bandwidth {width:.4g} ({rule}{draws})"
+        sentences.append(f"The kernel of the {name} is {kernel}.")
+    return sentences
+
+
+def escaped(text: str) -> str:
+    """A text for LaTeX: special characters escaped, line ends and tabs as spaces."""
+    return "".join(_ESCAPES.get(c, c) for c in " ".join(text.split()))
+
+
+def tabular(table: Table) -> str:
+    """A table of LaTeX that needs no package, the first column to the left."""
+    head, *lines = (
+        " & ".join(map(escaped, cells)) + " \\\\" for cells in (table.heading, *table.rows)
+    )
+    columns = "l" + "r" * (len(table.heading) - 1)
+    return "\n".join(
+        [f"\\begin{{tabular}}{{{columns}}}", head, "\\hline", *lines, "\\end{tabular}"]
+    )

@@ -1,0 +1,296 @@
+"""A comparison as one page of HTML that needs no network: scores, prompts and their outputs."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import itertools
+import math
+import os
+import pathlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from condvendi_jax import __version__
+from condvendi_jax.base import files, tables
+from condvendi_jax.base.tables import Table
+from condvendi_jax.inference.results import Comparison, Profile
+from condvendi_jax.inference.results.profile import where
+from condvendi_jax.inference.results.ranking import order_in_words
+from condvendi_jax.report import behind as outputs_behind
+from condvendi_jax.report.behind import Behind
+from condvendi_jax.report.items import Items
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+def html(
+    comparison: Comparison,
+    path: str | os.PathLike[str],
+    *,
+    outputs: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
+    prompts: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    encoder: str | None = None,
+    command: str | None = None,
+) -> None:
+    """Writes one page of HTML, which needs no network: the scores and the outputs behind them.
+
+    Args:
+      comparison: what `compare` returns.
+      path: the file, which is replaced once the page is complete.
+      outputs: the texts of each model's outputs, or the paths of its pictures, by the name of
+        the model and in the order of its embeddings, `[n]`. A string is a text; a picture is a
+        `pathlib.Path`. Where None, the page shows rows by their numbers.
+      prompts: the texts of the prompts in the order of their embeddings: `[n]` that all models
+        share, or those of each model by name.
+      encoder: the name of the encoder of the embeddings.
+      command: the command that was called, to be shown.
+
+    Raises:
+      TypeError, ValueError: the texts are not of these models or not as many as the rows.
+      OSError: the file cannot be written, or a picture cannot be read.
+    """
+    files.check_writable(path)
+    if outputs is not None:
+        outputs = outputs_behind.check_outputs(outputs, comparison.pairs)
+    if prompts is not None:
+        prompts = outputs_behind.check_prompts(prompts, comparison.pairs)
+    behind = outputs_behind.of_pairs(comparison.pairs)
+    answer, certainty = answered(comparison)
+    over = comparison.profile
+    lengths, ratio = _lengths(behind, outputs)
+    page = _template().render(
+        comparison=comparison,
+        models=list(comparison.models),
+        behind=behind,
+        items=Items(behind, outputs, prompts),
+        answer=answer,
+        certainty=certainty,
+        scored=_scored(comparison, encoder, command),
+        drawn=over and _drawn(over),
+        ladder=over and _ladder(over),
+        chosen=over and int(np.argmin(np.abs(np.log(over.multiples)))),
+        heat=_heat(behind),
+        panels=[_panel(behind, number) for number in range(len(behind.first))],
+        lengths=lengths,
+        ratio=ratio,
+    )
+    files.write_text(path, page)
+
+
+@functools.cache
+def _template() -> Template:
+    """The template of a page, which escapes every value."""
+    import jinja2  # Imported where it is used: it is slow to import.
+
+    loader = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, finalize=_printable
+    )
+    environment.filters |= {
+        "fmt": format,
+        "signed": lambda value: f"{value:+.2g}".replace("-", "−"),
+        "listed": tables.listed,
+        "capitalized": tables.capitalized,
+    }
+    return environment.get_template("page.html")
+
+
+def _printable(value: Any) -> Any:
+    """A value without the characters that HTML does not have; markup stays as it is."""
+    if hasattr(value, "__html__"):
+        return value
+    text = str(value).encode("utf-8", "replace").decode()
+    return "".join(
+        c if c.isprintable() or ord(c) > 0x9F or c in "\n\r\t" else "\ufffd" for c in text
+    )
+
+
+def answered(comparison: Comparison) -> tuple[str, str]:
+    """The model that is most diverse over the bandwidths, and the confidence in that."""
+    over = comparison.profile
+    given = " given the prompts" if len(comparison.first.names) > 1 else ""
+    if len(comparison.models) == 1:
+        (ranking, *_) = comparison.rankings
+        (value,) = ranking.values.values()
+        return (
+            f"{ranking.name} of {comparison.models[0]}: {value:.4g}.",
+            "One model: nothing to compare.",
+        )
+    if over is None or over.untested is not None:
+        main = "conditional" if given else "vendi"
+        ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
+        why = comparison.untested or (over.untested if over else "no profile was computed")
+        words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
+        return words, f"Over the bandwidths nothing was tested: {why}."
+    return _leader(over, given), f"{over.heading()} {over.joint_confidence()}."
+
+
+def _leader(over: Profile, given: str) -> str:
+    """The model that is never less diverse than another, or those in front, in words."""
+    names = over.models
+    pairs = {a: [over.pair(a, b, over.main) for b in names if b != a] for a in names}
+    untested = [name for name in names if all(None not in pair.untested for pair in pairs[name])]
+    never = [name for name in names if all((pair.signs >= 0).all() for pair in pairs[name])]
+    front = [name for name in never if name not in untested]
+    for leader in front:
+        wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
+        if wins.any(axis=1).all():
+            whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
+            places = where(wins.all(axis=0).tolist(), True, over.bandwidths.tolist())
+            return (
+                f"{leader} leads in diversity{given}: it is more diverse than {whom} "
+                f"{places or 'at some bandwidth'}, and never less diverse where they were tested."
+            )
+    words = f"No model leads in diversity{given}."
+    if len(untested) == len(names):
+        return f"No difference in diversity{given} was tested."
+    if len(never) == len(names):
+        words = f"No significant difference in diversity{given} at any tested bandwidth."
+    elif front:
+        words += f" In front: {tables.listed(front)}, never less diverse where tested."
+    own = [pair for pair in over.pairs if pair.score == over.main and pair.depends]
+    if turning := [f"{pair.first} - {pair.second}" for pair in own]:
+        words += f" The order depends on the bandwidth: {tables.listed(turning)}."
+    return words + (f" Not tested: {tables.listed(untested)}." if untested else "")
+
+
+def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:
+    """The data and the settings of the scores, by their names on the page."""
+    first, n = comparison.first, comparison.n
+    outputs = ", ".join(f"{name} {count:,}" for name, count in n.items())
+    if len({*n.values()}) == 1:
+        outputs = f"{first.n:,} of each model"
+    terms = {"Outputs": outputs}
+    distinct = {e.distinct_prompts for e in comparison.evaluations.values() if e.distinct_prompts}
+    if distinct:
+        terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))
+    terms["Encoder"] = encoder or "not named"
+    for name, (width, rule, _) in comparison.bandwidths.items():
+        terms[f"Bandwidth of {name}"] = (f"{width:.4g}, " if width else "") + rule
+    return terms | {
+        "Orders": ", ".join(f"{o.decomposition.order:g}" for o in first.orders),
+        "Seed": f"{first.seed}",
+        "Command": command or "called from Python",
+        "Version": f"condvendi_jax {__version__}, {first.dtype}",
+    }
+
+
+def _drawn(over: Profile) -> str:
+    """The figure of a profile as an SVG in base64."""
+    import matplotlib  # Imported where it is used: it is slow to import.
+
+    from condvendi_jax.report.curves import figure
+
+    stream = io.BytesIO()
+    # The browser draws the letters. Fixed ids make equal profiles equal files.
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "condvendi_jax"}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
+        figure(over).savefig(stream, format="svg", metadata={"Date": None})
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def _ladder(over: Profile) -> list[dict[str, Any]]:
+    """A row for each bandwidth: the main score of every model with its band, and the order."""
+    values, bands, saturated = over.curves(over.main)
+
+    def band(model: int, k: int) -> str:
+        low, high = bands[model, k]
+        if saturated[model, k]:
+            return "at a limit"
+        return "" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
+
+    return [
+        {
+            "bandwidth": over.bandwidths[k],
+            "multiple": multiple,
+            "order": order_at(over, k),
+            "scores": [(own[k], band(model, k)) for model, own in enumerate(values)],
+        }
+        for k, multiple in enumerate(over.multiples)
+    ]
+
+
+def order_at(over: Profile, k: int) -> str:
+    """The order of the models at one bandwidth: 'A > B >= C'."""
+    places = np.argsort(-getattr(over.values, over.main)[:, k], kind="stable")
+    names, states = [over.models[place] for place in places], {}
+    for one, two in itertools.combinations(names, 2):
+        state = over.pair(one, two, over.main).states[k]
+        states[one, two] = math.nan if isinstance(state, str) else state
+    return order_in_words(names, states)
+
+
+def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | None]]]]:
+    """A row for each prompt: the value of each model, then the mean and the spread of these.
+
+    Values are similarities of outputs if some prompt has several, which is the first thing
+    returned, and else contributions to the score. Values are None where there is none; beside each
+    stands the shade of its cell, from 0 to 1.
+    """
+    models = [own.prompts for own in behind.models.values()]
+    several = any(scored.n > 1 for own in models for scored in own.values())
+    values = np.full((len(behind.first), len(models)), math.nan)
+    for column, own in enumerate(models):
+        for number, scored in own.items():
+            contribution = getattr(scored.contributions, behind.main)
+            values[number, column] = scored.similarity if several else contribution
+    colours = -values if several else values
+    known = colours[np.isfinite(colours)]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    shades = np.maximum(colours - low, 0) / (high - low if high > low else 1)
+    rows = []
+    for own, shade in zip(values, shades, strict=True):
+        finite = own[np.isfinite(own)]
+        row = [(None if math.isnan(v) else v, s) for v, s in zip(own, shade, strict=True)]
+        row.append((finite.mean() if finite.size else None, None))
+        if len(models) > 1:
+            row.append((np.ptp(finite) if finite.size else None, None))
+        rows.append(row)
+    return several, rows
+
+
+def _panel(behind: Behind, number: int) -> list[dict[str, Any]]:
+    """The outputs to a prompt by model: near-duplicates, and the other models that have some."""
+    grouped = {name: own.grouped(number) for name, own in behind.models.items()}
+    columns = []
+    for index, (name, own) in enumerate(behind.models.items()):
+        if number in own.prompts:
+            groups = [
+                (positions.tolist(), [m for m in grouped if m != name and group in grouped[m]])
+                for group, positions in grouped[name].items()
+            ]
+            rest = np.sum((own.prompt == number) & (own.group < 0))
+            column = {"index": index, "model": name, "scored": own.prompts[number]}
+            columns.append(column | {"groups": groups, "rest": int(rest)})
+    return columns
+
+
+def _lengths(
+    behind: Behind, outputs: Mapping[str, Sequence[Any]] | None
+) -> tuple[Table | None, float]:
+    """The lengths of the texts of each model, their rank correlation with influence, and a ratio.
+
+    The ratio is the largest median length of a model over the smallest one.
+    """
+    if outputs is None or not all(isinstance(x, str) for own in outputs.values() for x in own):
+        return None, math.nan
+    from scipy.stats import spearmanr  # Imported where it is used: it is slow to import.
+
+    rows, medians = [], []
+    for name, own in behind.models.items():
+        lengths = np.array([len(outputs[name][row]) for row in own.rows])
+        low, median, high = np.quantile(lengths, [0.1, 0.5, 0.9])
+        medians.append(median)
+        varies = np.ptp(lengths) > 0 and np.ptp(own.influence) > 0
+        rank: Any = spearmanr(lengths, own.influence)[0] if varies else None
+        cell = "-" if rank is None else f"{rank:.2f}"
+        rows.append([name, f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}", cell])
+    heading = ["model", "median characters", "10% to 90%", "rank correlation with contribution"]
+    return Table(heading, rows), max(medians) / max(min(medians), 1)

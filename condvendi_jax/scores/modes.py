@@ -1,0 +1,155 @@
+"""Modes of prompts: eigendirections v of K_T / n, each of which weights the pairs by v_i^2.
+
+They describe prompts that fall into no clusters (CV-early section 5, CV figs 6 and 13-15).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.entropies import von_neumann
+from condvendi_jax.grams import Operator, grams_of
+from condvendi_jax.spectra import computation, methods
+from condvendi_jax.spectra.computation import AUTO
+from condvendi_jax.spectra.methods import Method
+
+_matvec = jax.jit(lambda gram, vector: gram.matvec(vector.ravel()))
+_squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
+# Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
+_DENSE_UP_TO = 2048
+
+
+class PromptMode(NamedTuple):
+    """One eigendirection v of K_T / n, and the diversity of the outputs that it weights.
+
+    Attributes:
+      share: its eigenvalue; the eigenvalues of all modes sum to one.
+      direction: v, `[n]`, of unit norm; its largest entry is positive. Of weighted rows it is the
+        eigenvector of diag(w)^(1/2) K_T diag(w)^(1/2).
+      vendi, rke: exp of the entropy of order 1 and 2 of K_X o v v^T, a matrix of trace one: the
+        effective number of modes of the outputs in this prompt mode.
+      output_shares, output_directions: that matrix's leading eigenvalues `[m]` and eigenvectors
+        `[n, m]`, the output modes in the prompt mode.
+    """
+
+    share: float
+    direction: np.ndarray
+    vendi: float
+    rke: float
+    output_shares: np.ndarray
+    output_directions: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """v_i^2, the share of each pair in the mode, `[n]`, of sum one."""
+        return np.square(self.direction)
+
+    @property
+    def size(self) -> float:
+        """The effective number of pairs that carry the mode: 1 / sum v_i^4, in [1, n]."""
+        return float(1 / np.sum(np.square(self.weights)))
+
+
+@checks.outside_transformations
+@takes_pairs
+def prompt_modes(
+    pairs: Pairs, *, count: int = 3, directions: int = 3, method: Method = AUTO
+) -> list[PromptMode]:
+    """The leading modes of the prompts, and how diverse the outputs are in each.
+
+    K_X o K_T / n = sum_i lambda_i (K_X o v_i v_i^T)                          (CV-early section 5)
+
+    with lambda_i and v_i the eigenvalues and eigenvectors of K_T / n. Every term has trace lambda_i
+    and a diversity of its own. By the concavity of the von Neumann entropy, Conditional-Vendi is at
+    most the geometric mean of `vendi` over all modes, weighted by their shares, and equal to it
+    where no two modes share a pair.
+
+    A mode is a direction, not a set of pairs. The first is near the average prompt unless the
+    bandwidth is small. Directions of equal eigenvalues, as of prompt clusters of one size, are
+    arbitrary. K_X o v v^T ignores signs: a v that contrasts dogs with sofas weights both.
+
+    Args:
+      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
+      count: the number of prompt modes, at most the number of distinct prompts.
+      directions: the number of output modes in each, at most n.
+      method: how to compute the entropy of order 1; that of order 2 is exact.
+
+    Returns:
+      The modes in descending order of their eigenvalues, as arrays of NumPy. Beyond 2,048 rows no
+      matrix is formed: eigenvectors come from products with a Gram, by SciPy's `eigsh`.
+
+    Raises:
+      TypeError, ValueError: the pairs are refused by `decompose`, or `count` or `directions` is out
+        of range.
+
+    References:
+      CV-early section 5; CV figs 6, 13-15 and 24.
+
+    Examples:
+      Twice as many prompts about dogs as about sofas, with four outputs and one:
+
+      >>> import condvendi_jax as cv
+      >>> outputs = [[x] for x in [0, 1, 2, 3, 0, 1, 2, 3, 9, 9, 9, 9]]
+      >>> prompts = 8 * [[0]] + 4 * [[1]]
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> for mode in cv.clusters.prompt_modes(outputs, prompts, **sharp, count=2):
+      ...     print(f"share {mode.share:.2f}, size {mode.size:.0f}: vendi {mode.vendi:.2f}")
+      share 0.67, size 8: vendi 4.00
+      share 0.33, size 4: vendi 1.00
+    """
+    methods.check_gram_method(method)
+    if not pairs.paired:
+        raise ValueError("prompts: expected embeddings [n, d], received None.")
+    pairs = pairs.gathered()
+    _, kind = pairs.prompt_kinds
+    masses = np.bincount(kind, pairs.shares)
+    kinds = int(np.count_nonzero(masses))
+    for name, value, largest in (("count", count, kinds), ("directions", directions, pairs.n)):
+        if checks.check_count(value, name=name, minimum=1) > largest:
+            raise ValueError(f"{name}: expected at most {largest}, received {value}.")
+    # Rows of one prompt have entries in the ratio of the roots of their weights: one row for each
+    # prompt, of their total weight.
+    _, first = np.unique(kind, return_index=True)
+    _, distinct = grams_of(pairs.rows(first))
+    values, vectors = _leading(distinct.weighted(masses), count)
+    within = np.sqrt(pairs.shares / np.where(masses > 0, masses, 1)[kind])
+    gram_x, _ = grams_of(pairs)
+    modes = []
+    for share, vector in zip(values, vectors.T, strict=True):
+        direction = vector[kind] * within
+        direction *= np.sign(direction[np.argmax(np.abs(direction))])
+        gram = gram_x.scaled(jnp.asarray(direction, gram_x.dtype))
+        vendi = math.exp(computation.entropy_of(gram, von_neumann, method))
+        rke = 1 / float(_squared_norm(gram))
+        leading = _leading(gram, directions)
+        modes.append(PromptMode(float(share), direction, vendi, rke, *leading))
+    return modes
+
+
+def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leading eigenvalues `[count]` of K / n, descending, and the eigenvectors `[n, count]`."""
+    import scipy.linalg  # The imports are slow.
+    import scipy.sparse.linalg
+
+    n = gram.n
+    if n <= _DENSE_UP_TO:
+        matrix = np.asarray(gram.dense().matrix, np.float64) / n
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1))
+    else:
+        stored = gram.store() if memory.fits(n, gram.dtype) else gram
+        operator: Any = scipy.sparse.linalg.LinearOperator
+        product = operator((n, n), functools.partial(_matvec, stored), dtype=gram.dtype)
+        # The same start gives the same signs and digits at every call.
+        start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)
+        values, vectors = scipy.sparse.linalg.eigsh(product, k=count, v0=start)
+    order = np.argsort(-values)
+    return np.maximum(values[order], 0), vectors[:, order]

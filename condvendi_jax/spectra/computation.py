@@ -1,0 +1,268 @@
+"""The entropies of pairs, by the method that suits: alone, without groups of rows, with slopes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore, PerTerm
+from condvendi_jax.grams import Operator, to_host
+from condvendi_jax.spectra import estimators, order_two
+from condvendi_jax.spectra.approximate import RandomFeatures
+from condvendi_jax.spectra.estimated import MatrixFree, Stored, StoredUnlessSlower
+from condvendi_jax.spectra.exact import Exact, all_dual
+from condvendi_jax.spectra.measures import SpectralMeasure
+from condvendi_jax.spectra.methods import (
+    ALL_TERMS,
+    FACTORS_OF,
+    OUTPUTS,
+    GramMethod,
+    Grams,
+    Method,
+    OfRows,
+    Terms,
+    check_gram_method,
+    check_method,
+    grams_of_terms,
+    unweighted_grams,
+)
+from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, PairSums, Sloped
+
+# Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
+# would save little.
+_EXACT_UP_TO = 4096
+_SAMPLED_ROWS = 1024  # Rows whose rounding stands for that of all.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Auto(GramMethod):
+    """The method that suits: exact where that is quick or there is no key, else estimated.
+
+    `Exact` up to n = 4,096, where the kernels have few features, inside `jax.jit` and wherever
+    there is no key; above, `Stored` while the matrices fit in memory, and then `MatrixFree`.
+    `key` and `rtol` are as in `Stored`.
+    """
+
+    name: ClassVar[str] = "auto"
+    key: jax.Array | None = None
+    rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            object.__setattr__(self, "key", checks.check_key(self.key))
+        object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
+
+    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+        gram = grams["outputs"]
+        # A tracer of jit, where nothing can adapt, looks like one of a derivative.
+        quick = gram.n <= _EXACT_UP_TO or not checks.is_concrete(grams)
+        if self.key is None or all_dual(grams, terms):
+            return Exact().suited_to(grams, terms)
+        if memory.fits(gram.n, gram.dtype):
+            return Exact() if quick else StoredUnlessSlower(self.key, rtol=self.rtol)
+        if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
+            return Stored(self.key, rtol=self.rtol)
+        return MatrixFree(self.key, rtol=self.rtol)
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
+
+    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
+        return self.suited_to(grams_of_terms(points), terms).of_subsets(points, terms)
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        suited = self.suited_to(unweighted_grams(points), terms)
+        return suited.sloped(points, entropy, terms, leaving)
+
+
+AUTO = Auto()
+"""The default method."""
+BY_NAME: dict[str, type[Method]] = {
+    m.name: m for m in (Auto, Exact, Stored, MatrixFree, RandomFeatures)
+}
+"""The methods by the names that the command line uses."""
+
+
+def named(
+    name: str, *, key: jax.Array, rtol: float | None = None, features: int | None = None
+) -> Method:
+    """Constructs the method called `name` in `BY_NAME` from the settings that it accepts.
+
+    `features` is the number of random frequencies; ValueError where there is no such method.
+    """
+    if name not in BY_NAME:
+        raise ValueError(f"method: expected one of {', '.join(BY_NAME)}, received {name!r}.")
+    kind: Any = BY_NAME[name]
+    uses = {field.name for field in dataclasses.fields(kind)}
+    settings = {"key": key, "rtol": rtol, "count": features}
+    return kind(**{k: v for k, v in settings.items() if k in uses and v is not None})
+
+
+def compute(
+    points: Pairs,
+    wanted: Sequence[Entropy],
+    method: Method,
+    terms: Terms = ALL_TERMS,
+    *,
+    unbiased: bool = False,
+) -> list[Computed]:
+    """Several entropies of the same points, of truncations up to n, from one set of spectra.
+
+    Without prompts, only the outputs' term is computed. If `unbiased`, order 2 is without pairs of
+    a row with itself, in all terms. Raises TypeError or ValueError, before any work, where the
+    method cannot be used on these points.
+    """
+    check_method(method)
+    terms = terms if points.paired else OUTPUTS
+    spectral = [entropy for entropy in wanted if method.computes(entropy)]
+    computed = iter(method.of_points(points, spectral, terms) if spectral else ())
+    return [
+        next(computed)
+        if method.computes(entropy)
+        else Computed(order_two.frobenius(points, terms, unbiased=unbiased), None, FROBENIUS)
+        for entropy in wanted
+    ]
+
+
+def decomposition(
+    points: Pairs, entropy: Entropy, computed: Computed, **options: Any
+) -> Decomposition:
+    """The scores of computed entropies of points, and how far rounding may move them."""
+    moved = rounding(points, computed, entropy)
+    return Decomposition.of(computed, entropy, n=points.n, rounding=moved, **options)
+
+
+def score(
+    points: Pairs,
+    entropy: Entropy,
+    method: Method,
+    *,
+    duplicates: int | None = None,
+    unbiased: bool = False,
+) -> Decomposition:
+    """The scores of points by one entropy, of a truncation up to n; `unbiased` as `compute`."""
+    if unbiased and check_method(method).computes(entropy):
+        raise ValueError(
+            "unbiased: expected order 2 without truncation, of all pairs of rows, received "
+            f"{entropy}. Only a sum over pairs can leave out those of a row with itself."
+        )
+    (computed,) = compute(points, (entropy,), method, unbiased=unbiased)
+    return decomposition(points, entropy, computed, duplicates=duplicates, unbiased=unbiased)
+
+
+class Deleted(NamedTuple):
+    """An entropy of all points, without each of some groups, and at other bandwidths."""
+
+    decomposition: Decomposition  # Of all points.
+    without: PerTerm  # Without each of g groups, `[g]` each.
+    estimates: list[PerTerm]  # Of each deletion, if it has its own.
+    moved: list[PerTerm]  # Of all points, with the error of each drawn bandwidth added to it.
+    pair_sums: PairSums | None = None  # At order 2, the sums over pairs of these groups.
+
+
+def compute_deleted(
+    points: Pairs,
+    entropy: Entropy,
+    groups: np.ndarray,
+    method: Method,
+    progress: Callable[[], Any],
+    *,
+    count: int | None = None,
+) -> Deleted:
+    """An entropy of all points, and without each group of them, numbered from 0 in `groups` `[n]`.
+
+    A deletion that leaves fewer points than the truncation keeps all eigenvalues. There are `count`
+    groups, some of which may have no rows. `progress` is called after each spectrum.
+    """
+    count, every = int(np.max(groups)) + 1 if count is None else count, (points, *points.moved())
+    estimates, pair_sums = [], None
+    if not check_method(method).computes(entropy):
+        without, pair_sums = order_two.deletions(points, groups, count)
+        moved = [order_two.frobenius(of, ALL_TERMS) for of in every]
+        progress()
+        whole = Computed(moved.pop(0), None, FROBENIUS)
+    else:
+        terms, computed = ALL_TERMS if points.paired else OUTPUTS, []
+        for of in every:
+            entropies_of_rows = method.of_subsets(of, terms)
+            for group in range(-1, count if of is points else 0):  # The group -1 has no rows.
+                rows = groups != group
+                computed += entropies_of_rows(rows, (entropy.fitted(int(np.count_nonzero(rows))),))
+                progress()
+        whole, *deleted = computed[: count + 1]
+        without = jax.tree.map(lambda *values: np.stack(values), *(of.values for of in deleted))
+        estimates = [of.estimates for of in deleted if of.estimates and not method.approximates]
+        moved = [of.values for of in computed[count + 1 :]]
+    return Deleted(decomposition(points, entropy, whole), without, estimates, moved, pair_sums)
+
+
+def compute_sloped(
+    points: Pairs,
+    entropy: Entropy,
+    method: Method,
+    leaving: Sequence[Leaving] | None = None,
+    known: Sloped | None = None,
+) -> Sloped:
+    """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
+
+    Deletions of groups of rows are computed at order 2 and, from all eigenvectors and where groups
+    are small enough, at order 1 without truncation. `known` is the result for other outputs of the
+    same prompts and groups: an exact spectrum of the prompts is then not computed again, which
+    saves a sixth of the time of four models.
+    """
+    terms = ALL_TERMS if points.paired else OUTPUTS
+    if check_method(method).computes(entropy):
+        known = known if known and known.computed.estimates is None else None
+        missing = ("outputs", "joint") if known else terms
+        sloped = method.sloped(points, entropy, missing, leaving)
+        if known and sloped.computed.estimates is not None:  # No exact spectrum beside it.
+            sloped = method.sloped(points, entropy, terms, leaving)
+        elif known:
+            sloped = sloped.with_prompts(known)
+    else:
+        sloped = order_two.slopes(points, leaving)
+    return sloped._replace(decomposition=decomposition(points, entropy, sloped.computed))
+
+
+def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
+    """An entropy in nats of an operator of unit trace of K / n, which need not be of points."""
+    grams = {"outputs": gram}
+    suited = check_gram_method(method).suited_to(grams, OUTPUTS)
+    (computed,) = suited.entropies(grams, (entropy,), OUTPUTS)
+    return float(computed.values.outputs)
+
+
+def check(points: Pairs, method: Method) -> None:
+    """Raises where a method cannot be used on these points; computes nothing."""
+    check_method(method).check(points, ALL_TERMS if points.paired else OUTPUTS)
+
+
+def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | None:
+    """The largest change of the logarithm of each score by rounding, from about 1,000 rows.
+
+    None where there are no spectra of Grams, and inside transformations.
+    """
+    if computed.spectra is None or not checks.is_concrete(points, computed.spectra):
+        return None
+    step, eps = -(-points.n // _SAMPLED_ROWS), float(jnp.finfo(points.dtype).eps)
+    rows = [to_host(array[::step]) for array in points.arrays]
+    of_kernels = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
+    by_term = dict.fromkeys(ALL_TERMS, 0.0)
+    for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
+        if measure is not None:
+            if not isinstance(measure, SpectralMeasure):
+                wide = np.asarray(measure, np.float64)
+                measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
+            relative = eps * sum(of_kernels[k] for k in FACTORS_OF[name])
+            by_term[name] = measure.rounding(entropy, relative)
+    x, t, joint = by_term.values()
+    return PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)

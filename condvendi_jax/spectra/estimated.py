@@ -1,0 +1,173 @@
+"""Spectral measures in place of all eigenvalues: of stored matrices, or of products alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Computed, Entropy, log_scores
+from condvendi_jax.grams import Gram, Operator
+from condvendi_jax.grams.operators import Dense
+from condvendi_jax.spectra import estimators, order_two, refinement
+from condvendi_jax.spectra.exact import Exact
+from condvendi_jax.spectra.measures import Estimate
+from condvendi_jax.spectra.methods import GramMethod, Grams, Terms, grams_of_terms, per_term
+from condvendi_jax.spectra.order_two import Leaving, Sloped
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimating(GramMethod):
+    """A spectral measure of each Gram: the base of `Stored` and `MatrixFree`."""
+
+    #: Whether products are taken with the stored n x n matrix.
+    _stores: ClassVar[bool] = False
+    #: All eigenvalues are computed where an estimate is predicted to take more products than this.
+    _products_per_point: ClassVar[int | None] = None
+    key: jax.Array
+    rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", checks.check_key(self.key))
+        object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        samplers, estimates, within_limit = self._refined(self._held(grams), wanted, terms)
+        if not within_limit:
+            return Exact().entropies(grams, wanted, terms)
+        results, asked, dtype = [], [grams[name] for name in terms], grams["outputs"].dtype
+        for entropy, row in zip(wanted, estimates, strict=True):
+            result = estimated(terms, row, self.name, dtype, samplers)
+            if not checks.is_concrete(*asked):
+                slopes = {
+                    name: sampler.slope(entropy, grams[name])
+                    for name, sampler in zip(terms, samplers, strict=True)
+                }
+                values = jax.tree.map(jnp.add, result.values, per_term(slopes))
+                result = result._replace(values=values)
+            results.append(result)
+        return results
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        """The slopes, from the probes of the estimate: no further product with A."""
+        drawn, held = order_two.drawn(points), self._held(grams_of_terms(points))
+        samplers, (row,), within_limit = self._refined(held, (entropy,), terms)
+        if not within_limit:
+            return Exact().sloped(points, entropy, terms, leaving)
+        rows = {
+            name: sampler.influences(entropy, points.shares)
+            for name, sampler in zip(terms, samplers, strict=True)
+        }
+
+        def slope(logs: jax.Array, name: str, sampler: estimators.Sampler) -> jax.Array:
+            moved = order_two.moved(points, points.weights, drawn, logs)
+            return sampler.slope(entropy, grams_of_terms(moved)[name])
+
+        slopes = {
+            name: jax.grad(slope)(jnp.zeros(len(drawn), points.dtype), name, sampler)
+            for name, sampler in zip(terms if drawn else (), samplers, strict=False)
+        }
+        bandwidths = {
+            index: per_term({name: of[k] for name, of in slopes.items()})
+            for k, index in enumerate(drawn)
+        }
+        computed = estimated(terms, row, self.name, points.dtype, samplers)
+        return Sloped(computed, per_term(rows), bandwidths)
+
+    def _refined(self, held: Grams, wanted: Sequence[Entropy], terms: Terms) -> refinement.Refined:
+        """Samplers and estimates of each entropy, refined until the scores are precise enough."""
+        n = held["outputs"].n
+
+        def scores(row: list[Estimate]) -> list[Estimate]:
+            logs = log_scores(*per_term(dict(zip(terms, row, strict=True))))
+            return [score for score in logs if score is not None]
+
+        with memory.explained(n, held["outputs"].dtype):
+            return refinement.refine(
+                [held[name] for name in terms],
+                wanted,
+                scores,
+                key=self.key,
+                rtol=self.rtol,
+                limit=None if self._products_per_point is None else self._products_per_point * n,
+            )
+
+    def _held(self, grams: Grams) -> Grams:
+        """The Grams to multiply with; that of pairs is the product of the other two."""
+        constant = jax.tree.map(lax.stop_gradient, dict(grams))
+        held = _store if self._stores else lambda gram: gram
+        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
+            if "joint" not in constant or not isinstance(constant["joint"], Gram):
+                return {name: held(gram) for name, gram in constant.items()}
+            factors = {name: held(gram) for name, gram in constant.items() if name != "joint"}
+            joint = cast(Gram, factors["outputs"]) * cast(Gram, factors["prompts"])
+            # Storing a dense Gram again would copy it.
+            return factors | {"joint": joint if isinstance(joint, Dense) else held(joint)}
+
+
+class Stored(Estimating):
+    """A spectral measure of each Gram, whose n x n matrix is stored: seconds at n = 14,000.
+
+    Needs a key, and memory for the matrices of outputs, prompts and pairs; on a mesh every device
+    holds some of their rows. Not inside `jax.jit`, because the work depends on the numbers.
+
+    Attributes:
+      key: draws the probes. The same key gives the same number on any number of devices.
+      rtol: how wide on either side, relatively, the 95% intervals of the scores may be.
+    """
+
+    name: ClassVar[str] = "stored"
+    _stores: ClassVar[bool] = True
+
+    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+        gram = grams["outputs"]
+        memory.check(gram.n, gram.dtype, share=gram.stored_share)
+        return self
+
+
+class StoredUnlessSlower(Stored):
+    """`Stored`, or all eigenvalues where these are predicted to take less time.
+
+    Those of a stored matrix take the time of 1.1 to 1.3 n products with it, measured on two CPU
+    cores at n = 4,000 and 11,822; on an accelerator they take longer.
+    """
+
+    _products_per_point: ClassVar[int | None] = 1
+
+
+class MatrixFree(Estimating):
+    """A spectral measure of each Gram, from products with a matrix that is never formed: any n.
+
+    Needs a key. Not inside `jax.jit`, because the work depends on the numbers.
+
+    `key` and `rtol` are as in `Stored`.
+    """
+
+    name: ClassVar[str] = "matrix-free"
+
+
+def estimated(
+    terms: Terms,
+    estimates: Sequence[Estimate],
+    method: str,
+    dtype: jnp.dtype,
+    samplers: Sequence[estimators.Sampler] = (),
+) -> Computed:
+    """The entropies of the terms from their estimates, and the measures of the samplers."""
+    values = [jnp.asarray(estimate.value, dtype) for estimate in estimates]
+    rows = values, estimates, [sampler.measure() for sampler in samplers]
+    entropies, errors, measures = (per_term(dict(zip(terms, row, strict=False))) for row in rows)
+    return Computed(entropies, errors, method, measures if samplers else None)
+
+
+@jax.jit
+def _store(gram: Operator) -> Operator:
+    return gram.store()

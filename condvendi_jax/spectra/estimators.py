@@ -1,0 +1,423 @@
+"""Entropies at any n, with an interval: the sampling of a `SpectralMeasure`.
+
+docs/any_n.md derives it. For A = K / n, Tr f(A) is computed in three parts:
+
+1. *Deflation.* A block Krylov space gives approximate eigenvectors V of the large eigenvalues, and
+   a block Gauss quadrature gives Tr V^T f(A) V.
+2. *Stochastic Lanczos quadrature* of the rest, Tr P f(A) P with P = I - V V^T (Ubaru, Chen and
+   Saad, 2017).
+3. *Exact moments as control variates.* Tr I = n, Tr A = 1 and Tr A^2 = ||A||_F^2 are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import to_host
+from condvendi_jax.entropies import Entropy, eigenvalues
+from condvendi_jax.grams.operators import Operator
+from condvendi_jax.grams.representations import SharedTiles
+from condvendi_jax.spectra import influences, krylov, quadrature
+from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure
+
+DEFAULT_RTOL = 2e-3
+# In eps of the dtype, an empirical bound: rounding in the sum and the squares of the Ritz values.
+_MOMENT_ROUNDING = 4
+# Empirical limits of a Ritz pair's residual, relative to its value. Up to the first a pair is
+# deflated, at no bias since the quadrature follows it. Up to the second Lanczos steps project it
+# off, an error of second order in the residual: 0.03^2 is about half of the default tolerance.
+_DEFLATED = 0.3
+_PROJECTED = 0.03
+# Limits of the refinement: the memory of the Lanczos vectors is probes x steps x n numbers.
+MAX_STEPS = 96
+# Below this side all eigenvalues of a dual matrix take less time than a measure (docs/how_fast.md).
+_DUAL_UP_TO = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """The work of a measure: `block * sweeps + probes * steps` products with A.
+
+    Attributes:
+      block: columns of a block of the Krylov space that deflates.
+      sweeps: blocks of that space; the last serves the quadrature of the others.
+      probes: random vectors, each an independent estimate of the rest; at least 2.
+      steps: Lanczos steps of each probe.
+    """
+
+    block: int = 32
+    sweeps: int = 8
+    probes: int = 16
+    steps: int = 16
+
+    def __post_init__(self) -> None:
+        for name, minimum in {"block": 1, "sweeps": 1, "probes": 2, "steps": 1}.items():
+            checks.check_count(getattr(self, name), name=f"budget.{name}", minimum=minimum)
+
+    @property
+    def products(self) -> int:
+        """Matrix-vector products with A."""
+        return self.block * self.sweeps + self.probes * self.steps
+
+
+class Samplers:
+    """A sampler for every Gram; where Grams share tiles, a pass over the pairs serves them all.
+
+    They begin with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
+    """
+
+    def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
+        shared = SharedTiles.of(grams)
+        norms = map(_squared_norm, grams) if shared is None else _squared_norms(shared)
+        self.of = [
+            Sampler(gram, float(norm), key=key, budget=budget)
+            for gram, norm in zip(grams, norms, strict=True)
+        ]
+        sampled = [sampler for sampler in self.of if not sampler.complete]
+        together = SharedTiles.of([sampler.gram for sampler in sampled])
+        #: Whether all that sample take the same steps, in the same passes.
+        self.even = together is not None
+        self._groups: list[tuple[krylov.Products, list[Sampler]]] = (
+            [(sampler.gram, [sampler]) for sampler in sampled]
+            if together is None
+            else [(together, sampled)]
+        )
+        self._batch = budget.probes
+        for products, samplers in self._groups:
+            starts = tuple(sampler.start() for sampler in samplers)
+            spaces = krylov.krylov_spaces(products, starts, sweeps=budget.sweeps)
+            removed = [s.deflate(space, rtol) for s, space in zip(samplers, spaces, strict=True)]
+            rests = _row_squares_beside_each(products, *zip(*removed, strict=True))
+            for sampler, rest in zip(samplers, rests, strict=True):
+                sampler.rest = _host(rest)[: sampler.gram.n]
+        self._draw(0, budget.probes)
+
+    def _draw(self, first: int, last: int) -> None:
+        """Adds a batch of probes to each sampler, at the steps of those before."""
+        for products, samplers in self._groups:
+            for sampler in samplers:
+                sampler.draw(first, last)
+            self._advance(products, samplers, slice(-1, None), 0)
+
+    def _advance(
+        self, products: krylov.Products, samplers: list[Sampler], batches: slice, before: int
+    ) -> None:
+        """Continues the recurrences of some batches up to the steps of the samplers."""
+        states = tuple(tuple(sampler.batches[batches]) for sampler in samplers)
+        bases = tuple(sampler.invariant for sampler in samplers)
+        bounds = jnp.asarray(before), jnp.asarray(samplers[0].steps)
+        advanced = krylov.lanczos(products, bases, states, *bounds)
+        for sampler, states_of_sampler in zip(samplers, advanced, strict=True):
+            sampler.batches[batches] = states_of_sampler
+
+    def deepen(self, steps: Sequence[int]) -> None:
+        """Continues every recurrence up to these steps, one number for every Gram."""
+        wanted = dict(zip(map(id, self.of), steps, strict=True))
+        for products, samplers in self._groups:
+            before, after = samplers[0].steps, wanted[id(samplers[0])]
+            # Without a step to take, a program would be compiled for nothing.
+            if after > before:
+                for sampler in samplers:
+                    sampler.enlarge(after)
+                self._advance(products, samplers, slice(None), before)
+
+    def widen(self, probes: int) -> None:
+        """Adds batches of probes until there are at least this many: one, of all that are new."""
+        first = self.of[0].probes
+        last = first + math.ceil(max(probes - first, 0) / self._batch) * self._batch
+        if last > first:
+            self._draw(first, last)
+        for sampler in self.of:
+            sampler.probes = last
+
+
+class Sampler:
+    """The parts of a measure of one Gram, kept so that steps and probes can be added."""
+
+    def __init__(self, gram: Operator, norm: float, *, key: jax.Array, budget: Budget):
+        self.gram, self._budget = gram, budget
+        self._start_key, self._probe_key = jax.random.split(key)
+        self.probes, self.steps = budget.probes, budget.steps
+        #: Probes that are drawn at once.
+        self.batch = budget.probes
+        self._norm = norm
+        self._eps = float(jnp.finfo(gram.dtype).eps)
+        self.batches: list[krylov.Tridiagonals] = []
+        #: The diagonal `[n]` of the square of A - V diag(values) V^T.
+        self.rest = np.zeros(gram.n)
+        dual = gram.rank_bound < gram.n and gram.rank_bound <= _DUAL_UP_TO
+        # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2.
+        rank_one = self._norm >= 1 - eigenvalues.RANK_ONE * self._eps
+        #: Whether all eigenvalues are known, so that nothing was sampled.
+        self.complete = gram.n <= budget.products or dual or rank_one
+        if self.complete:
+            self._eigenvalues = np.ones(1) if rank_one else _host(all_eigenvalues(gram))
+
+    def start(self) -> jax.Array:
+        """The first block of the Krylov space, as placed."""
+        shape = self.gram.n, self._budget.block
+        return self.gram.place(jax.random.normal(self._start_key, shape, self.gram.dtype))
+
+    def deflate(self, space: krylov.KrylovSpace, rtol: float) -> tuple[jax.Array, jax.Array]:
+        """Chooses Ritz vectors of all blocks but the last, which gives their residuals.
+
+        Returns V diag(values) and V: the deflation subtracts V diag(values) V^T from A.
+        """
+        upper, remainder = np.triu(_host(space.projected)), _host(space.remainder)
+        projected = upper + np.triu(upper, 1).T
+        size = projected.shape[0] - self._budget.block
+        values, rotation = np.linalg.eigh(projected[:size, :size])
+        values, rotation = values[::-1], rotation[:, ::-1]
+        residuals = np.linalg.norm(projected[size:, :size] @ rotation, axis=0)
+        floor = 4 * self._eps * float(values.max(initial=0.0))
+        deflated = (residuals <= _DEFLATED * values) & (values > floor)
+        limit = min(_PROJECTED, _PROJECTED * math.sqrt(rtol / DEFAULT_RTOL))
+        projected_off = deflated & (residuals <= limit * values)
+        chosen = np.zeros((projected.shape[0], size))
+        chosen[:size] = rotation * deflated[None, :]
+        self._chosen, self._projected_off = chosen, projected_off
+        self._projected, self._eigen = projected, np.linalg.eigh(projected)
+        self.values, self.residuals = values[deflated], residuals[deflated]
+        self.projected = values[projected_off], residuals[projected_off]
+
+        def rule(nodes: np.ndarray, vectors: np.ndarray) -> Rule:
+            shares = vectors[: projected.shape[0]].T @ chosen
+            return Rule(np.maximum(nodes, 0), np.sum(np.square(shares), axis=1))
+
+        # The block Gauss and Gauss-Radau quadratures of Tr V^T f(A) V.
+        extended = quadrature.with_null_space(projected, remainder, floor)
+        self._rules = rule(*self._eigen), rule(*np.linalg.eigh(extended))
+        self._largest = float(self._rules[0].nodes.max())
+        self._largest_error = self._error_of_largest(remainder)
+        self._basis = space.basis
+        self.vectors = self._combined(chosen)
+        self.invariant = self._combined(chosen * projected_off[None, :])
+        return self.vectors * self._like(values * deflated)[None, :], self.vectors
+
+    def _like(self, array: np.ndarray) -> jax.Array:
+        return jnp.asarray(array, self.gram.dtype)
+
+    def _error_of_largest(self, remainder: np.ndarray) -> float:
+        """The relative error of the largest eigenvalue: the residual, or its square over the gap.
+
+        The second is the theorem of Kato and Temple.
+        """
+        values, vectors = self._eigen
+        last = vectors[-remainder.shape[0] :, -1]
+        residual = math.sqrt(max(float(last @ remainder @ last), 0.0))
+        gap = float(values[-1] - values[-2:-1].sum())
+        return min(residual, residual**2 / gap if gap > 0 else residual) / float(values[-1])
+
+    def draw(self, first: int, last: int) -> None:
+        """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
+        gram = self.gram
+        keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
+            jnp.arange(first, last)
+        )
+        draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
+        signs = gram.place(jax.vmap(draw, out_axes=1)(keys))
+        self.batches.append(krylov.start_lanczos(self.vectors, signs, capacity=self._capacity))
+
+    @property
+    def _capacity(self) -> int:
+        """Room for the steps. Each capacity is a program to compile, so that there are few."""
+        first = 2 * self._budget.steps
+        return first if self.steps <= first else max(self.steps, MAX_STEPS)
+
+    def enlarge(self, steps: int) -> None:
+        """Makes room for this many steps in every batch."""
+        self.steps = steps
+        for index, state in enumerate(self.batches):
+            if state.alpha.shape[1] < steps:
+                self.batches[index] = krylov.enlarge(state, capacity=self._capacity)
+
+    def measure(self) -> SpectralMeasure:
+        """The measure of everything sampled so far."""
+        n, eps = self.gram.n, self._eps
+        if self.complete:
+            values = self._eigenvalues
+            return SpectralMeasure.of_eigenvalues(values, n=n, eps=eps, probes=self.probes)
+        alpha, beta, squares = (
+            np.concatenate([_host(getattr(state, name)) for state in self.batches])
+            for name in ("alpha", "beta", "squares")
+        )
+        count, mass = self.values.size, np.sum(self.values)
+        # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
+        # part of A V outside of the span of V. Tr P A^2 P has one such corner.
+        square = float(np.sum(self.rest) - np.sum(np.square(self.residuals)))
+        moments = np.array([n - count, 1 - mass, square])
+        # The square is a sum of squares over the entries of what is left, rounded like the entries.
+        of_square = math.sqrt(square * self._norm) + square
+        return SpectralMeasure(
+            deflated=self._rules,
+            alpha=alpha[:, : self.steps],
+            beta=beta[:, : self.steps],
+            squares=squares,
+            moments=np.maximum(moments, 0),
+            moment_errors=_MOMENT_ROUNDING * eps * np.array([0.0, mass, of_square]),
+            projected=self.projected,
+            squared_norm=self._norm,
+            largest=self._largest,
+            largest_error=self._largest_error,
+            eps=eps,
+            n=n,
+            products=dataclasses.replace(
+                self._budget, probes=self.probes, steps=self.steps
+            ).products,
+        )
+
+    def slope(self, entropy: Entropy, gram: Operator) -> jax.Array:
+        """A zero whose gradient is that of the entropy of `gram`, whose values were sampled."""
+        if self.complete:
+            value = entropy(gram)
+            return value - lax.stop_gradient(value)
+        left, right, factor = self.sensitivity(entropy)
+        norm = gram.squared_frobenius_norm()
+        return gram.bilinear_slope(left, right) + factor * (norm - lax.stop_gradient(norm))
+
+    def sensitivity(self, entropy: Entropy) -> tuple[jax.Array, jax.Array, float]:
+        """The derivative of the entropy of this sample in A, as factors of low rank.
+
+        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes, of slope
+        b, gives b Tr A dA = (b / 2) d||A||_F^2, exactly. The remainder is r(A) V V^T + r(A) P: the
+        block quadrature gives r(A) V = Q r(T) Y, and Lanczos, over the probes, the mean of
+        r(A) P z (P z)^T. The part that the Lanczos steps project off comes from the first.
+
+        The result is left and right `[rows, m]` and a number, of which dH is
+        sum_ij dA_ij <left_i, right_j> + number d||A||^2.
+        """
+        measure = self.measure()
+        derivative = measure.derivative(entropy)
+        rules = [measure.deflated[0], measure.sampled[0][0]]
+        nodes, weights = (
+            np.concatenate([part.ravel() for part in p]) for p in zip(*rules, strict=True)
+        )
+        line = np.polynomial.Polynomial.fit(nodes, derivative(nodes), 1, w=np.sqrt(weights))
+
+        def remainder(x: np.ndarray) -> np.ndarray:
+            return derivative(x) - line(x)
+
+        lefts, rights = [self.vectors], [self._combined(self._coefficients(remainder))]
+        for state in self.batches:
+            starts, images = self._images_of_probes(state, remainder)
+            lefts.append(starts)
+            rights.append(images / self.probes)
+        slope = float(line.convert().coef[1:].sum())
+        return jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
+
+    def influences(self, entropy: Entropy, shares: np.ndarray | None = None) -> np.ndarray:
+        """The influences of rows on the entropy, as independent estimates `[replicates, n]`.
+
+        Row i of share p_i of the weight has dH / dp_i = (A h(A))_ii / p_i with h = dH / d lambda,
+        and as influence this less the mean over the weight. A_ii = p_i adds the same to all rows,
+        and the diagonal of A^2 is known. So of x h(x) a least-squares quadratic, zero at zero, is
+        taken away. What remains, s(A), has the diagonal of s(A) V V^T, from the block quadrature,
+        and that of s(A) P, which over probes is the mean of those of s(A) P z (P z)^T.
+
+        Args:
+          entropy: of any order and truncation.
+          shares: p `[n]`, of sum one; 1 / n where None. A row of share zero has NaN: it is not in
+            A.
+
+        Returns:
+          An estimate a probe, whose mean estimates the influences; what is deflated is in all of
+          them. Products of two of them are unbiased, their squares are not: a sum over groups of
+          squared sums is estimated by (|sum_r x_r|^2 - sum_r |x_r|^2) / (R (R - 1)). One replicate
+          where all eigenvalues are known, which is exact.
+        """
+        n = self.gram.n
+        shares = np.full(n, 1 / n) if shares is None else np.asarray(shares, np.float64)
+        if self.complete:
+            if self._eigenvalues.size == 1:
+                return np.zeros((1, n))
+            return influences.of_diagonal(
+                _host(influences.diagonal(self.gram, entropy))[None], shares
+            )
+        measure = self.measure()
+        derivative = measure.derivative(entropy)
+        c = _quadratic(measure, lambda x: x * derivative(x))
+
+        def remainder(x: np.ndarray) -> np.ndarray:
+            return x * (derivative(x) - c[0] - c[1] * x)
+
+        # A^2 less the square of what is left has V diag(theta) (A V)^T and its transpose.
+        images = self._projected @ self._chosen
+        theta = np.sum(self._chosen * images, axis=0)
+        squares = (2 * images - self._chosen * theta) * theta
+        deflated = self._combined(self._coefficients(remainder) + c[1] * squares)
+        known = c[1] * self.rest + _host(_row_sums(self.vectors, deflated))[:n]
+        sampled = [
+            _host(starts * images)[:n].T
+            for starts, images in (self._images_of_probes(s, remainder) for s in self.batches)
+        ]
+        return influences.of_diagonal(known + np.concatenate(sampled), shares)
+
+    def _images_of_probes(
+        self, state: krylov.Tridiagonals, function: Function
+    ) -> tuple[jax.Array, jax.Array]:
+        """P z and f(A) P z for a batch of probes, `[rows, probes]` each."""
+        alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
+        nodes, vectors = quadrature.tridiagonal_eigen(
+            alpha[:, : self.steps], beta[:, : self.steps - 1]
+        )
+        roots = np.sqrt(squares)
+        first = function(np.maximum(nodes, 0)) * vectors[:, 0, :]
+        coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
+        unused = state.alpha.shape[1] - self.steps
+        padded = np.pad(coefficients, ((0, 0), (0, unused)))
+        starts = state.history[:, 0].T * self._like(roots)[None, :]
+        return starts, krylov.unroll(state, self._like(padded))
+
+    def _coefficients(self, function: Function) -> np.ndarray:
+        """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[m, k]`.
+
+        As combinations of the basis of the Krylov space.
+        """
+        nodes, vectors = self._eigen
+        values = function(np.maximum(nodes, 0))
+        images = vectors @ (values[:, None] * (vectors.T @ self._chosen))
+        outside = images - self._chosen @ (self._chosen.T @ images)
+        return images + outside * self._projected_off[None, :]
+
+    def _combined(self, coefficients: np.ndarray) -> jax.Array:
+        """Combinations `[rows, k]` of the basis of the Krylov space."""
+        return krylov.combine(self._basis, self._like(coefficients))
+
+
+def _quadratic(measure: SpectralMeasure, function: Function) -> np.ndarray:
+    """The coefficients of x and x^2 that leave least noise in the diagonal of f(A).
+
+    The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
+    """
+    nodes, weights = measure.sampled[0][0]
+    roots = np.sqrt(weights).ravel()
+    powers = np.stack([nodes.ravel() * roots, np.square(nodes.ravel()) * roots], axis=-1)
+    scales = np.linalg.norm(powers, axis=0)
+    scales = np.where(scales > 0, scales, 1)
+    fit, *_ = np.linalg.lstsq(powers / scales, function(nodes).ravel() * roots, rcond=1e-12)
+    return fit / scales
+
+
+_squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
+_squared_norms = jax.jit(lambda shared: shared.squared_frobenius_norms())
+_row_squares_beside_each = jax.jit(
+    lambda products, lefts, rights: products.row_squares_beside_each(lefts, rights)
+)
+_row_sums = jax.jit(lambda left, right: jnp.sum(left * right, axis=1))
+# Compiled alone, because compiling it takes most of the time of a first call: one program serves
+# outputs, prompts and pairs, at every order and truncation.
+all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())
+
+
+def _host(array: jax.Array) -> np.ndarray:
+    """A small array in float64, in every process."""
+    return np.asarray(to_host(array), np.float64)

@@ -1,0 +1,336 @@
+"""All eigenvalues: entropies, their slopes, and deletions of groups from the eigenvectors."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax import entropies
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
+from condvendi_jax.grams import Gram, Operator, grams_of
+from condvendi_jax.grams.operators import FeatureGram, square_roots
+from condvendi_jax.spectra import estimators, order_two
+from condvendi_jax.spectra.methods import (
+    GramMethod,
+    Grams,
+    OfRows,
+    Terms,
+    per_term,
+    unweighted_grams,
+)
+from condvendi_jax.spectra.order_two import Leaving, Sloped, in_order
+
+# Above this n all eigenvalues take minutes: a warning says so before the work begins.
+_LONG_ABOVE = 8000
+# Seconds per n^3 for one spectrum, measured on two CPU cores: 2e-11 at n = 4,000, 7e-11 at 14,000.
+_SECONDS_PER_CUBE = 5e-11
+# At order 1, groups are deleted exactly while their squared shares have up to this sum: with equal
+# weights, deletions then take no longer than the eigenvectors, and less than four n x n arrays.
+_GROUP_WORK = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact(GramMethod):
+    """All eigenvalues: O(n^3) time and n x n arrays, or less where the kernels have few features.
+
+    Needs no key. Differentiable, and the only method that works inside `jax.jit`.
+    """
+
+    name: ClassVar[str] = "exact"
+
+    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+        if not all_dual(grams, terms):
+            memory.check(grams["outputs"].n, grams["outputs"].dtype)
+        return self
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        warn_of_long_work(grams, terms)
+        return self._of_spectra(grams, wanted, terms, estimators.all_eigenvalues)
+
+    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
+        """The entropies of rows, by Grams that keep their size: one program serves all subsets."""
+        grams = unweighted_grams(points)
+        self.suited_to(grams, terms)
+        warn_of_long_work(grams, terms)
+        weights = jnp.ones((), points.dtype) if points.weights is None else points.weights
+
+        def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
+            kept = jnp.asarray(rows, points.dtype)
+            spectrum_of = functools.partial(_eigenvalues_of_rows, weights=weights * kept)
+            return self._of_spectra(grams, wanted, terms, spectrum_of)
+
+        return of_rows
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        """The slopes, from one eigendecomposition of each Gram or of its dual matrix."""
+        near, drawn = points.gathered(), order_two.drawn(points)
+        self.check(near, terms)
+        warn_of_long_work(unweighted_grams(near), terms)
+        if leaving is not None:
+            # By weights, so that copies of rows and their numbers give the same errors.
+            work = sum(np.square(of.weights.sum(1)).sum() for of in leaving if of.rows.shape[1] > 1)
+            if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
+                leaving = None
+        with memory.explained(near.n, near.dtype):
+            by_term = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}
+        eigenvalues.check_spectra(*(term.value for term in by_term.values()))
+        shares = near.shares
+
+        def each(part: Callable[[_SlopedTerm], Any]) -> PerTerm:
+            return per_term({name: part(term) for name, term in by_term.items()})
+
+        def centred(term: _SlopedTerm) -> np.ndarray:
+            raw = np.asarray(term.rows, np.float64)
+            return np.where(shares > 0, raw - shares @ raw, np.nan)[None]
+
+        return Sloped(
+            Computed(each(lambda t: t.value), None, self.name, each(lambda t: t.eigenvalues)),
+            each(centred),
+            {k: each(lambda t, at=at: np.asarray(t.bandwidths)[at]) for at, k in enumerate(drawn)},
+            None if leaving is None else each(lambda t: in_order(t.deletions, leaving)),
+        )
+
+    def _of_spectra(
+        self,
+        grams: Grams,
+        wanted: Sequence[Entropy],
+        terms: Terms,
+        spectrum_of: Callable[[Operator], jax.Array],
+    ) -> list[Computed]:
+        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
+            by_term = jax.block_until_ready({name: spectrum_of(grams[name]) for name in terms})
+        values = entropies_of_spectra(by_term, tuple(wanted))
+        eigenvalues.check_spectra(*jax.tree.leaves(values))
+        return [Computed(per_term(of), None, self.name, per_term(by_term)) for of in values]
+
+
+def all_dual(grams: Grams, terms: Terms) -> bool:
+    """Whether every spectrum can be computed from a matrix smaller than n x n."""
+    return all(grams[name].rank_bound < grams[name].n for name in terms)
+
+
+def warn_of_long_work(grams: Grams, terms: Terms) -> None:
+    """Warns, with the expected time, where all eigenvalues take minutes."""
+    ranks = [grams[name].rank_bound for name in terms]
+    if max(ranks) > _LONG_ABOVE:
+        minutes = sum(rank**3 for rank in ranks) * _SECONDS_PER_CUBE / 60
+        checks.warn(
+            f"all eigenvalues of n = {grams['outputs'].n:,} points take some {minutes:.0f} minutes "
+            "on two CPU cores; method=cv.Auto(key=jax.random.key(0)) estimates the scores, with an "
+            "interval, in a small part of that."
+        )
+
+
+@jax.jit
+def _eigenvalues_of_rows(gram: Gram, weights: jax.Array) -> jax.Array:
+    """The eigenvalues of the Gram under weights `[n]`, with a zero for every zero weight."""
+    return gram.weighted(weights / jnp.sum(weights)).eigenvalues()
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def entropies_of_spectra(
+    spectra_of_terms: dict[str, jax.Array], wanted: tuple[Entropy, ...]
+) -> list[dict[str, jax.Array]]:
+    """Each entropy of every spectrum."""
+    return [jax.tree.map(entropy.of_spectrum, spectra_of_terms) for entropy in wanted]
+
+
+class _SlopedTerm(NamedTuple):
+    """The entropy of one term and its slopes; the mean of `rows` is not subtracted."""
+
+    value: jax.Array
+    rows: jax.Array
+    bandwidths: jax.Array
+    deletions: list[jax.Array]  # Of each `Leaving`.
+    eigenvalues: jax.Array
+
+
+def _sloped_term(
+    points: Pairs,
+    entropy: Entropy,
+    name: str,
+    drawn: tuple[int, ...],
+    leaving: Sequence[Leaving] | None,
+) -> _SlopedTerm:
+    """One term, from the eigenvectors of A or of the smaller matrix of finite features.
+
+    In three programs, so that the largest is the same for all terms and is compiled once.
+    """
+    weights = np.asarray(points.shares, points.dtype)
+    still = np.zeros(len(drawn), points.dtype)
+    operator, features = _operator(points, weights, name, drawn, still)
+    term, outer = _term_of_operator(operator, features, weights, leaving, entropy, bool(drawn))
+    if drawn:
+        slopes = _bandwidth_slopes(outer, points, weights, name, drawn, still)
+        term = term._replace(bandwidths=slopes)
+    # One term at a time holds the vectors of one matrix.
+    return jax.block_until_ready(term)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _operator(
+    points: Pairs, weights: jax.Array, name: str, drawn: tuple[int, ...], logs: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    """A and None, or the smaller matrix of its features and the features.
+
+    Bandwidths are multiplied by exp(logs).
+    """
+    roots = square_roots(weights)
+    gram = unweighted_grams(order_two.moved(points, None, drawn, logs))[name]
+    if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
+        return eigenvalues.outer_products(gram.features * roots[:, None]), gram.features
+    return gram.dense().matrix * roots[:, None] * roots[None, :], None
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _term_of_operator(
+    operator: jax.Array,
+    features: jax.Array | None,
+    weights: jax.Array,
+    leaving: Sequence[Leaving] | None,
+    entropy: Entropy,
+    drawn: bool,
+) -> tuple[_SlopedTerm, jax.Array | None]:
+    """The term without slopes in bandwidths, and its slope in A if bandwidths are `drawn`."""
+    values, vectors = eigenvalues.decomposed(operator)
+    # The eigenvalues of A that the features lack are zero.
+    padded = functools.partial(jnp.pad, pad_width=(0, weights.size - values.size))
+    value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
+    # v_k^T phi_i for the eigenvector v_k of the operator and the feature phi_i of a row.
+    if features is None:
+        projections = _projections(values, vectors, weights)
+    else:
+        projections = _matmul(features, vectors)
+    lost = [_deletions(value, values, projections, of) for of in leaving or ()]
+    rows = _matmul(jnp.square(projections), slopes)
+    outer = _matmul(vectors * slopes[None, :], vectors.T) if drawn else None
+    return _SlopedTerm(value, rows, slopes[:0], lost, padded(values)), outer
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _bandwidth_slopes(
+    outer: jax.Array,
+    points: Pairs,
+    weights: jax.Array,
+    name: str,
+    drawn: tuple[int, ...],
+    logs: jax.Array,
+) -> jax.Array:
+    """The derivatives in the logarithms of the bandwidths, from the slope in A."""
+
+    def along(logs: jax.Array) -> jax.Array:
+        return jnp.sum(outer * _operator(points, weights, name, drawn, logs)[0])
+
+    return jax.grad(along)(logs)
+
+
+def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
+    """v_k^T phi_i, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
+    inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
+    return vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
+
+
+class Apart(NamedTuple):
+    """The entropies of g separate sets of points.
+
+    Attributes:
+      values: in nats, `[g]`.
+      of_rows: `[g, m]`, without subtracting their means: the derivative in the weight of a row; at
+        order 1 without truncation, the loss of entropy without a row, per weight and relative to
+        the rest.
+      squared_norms: the weighted mean of the squared kernel over all pairs of a set, `[g]`.
+    """
+
+    values: jax.Array
+    of_rows: jax.Array
+    squared_norms: jax.Array
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def compute_apart(
+    kernel: Kernel, points: jax.Array, weights: jax.Array, units: jax.Array, entropy: Entropy
+) -> Apart:
+    """The entropy of each of several small sets of points by itself, in one program.
+
+    Args:
+      kernel: a kernel on the points.
+      points: `[g, m, d]`. A point of weight zero is padding.
+      weights: `[g, m]`, of sum one in each set.
+      units: the weight to delete from each row, `[g, m]`.
+      entropy: any order; a truncation of at most m.
+    """
+
+    def of_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:
+        (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
+        matrix, roots = gram.dense().matrix, square_roots(weights)
+        row_norms = jnp.sum(jnp.square(matrix) * weights[None, :], axis=1)
+        norm = jnp.sum(weights * row_norms)
+        if not entropy.needs_spectrum:
+            return Apart(entropies.of_squared_norm(norm), -2 * row_norms / norm, norm)
+        values, vectors = eigenvalues.decomposed(matrix * roots[:, None] * roots[None, :])
+        value, slopes = jax.value_and_grad(entropy.of_spectrum)(values)
+        projections = _projections(values, vectors, weights)
+        if entropy == Entropy():
+            each = Leaving(rows := np.arange(weights.size), rows[:, None], units[:, None])
+            return Apart(value, _deletions(value, values, projections, each), norm)
+        return Apart(value, _matmul(jnp.square(projections), slopes), norm)
+
+    return jax.vmap(of_set)(points, weights, units)
+
+
+def _deletions(
+    value: jax.Array, values: jax.Array, projections: jax.Array, leaving: Leaving
+) -> jax.Array:
+    """The loss of the entropy of order 1 without each group, per weight, relative to the rest.
+
+    With C the operator and w_i the weights that a group takes of rows of features phi_i,
+    log det (s + C - sum_i w_i phi_i phi_i') - log det (s + C) = log det(1 - B), where
+    B_ij = (w_i w_j)^(1/2) phi_i' (s + C)^-1 phi_j; and -x log x is the integral over s of
+    log(1 + x / s) - x / (1 + s), less x. The integral is smooth in log s, where the trapezoid rule
+    converges exponentially: with steps of one it is right to 1e-8.
+    """
+    s = jnp.exp(jnp.arange(-24, 25, dtype=values.dtype))
+    # Zero eigenvalues have no part: the rows lie in what the others span.
+    inverse = 1 / (jnp.maximum(values, 0)[None, :] + s[:, None])
+    largest = 1 - jnp.finfo(values.dtype).epsneg
+    weights = jnp.asarray(leaving.weights, values.dtype)
+
+    def log_dets(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+        parts = projections[group[0]] * jnp.sqrt(group[1])[:, None]
+        blocks = _matmul(inverse[:, None, :] * parts[None], parts.T)
+
+        # By the pivots less one: where s is large, 1 - B would be rounded to one.
+        def eliminate(k: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            blocks, total = carry
+            column = blocks[:, k]
+            pivot = jnp.clip(column[:, k], 0, largest)
+            outer = column[:, :, None] * column[:, None, :]
+            return blocks + outer / (1 - pivot)[:, None, None], total + jnp.log1p(-pivot)
+
+        return lax.fori_loop(0, parts.shape[0], eliminate, (blocks, jnp.zeros_like(s)))[1]
+
+    # Group by group: of all at once, the inverses times the features would be 49 n x n arrays.
+    logs = lax.map(log_dets, (jnp.asarray(leaving.rows), weights))
+    # Divided by the weight term by term: the difference of two entropies would lose the digits.
+    weights = jnp.sum(weights, axis=1)
+    divided = weights > 0
+    per_weight = 1 / jnp.where(divided, weights, 1)
+    parts = logs * per_weight[:, None] + 1 / (1 + s[None, :])
+    unscaled = value + 1 + jnp.sum(parts * s[None, :], axis=1)
+    lost = jnp.minimum(weights, largest)
+    return jnp.where(divided, -unscaled - (1 - lost) * jnp.log1p(-lost) * per_weight, 0)
+
+
+_matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)

@@ -1,0 +1,205 @@
+"""Krylov spaces of a Gram, for its large eigenvalues, and Lanczos recurrences for the rest.
+
+All work is products. Without Householder factorisations, XLA turns each inner product of vectors
+that are sharded by rows into an all-reduce, and this module needs no code for devices.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+if TYPE_CHECKING:
+    from condvendi_jax.grams.operators import Operator
+    from condvendi_jax.grams.representations import SharedTiles
+
+    # One operator, or several that share a pass.
+    Products = Operator | SharedTiles
+
+_product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+_einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+# In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
+# columns cannot resolve shorter directions, which are left to the next block.
+_RESOLVED = 100
+# In eps of the largest eigenvalue, the rounding of a product with A: what is shorter has no
+# direction. Empirical.
+_NOISE = 8
+
+
+class KrylovSpace(NamedTuple):
+    """A block Krylov space of A = K / n, and A projected to it."""
+
+    basis: jax.Array  # Q `[rows, m]`, orthonormal columns, or zeros where the space is exhausted.
+    projected: jax.Array  # Q^T A Q `[m, m]`; only its upper triangle is meant.
+    # R^T R `[b, b]`, of the part R of the last block's image outside of the space.
+    remainder: jax.Array
+
+
+class Tridiagonals(NamedTuple):
+    """Lanczos recurrences of several probes, resumable."""
+
+    following: jax.Array  # `[rows, probes]`, the next vectors; zero where a space is complete.
+    history: jax.Array  # `[probes, capacity, rows]`, the orthonormal vectors of each so far.
+    alpha: jax.Array  # `[probes, capacity]`, the diagonals.
+    beta: jax.Array  # `[probes, capacity]`; entry k couples steps k and k + 1.
+    squares: jax.Array  # `[probes]`, the squared norms of the projected probes.
+
+
+def project_off(vectors: jax.Array, basis: jax.Array) -> jax.Array:
+    """Removes the span of orthonormal (or zero) columns; once leaves rounding of what went."""
+    for _ in range(2):
+        vectors = vectors - _product(basis, _product(basis.T, vectors))
+    return vectors
+
+
+def _inverse_or_zero(values: jax.Array, positive: jax.Array) -> jax.Array:
+    return jnp.where(positive, 1 / jnp.where(positive, values, 1), 0)
+
+
+def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.Array:
+    """Orthonormal columns for what `vectors` add to the span of `basis`; zeros for the others.
+
+    Columns are scaled to unit length and multiplied by the inverse root of their Gram, twice. A
+    factorisation would complete a deficient block with directions that are not orthogonal to the
+    basis. Columns not longer than `floor` outside of it are rounding.
+    """
+    eps = jnp.finfo(vectors.dtype).eps
+    # In the second round a column of unit length that the basis shortens was rounding as well.
+    for shortest in (floor, jnp.asarray(0.5, vectors.dtype)):
+        vectors = project_off(vectors, basis)
+        norms = jnp.linalg.norm(vectors, axis=0)
+        vectors = vectors * _inverse_or_zero(norms, norms > shortest)[None, :]
+        squares, rotation = jnp.linalg.eigh(_product(vectors.T, vectors))
+        resolved = squares > jnp.maximum(_RESOLVED * eps * squares[-1], eps)
+        scales = jnp.sqrt(_inverse_or_zero(squares, resolved))
+        vectors = _product(vectors, rotation * scales[None, :])
+    return vectors
+
+
+class _Growing(NamedTuple):
+    """A Krylov space that has some of its blocks."""
+
+    image: jax.Array  # A times the last block, `[rows, b]`.
+    largest: jax.Array  # The longest column of all images.
+    basis: jax.Array
+    projected: jax.Array
+
+
+@functools.partial(jax.jit, static_argnames="sweeps")
+def krylov_spaces(
+    products: Products, starts: tuple[jax.Array, ...], *, sweeps: int
+) -> tuple[KrylovSpace, ...]:
+    """For every operator, the space of `sweeps` blocks that its start `[rows, b]` spans under A."""
+    rows, width = starts[0].shape
+    dtype, size = starts[0].dtype, sweeps * width
+    eps = jnp.finfo(dtype).eps
+
+    def sweep(k: jax.Array, spaces: tuple[_Growing, ...]) -> tuple[_Growing, ...]:
+        blocks = [orthonormal(s.image, s.basis, _NOISE * eps * s.largest) for s in spaces]
+        images = products.matvecs(tuple(blocks))
+        return tuple(map(functools.partial(extended, k), spaces, blocks, images))
+
+    def extended(k: jax.Array, space: _Growing, block: jax.Array, image: jax.Array) -> _Growing:
+        basis = lax.dynamic_update_slice_in_dim(space.basis, block, k * width, axis=1)
+        column = _product(basis.T, image)
+        projected = lax.dynamic_update_slice_in_dim(space.projected, column, k * width, axis=1)
+        largest = jnp.maximum(space.largest, jnp.max(jnp.linalg.norm(image, axis=0)))
+        return _Growing(image, largest, basis, projected)
+
+    def completed(space: _Growing) -> KrylovSpace:
+        rest = project_off(space.image, space.basis)
+        return KrylovSpace(space.basis, space.projected, _product(rest.T, rest))
+
+    empty = jnp.zeros((rows, size), dtype), jnp.zeros((size, size), dtype)
+    spaces = tuple(_Growing(start, jnp.zeros((), dtype), *empty) for start in starts)
+    return tuple(map(completed, lax.fori_loop(0, sweeps, sweep, spaces)))
+
+
+#: Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`.
+combine = jax.jit(_product)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Tridiagonals:
+    """The recurrences of P A P before their first step, P the projection off `basis`."""
+    probes = project_off(probes, basis)
+    squares = jnp.sum(jnp.square(probes), axis=0)
+    table = jnp.zeros((probes.shape[1], capacity), probes.dtype)
+    following = probes * _inverse_or_zero(jnp.sqrt(squares), squares > 0)[None, :]
+    # Padded, not made of zeros: it is to lie on the devices as the probes do.
+    history = jnp.pad(following.T[:, None], ((0, 0), (0, capacity - 1), (0, 0)))
+    return Tridiagonals(following, history, alpha=table, beta=table, squares=squares)
+
+
+@jax.jit
+def lanczos(
+    products: Products,
+    bases: tuple[jax.Array, ...],
+    states: tuple[tuple[Tridiagonals, ...], ...],
+    first: jax.Array,
+    last: jax.Array,
+) -> tuple[tuple[Tridiagonals, ...], ...]:
+    """Steps `first` ... `last - 1` of the recurrences, with full reorthogonalisation.
+
+    There are a basis and any number of states for every operator. The bounds are traced: one
+    compiled program serves every number of steps up to the capacity.
+    """
+
+    def step(k: jax.Array, states: Any) -> Any:
+        images = products.matvecs(
+            tuple(jnp.concatenate([s.following for s in of], axis=1) for of in states)
+        )
+        return tuple(map(functools.partial(advanced, k), states, bases, images))
+
+    def advanced(k: jax.Array, states: Any, basis: jax.Array, images: jax.Array) -> Any:
+        ends = np.cumsum([state.following.shape[1] for state in states])
+        parts = jnp.split(images, ends[:-1], axis=1)
+        return tuple(_extended(k, *pair, basis) for pair in zip(states, parts, strict=True))
+
+    return lax.fori_loop(first, last, step, states)
+
+
+def _extended(
+    k: jax.Array, state: Tridiagonals, image: jax.Array, basis: jax.Array
+) -> Tridiagonals:
+    """Step k, from the images of the vectors that follow."""
+    eps = jnp.finfo(state.alpha.dtype).eps
+    current = state.following
+    history = lax.dynamic_update_index_in_dim(state.history, current.T, k, axis=1)
+    image = project_off(image, basis)
+    diagonal = jnp.sum(current * image, axis=0)
+    largest = jnp.linalg.norm(image, axis=0)
+    # A probe at a time: its vectors lie together.
+    image = image.T
+    for _ in range(2):
+        along = _einsum("pkn,pn->pk", history, image)
+        image = image - _einsum("pkn,pk->pn", history, along)
+    image = image.T
+    norm = jnp.linalg.norm(image, axis=0)
+    # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
+    norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
+    alpha, beta = state.alpha.at[:, k].set(diagonal), state.beta.at[:, k].set(norm)
+    following = image * _inverse_or_zero(norm, norm > 0)[None, :]
+    return Tridiagonals(following, history, alpha, beta, state.squares)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
+    """The recurrences with room for more steps."""
+    more = capacity - state.alpha.shape[1]
+    return state._replace(
+        history=jnp.pad(state.history, ((0, 0), (0, more), (0, 0))),
+        alpha=jnp.pad(state.alpha, ((0, 0), (0, more))),
+        beta=jnp.pad(state.beta, ((0, 0), (0, more))),
+    )
+
+
+@jax.jit
+def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
+    """Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`."""
+    return _einsum("pkn,pk->np", state.history, coefficients)

@@ -1,0 +1,137 @@
+"""Methods of computing entropies, as objects that a caller passes: `method=cv.Exact()`.
+
+Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. All other
+entropies need a spectrum. A `GramMethod` takes it from Gram matrices: all eigenvalues, or estimates
+with an interval (`estimators`). `RandomFeatures` replace the kernel by finite features, at order 2
+too, in time linear in n (`feature_maps`, `approximate`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Computed, Entropy, PerTerm
+from condvendi_jax.grams import Gram, Operator, grams_of
+from condvendi_jax.spectra.order_two import Leaving, Sloped
+
+#: Names of fields of `PerTerm`: the terms H(X), H(T) and H(X, T) that are computed.
+Terms = tuple[str, ...]
+ALL_TERMS: Terms = PerTerm._fields
+OUTPUTS: Terms = ("outputs",)
+GIVEN_PROMPTS: Terms = ("prompts", "joint")
+#: The kernels whose product each term has.
+FACTORS_OF = {"outputs": (0,), "prompts": (1,), "joint": (0, 1)}
+#: The Grams of outputs, prompts and pairs by the name of their term.
+Grams = Mapping[str, Operator]
+#: A function of rows, booleans `[n]`, and entropies: each entropy of these rows.
+OfRows = Callable[[np.ndarray, Sequence[Entropy]], list[Computed]]
+
+
+class Method(abc.ABC):
+    """A method of computing entropies of points."""
+
+    #: The name that a result shows.
+    name: ClassVar[str]
+    #: Whether features replace the kernel, at order 2 too: without influences, so without errors.
+    approximates: ClassVar[bool] = False
+
+    def computes(self, entropy: Entropy) -> bool:
+        """Whether the method computes an entropy, and not the pass over all pairs."""
+        return self.approximates or entropy.needs_spectrum
+
+    @abc.abstractmethod
+    def check(self, points: Pairs, terms: Terms) -> None:
+        """Raises where the method cannot be used on these points; computes nothing."""
+
+    @abc.abstractmethod
+    def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies of points, for the given terms."""
+
+    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
+        """A function of rows, booleans `[n]`, and entropies: each entropy of these rows."""
+        return lambda rows, wanted: self.of_points(subset(points, rows), wanted, terms)
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        """`compute_sloped` of the given terms."""
+        raise no_errors(self)
+
+
+class GramMethod(Method):
+    """A method that needs no more of the points than their Grams."""
+
+    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+        """The method that will run on these Grams; ValueError where there is not enough memory."""
+        del grams, terms
+        return self
+
+    @abc.abstractmethod
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies, for the given terms."""
+
+    def check(self, points: Pairs, terms: Terms) -> None:
+        self.suited_to(unweighted_grams(points), terms)
+
+    def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        grams = grams_of_terms(points)
+        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
+
+
+def check_method(method: Method) -> Method:
+    """Returns the method, or raises TypeError where it is none."""
+    if not isinstance(method, Method):
+        raise TypeError(
+            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...), "
+            f"cv.MatrixFree(key=...) or cv.RandomFeatures(key=...), received {method!r}."
+        )
+    return method
+
+
+def check_gram_method(method: Method) -> GramMethod:
+    """Returns the method, or raises TypeError where it needs points and not Grams."""
+    if not isinstance(check_method(method), GramMethod):
+        raise TypeError(
+            f"method: {method.name} needs points, and there are only their Gram matrices here; "
+            "expected cv.Exact(), cv.Stored(key=...) or cv.MatrixFree(key=...)."
+        )
+    return method  # pyright: ignore[reportReturnType]
+
+
+def no_errors(method: Method) -> ValueError:
+    """The error to raise where a method without standard errors is asked for them."""
+    return ValueError(
+        f"method: {method.name} gives no standard errors, nor contributions of rows; choose "
+        "another method, or errors=False."
+    )
+
+
+def grams_of_terms(points: Pairs) -> Grams:
+    """The Grams of outputs and, where there are prompts, of prompts and pairs, with the weights."""
+    grams = unweighted_grams(points)
+    if points.weights is None:
+        return grams
+    return {name: gram.weighted(points.weights) for name, gram in grams.items()}
+
+
+def unweighted_grams(points: Pairs) -> dict[str, Gram]:
+    """The Grams of outputs, prompts and pairs, without the weights of the rows."""
+    grams = dict(zip(ALL_TERMS, grams_of(points), strict=False))
+    if points.paired:
+        grams["joint"] = grams["outputs"] * grams["prompts"]
+    return grams
+
+
+def per_term(values: Mapping[str, Any]) -> PerTerm:
+    """The values by the name of their term; None for the other terms."""
+    return PerTerm(*map(values.get, ALL_TERMS))
+
+
+def subset(points: Pairs, rows: np.ndarray) -> Pairs:
+    """Some of the rows, booleans `[n]`."""
+    return points if rows.all() else points.rows(np.flatnonzero(rows))

@@ -1,0 +1,598 @@
+"""Order 2: sums of squared kernels over the pairs of different rows, and what follows from them.
+
+Of rows with the shares w, the squared norm of a Gram is a mean over all pairs of rows,
+
+    ||K||^2 = sum_i w_i^2 + sum over i != j of w_i w_j k_ij^2.
+
+The first sum is what the pairs of a row with itself add, whatever the data are: 1 / n if all shares
+are equal. The papers' scores have it, so that they grow with n. The unbiased ones replace it:
+
+- where prompts repeat, by the mean over the other answers to the same prompt. That is the norm of
+  these prompts, with infinitely many answers to each;
+- elsewhere by the mean over all other rows: that of infinitely many rows.
+
+`PairMeans` has both, and the norms of any other design of prompts and answers (docs/proofs.md).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax import entropies
+from condvendi_jax.base import checks
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Computed, Decomposition, PerTerm
+from condvendi_jax.grams import grams_of, to_host
+from condvendi_jax.grams import sums as pairwise
+from condvendi_jax.grams.fold import Factors, Subsets
+from condvendi_jax.grams.operators import OfPoints
+
+FROBENIUS = "frobenius"  # The method of these entropies.
+_AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
+_MOST = 0.9  # Of the weight of all rows: without such a group, sums are taken anew.
+_TILED_ABOVE = 1 << 10  # Rows of a group whose kernel values are not stored.
+_OF_SUMS = 16  # Of a difference of sums: so many roundings, relative to them, may be its error.
+_ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
+_matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+
+class Leaving(NamedTuple):
+    """Groups of up to m rows that leave together: which rows, and how much of the weight of each.
+
+    Groups of sizes that differ by more than a factor of two are in several `Leaving`.
+
+    Attributes:
+      groups: the numbers of the groups, `[G]`.
+      rows: the numbers of the rows of each group, `[G, m]`.
+      weights: the weight that each loses, `[G, m]`; zero where a group has fewer than m rows.
+    """
+
+    groups: np.ndarray
+    rows: np.ndarray
+    weights: Any
+
+
+def leaving_of(
+    points: Pairs, membership: np.ndarray | None, count: int, weights: np.ndarray | None = None
+) -> list[Leaving]:
+    """Each of `count` groups of points, by their numbers `[n]`, with all the weight of its rows.
+
+    Without numbers, each row by itself, or one copy of it. Weights are shares where None.
+    """
+    weights = points.shares if weights is None else weights
+    if membership is None:
+        copies = np.ones(points.n) if points.copies is None else np.maximum(points.copies, 1)
+        rows = np.arange(points.n)
+        return [Leaving(rows, rows[:, None], (weights / copies)[:, None])]
+    sizes = np.bincount(membership, minlength=count)
+    order, ends = np.argsort(membership, kind="stable"), np.cumsum(sizes)
+    octaves, leaving = np.ceil(np.log2(np.maximum(sizes, 1))), []
+    for octave in np.unique(octaves):
+        groups = np.flatnonzero(octaves == octave)
+        place = np.arange(max(sizes[groups].max(), 1))
+        inside = place < sizes[groups, None]
+        rows = order[np.where(inside, (ends - sizes)[groups, None] + place, 0)]
+        leaving.append(Leaving(groups, rows, np.where(inside, weights[rows], 0)))
+    return leaving
+
+
+def weight_of(leaving: Sequence[Leaving]) -> np.ndarray:
+    """The weight that leaves with each group, `[G]`."""
+    return in_order([np.sum(of.weights, axis=1) for of in leaving], leaving)
+
+
+def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
+    """One array `[..., G]` by the numbers of the groups, from a part for each of leaving."""
+    order = np.argsort(np.concatenate([of.groups for of in leaving]))
+    return np.concatenate(parts, axis=-1)[..., order]
+
+
+def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
+    """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
+    grams = [cast(OfPoints, gram) for gram in grams_of(points, in_tiles=True)]
+    factors = tuple(factor for gram in grams for factor in gram.factors())
+    return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
+
+
+def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) -> PerTerm:
+    """The papers' entropies of order 2, or those without pairs of a row with itself."""
+    if unbiased:
+        return entropies_of(Answers.of(points).norms())
+    values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
+    return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
+    """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`."""
+    if in_tiles:
+        factors, subsets = factors_of(points)
+        options: Any = {"weights": points.weights, "layout": points.layout}
+        return pairwise.squared_norms(factors, subsets, **options)
+    first, *second = grams_of(points)
+    if points.weights is None and second:
+        return jnp.stack(first.squared_norms_with(*second))
+    if points.weights is None:
+        return first.squared_frobenius_norm()[None]
+    grams = [first, *second, *(first * other for other in second)]
+    return jnp.stack([gram.squared_norm_by(points.weights) for gram in grams])
+
+
+@jax.jit
+def entropies_of(norms: jax.Array) -> PerTerm:
+    """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
+    missing = (None,) * (3 - norms.shape[0])
+    return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
+
+
+# Sums over the other rows
+
+
+@jax.jit
+def row_sums(points: Pairs) -> jax.Array:
+    """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
+    options: Any = {"weights": _shares(points), "layout": points.layout, "own": False}
+    return pairwise.row_norms(*factors_of(points), **options)
+
+
+def _shares(points: Pairs) -> jax.Array:
+    if points.weights is not None:
+        return points.weights
+    return jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
+
+
+def drawn(points: Pairs) -> tuple[int, ...]:
+    """The indices of the kernels whose bandwidths a rule has drawn."""
+    errors = [chosen.relative_error for chosen in points.bandwidths.values()]
+    return tuple(index for index, error in enumerate(errors) if error is not None)
+
+
+def moved(points: Pairs, weights: jax.Array | None, drawn: tuple[int, ...], logs: Any) -> Pairs:
+    """The points under other weights, the bandwidths of some kernels times the exponentials."""
+    kernels = list(points.kernels)
+    for k, index in enumerate(drawn):
+        times = functools.partial(jnp.multiply, jnp.exp(logs[k]))
+        kernels[index] = jax.tree.map(times, kernels[index])  # Its leaf is the bandwidth.
+    return Pairs.trusted(
+        points.arrays, tuple(kernels), n=points.n, layout=points.layout, weights=weights
+    )
+
+
+def sloped(
+    function: Callable[..., Any], points: Pairs, drawn: tuple[int, ...], *given: Any
+) -> np.ndarray:
+    """A function of points and its derivatives in the logarithms of some bandwidths, in one pass.
+
+    `[1 + drawn, ...]` in float64.
+    """
+    if not drawn:  # The program of the function itself.
+        return to_float64(function(points, *given))[None]
+    return to_float64(_with_slopes(function, points, drawn, *given))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _with_slopes(
+    function: Callable[..., jax.Array], points: Pairs, drawn: tuple[int, ...], *given: Any
+) -> jax.Array:
+    # Forward mode shares the distances; each derivative costs no product.
+    def at(logs: jax.Array) -> jax.Array:
+        return function(moved(points, points.weights, drawn, logs), *given)
+
+    def along(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.jvp(at, (jnp.zeros_like(direction),), (direction,))
+
+    directions = jnp.eye(len(drawn), dtype=points.dtype)
+    values, slopes = jax.vmap(along, out_axes=(None, 0))(directions)
+    return jnp.concatenate([values[None], slopes])
+
+
+def sums_inside(points: Pairs, leaving: Leaving) -> Any:
+    """Sums of squared kernels of each row with the others of its group, `[terms, G, m]`.
+
+    Each kernel value is multiplied by the weight that the other row loses.
+    """
+    if leaving.rows.shape[1] > 1:
+        return _sums_inside(points, leaving)
+    return np.zeros((3 if points.paired else 1, *leaving.rows.shape), points.dtype)
+
+
+@jax.jit
+def _sums_inside(points: Pairs, leaving: Leaving) -> jax.Array:
+    weights = jnp.asarray(leaving.weights, points.dtype)
+    size = weights.shape[1]
+
+    def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+        members = _members(points, *group)
+        if size > _TILED_ABOVE:
+            return row_sums(members)
+        return jnp.stack([_matmul(square, group[1]) for square in _squares(members)])
+
+    groups = (jnp.asarray(leaving.rows), weights)
+    sums = lax.map(of_group, groups, batch_size=max(1, _AT_ONCE // size**2))
+    return jnp.swapaxes(sums, 0, 1)
+
+
+def _members(points: Pairs, rows: jax.Array, weights: jax.Array) -> Pairs:
+    arrays = tuple(array[rows] for array in points.arrays)
+    return Pairs.trusted(arrays, points.kernels, n=rows.shape[0], weights=weights)
+
+
+def _squares(points: Pairs) -> list[jax.Array]:
+    """The squared Grams `[m, m]` of each term, with zeros on the diagonal."""
+    _, subsets = factors_of(points)
+    others = 1 - jnp.eye(points.n, dtype=points.dtype)
+    squares = [jnp.square(gram.dense().matrix) * others for gram in grams_of(points)]
+    return [functools.reduce(jnp.multiply, [squares[k] for k in of]) for of in subsets]
+
+
+class PairSums(NamedTuple):
+    """Sums of squared kernels over the pairs of different rows, in float64.
+
+    Attributes:
+      rows: `row_sums`, and their slopes in the logarithms of bandwidths, `[1 + drawn, terms, n]`.
+      leaving: groups of rows that leave together.
+      inside: `sums_inside` these groups, `[terms, G, m]` each.
+    """
+
+    rows: np.ndarray
+    leaving: Sequence[Leaving]
+    inside: Sequence[np.ndarray]
+
+    @classmethod
+    def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
+        """The sums of points, with slopes in the bandwidths that a rule has drawn."""
+        rows = sloped(row_sums, points, drawn(points))[..., : points.n]
+        return cls(rows, leaving, [to_float64(sums_inside(points, of)) for of in leaving])
+
+
+def to_float64(array: jax.Array) -> np.ndarray:
+    """An array in float64 on the host of every process."""
+    return np.asarray(to_host(array), np.float64)
+
+
+def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) -> np.ndarray:
+    """`sums_inside` `[..., G, m]` of groups without a row in common, by the rows `[..., n]`."""
+    by_row = np.zeros((*inside[0].shape[:-2], n))
+    for of, sums in zip(leaving, inside, strict=True):
+        there = np.asarray(of.weights) > 0
+        by_row[..., of.rows[there]] = sums[..., there]
+    return by_row
+
+
+# Means over pairs of different rows
+
+
+def single_answers(prompt: np.ndarray, copies: np.ndarray, model: np.ndarray) -> np.ndarray | None:
+    """The rows of prompts to which some model has a single answer, booleans `[n]`.
+
+    None where they are most rows of a model, and where all prompts are equal.
+
+    Args:
+      prompt, model: the numbers of the prompt and of the model of each row, from 0, `[n]`.
+      copies: how many independent rows each of them is, `[n]`.
+    """
+    answers = model * (prompt.max() + 1) + prompt
+    alone = np.bincount(answers, copies)[answers] == 1
+    single = np.isin(prompt, prompt[alone])
+    several = np.bincount(model, copies * ~single) / np.bincount(model, copies)
+    return single if prompt.any() and several.min() >= 0.5 else None
+
+
+class Answers(NamedTuple):
+    """The rows that answer the same prompt, and for how much they count.
+
+    Attributes:
+      points: the rows that count.
+      rows: their numbers among all rows.
+      copies: how many independent rows each of them is, `[n]`.
+      kind: the number of the prompt of each, `[n]`; None where no prompt repeats, or too few.
+      groups: the rows of each prompt, with weights 1; none where `kind` is None.
+      left_out: how many prompts with a single answer do not count, beside others with several.
+    """
+
+    points: Pairs
+    rows: np.ndarray
+    copies: np.ndarray
+    kind: np.ndarray | None
+    groups: tuple[Leaving, ...]
+    left_out: int
+
+    @classmethod
+    def apart(cls, pairs: Pairs) -> Answers:
+        """All rows of pairs, as if no prompt repeated."""
+        copies = np.ones(pairs.n, int) if pairs.copies is None else np.maximum(pairs.copies, 1)
+        return cls(pairs, np.arange(pairs.n), copies, None, (), 0)
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Answers:
+        """The answers of pairs that count.
+
+        Prompts repeat where at least half of the rows answer a prompt of several answers.
+
+        Raises:
+          ValueError: inside a transformation it is not known which prompts are equal.
+        """
+        rows = np.arange(pairs.n)
+        if pairs.weights is not None and checks.is_concrete(pairs.weights):
+            rows, pairs = np.flatnonzero(pairs.shares > 0), pairs.supported()
+        copies = np.ones(pairs.n, int) if pairs.copies is None else pairs.copies
+        if not pairs.paired:
+            return cls(pairs, rows, copies, None, (), 0)
+        if pairs.prompt_ids is None and not checks.is_concrete(pairs.arrays[1]):
+            raise ValueError(
+                "unbiased: expected prompt_ids, the label of the prompt of every row: inside "
+                "jax.jit it is not known which prompts are equal."
+            )
+        count, kind = pairs.prompt_kinds
+        single = single_answers(kind, copies, np.zeros_like(kind))
+        if single is None:
+            return cls(pairs, rows, copies, None, (), 0)
+        if single.any():
+            kept = np.flatnonzero(~single)
+            pairs, rows, copies = pairs.gathered().rows(kept), rows[kept], copies[kept]
+            kind = np.unique(kind[kept], return_inverse=True)[1].reshape(-1)
+        several = int(kind.max()) + 1
+        if several == 1:
+            return cls(pairs, rows, copies, None, (), count - 1)
+        groups = tuple(leaving_of(pairs, kind, several, np.ones(pairs.n)))
+        return cls(pairs, rows, copies, kind, groups, count - several)
+
+    def norms(self) -> jax.Array:
+        """The unbiased squared norms of each term, `[terms]`."""
+        return _norms(self.points, jnp.asarray(self.copies, self.points.dtype), self.groups)
+
+    def inside(self, function: Callable[..., Any]) -> np.ndarray | None:
+        """By row, its sums with the other answers to its prompt, `[..., terms, n]` in float64.
+
+        `function` is one of points and `Leaving`, as `sums_inside`. None where no prompt repeats.
+        """
+        if self.kind is None:
+            return None
+        shares, parts = self.points.shares, []
+        for of in self.groups:
+            weights = np.where(of.weights > 0, shares[of.rows], 0)
+            sums = function(self.points, of._replace(weights=weights))
+            parts.append(np.asarray(to_host(sums), np.float64))
+        return by_rows(self.groups, parts, self.points.n)
+
+
+@jax.jit
+def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
+    """Sums of squared kernels over all pairs of different rows of these weights, `[terms]`."""
+    factors, subsets = factors_of(points)
+    return pairwise.squares_of_others(factors, subsets, weights=weights, layout=points.layout)
+
+
+@jax.jit
+def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax.Array:
+    total = squares_of_others(points, points.weights)
+    shares = _shares(points)[: copies.shape[0]]
+    # The pairs of a row with itself, and with its copies: exactly zero where there are none.
+    alone, others = jnp.square(shares) / copies, jnp.square(shares) * (1 - 1 / copies)
+    if not groups:
+        return (total + jnp.sum(others)) / (1 - jnp.sum(alone))
+    for of in groups:
+        there = jnp.asarray(of.weights, points.dtype)
+        weights, paired, copied = (there * part[of.rows] for part in (shares, alone, others))
+        every = jnp.square(jnp.sum(weights, axis=1))
+        times = every / (every - jnp.sum(paired, axis=1))
+        inside = _totals_inside(points, jnp.asarray(of.rows), weights)
+        total += _matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
+    return total
+
+
+def _totals_inside(points: Pairs, rows: jax.Array, weights: jax.Array) -> jax.Array:
+    """Sums of squared kernels over the pairs of different rows of each group, `[terms, G]`."""
+    size = rows.shape[1]
+
+    def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+        members = _members(points, *group)
+        if size > _TILED_ABOVE:
+            return pairwise.squares_of_others(*factors_of(members), weights=group[1])
+        return jnp.stack([group[1] @ _matmul(of, group[1]) for of in _squares(members)])
+
+    return lax.map(of_group, (rows, weights), batch_size=max(1, _AT_ONCE // size**2)).T
+
+
+class PairMeans(NamedTuple):
+    """Means of squared kernels over pairs of different rows, in float64.
+
+    Attributes:
+      within: of two answers to one prompt, `[..., terms]`; 1 where no prompt repeats.
+      between: of rows of two prompts, or of any two rows where no prompt repeats, `[..., terms]`.
+      own: the share of the pairs of a prompt with itself: 1 / P of P equal prompts. Where no prompt
+        repeats, that of the pairs of a row with itself. A number, or `[G]` without groups.
+    """
+
+    within: np.ndarray
+    between: np.ndarray
+    own: Any
+
+    def norms(self, own: float | None = None, same: float = 0.0) -> np.ndarray:
+        """The squared norms of a design, `[..., terms]`.
+
+        Args:
+          own: the share of the pairs of a prompt with itself. Where None, that of the data, which
+            gives the papers' norms if `Answers` are `apart`.
+          same: of these, the share of the pairs of an answer with itself: 1 / k of k answers.
+        """
+        share = self.own if own is None else own
+        return share * (same + (1 - same) * self.within) + (1 - share) * self.between
+
+
+def pair_means(
+    sums: np.ndarray,
+    inside: np.ndarray | None,
+    answers: Answers,
+    leaving: Sequence[Leaving] = (),
+    among: Sequence[np.ndarray] = (),
+) -> tuple[PairMeans, PairMeans]:
+    """The means of all rows, and without each group, `[..., terms, G]`.
+
+    Args:
+      sums, inside: `row_sums` and `Answers.inside`, `[..., terms, n]`.
+      answers: of the rows.
+      leaving, among: the groups and their `sums_inside`. Where prompts repeat, all answers to a
+        prompt are in one group.
+    """
+    shares, kind = answers.points.shares, answers.kind
+    of_one = shares / answers.copies  # The other copies of a row are other rows.
+    if kind is None or inside is None:
+        between, own = sums + (shares - of_one), shares * of_one
+        squares = own * np.ones((*sums.shape[:-1], 1))
+    else:
+        between, own = sums - inside, np.square(np.bincount(kind, shares))
+        inside_prompts = by_number(shares * (inside + shares - of_one), kind, own.size)
+        squares = inside_prompts * own / (own - np.bincount(kind, shares * of_one))
+    same, total = float(own.sum()), between @ shares
+    if inside is not None:  # Where prompts have nothing in common, the difference is rounding.
+        rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
+        total = np.where(total > rounding * (sums @ shares), total, 0)
+    with np.errstate(invalid="ignore"):  # NaN of a single row.
+        means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
+    if not leaving:
+        return means, means
+    weights = [np.asarray(of.weights, np.float64) for of in leaving]
+    lost, taken, kept = weight_of(leaving), [], same
+    for of, weight, inner in zip(leaving, weights, among, strict=True):
+        if kind is None or inside is None:
+            others = inner + np.where(weight > 0, weight - of_one[of.rows], 0)
+        else:
+            others = inner - inside[..., of.rows]
+        taken.append(np.sum((2 * between[..., of.rows] - others) * weight, axis=-1))
+    if kind is None or inside is None:
+        pairs = zip(leaving, weights, strict=True)
+        kept = same - in_order([np.sum(w * of_one[of.rows], axis=1) for of, w in pairs], leaving)
+        within = np.ones((*means.within.shape, lost.size))
+    else:
+        group = np.zeros(own.size, int)
+        for of, weight in zip(leaving, weights, strict=True):
+            there = weight > 0
+            group[kind[of.rows[there]]] = np.broadcast_to(of.groups[:, None], there.shape)[there]
+        kept = same - np.bincount(group, own, lost.size)
+        rest = squares.sum(axis=-1)[..., None] - by_number(squares, group, lost.size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            within = rest / kept
+    rest = np.maximum(total[..., None] - in_order(taken, leaving), 0)
+    # NaN where one prompt is left: what is between prompts would be rounding over rounding.
+    left = np.square(1 - lost)
+    pairs = np.where(left - kept > _ROUNDING, left - kept, np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return means, PairMeans(within, rest / pairs, kept / left)
+
+
+def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """The squared norms of the papers, `[terms]`, and those without each group, `[terms, G]`."""
+    leaving = pair_sums.leaving
+    options = leaving, pair_sums.inside
+    means, without = pair_means(pair_sums.rows[0], None, Answers.apart(points), *options)
+    norms = without.norms()
+    # A difference from a group that has nearly all of it would be rounding. Of one group at most.
+    for group in np.flatnonzero(weight_of(leaving) > _MOST):
+        rest = points.shares.copy()
+        for of in leaving:
+            lost = of.groups == group
+            np.subtract.at(rest, of.rows[lost], of.weights[lost])
+        rest = np.where(rest > _ROUNDING * points.shares, rest, 0)
+        if rest.any():
+            rest /= rest.sum()
+            weights = np.zeros(points.arrays[0].shape[0], points.dtype)  # With the padding.
+            weights[: points.n] = rest
+            others = to_float64(squares_of_others(points, weights))
+            norms[..., group] = others + np.sum(np.square(rest))
+    return means.norms(), norms
+
+
+class Sloped(NamedTuple):
+    """Entropies in nats, and how they change with the weights of rows and with bandwidths.
+
+    Attributes:
+      computed: the entropies of one order and truncation.
+      rows: for each term the influences of the rows, float64 `[replicates, n]` in NumPy: the
+        derivative in the weight of a row, less its mean over the weights. Replicates are
+        independent estimates; exact influences have one. NaN where a row of weight zero has none.
+      bandwidths: by the index of a kernel, for each term, the derivative in the logarithm of its
+        bandwidth.
+      deletions: for each term, what the entropy loses without each group of `Leaving`, per
+        weight and relative to the rest, `[G]`, not less its mean; None where it is not computed,
+        NaN where nothing is left.
+      pair_sums: at order 2, the sums over pairs that all of this follows from.
+      decomposition: the scores, which `compute_sloped` adds.
+    """
+
+    computed: Computed
+    rows: PerTerm
+    bandwidths: dict[int, PerTerm]
+    deletions: PerTerm | None = None
+    pair_sums: PairSums | None = None
+    decomposition: Decomposition | None = None
+
+    def with_prompts(self, known: Sloped) -> Sloped:
+        """The result for outputs and pairs, with the prompts' term of another."""
+
+        def filled(values: Any, others: Any) -> Any:
+            return values and values._replace(prompts=others.prompts)
+
+        computed = self.computed._replace(
+            values=filled(self.computed.values, known.computed.values),
+            spectra=filled(self.computed.spectra, known.computed.spectra),
+        )
+        bandwidths = {k: filled(of, known.bandwidths[k]) for k, of in self.bandwidths.items()}
+        rows, deletions = filled(self.rows, known.rows), filled(self.deletions, known.deletions)
+        return Sloped(computed, rows, bandwidths, deletions)
+
+
+def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
+    """The slopes of the papers' entropies of points in rows, drawn bandwidths and groups."""
+    pair_sums, shares = PairSums.of(points, leaving or ()), points.shares
+    sums, *moves = pair_sums.rows
+    sums = sums + shares  # With the pair of a row with itself.
+    norms = sums @ shares
+    rows = -2 * (sums / norms[:, None] - 1)[:, None]
+    values, missing = entropies_of(np.asarray(norms, points.dtype)), (None,) * (3 - len(norms))
+    bandwidths = {
+        k: PerTerm(*(-(of @ shares) / norms), *missing)
+        for k, of in zip(drawn(points), moves, strict=True)
+    }
+    deletions = None
+    if leaving is not None:
+        (whole, without), weight = norms_without(pair_sums, points), weight_of(leaving)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lost = np.log(without / whole[..., None]) * (1 - weight) / weight
+        deletions = PerTerm(*np.where(weight > 0, lost, 0), *missing)
+    computed = Computed(values, None, FROBENIUS)
+    return Sloped(computed, PerTerm(*rows, *missing), bandwidths, deletions, pair_sums)
+
+
+def deletions(points: Pairs, groups: np.ndarray, count: int) -> tuple[PerTerm, PairSums]:
+    """The papers' entropies without each of `count` groups, `[G]` each, and the sums by group."""
+    pair_sums = PairSums.of(points, leaving_of(points, groups, count))
+    norms = norms_without(pair_sums, points)[1]
+    return entropies_of(np.asarray(norms, points.dtype)), pair_sums
+
+
+def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
+    """Sums of values `[..., n]` by the numbers of their groups, `[..., count]`."""
+    flat = values.reshape(-1, values.shape[-1])
+    sums = [np.bincount(numbers, of, count) for of in flat]
+    return np.stack(sums).reshape(*values.shape[:-1], count)
+
+
+def similarities(norms: np.ndarray) -> np.ndarray:
+    """From squared norms `[..., terms, m]`: one over vendi and conditional, and information.
+
+    The mean similarity of two outputs, that of two outputs to similar prompts, and their ratio:
+    each is a mean over pairs of rows, or nearly one.
+    """
+    if norms.shape[-2] == 1:
+        return norms
+    outputs, prompts, joint = np.moveaxis(norms, -2, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.stack([outputs, joint / prompts, joint / prompts / outputs], axis=-2)

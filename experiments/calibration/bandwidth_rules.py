@@ -1,0 +1,359 @@
+"""Which rule for the bandwidths counts right: every candidate, where the count is known.
+
+One half of each set chooses the bandwidths. The scores of the other half are compared with the
+known number of modes, or with the known order. A candidate is judged on other sets than those that
+it is chosen on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+
+import jax
+import numpy as np
+import xarray as xr
+
+import condvendi_jax as cv
+from experiments import lab
+from experiments.calibration import known_modes
+from experiments.calibration.known_modes import EVERY, NAMED, OPEN, TOTAL, Half, Question
+from experiments.lab import agreement, figures, tables
+
+OF_PAIRS, OF_SHARE = "pairs", "pairs with their share"
+_PARTS = (1.0, 0.7, 0.5, 0.35, 0.25)
+_PARTITIONS = 16  # The noise that they leave in a bandwidth is 1 to 2%.
+_LADDER = 2.0 ** (np.arange(-24, 25) / 6)  # Of the median distance, as in the papers' rules.
+_FINE = 2.0 ** (np.arange(-240, 241) / 60)
+
+
+def squared_distances(points: np.ndarray) -> np.ndarray:
+    """Of all rows `[n, n]`, in float64; 0 where rows are equal."""
+    rows = points.astype(np.float64) - points[:1]
+    norms = np.sum(rows**2, axis=1)
+    squares = norms[:, None] + norms - 2 * rows @ rows.T
+    # Rounding leaves equal rows a distance of about 1e-15.
+    return np.where(squares < 1e-12 * norms.max(), 0, squares)
+
+
+def by_distances(points: np.ndarray, key: jax.Array) -> dict[str, float]:
+    """The bandwidth of rows `[n, d]` by every rule that needs no labels, NaN where it has none.
+
+    `A x p` is a multiple of a rule of the library, or of the median distance of a row to the
+    nearest other one. `plateau`: where log RKE changes least with the log of the bandwidth, between
+    a tenth and nine tenths of its largest value. `least / 3`, `1% / 3`: a third of the smallest
+    distance, or of their first percentile. `90% apart`, `50% apart`: the largest at which RKE is
+    that share of its value where all different rows are apart.
+    """
+    squares = squared_distances(points)
+    apart = np.sqrt(squares[np.triu_indices(len(squares), 1)])
+    apart = apart[apart > 0]
+    median = float(np.median(apart))
+    nearest = np.sqrt(np.min(np.where(squares > 0, squares, np.inf), axis=1))
+    options = {"key": key, "partitions": _PARTITIONS}
+    ruled = {r: cv.bandwidth_by_rule(points, r, **options).bandwidth for r in ("variance", "std")}
+    widths = {"nearest": float(np.median(nearest)), "median": median, **ruled}
+    found = {f"{r} x {p:g}": p * (w or math.nan) for p in _PARTS for r, w in widths.items()}
+    found |= {"least / 3": apart.min() / 3, "1% / 3": np.quantile(apart, 0.01) / 3}
+    ladder, few = median * _LADDER, squares.astype(np.float32)
+    logs = -np.log([np.mean(np.exp(few / np.float32(-(w**2))), dtype=np.float64) for w in ladder])
+    largest = -np.log(np.mean(squares == 0))
+    slopes = np.abs(np.gradient(logs, np.log(ladder)))
+    inner = (logs > 0.1 * largest) & (logs < 0.9 * largest)
+    found["plateau"] = ladder[np.argmin(np.where(inner, slopes, np.inf))]
+    for share in (0.9, 0.5):
+        # Logarithms are about linear in that of the bandwidth; RKE falls with it.
+        wanted = largest + math.log(share)
+        found[f"{share:.0%} apart"] = math.exp(np.interp(-wanted, -logs, np.log(ladder)))
+    return {rule: float(width) for rule, width in found.items()}
+
+
+def by_labels(
+    outputs: np.ndarray, classes: np.ndarray | None, rng: np.random.Generator
+) -> dict[str, float]:
+    """The bandwidths of outputs `[n, d]` from pairs of them with labels; NaN without classes.
+
+    `OF_PAIRS` is the likeliest; under `OF_SHARE` the mean squared kernel over random pairs is the
+    share of them that are the same.
+    """
+    if classes is None:
+        return dict.fromkeys((OF_PAIRS, OF_SHARE), math.nan)
+    one, two = rng.integers(0, len(outputs), (2, 20_000))
+    one, two = one[one != two], two[one != two]
+    same = classes[one] == classes[two]
+    squares = np.sum((outputs[one].astype(np.float64) - outputs[two]) ** 2, axis=1)
+    ladder = math.sqrt(np.median(squares)) * _FINE
+    means = [np.mean(np.exp(-squares / width**2)) for width in ladder]
+    share = float(np.interp(same.mean(), means, ladder))
+    return {OF_PAIRS: cv.bandwidth_from_pairs(outputs[one], outputs[two], same), OF_SHARE: share}
+
+
+def counts(
+    squares: tuple[np.ndarray, np.ndarray | None],
+    slot: np.ndarray,
+    levels: Sequence[Sequence[int]],
+    of_x: np.ndarray,
+    of_t: np.ndarray,
+) -> np.ndarray:
+    """RKE or Conditional-RKE at every pair of bandwidths, `[outputs, prompts, levels]`.
+
+    Args:
+      squares: squared distances of outputs and prompts, `[n, n]`; without prompts the score is RKE.
+      slot: of each row, `[n]`; a level is the rows of some slots.
+      levels: the slots of each.
+      of_x: bandwidths of the outputs; NaN gives NaN.
+      of_t: bandwidths of the prompts.
+    """
+    rows = [np.flatnonzero(slot == one) for one in range(slot.max() + 1)]
+    shape = (len(rows), len(rows), len(of_x), len(of_t))
+    joint, marginal = np.zeros(shape), np.zeros((*shape[:2], shape[3]))
+    for a, b in itertools.combinations_with_replacement(range(len(rows)), 2):
+        block = np.ix_(rows[a], rows[b])
+        size = len(rows[a]) * len(rows[b])
+        k_x, k_t = (
+            np.ones((len(width), size), np.float32)
+            if of is None
+            else np.exp(np.outer(-1 / width**2, of[block]).astype(np.float32))
+            for of, width in zip(squares, (of_x, of_t), strict=True)
+        )
+        joint[a, b] = joint[b, a] = k_x @ k_t.T
+        marginal[a, b] = marginal[b, a] = k_t.sum(axis=1, dtype=np.float64)
+    inside = [np.ix_(list(level), list(level)) for level in levels]
+    sums = [[of[one].sum(axis=(0, 1)) for of in (marginal, joint)] for one in inside]
+    return np.stack([above / below for above, below in sums], axis=-1)
+
+
+_LEVELS = 9
+# Candidates that the tables and the figure show, as the rules of outputs and of prompts.
+FIXED = {
+    "variance rule": ("variance x 1", "variance x 1"),
+    "half of it": ("variance x 0.5", "variance x 0.5"),
+}
+CHOSEN, KIND, LABELS, SHARE = (
+    "chosen on other sets",
+    "chosen on its kind",
+    "labels",
+    "labels, share",
+)
+_BY_LABELS = {LABELS: OF_PAIRS, SHARE: OF_SHARE}
+
+
+@dataclasses.dataclass(frozen=True)
+class BandwidthRules(lab.Study):
+    """Which rule for the bandwidths gives the right number of modes?"""
+
+    name = "bandwidth_rules"
+    duration = "3 minutes"
+    data = None
+    runs = ((),)
+    drawings = ("bandwidth_rules",)
+
+    sets: tuple[str, ...] = lab.flag(
+        tuple(known_modes.SETS), "The sets, at least three.", choices=tuple(known_modes.SETS)
+    )
+    rows: int = lab.flag(1000, "Rows of each half of a set, about, at most.", at_least=80)
+
+    def prepare(self, load, seed):
+        """Reads the sets and splits them."""
+        if len(self.sets) < 3:
+            raise ValueError(f"--sets: expected at least three, received {len(self.sets)}.")
+        state = {
+            name: known_modes.SETS[name](np.random.default_rng((seed, len(name))), self.rows)
+            for name in self.sets
+        }
+        arrays = {
+            f"{name}, half {part}, {role}": array
+            for name, of in state.items()
+            for part, half in enumerate(of.halves)
+            for role, array in {**half.prompts, "outputs": half.outputs, "slot": half.slot}.items()
+        }
+        description = f"{len(state)} sets whose count or order is known"
+        return self.ready(state=state, arrays=arrays, description=description)
+
+    def axes(self):
+        """Every set."""
+        return {"set": self.sets}
+
+    def compute(self, state, context, *, set):
+        """The scores of one half at the bandwidths that the other half chooses.
+
+        `value`, of order 2, and `truth`, by question and level. `order_one`: the scores of the last
+        level of the first half at order 1, by FIXED. `counted`: whether the truth is a count.
+        """
+        halves, questions = state[set]
+        rng = np.random.default_rng(context.shared_seed)
+        rules = [
+            by_distances(half.outputs, context.key) | by_labels(half.outputs, half.classes, rng)
+            for half in halves
+        ]
+        free = [rule for rule in rules[0] if rule not in _BY_LABELS.values()]
+        axes = {"question": [TOTAL, OPEN, NAMED], "half": [0, 1], "outputs": list(rules[0])}
+        axes |= {"prompts": free, "level": list(range(_LEVELS))}
+        value = xr.DataArray(np.full([len(of) for of in axes.values()], np.nan, np.float32), axes)
+        truth = value[:, 0, 0, 0].drop_vars(["half", "outputs", "prompts"]).copy()
+        one = xr.DataArray(
+            np.full((3, len(FIXED)), np.nan), {"question": axes["question"], "fixed": list(FIXED)}
+        )
+        for part, half in enumerate(halves):
+            x = squared_distances(half.outputs)
+            of_x = rules[1 - part]
+            for question in questions:
+                context.say(question.name)
+                of_t, t = dict.fromkeys(free, 1.0), None
+                if question.name != TOTAL:
+                    other = halves[1 - part].prompts[question.name]
+                    of_t = by_distances(other, context.key)
+                    t = squared_distances(half.prompts[question.name])
+                widths = (np.array(list(of.values())) for of in (of_x, of_t))
+                levels = slice(0, len(question.truth) - 1)
+                found = counts((x, t), half.slot, question.levels, *widths)
+                value.loc[question.name, part, :, :, levels] = found
+                truth.loc[question.name, levels] = list(question.truth)
+                if part == 0:
+                    one.loc[question.name] = [
+                        _order_one(half, question, of_x[a], of_t[b]) for a, b in FIXED.values()
+                    ]
+        counted = all(question.counted for question in questions)
+        return xr.Dataset({"value": value, "truth": truth, "order_one": one, "counted": counted})
+
+    def tables(self, run):
+        """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1.
+
+        Then every rule: its median error over the sets (reversed pairs).
+        """
+        shown, rows = finalists(run.found), ("question", "set")
+        yield tables.table(shown, rows=rows, columns="candidate", digits=2)
+        yield tables.table(
+            shown, rows=rows, columns="candidate", value="tau", letters="reversed", digits=2
+        )
+        off = abs(np.log(run.found.order_one / run.found.truth.max("level")))
+        one = xr.Dataset({"value": off.where(run.found.counted.astype(bool))})
+        yield tables.table(one, rows=rows, columns="fixed", digits=2)
+        yield tables.table(
+            over_sets(run.found), rows=("rule",), columns="of", letters="reversed", digits=2
+        )
+
+    @classmethod
+    def figures(cls, runs):
+        """The errors of the finalists in every set, a panel a question."""
+        shown = finalists(runs[-1].found)
+
+        def title(_, question):
+            middle = shown.value.sel(question=question).median("set")
+            first, second = (middle.sel(candidate=of).item() for of in (next(iter(FIXED)), CHOSEN))
+            return (
+                f"{question}: {first:.2f} by the variance rule, {second:.2f} chosen on other sets"
+            )
+
+        counted = shown.sel(set=runs[-1].found.counted.astype(bool))
+        drawn = figures.facets(
+            counted, x="set", hue="candidate", column="question", across=1, kind="points",
+            title=title, y_label="|log(score / count)|", size=(8.0, 2.2),
+        )  # fmt: skip
+        n = f"{runs[-1].study.rows:,} rows a half at most; titles: medians over the sets"
+        return {"bandwidth_rules": figures.caption(drawn, runs[-1], n=n)}
+
+
+def _order_one(half: Half, question: Question, of_x: float, of_t: float) -> float:
+    """Vendi or Conditional-Vendi of the last level."""
+    rows = np.isin(half.slot, list(question.levels[-1]))
+    x, kernel, method = half.outputs[rows], cv.Gaussian(of_x), cv.Exact()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Kernels that tell all prompts apart are meant to be.
+        if question.name == TOTAL:
+            return float(cv.vendi(x, kernel=kernel, method=method))
+        t = half.prompts[question.name][rows]
+        pairs = cv.Pairs(x, t, output_kernel=kernel, prompt_kernel=cv.Gaussian(of_t))
+        return float(cv.conditional_vendi(pairs, method=method))
+
+
+def errors(found: xr.Dataset) -> xr.DataArray:
+    """|log(score / count)|: the median of the levels, the mean of the halves; NaN without count."""
+    off = abs(np.log(found.value / found.truth)).where(found.counted.astype(bool))
+    return off.median("level").mean("half")
+
+
+def ranked(found: xr.Dataset) -> xr.Dataset:
+    """How many pairs of levels are `reversed`, of both halves, and Kendall's `tau` (NaN: no order).
+
+    Scores that differ by rounding alone are neither in the known order nor reversed.
+    """
+    allowed = 1 + agreement.rounding(2.0)
+    right = wrong = known = xr.zeros_like(found.value.isel(level=0, drop=True)).fillna(0)
+    for i, j in itertools.combinations(range(found.sizes["level"]), 2):
+        low, high = found.isel(level=i, drop=True), found.isel(level=j, drop=True)
+        differ = (low.truth < high.truth) & high.value.notnull()
+        known = known + differ
+        right = right + (differ & (high.value > allowed * low.value))
+        wrong = wrong + (differ & (low.value > allowed * high.value))
+    right, wrong, known = (of.sum("half") for of in (right, wrong, known))
+    return xr.Dataset({"reversed": wrong, "tau": (right - wrong) / known.where(known > 0)})
+
+
+def best(error: xr.DataArray, sets: Iterable[str]) -> tuple[str, str]:
+    """The rules of outputs and of prompts of the least median error over these sets.
+
+    The error of a set is the mean of its questions'. Rules that need labels take no part.
+    """
+    free = error.sel(set=list(sets)).drop_sel(outputs=list(_BY_LABELS.values()))
+    middle = free.mean("question").median("set")
+    place = np.unravel_index(np.argmin(middle.values), middle.shape)
+    return tuple(middle[axis].values[i].item() for axis, i in zip(middle.dims, place, strict=True))
+
+
+def finalists(found: xr.Dataset) -> xr.Dataset:
+    """Error and reversed pairs, by question and set, of FIXED and of the chosen candidates.
+
+    CHOSEN is the best on the other sets, KIND on those others in which the same things count: every
+    output, or classes. LABELS and SHARE take bandwidths of outputs from labelled pairs, and those
+    of prompts as KIND.
+    """
+    error, order = errors(found), ranked(found)
+    parts: list[xr.Dataset] = []
+    for name in found.set.values:
+        others = [other for other in found.set.values if other != name]
+        alike = [other for other in others if (other in EVERY) == (name in EVERY)]
+        kind = best(error, alike)
+        rules = FIXED | {CHOSEN: best(error, others), KIND: kind}
+        rules |= {of: (rule, kind[1]) for of, rule in _BY_LABELS.items()}
+        of_set = [
+            xr.Dataset({"value": error, "pairs": order.reversed, "tau": order.tau}).sel(
+                set=name, outputs=x, prompts=t, drop=True
+            )
+            for x, t in rules.values()
+        ]
+        parts.append(
+            xr.concat(of_set, xr.DataArray(list(rules), dims="candidate", name="candidate"))
+        )
+    along = xr.concat(parts, found.set)
+    return along.assign(reversed=_words(along.pairs))
+
+
+def over_sets(found: xr.Dataset) -> xr.Dataset:
+    """The median error over the sets of every rule, of outputs and of prompts, with reversals.
+
+    Its partner, for the prompts or for the outputs, is the best in hindsight.
+    """
+    error, pairs = errors(found), ranked(found).reversed.sum(("set", "question"))
+    middle = error.mean("question").median("set")
+    parts: list[xr.Dataset] = []
+    x, t = best(error, found.set.values)
+    for axis, partner in (("outputs", {"prompts": t}), ("prompts", {"outputs": x})):
+        of = xr.Dataset({"value": middle, "pairs": pairs}).sel(partner, drop=True)
+        parts.append(of.rename({axis: "rule"}))
+    names = xr.DataArray(
+        [f"outputs, prompts by {t}", f"prompts, outputs by {x}"], dims="of", name="of"
+    )
+    along = xr.concat(parts, names, join="outer")
+    return along.assign(reversed=_words(along.pairs))
+
+
+def _words(pairs: xr.DataArray) -> xr.DataArray:
+    return "(" + pairs.fillna(0).astype(int).astype(str) + ")"
+
+
+if __name__ == "__main__":
+    lab.main(BandwidthRules)

@@ -1,0 +1,329 @@
+"""Do the scores agree with people? Sets of responses to a context, judged by people for diversity.
+
+Each set's Vendi score at several orders and bandwidths, under one or two encoders, against the
+people's judgements, beside the published metrics where the data have them: Spearman correlation,
+with a temperature too, and accuracy on labels. A configuration is chosen by the people's scores of
+other contexts than those that it is judged on. Then sets of many contexts are pooled: how many
+contexts it takes until a score tells the more diverse pool, with and without knowing the prompts.
+
+    python -m experiments.human
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+import textwrap
+
+import jax
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from condvendi_jax.base import checks
+from experiments import lab
+from experiments.calibration import judgements
+from experiments.calibration.judgements import DESIGNS, METRIC, SCORES, Responses
+from experiments.lab import agreement, figures, style, tables
+
+_MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
+# What is judged beside single configurations and published metrics; the first is the answer.
+CHOSEN, ELSEWHERE, HINDSIGHT = "chosen on other folds", "chosen on other tasks", "best in hindsight"
+
+
+@dataclasses.dataclass(frozen=True)
+class Human(lab.Study):
+    """Do the scores agree with people's judgement of diversity?"""
+
+    name = "human"
+    version = 3
+    duration = "1 minute"
+    data = "human"
+    needs = ("sets", "people")
+    takes = ("task", "label", "temperature")
+    further = ("second_outputs", "second_prompts")
+    runs = ((),)
+    drawings = ("human", "human_bandwidths", "human_pools")
+
+    bandwidths: lab.Scales = lab.Scales()
+    orders: tuple[float, ...] = lab.flag((1.0, 2.0, float("inf")), "Renyi orders that are tried.")
+    folds: int = lab.flag(
+        5, "Parts of the contexts; what is best on the others is judged on each.", at_least=2
+    )
+    resamples: int = lab.flag(1000, "Resamples of the contexts for the intervals.", at_least=2)
+    contexts: tuple[int, ...] = lab.flag(
+        (1, 2, 4, 8, 16), "Numbers of contexts in a pool.", at_least=1
+    )
+    draws: int = lab.flag(100, "Number of pairs of pools.", at_least=1)
+    less: tuple[float, ...] = lab.resolved(())
+    sets: dict[str, int] = lab.resolved()
+    units: dict[str, float] = lab.resolved()
+    metrics: tuple[str, ...] = lab.resolved(())
+
+    def prepare(self, load, seed):
+        """Reads the sets, chooses the bandwidths, and lists what is tried."""
+        orders = tuple(sorted(map(checks.check_order, self.orders)))
+        pairs = load()
+        responses = Responses.of(pairs)
+        sets = dict(collections.Counter(responses.task.tolist()))
+        for task in sets:
+            contexts = len(np.unique(responses.context[responses.task == task]))
+            if contexts < 2 * self.folds:
+                raise ValueError(
+                    f"--folds={self.folds}: expected {2 * self.folds} contexts or more in each "
+                    f"task, received {contexts} in {task}."
+                )
+        bandwidths = self.bandwidths.resolve(pairs, seed)
+        ready = dataclasses.replace(
+            self,
+            bandwidths=bandwidths,
+            orders=orders,
+            less=judgements.shares_of(pairs),
+            units=judgements.units_of(pairs, bandwidths, seed),
+        )
+        # Every set's score in every configuration, which all cells share.
+        given = (pairs, responses.members, ready.tried, ready.units, bandwidths.kernel == "cosine")
+        scores = functools.cache(functools.partial(judgements.scores_of_sets, *given))
+        return ready.ready(
+            pairs,
+            state=(pairs, responses, scores),
+            contexts=tuple(sorted(self.contexts)),
+            sets=sets,
+            metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
+        )
+
+    @property
+    def tried(self) -> dict[str, list]:
+        """What is tried, by its name: the axes of the configurations."""
+        scales, cosine = self.bandwidths.scales or (), self.bandwidths.kernel == "cosine"
+        return {
+            "encoder": [*self.units, "both"] if len(self.units) > 1 else list(self.units),
+            "less": list(self.less),
+            "multiple": list(scales) if cosine else sorted({*_MULTIPLES, *scales}),
+            "tried_order": list(self.orders),
+        }
+
+    @property
+    def configurations(self) -> list[tuple]:
+        """All combinations of what is tried."""
+        return list(itertools.product(*self.tried.values()))
+
+    @property
+    def order(self) -> float:
+        """The order that is shown where it is one."""
+        return 2.0 if 2 in self.orders else self.orders[0]
+
+    @property
+    def plain(self) -> dict[str, int]:
+        """The first encoder's score at each scale, by its name: the number of its configuration."""
+        name = {1.0: "Vendi", 2.0: "RKE"}.get(self.order, f"order {self.order:g}")
+        words = "cosine" if self.bandwidths.kernel == "cosine" else "bandwidth x {:g}"
+        return {
+            f"{name}, {words.format(scale)}": self.configurations.index(
+                ("first", self.less[0], scale, self.order)
+            )
+            for scale in self.bandwidths.scales or ()
+        }
+
+    def axes(self):
+        """Every task."""
+        return {"task": tuple(self.sets)}
+
+    def compute(self, state, context, *, task):
+        """Everything that is judged of one task.
+
+        Returns:
+          Over `judge` (choices, single configurations, published metrics) and `end` (the value and
+          the ends of its 95% interval): `people`, Spearman correlations with people; `ahead`, the
+          same less that of the best published metric; `temperature`; `accuracy` of the best
+          threshold for the labels; NaN where there is nothing to compare with. `chosen`, the number
+          of the configuration of each fold; `elsewhere`, that chosen on the other tasks, -1 where
+          there is none; `grid`, the correlation of every configuration; `right`, as
+          `judgements.tell_pools`.
+        """
+        pairs, responses, scores_of_all = state
+        everything = scores_of_all()
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(context.key)))
+        chosen = np.flatnonzero(responses.task == task)
+        sets, scores = responses.some(chosen), everything[:, chosen]
+        people = sets.labels["people"]
+        _, index = np.unique(sets.context, return_inverse=True)
+        fold = generator.permutation(np.arange(index.max() + 1) % self.folds)[index]
+        orders = [order for *_, order in self.configurations]
+        of_folds = judgements.choose_elsewhere(scores, people, fold, orders)
+        grid = agreement.spearman(scores, people, orders)
+        elsewhere = judgements.choose_on_other_tasks(orders, responses, everything, task)
+        judged_by = {} if elsewhere is None else {ELSEWHERE: elsewhere}
+        judged_by |= {**self.plain, HINDSIGHT: int(np.nanargmax(grid))}
+        # Ranks stand for the scores: they are all that is judged, and rounding gives none.
+        ranked = np.stack([agreement.ranks(*of) for of in zip(scores, orders, strict=True)])
+        rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
+        rows |= {name: ranked[c] for name, c in judged_by.items()}
+        rows |= {name: sets.labels[name] for name in self.metrics}
+        judged = np.stack(list(rows.values()))
+        published = [name in self.metrics for name in rows]
+        best = np.argmax(np.where(published, agreement.spearman(judged, people), -np.inf))
+        context.say("intervals")
+        draws = list(agreement.resampled(sets.context, self.resamples, generator))
+
+        def ahead(scores, people):
+            found = agreement.spearman(scores, people)
+            return found - (found[best] if self.metrics else np.nan)
+
+        def interval(role, statistic):
+            wanted = sets.labels.get(role, np.full(len(people), np.nan))
+            found = np.full((len(judged), 3), np.nan)
+            if np.all(np.isfinite(wanted)) and np.ptp(wanted) > 0:
+                found = agreement.with_interval(
+                    lambda s: statistic(judged[:, s], wanted[s]), draws, len(people)
+                )
+            return ("judge", "end"), found
+
+        right = judgements.tell_pools(
+            pairs, sets, self.bandwidths.axis, self.contexts, self.draws, generator, context.say
+        )
+        tried = self.tried
+        of_pools = {
+            "design": list(DESIGNS),
+            "scale": list(self.bandwidths.scales or ()),
+            "score": list(SCORES),
+            "contexts": list(self.contexts),
+        }
+        return xr.Dataset(
+            {
+                "people": interval("people", agreement.spearman),
+                "ahead": interval("people", ahead),
+                "temperature": interval("temperature", agreement.spearman),
+                "accuracy": interval("label", agreement.best_accuracy),
+                "chosen": ("fold", of_folds),
+                "elsewhere": -1 if elsewhere is None else elsewhere,
+                "grid": (tuple(tried), grid.reshape(list(map(len, tried.values())))),
+                "right": (tuple(of_pools), right),
+            },
+            {"judge": list(rows), "end": ["value", "low", "high"], **tried, **of_pools},
+        )
+
+    def tables(self, run):
+        """Every correlation by task; then what is chosen on other folds, and the pools."""
+        found = run.found
+        value = found.people.sel(end="value").to_dataset(name="value")
+        yield tables.table(value, rows=("judge",), columns="task", digits=2)
+        scores = SCORES[:2]
+        grid = Table("task", "sets", CHOSEN, "ahead by", *(f"contexts, {s}" for s in scores))
+        for task, count in self.sets.items():
+            one = found.sel(task=task, judge=CHOSEN)
+            right = one.right.isel(design=0).sel(scale=self.bandwidths.shown)
+            counts = (judgements.enough(right.sel(score=s).values, self.contexts) for s in scores)
+            words = [tables.interval(*of.values) for of in (one.people, one.ahead)]
+            grid.add_row(task, str(count), *words, *(str(count or "more") for count in counts))
+        yield grid
+
+    @classmethod
+    def figures(cls, runs):
+        """Correlations beside the published metrics, over configurations, and the pools."""
+        (run,) = runs
+        scale = run.study.bandwidths.shown
+        bars = "95%; dashed: best published"
+        n = f"order {run.study.order:g}; dashed: best published"
+        pools = f"one error over {len(run.study.sets)} tasks"
+        return {
+            "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
+            "human_bandwidths": figures.caption(_configurations(run), run, n=n, scale=scale),
+            "human_pools": figures.caption(
+                _pools(run), run, n=f"{run.study.draws} pairs a point", bars=pools
+            ),
+        }
+
+
+def _best_published(found: xr.Dataset) -> float:
+    """The largest correlation of a published metric with people; NaN without any."""
+    is_metric = found.judge.str.startswith(METRIC)
+    return found.people.sel(end="value").where(is_metric).max().item()
+
+
+def _correlations(run: lab.Run) -> Figure:
+    """A panel a task: every correlation with its interval, published metrics in grey."""
+    judges = run.found.judge.values.tolist()
+    places = -np.arange(len(judges))
+    looks = {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY} | dict.fromkeys(
+        run.study.metrics, style.GREY
+    )
+    columns = min(3, len(run.study.sets))
+    figure, panels = style.panels(
+        len(run.study.sets), columns=columns, size=(3.0, 0.13 * len(judges) + 1.0),
+        sharex=True, sharey=True,
+    )  # fmt: skip
+    for panel, task in zip(panels, run.study.sets, strict=True):
+        found = run.found.sel(task=task)
+        for place, judge in zip(places, judges, strict=True):
+            value, low, high = found.people.sel(judge=judge).values
+            colour = looks.get(judge, style.BLUE)
+            panel.plot([low, high], [place, place], color=colour, linewidth=1.2)
+            panel.plot(value, place, "s" if judge in run.study.metrics else "o", color=colour)
+        words = f"{task}:\n{found.people.sel(judge=CHOSEN, end='value').item():.2f}"
+        if run.study.metrics:
+            best = _best_published(found)
+            panel.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
+            words += f" beside {best:.2f} of the best published"
+        panel.set_title(words)
+        panel.set_yticks(places, [judge.removeprefix(METRIC) for judge in judges], fontsize=6.5)
+    for panel in panels[-columns:]:
+        panel.set_xlabel("Spearman correlation with people")
+    return figure
+
+
+def _configurations(run: lab.Run) -> Figure:
+    """A panel a task: the correlation over the bandwidth, by how much context is subtracted.
+
+    Of the first encoder, and of both where there are two.
+    """
+    study = run.study
+    grid = run.found.grid.sel(tried_order=study.order)
+    encoders = [name for name in ("first", "both") if name in grid.encoder]
+    shown = grid.sel(encoder=encoders).stack(line=("less", "encoder"))
+    lines = [f"{encoder}, less {less:g}" for less, encoder in shown.line.values]
+    shown = shown.drop_vars(("line", "less", "encoder")).assign_coords(line=lines)
+    # One colour a share; facets dashes the second line of a colour.
+    colours = np.repeat(style.CYCLE[: len(study.less)], len(encoders))
+
+    def published(panel, part):
+        if study.metrics:
+            best = _best_published(run.found.sel(task=part.task.item()))
+            panel.axhline(best, color=style.GREY, linewidth=0.8, linestyle="--")
+        panel.set_xticks([0.5, 1, 2], ["0.5", "1", "2"])
+
+    return figures.facets(
+        xr.Dataset({"value": shown}), x="multiple", hue="line", column="task",
+        across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
+        title=lambda _, task: f"{task}: up to {shown.sel(task=task).max().item():.2f}",
+        x_label="multiple of the rule's bandwidth", y_label="rank correlation", each=published,
+        size=(3.0, 2.4), sharey=True,
+    )  # fmt: skip
+
+
+def _pools(run: lab.Run) -> Figure:
+    """Columns are bandwidths, rows designs: how often a score tells the pools, mean over tasks."""
+    shown = tables.means(run.found.right, "task")
+
+    def title(design, scale):
+        at = shown.value.sel(design=design, scale=scale, score=SCORES[0]).dropna("contexts")
+        words = f"{at.values[-1]:.0%} right at {at.contexts.values[-1]}" if at.size else "too few"
+        return f"bandwidths x {scale:g}: Conditional-RKE\n{words} contexts"
+
+    def chance(panel, part):
+        panel.axhline(0.5, color=style.GREY, linewidth=0.8)
+        panel.set_ylim(-0.05, 1.05)
+        style.log_counts(panel, run.study.contexts)
+
+    return figures.facets(
+        shown, x="contexts", hue="score", row="design", column="scale", error="error", title=title,
+        each=chance, x_label="contexts in the more diverse pool", size=(3.2, 2.5), sharey=True,
+        y_label=lambda design: f"right order,\n{textwrap.fill(design, 22)}",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    lab.main(Human)

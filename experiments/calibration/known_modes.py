@@ -1,0 +1,228 @@
+"""Sets whose number of modes, or whose order of diversity, is known; each split into two halves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import data
+from experiments.calibration.judgements import Responses
+
+# The questions: RKE; Conditional-RKE; and Conditional-RKE where prompts name what is counted.
+TOTAL, OPEN, NAMED = "total", "conditional", "conditional, named"
+# Sets in which every output of a prompt counts as one; in the others classes of outputs do.
+EVERY = ("designs", "captioning", "language")
+_WORDINGS = 4  # Of the prompts of types.
+_MODES, _PROMPTS = 6, 6  # Of the mixtures: most outputs a prompt, and prompts.
+
+
+class Question(NamedTuple):
+    """What is asked of a set.
+
+    Attributes:
+      name: of the question, which is that of its prompts; TOTAL for RKE of the outputs alone.
+      levels: the slots whose rows are scored together, level by level.
+      truth: the number of modes of each level, or its rank.
+      counted: whether `truth` is a number of modes.
+    """
+
+    name: str
+    levels: Sequence[Sequence[int]]
+    truth: Sequence[float]
+    counted: bool = True
+
+
+class Half(NamedTuple):
+    """Some rows of a set.
+
+    Attributes:
+      outputs: `[n, d]`.
+      prompts: by name, `[n, d]`.
+      slot: which output of its prompt, type, temperature or third each row is, `[n]`.
+      classes: what a row counts as, `[n]`, where people would call others of its class the same.
+    """
+
+    outputs: np.ndarray
+    prompts: Mapping[str, np.ndarray]
+    slot: np.ndarray
+    classes: np.ndarray | None = None
+
+
+class KnownSet(NamedTuple):
+    """Two halves of a set, and what is asked of them."""
+
+    halves: tuple[Half, Half]
+    questions: tuple[Question, ...]
+
+
+def _up_to(counts: Sequence[int]) -> list[range]:
+    """The first slots, for each number of them."""
+    return [range(count) for count in counts]
+
+
+def _numbered(labels: np.ndarray) -> np.ndarray:
+    return np.unique(labels, return_inverse=True)[1].reshape(-1)
+
+
+def _grouped(group: np.ndarray, slot: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The rows `[groups, slots, k]` of the groups with rows in every slot, all in random order."""
+    counts = np.zeros((group.max() + 1, slot.max() + 1), int)
+    np.add.at(counts, (group, slot), 1)
+    each = counts[counts.min(axis=1) > 0].min()
+    order = np.lexsort((rng.uniform(size=len(group)), slot, group))
+    starts = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
+    whole = rng.permutation(np.flatnonzero(counts.min(axis=1) >= each))
+    return order[starts[whole, :, None] + np.arange(each)]
+
+
+def _halves(
+    pairs: data.PairedEmbeddings, rows: np.ndarray, most: int, prompt_rows: np.ndarray | None = None
+) -> tuple[Half, Half]:
+    """The rows `[groups, slots, k]`, every second group in a half, at most so many rows in each."""
+    groups, slots, k = rows.shape
+    k = max(1, min(k, most * 2 // (groups * slots)))
+    kept = max(1, min(groups // 2, most // (slots * k)))
+    found = []
+    for part in range(2):
+        chosen = np.arange(part, 2 * kept, 2)
+        some = rows[chosen, :, :k].ravel()
+        prompts = some if prompt_rows is None else np.repeat(prompt_rows[chosen], slots * k)
+        slot = np.tile(np.repeat(np.arange(slots), k), kept)
+        found.append(Half(pairs.outputs[some], {OPEN: pairs.prompts[prompts]}, slot))
+    return found[0], found[1]
+
+
+def _designs(name: str, ks: Sequence[int], of: str) -> Callable[..., KnownSet]:
+    """Prompts with k = 1, 2, ... different outputs, those of `of` in the same order for all."""
+
+    def read(rng: np.random.Generator, most: int) -> KnownSet:
+        pairs = data.load(name)
+        slot = rng.permutation(len(np.unique(pairs.labels[of])))[_numbered(pairs.labels[of])]
+        rows = _grouped(pairs.prompt_numbers, slot, rng)[:, : max(ks), :1]
+        question = Question(OPEN, _up_to(ks), ks)
+        return KnownSet(_halves(pairs, rows, most), (question,))
+
+    return read
+
+
+def _ordered(name: str, of: str, group: str, truth: Sequence[float]) -> Callable[..., KnownSet]:
+    """Outputs of the same prompts, more diverse from one label of `of` to the next."""
+
+    def read(rng: np.random.Generator, most: int) -> KnownSet:
+        pairs = data.load(name)
+        prompt = _numbered(pairs.labels[group])
+        rows = _grouped(prompt, _numbered(pairs.labels[of]), rng)
+        levels = [(slot,) for slot in range(len(truth))]
+        question = Question(OPEN, levels, truth, counted=False)
+        # One wording of the prompt of each group: its first.
+        return KnownSet(_halves(pairs, rows, most, rows[:, 0, 0]), (question,))
+
+    return read
+
+
+def _types(name: str) -> Callable[..., KnownSet]:
+    """Pictures of j types, with prompts that leave the type open and prompts that name it."""
+
+    def read(rng: np.random.Generator, most: int) -> KnownSet:
+        pairs = data.load(name)
+        types, wording = _numbered(pairs.labels["types"]), _numbered(pairs.labels["wording"])
+        count = types.max() + 1
+        types = rng.permutation(count)[types]
+        each = min(np.bincount(types).min() // 2, most // count)
+        shared = [w for w in np.unique(wording) if len(np.unique(types[wording == w])) == count]
+        worded = [
+            [np.flatnonzero((types == t) & (wording == w))[0] for w in shared[:_WORDINGS]]
+            for t in range(count)
+        ]
+        drawn = [rng.permutation(np.flatnonzero(types == t)) for t in range(count)]
+        slot = np.repeat(np.arange(count), each)
+        said = np.array(worded)[slot, np.arange(len(slot)) % each % _WORDINGS]
+        prompts = {OPEN: pairs.prompts[said], NAMED: pairs.further["typed_prompts"][said]}
+        first, second = (
+            Half(pairs.outputs[np.concatenate([of[part] for of in drawn])], prompts, slot, slot)
+            for part in (slice(each), slice(each, 2 * each))
+        )
+        js = (1, 2, 4, 6, 8, 10)
+        questions = (
+            Question(TOTAL, _up_to(js), js),
+            Question(OPEN, _up_to(js), js),
+            Question(NAMED, _up_to(js), (1,) * len(js)),
+        )
+        return KnownSet((first, second), questions)
+
+    return read
+
+
+def _mixture(dimensions: int, spread: float) -> Callable[..., KnownSet]:
+    """Six prompts with k = 1 ... 6 modes of outputs each, all at distances of 1 or about sqrt(2).
+
+    In the plane centres lie on a grid, elsewhere in random directions. Rows differ from their
+    centre by a normal vector of expected squared norm `spread`^2.
+    """
+
+    def read(rng: np.random.Generator, most: int) -> KnownSet:
+        slot, prompt = np.divmod(np.arange(_MODES * _PROMPTS), _PROMPTS)
+        slot, prompt = (np.repeat(of, most // len(slot)) for of in (slot, prompt))
+        centres = rng.normal(size=(_MODES * _PROMPTS, dimensions))
+        centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+        if dimensions == 2:
+            centres = np.stack(np.divmod(rng.permutation(len(centres)), _MODES), axis=1)
+
+        def draw(mode: np.ndarray) -> np.ndarray:
+            noise = rng.normal(scale=spread / np.sqrt(dimensions), size=(len(mode), dimensions))
+            return (centres[mode] + noise).astype(np.float32)
+
+        modes = slot * _PROMPTS + prompt
+        first, second = (Half(draw(modes), {OPEN: draw(prompt)}, slot, modes) for _ in range(2))
+        ks = range(1, _MODES + 1)
+        questions = (
+            Question(TOTAL, _up_to(ks), [_PROMPTS * k for k in ks]),
+            Question(OPEN, _up_to(ks), ks),
+        )
+        return KnownSet((first, second), questions)
+
+    return read
+
+
+def _human(rng: np.random.Generator, most: int) -> KnownSet:
+    """Sets of responses in three thirds of each task, by what people say of their diversity."""
+    pairs = data.load("human")
+    responses = Responses.of(pairs)
+    third = np.empty(len(responses.members), int)
+    for task in np.unique(responses.task):
+        sets = np.flatnonzero(responses.task == task)
+        ranks = np.argsort(np.argsort(responses.labels["people"][sets], kind="stable"))
+        third[sets] = 3 * ranks // len(sets)
+    contexts = rng.permutation(responses.context.max() + 1)
+    found = []
+    for part in range(2):
+        chosen, slot = [], []
+        for context in contexts[part::2]:
+            for one in np.flatnonzero(responses.context == context):
+                chosen.append(responses.members[one])
+                slot += [third[one]] * len(chosen[-1])
+            if len(slot) > most:
+                break
+        rows = np.concatenate(chosen)
+        found.append(Half(pairs.outputs[rows], {OPEN: pairs.prompts[rows]}, np.array(slot)))
+    question = Question(OPEN, [(0,), (1,), (2,)], (1, 2, 3), counted=False)
+    return KnownSet((found[0], found[1]), (question,))
+
+
+SETS: dict[str, Callable[[np.random.Generator, int], KnownSet]] = {
+    "designs": _designs("emoji", range(1, 10), "models"),
+    "captioning": _designs("captioning", range(1, 6), "caption"),
+    "language": _designs("language", (1, 2, 4, 8, 16), "models"),
+    "dogs": _types("dogs"),
+    "fruits": _types("fruits"),
+    "clothing": _types("clothing"),
+    "sketched_animals": _types("sketched_animals"),
+    "plane": _mixture(2, 0.15),
+    "mixture": _mixture(64, 0.4),
+    "quickdraw": _ordered("quickdraw", "models", "types", (1, 2, 3, 4, 5, 6)),
+    "sketches": _ordered("sketches", "models", "types", (1, 2, 3, 4, 5, 6, 7)),
+    "stories": _ordered("stories", "models", "prompt", (1, 2, 3, 4)),
+    "human": _human,
+}

@@ -1,0 +1,1 @@
+"""Studies of the Conditional-Vendi paper: its figures and tables, and its statements."""

@@ -1,0 +1,265 @@
+"""What the scores are at every bandwidth: CV-early figures 25 and 26.
+
+Conditional- and Information-Vendi and -RKE of several models on the prompts that they share, while
+the bandwidth of the prompts, that of the outputs, or both go from far below the rule's to far above
+it; with bands for all bandwidths at once, and over which of them a model is more diverse than
+another (`cv.profile`).
+
+    python -m experiments.bandwidth --least=0.9
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.table import Table
+from scipy import stats
+
+import condvendi_jax as cv
+from condvendi_jax.base import checks
+from experiments import lab
+from experiments.data import PairedEmbeddings
+from experiments.lab import figures, style
+from experiments.lab.agreement import ranks
+
+ORDERS = {"Vendi": 1.0, "RKE": 2.0}
+SCORES = ("Conditional", "Information")
+SWEEPS = ("prompts", "outputs", "both")
+# Fewer prompts give no errors.
+LEAST_PROMPTS = 10
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandwidth(lab.Study):
+    """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
+
+    name = "bandwidth"
+    version = 2
+    reproduces = "CV-early figs 25, 26"
+    duration = "2 minutes"
+    needs = ("models",)
+    runs = ((),)
+    drawings = tuple(f"bandwidth_{sweep}" for sweep in SWEEPS)
+
+    bandwidths: lab.Scales = lab.Scales()
+    reach: tuple[float, ...] = lab.flag(
+        (1 / 8, 32.0), "The least and the largest multiple of the bandwidths in a sweep."
+    )
+    per_octave: int = lab.flag(2, "Bandwidths of a sweep to a factor of two.", at_least=1)
+    least: float = lab.flag(
+        0.5, "Models that answer a smaller share of all prompts than this are left out.", above=0
+    )
+    rows: int = lab.flag(
+        400, "Pairs of each model at most, of prompts drawn at random.", at_least=LEAST_PROMPTS
+    )
+    n: int = lab.resolved(0)
+    prompts: int = lab.resolved(0)
+    models: tuple[str, ...] = lab.resolved(())
+    multiples: tuple[float, ...] = lab.resolved(())
+
+    def prepare(self, load, seed):
+        """Matches the models' prompts and chooses the bandwidths that the sweeps are around."""
+        if self.bandwidths.kernel != "gaussian":
+            raise ValueError("--kernel: expected gaussian, whose bandwidth is swept.")
+        if self.bandwidths.scales is not None:
+            raise ValueError("--scales means nothing here: --reach and --per_octave are swept.")
+        if len(self.reach) != 2 or not 0 < self.reach[0] < 1 < self.reach[1] < math.inf:
+            raise ValueError(
+                "--reach: expected a multiple below 1 and one above, received "
+                f"{', '.join(f'{m:g}' for m in self.reach)}."
+            )
+        octaves = [self.per_octave * math.log2(of) for of in self.reach]
+        steps = np.arange(math.ceil(octaves[0] - 1e-9), math.floor(octaves[1] + 1e-9) + 1)
+        loaded = load()
+        pairs = matched(loaded, least=self.least, rows=self.rows, seed=seed)
+        models = tuple(dict.fromkeys(pairs.labels["models"].tolist()))
+        return self.ready(
+            pairs,
+            state=pairs,
+            arrays=loaded.arrays,
+            bandwidths=self.bandwidths.resolve(pairs, seed),
+            n=len(pairs) // len(models),
+            prompts=checks.distinct_rows(pairs.prompts)[0],
+            models=models,
+            multiples=tuple((2.0 ** (steps / self.per_octave)).round(6).tolist()),
+        )
+
+    def axes(self):
+        """Both orders, and whose bandwidth is swept."""
+        return {"order": tuple(ORDERS), "sweep": SWEEPS}
+
+    def compute(self, state, context, *, order, sweep):
+        """Scores, bands and signs of one sweep; see `cv.profile`."""
+        of_model = {name: state.labels["models"] == name for name in self.models}
+        first, *_ = of_model.values()
+        whole = dataclasses.replace(self.bandwidths, scales=(1.0,)).axis[0]
+        found = cv.profile(
+            {name: state.outputs[rows] for name, rows in of_model.items()},
+            state.prompts[first],
+            **whole.kernels,
+            over=sweep,
+            multiples=self.multiples,
+            order=ORDERS[order],
+            unbiased=False,
+            seed=context.shared_seed,
+            progress=context.say,
+        )
+        pairs = [(pair.first, pair.second) for pair in found.pairs if pair.score == "conditional"]
+        names = [score.lower() for score in SCORES]
+        values, bands, saturated = (
+            np.array([getattr(of, name) for name in names])
+            for of in (found.values, found.bands, found.saturated)
+        )
+        compared = [[found.pair(*pair, name) for pair in pairs] for name in names]
+        along = ("score", "model", "multiple")
+        return xr.Dataset(
+            {
+                "value": (along, values),
+                "band": ((*along, "end"), bands),
+                "saturated": (along, saturated),
+                "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
+                "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
+            },
+            {
+                "score": list(SCORES),
+                "model": list(self.models),
+                "multiple": list(self.multiples),
+                "end": ["low", "high"],
+                "pair": [f"{one}, {two}" for one, two in pairs],
+            },
+        )
+
+    def tables(self, run):
+        """In each sweep how many pairs of models keep their order, and how far the ranking goes."""
+        heads = ("swept", "score", "scores at the rule's", "least tau")
+        grid = Table(*heads, "one order", "depends on the bandwidth", "not told apart")
+        for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
+            own = run.found.sel(sweep=sweep, order=order, score=score)
+            ends = own.value.sel(multiple=1.0)
+            counted = pairs_by_order(own.sign)
+            grid.add_row(
+                sweep,
+                f"{score}-{order}",
+                f"{ends.min().item():.4g} to {ends.max().item():.4g}",
+                f"{np.fmin.reduce(taus(own.value, ORDERS[order])):.2f}",  # NaN where all are.
+                *map(str, counted),
+            )
+        yield grid
+
+    @classmethod
+    def figures(cls, runs):
+        """A figure of each sweep: of the prompts (CV-early fig 25), the outputs (26), and both."""
+        return {
+            f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run in runs for sweep in SWEEPS
+        }
+
+
+def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> PairedEmbeddings:
+    """The prompts that all models answer, as many outputs of each by every model, model by model.
+
+    Pairs of equal prompt embeddings are of one prompt. Models that answer a smaller share than
+    `least` of all prompts are left out. Of each model at most `rows` are taken, of random prompts.
+    """
+    models, model = np.unique(pairs.labels["models"], return_inverse=True)
+    kinds, prompt = checks.distinct_rows(pairs.prompts)
+    counts = np.zeros((len(models), kinds), int)
+    np.add.at(counts, (model, prompt), 1)
+    kept = np.flatnonzero(np.mean(counts > 0, axis=1) >= least)
+    if len(kept) < 2:
+        raise ValueError(f"--least={least:g} leaves {len(kept)} models, expected two or more.")
+    shared = counts[kept].min(axis=0)
+    if np.sum(shared > 0) < LEAST_PROMPTS:
+        raise ValueError(
+            f"models: {len(kept)} models share {np.sum(shared > 0)} prompts, expected "
+            f"{LEAST_PROMPTS}; a larger --least leaves out those that answer few."
+        )
+    order = np.random.default_rng(seed).permutation(kinds)
+    chosen = [
+        np.flatnonzero((model == m) & (prompt == p))[: shared[p]]
+        for m, p in itertools.product(kept, order)
+    ]
+    per_model = min(rows, int(shared.sum()))
+    return pairs.rows(np.concatenate(chosen).reshape(len(kept), -1)[:, :per_model].ravel())
+
+
+def pairs_by_order(signs: xr.DataArray) -> tuple[int, int, int]:
+    """How many pairs have one order wherever they are told apart, two orders, and none.
+
+    The signs are those of `cv.inference.PairProfile`, by pair and multiple.
+    """
+    first, second = ((signs == sign).any("multiple") for sign in (1, -1))
+    counts = first ^ second, first & second, ~(first | second)
+    return tuple(int(of.sum()) for of in counts)  # pyright: ignore[reportReturnType]
+
+
+def taus(values: xr.DataArray, order: float) -> np.ndarray:
+    """Kendall's tau of the ranking at each multiple with that at 1, `[m]`; NaN where saturated."""
+    curves = values.transpose("multiple", "model")
+    at_rule = ranks(curves.sel(multiple=1.0).values, order)
+    return np.array([stats.kendalltau(at_rule, ranks(of, order))[0] for of in curves.values])
+
+
+def _sweep(run: lab.Run, sweep: str) -> Figure:
+    """Both scores side by side as in the papers, and which pairs of models are told apart."""
+    figure, axes = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
+    for row, order in zip(np.array(axes, object).reshape(2, 3), ORDERS, strict=True):
+        own = run.found.sel(sweep=sweep, order=order)
+        for panel, score in zip(row[:2], SCORES, strict=True):
+            _curves(panel, own.sel(score=score), f"{score}-{order}")
+        _told(row[2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
+    swept = "both bandwidths" if sweep == "both" else f"bandwidth of the {sweep}"
+    for panel in axes:
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
+        panel.axvline(1, color=style.GREY, linewidth=0.8)
+    for panel in axes[-3:]:
+        panel.set_xlabel(f"{swept}, multiples of the rule's")
+    style.legend_above(figure, axes[0], columns=5)
+    axes[2].legend(loc="lower right", fontsize=6.5)
+    study = run.study
+    n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
+    bars = "95% for all bandwidths at once; grey: saturated"
+    return figures.caption(figure, run, n=n, bars=bars, scale=1.0)
+
+
+def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
+    """A curve and a band a model; grey where all of them are saturated."""
+    x = found.multiple.values
+    for index, model in enumerate(found.model.values.tolist()):
+        own = found.sel(model=model)
+        colour = style.CYCLE[index % len(style.CYCLE)]
+        dash = _DASHES[index // len(style.CYCLE) % len(_DASHES)]
+        panel.plot(x, own.value, color=colour, linestyle=dash, label=model, linewidth=1.1)
+        panel.fill_between(x, *own.band.values.T, color=colour, alpha=0.2, linewidth=0)
+    step = math.sqrt(x[1] / x[0])
+    for multiple in x[found.saturated.all("model").values]:
+        panel.axvspan(multiple / step, multiple * step, color="0.9", linewidth=0, zorder=0)
+    mean = found.value.mean("model").values
+    panel.set_title(f"{name}: from {mean[0]:.3g} to {mean[-1]:.3g} on average")
+    panel.set_ylabel("effective number of modes")
+    style.log_axis(panel)
+
+
+def _told(panel: Axes, signs: xr.DataArray, name: str) -> None:
+    """How many pairs are told apart at each multiple: as at the rule's bandwidths, or otherwise."""
+    at_rule = signs.sel(multiple=1.0)
+    for label, told in {
+        "as at the rule's": (signs * at_rule > 0),
+        "the other way round": (signs * at_rule < 0),
+        "not told at the rule's": (signs != 0) & (at_rule == 0),
+    }.items():
+        panel.plot(signs.multiple, told.sum("pair"), label=label, linewidth=1.1)
+    one, two, none = pairs_by_order(signs)
+    panel.set_title(f"{name}: {one} pairs keep an order, {two} turn")
+    panel.set_ylabel(f"pairs of models told apart, of {one + two + none}")
+
+
+if __name__ == "__main__":
+    lab.main(Bandwidth)

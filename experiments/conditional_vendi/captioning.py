@@ -1,0 +1,283 @@
+"""How diverse captioners are: CV figure 20, with captioners whose diversity is known.
+
+Captions are outputs and photographs are prompts. A captioner that gives the first k of a
+photograph's human captions has k answers to it; one that gives another photograph's captions, or
+one and the same caption always, is wrong in a known way. Several captioners of one's own, told
+apart by `models`, stand side by side as in the paper.
+
+    python -m experiments.captioning
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+
+import condvendi_jax as cv
+from condvendi_jax import inference
+from condvendi_jax.base import checks
+from condvendi_jax.data.pairs import Pairs
+from experiments import lab
+from experiments.data import PairedEmbeddings
+from experiments.lab import figures, style, tables
+
+OTHER, ALL = "other", "all"
+
+
+class Answers(NamedTuple):
+    """Who says what of some photographs.
+
+    Attributes:
+      captions: by captioner, rows of the pairs `[photographs, k]`.
+      photographs: a row of each photograph.
+      groups: of the jackknife, of each photograph.
+    """
+
+    captions: dict[str, np.ndarray]
+    photographs: np.ndarray
+    groups: np.ndarray
+
+
+def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
+    """The captioners, and the rows of their captions `[captioners, photographs, captions]`.
+
+    Every captioner has the same photographs and as many captions of each: those that all have.
+
+    Raises:
+      ValueError: rows of one photograph differ, or no photograph has captions of all.
+    """
+    prompt = pairs.labels["prompt"]
+    _, first, photograph = np.unique(prompt, return_index=True, return_inverse=True)
+    strangers = np.flatnonzero((pairs.prompts != pairs.prompts[first[photograph]]).any(axis=1))
+    if strangers.size:
+        row = strangers[0]
+        raise ValueError(
+            f"--prompt: expected rows of one photograph to be equal, received others in the rows "
+            f"{first[photograph[row]]} and {row} of {prompt[row]}."
+        )
+    names = pairs.labels.get("models", np.zeros(len(pairs), int))
+    models, who = np.unique(names, return_inverse=True)
+    counts = np.zeros((len(models), len(first)), int)
+    np.add.at(counts, (who, photograph), 1)
+    shared = np.flatnonzero(counts.min(axis=0))
+    if not shared.size:
+        raise ValueError("--models: expected photographs that all of them captioned, found none.")
+    each = counts[:, shared].min()
+    order = np.lexsort((np.arange(len(pairs)), photograph, who))
+    starts = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
+    return [str(m) for m in models], order[starts[:, shared, None] + np.arange(each)]
+
+
+def kinds_of(pairs: PairedEmbeddings, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The photographs of each kind but `OTHER`, by their numbers; `rows` has one of each."""
+    kinds = pairs.labels.get("pictures", np.full(len(pairs), ALL))[rows].astype(str)
+    names = [kind for kind in np.unique(kinds).tolist() if kind != OTHER]
+    if not names:
+        raise ValueError(f"--pictures: expected kinds of pictures, received '{OTHER}' for all.")
+    return {kind: np.flatnonzero(kinds == kind) for kind in names}
+
+
+def answers(
+    pairs: PairedEmbeddings,
+    rows: np.ndarray,
+    models: Sequence[str],
+    groups: int,
+    rng: np.random.Generator,
+) -> Answers:
+    """What each captioner says of some photographs.
+
+    Several captioners give their own captions. Of one captioner there are, as captioners, its first
+    k captions of each photograph for k = 1 ... K, which need no matching of n because repeating all
+    pairs changes no score; `swapped`, all K captions of another photograph; `shuffled`, K captions
+    of K other photographs; and `one for all`, the caption that is nearest to all the others.
+
+    Args:
+      pairs: all pairs.
+      rows: `[captioners, photographs, K]`.
+      models: the captioners' names.
+      groups: of the jackknife.
+      rng: puts photographs into groups, and captions on other photographs.
+    """
+    count, each = rows.shape[1:]
+    group = rng.permutation(count) % groups
+    own = rows[0]
+    said = dict(zip(models, rows, strict=True))
+    if len(models) == 1:
+        said = {f"k = {k}": own[:, :k] for k in range(1, each + 1)}
+        said["swapped"] = own[_others(count, rng)]
+        said["shuffled"] = np.stack([own[_others(count, rng), k] for k in range(each)], axis=1)
+        embedded = pairs.outputs[own.ravel()]
+        nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
+        said["one for all"] = np.full((count, 1), nearest)
+    return Answers(said, own[:, 0], group)
+
+
+def _others(count: int, rng: np.random.Generator) -> np.ndarray:
+    """A random other number for each number below `count`: a cycle through all of them."""
+    order = rng.permutation(count)
+    found = np.empty(count, int)
+    found[order] = np.roll(order, 1)
+    return found
+
+
+SCORES = ("vendi", "conditional", "information")
+_RTOL = 0.005
+_NAMES = {"conditional": "Conditional-*", "information": "Information-*", "vendi": "Vendi or RKE"}
+_COLOURS = {
+    "conditional": style.SCORES["Conditional-Vendi"],
+    "information": style.SCORES["Information-Vendi"],
+    "vendi": style.GREY,
+}
+_FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Captioning(lab.Study):
+    """Do the scores count the different captions that a captioner gives for a photograph?"""
+
+    name = "captioning"
+    version = 2
+    reproduces = "CV fig 20"
+    duration = "3 minutes"
+    data = "captioning"
+    needs = ("prompt",)
+    takes = ("models", "pictures")
+    runs = ((),)
+    drawings = ("captioning", "captioning_bandwidth")
+
+    bandwidths: lab.Scales = lab.Scales()
+    photographs: int = lab.flag(40, "Photographs of each kind at most, at random.", at_least=2)
+    orders: tuple[float, ...] = lab.flag((1.0, 2.0), "Renyi orders of the scores.")
+    groups: int = lab.flag(10, "Groups of photographs that the jackknife leaves out.", at_least=2)
+    counts: dict[str, int] = lab.resolved()
+    captioners: tuple[str, ...] = lab.resolved()
+
+    def prepare(self, load, seed):
+        """Draws photographs of each kind, and decides who says what of them."""
+        orders = tuple(map(checks.check_order, self.orders))
+        pairs = load()
+        models, rows = by_photograph(pairs)
+        kinds = kinds_of(pairs, rows[0, :, 0])
+        rng = np.random.default_rng(seed)
+        drawn = {k: np.sort(rng.permutation(rows)[: self.photographs]) for k, rows in kinds.items()}
+        if len(drawn) > 1:
+            drawn[ALL] = np.concatenate(list(drawn.values()))
+        for kind, numbers in drawn.items():
+            if len(numbers) < self.groups:
+                raise ValueError(
+                    f"--groups: expected at most the {len(numbers)} photographs of {kind}, "
+                    f"received {self.groups}."
+                )
+        said = {
+            kind: answers(pairs, rows[:, numbers], models, self.groups, rng)
+            for kind, numbers in drawn.items()
+        }
+        return self.ready(
+            pairs,
+            state=(pairs, said),
+            bandwidths=self.bandwidths.resolve(pairs, seed),
+            orders=orders,
+            counts={kind: len(numbers) for kind, numbers in drawn.items()},
+            captioners=tuple(next(iter(said.values())).captions),
+        )
+
+    def axes(self):
+        """Every scale of the bandwidths with every kind of picture."""
+        return {"scale": self.bandwidths.axis, "kind": tuple(self.counts)}
+
+    def compute(self, state, context, *, scale, kind):
+        """The scores of all captioners, and what each group of photographs does to them.
+
+        `unbiased` are those of order 2 with captions as a sample, and their 95% intervals over
+        `end`.
+        """
+        pairs, said = state[0], state[1][kind]
+        values, influences, unbiased = [], [], []
+        for captioner, captions in said.captions.items():
+            context.say(captioner)
+            of_each = captions.shape[1]
+            prompts = np.repeat(pairs.prompts[said.photographs], of_each, axis=0)
+            points = Pairs(pairs.outputs[captions.ravel()], prompts, **scale.kernels)
+            groups = inference.Groups(np.repeat(said.groups, of_each), "photographs")
+            method = cv.Auto(context.key, rtol=_RTOL)
+            found = [
+                inference.delete_groups(points, cv.Entropy(order=order), groups, method=method)
+                for order in self.orders
+            ]
+            values.append([np.array(f.decomposition.scores) for f in found])
+            influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
+            several = len(np.unique(prompts, axis=0)) > 2
+            options = {"orders": [2], "errors": several, **scale.kernels}
+            sampled = cv.evaluate(*points.arrays, **options).order(2).population
+            assert sampled is not None  # Order 2 is computed from pairs.
+            intervals = sampled.intervals or [(np.nan, np.nan)] * len(SCORES)
+            of_score = zip(sampled.values, intervals, strict=True)
+            unbiased.append([[value, *ends] for value, ends in of_score])
+        axes = ("captioner", "order", "score")
+        labels = zip(axes, map(list, (self.captioners, self.orders, SCORES)), strict=True)
+        fields = {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)}
+        fields["unbiased"] = ("captioner", "score", "end"), unbiased
+        return xr.Dataset(fields, dict(labels))
+
+    def tables(self, run):
+        """Every score with its error, and what Conditional-* rises by over the captioner before."""
+        found = run.found
+        rows = ("scale", "kind", "captioner", "order")
+        yield tables.table(with_errors(found), rows=rows, columns="score", error="error")
+        rises = found.sel(score="conditional").diff("captioner")
+        names = {"value": "Conditional-* rises by"}
+        yield tables.table(with_errors(rises), rows=rows, error="error", names=names)
+        yield tables.table(tables.intervals(found.unbiased), rows=rows[:3], columns="score")
+
+    @classmethod
+    def figures(cls, runs):
+        """Kinds of pictures from above to below, captioners from left to right; every scale."""
+        (run,) = runs
+        study, found = run.study, with_errors(run.found)
+
+        def figure(shown, row, y_label, scale=None):
+            drawn = figures.facets(
+                shown.sel(score=list(_COLOURS)), x="captioner", hue="score", row=row,
+                column="order", kind="bars", error="error", log_y=True, numbers=True,
+                colours=_COLOURS, names=_NAMES, y_label=y_label, size=(6.2, 2.1),
+                title=lambda of_row, order: _title(shown.sel({row: of_row, "order": order})),
+            )  # fmt: skip
+            n = f"{study.photographs} photographs of a kind"
+            error = f"one jackknife standard error over {study.groups} groups of photographs"
+            return figures.caption(drawn, run, n=n, bars=error, scale=scale)
+
+        shown = study.bandwidths.shown
+        by_kind = found.sel(scale=shown)
+        drawn = {"captioning": figure(by_kind, "kind", lambda k: f"{k} ({study.counts[k]})", shown)}
+        if len(study.bandwidths.axis) > 1:
+            by_scale = found.sel(kind=list(study.counts)[-1])
+            drawn["captioning_bandwidth"] = figure(
+                by_scale, "scale", lambda x: f"bandwidths x {x:g}"
+            )
+        return drawn
+
+
+def with_errors(found: xr.Dataset) -> xr.Dataset:
+    """With the jackknife's standard errors: the root mean squares of the groups' influences."""
+    return found.assign(error=np.sqrt((found.influence**2).mean("group")))
+
+
+def _title(found: xr.Dataset) -> str:
+    """What a panel shows: by how much the captioner with all captions exceeds that with one."""
+    order = found.order.item()
+    family = _FAMILIES.get(order, f"Vendi of order {order:g}")
+    scores = found.value.sel(score="conditional")
+    own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
+    if not own:
+        return family
+    times = (scores.sel(captioner=own[-1]) / scores.sel(captioner=own[0])).item()
+    return f"{family}: {own[-1]} has {times:.2g} times the Conditional-{family} of {own[0]}"
+
+
+if __name__ == "__main__":
+    lab.main(Captioning)

@@ -1,0 +1,71 @@
+"""Curves of scores against the sample size: means, from where they settle, errors of estimates."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+
+import condvendi_jax as cv
+from condvendi_jax.entropies import log_scores
+from experiments import lab
+
+SCORES = ("vendi", "conditional", "information")
+TERMS = ("outputs", "prompts", "joint")
+
+
+def entropies(
+    results: Sequence[cv.inference.ConvergenceCurve], curves: list[str], sizes: list[int]
+) -> xr.Dataset:
+    """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats."""
+    values = [[r.entropy_outputs, r.entropy_prompts, r.entropy_joint] for r in results]
+    labels = {"curve": curves, "term": list(TERMS), "n": sizes}
+    return xr.Dataset({"entropy": (tuple(labels), np.array(values))}, labels)
+
+
+def scores_of(found: xr.Dataset) -> xr.DataArray:
+    """The scores out of the three entropies, in effective numbers of modes."""
+    terms = [found.entropy.astype(float).sel(term=term, drop=True) for term in TERMS]
+    logs = log_scores(*terms)
+    scores = xr.concat([np.exp(getattr(logs, score)) for score in SCORES], "score")
+    return scores.assign_coords(score=list(SCORES))
+
+
+def over_orders(found: xr.Dataset) -> xr.Dataset:
+    """The mean of each score over the random orders that have a size, and their deviation.
+
+    The standard deviation is NaN where one order has the size, and at all pairs.
+    """
+    scores = scores_of(found)
+    spread = scores.std("repeat", ddof=1).where(scores.n < scores.n.max())
+    return xr.Dataset({"value": scores.mean("repeat"), "error": spread})
+
+
+def settled_from(curve: xr.DataArray, near: float) -> int | None:
+    """The smallest size from which a curve stays within a relative tolerance of its last value.
+
+    None where only the last point itself is that near.
+    """
+    curve = curve.dropna("n")
+    if not curve.size:  # A curve of another run.
+        return None
+    away = np.flatnonzero(np.abs(curve.values / curve.values[-1] - 1) > near)
+    first = away[-1] + 1 if away.size else 0
+    return int(curve.n.values[first]) if first < curve.size - 1 else None
+
+
+def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> float | None:
+    """The largest relative error of estimated scores, where other runs know the eigenvalues."""
+    errors = []
+    for run, known in itertools.product(runs, exact):
+        data = [(r.identity["arrays"], r.seed) for r in (run, known)]
+        # To three digits: others come from rounding.
+        shared, of_known = (set(r.study.bandwidths.widths.split(", ")) for r in (run, known))
+        shared &= of_known
+        if data[0] == data[1] and shared:
+            ratio = scores_of(run.found) / scores_of(known.found)  # At the sizes of both.
+            rules = [words.split()[0] for words in shared]
+            errors.append(abs(ratio.sel(score=score, rule=rules) - 1).max().item())
+    return max(errors, default=None)

@@ -1,0 +1,1 @@
+"""Benchmarks: the time and the memory that scores and guidance take, beside other packages."""

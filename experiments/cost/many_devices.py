@@ -1,0 +1,158 @@
+"""The scores on many devices: one GPU or eight, a TPU slice, several hosts, or a rehearsal.
+
+Order 2 goes round a ring, order 1 comes from the spectral measure, by rings too or with the matrix
+stored in blocks of rows; one device computes the same with the same key beside them.
+
+    python -m experiments.many_devices                       the devices that there are
+    python -m experiments.many_devices --devices=8           8 virtual ones of the CPU
+
+Several hosts run the same command each, with its own number; virtual devices rehearse that too:
+
+    python -m experiments.many_devices --coordinator=host0:1234 --num_processes=2 --process_id=0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from jax.sharding import Mesh
+
+import condvendi_jax as cv
+from condvendi_jax import spectra
+from condvendi_jax.grams import Layout, mesh_of
+from experiments import lab
+from experiments.cost.timing import spent
+from experiments.lab import scales, tables
+
+_WAYS = ("order 2", "stored", "matrix-free")
+# Matrix-free products on one device take long, and say nothing about devices.
+_WAYS_OF_ONE = ("order 2", "stored")
+# Of the median distance: a spectrum with something to estimate.
+_SCALE = 0.5
+_SCORES = ("conditional", "vendi")
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyDevices(lab.Study):
+    """Do many devices, or several hosts, give the same scores as one device?"""
+
+    name = "many_devices"
+    duration = "2 minutes"
+    data = "mixture"
+
+    devices: int | None = lab.flag(
+        None, "Virtual CPU devices instead of what there is.", at_least=1
+    )
+    n: int = lab.flag(4000, "How many pairs: a random sample of the data.", at_least=2)
+    rtol: float = lab.flag(5e-3, "How wide an interval of order 1 may be, relatively.")
+    coordinator: str | None = lab.flag(None, "host:port of process 0.")
+    num_processes: int | None = lab.flag(None, "How many processes there are.")
+    process_id: int | None = lab.flag(None, "Which of them this one is.")
+    kind: str = lab.resolved("")
+    bandwidths: lab.Bandwidths | None = lab.resolved()
+
+    def prepare(self, load, seed):
+        """Connects the processes before anything asks for their devices, and spreads the points."""
+        if self.devices is not None:
+            jax.config.update("jax_platforms", "cpu")
+            jax.config.update("jax_num_cpu_devices", self.devices)
+        others = {"--num_processes": self.num_processes, "--process_id": self.process_id}
+        missing = [name for name, value in others.items() if value is None]
+        if self.coordinator is None and len(missing) < len(others):
+            raise ValueError("--coordinator: several processes need the address of the first.")
+        if self.coordinator is not None:
+            if missing:
+                raise ValueError(f"{' and '.join(missing)}: expected beside --coordinator.")
+            jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
+        pairs = load()
+        chosen = np.random.default_rng(seed).permutation(len(pairs))[: self.n]
+        points = {"outputs": pairs.outputs[chosen], "prompts": pairs.prompts[chosen]}
+        sample = dataclasses.replace(pairs, **points, labels={})
+        mesh = Mesh(np.array(jax.devices()), ("rows",))
+        return self.ready(
+            pairs,
+            state=(mesh, list(points.values())),
+            arrays=points,
+            devices=mesh.size,
+            n=len(chosen),
+            # The results are the same from any address, and all processes share them.
+            coordinator=None,
+            num_processes=jax.process_count(),
+            process_id=None,
+            kind=mesh.devices.flat[0].device_kind,
+            bandwidths=scales.by_rule(sample, "median", seed).scaled(_SCALE),
+        )
+
+    def cells(self):
+        """Every way on all devices, and on one those that do not take long there."""
+        places = [(way, "all") for way in _WAYS] + [(way, "one") for way in _WAYS_OF_ONE]
+        return [lab.Cell((("way", way), ("devices", devices))) for way, devices in places]
+
+    def compute(self, state, context, *, way, devices):
+        """The scores by one way; every way has the same key, so that they can be compared.
+
+        Intervals are at 95%, of no width where a score is exact. The seconds are those of a second
+        call: the first compiles.
+        """
+        mesh, points = state
+        options: dict[str, Any] = {"order": 2}
+        if way != "order 2":
+            options = {"method": spectra.named(way, key=context.shared_key, rtol=self.rtol)}
+        if devices == "all":
+            layout = Layout(mesh, "rows", self.n)
+            points = [_distribute(array, layout) for array in points]
+            # Where the rows lie on devices already, they say so themselves; else the mesh is named.
+            options |= {} if mesh_of(points[0]) else {"mesh": mesh}
+
+        def call() -> cv.scores.Decomposition:
+            return cv.decompose(*points, **kernels, **options)
+
+        assert self.bandwidths is not None
+        kernels = self.bandwidths.kernels
+        call()
+        _, seconds, found = spent(call)
+        return xr.Dataset(
+            {
+                "value": (("score",), [float(getattr(found, name)) for name in _SCORES]),
+                "interval": (("score", "end"), [getattr(found.intervals, n) for n in _SCORES]),
+                "seconds": seconds,
+            },
+            {"score": list(_SCORES)},
+        )
+
+    def tables(self, run):
+        """The scores by every way, and the seconds that it took."""
+        found = run.found
+        half = found.interval.diff("end").squeeze("end") / 2
+        seconds = found.seconds.round(2).expand_dims(score=["seconds"])
+        value = xr.concat([found.value, seconds], "score")
+        error = half.where(half > 0).reindex(score=value.score)
+        shown = xr.Dataset({"value": value, "error": error})
+        rows = ("way", "devices")
+        grid = tables.table(shown, rows=rows, columns="score", error="error", digits=6)
+        grid.title = f"{self.n:,} pairs, {self.devices} x {self.kind}"
+        if (self.num_processes or 1) > 1:
+            grid.title += f" of {self.num_processes} processes"
+        yield grid
+
+    def variant(self):
+        """A folder for each number of devices and processes that is asked for: '8', '2x2'."""
+        counts = (self.num_processes, self.devices)
+        return "x".join(str(count) for count in counts if count is not None)
+
+
+def _distribute(points: np.ndarray, layout: Layout) -> Any:
+    """The points on all devices; where their number allows, from what each process has itself."""
+    if layout.rows != layout.n:
+        return points
+    # Real runs read these rows from the host's own files, and no host holds all of them.
+    own = np.array_split(points, jax.process_count())[jax.process_index()]
+    return jax.make_array_from_process_local_data(layout.sharding, own)
+
+
+if __name__ == "__main__":
+    lab.main(ManyDevices)

@@ -1,0 +1,202 @@
+"""Small real pictures with prompts, for models that are trained here; the pictures stay outside.
+
+Two collections, each read from a folder that the user has:
+
+- `fashion`: 70,000 photographs of ten kinds of clothing, 28 x 28 grey (Fashion-MNIST; MIT), the
+  four files of the Debian package dataset-fashion-mnist; a black rim makes them 32 x 32. The last
+  10,000 are held out.
+- `emoji`: nine designers' drawings of 1,652 emoji, 64 x 64 in colour, as
+  `python -m experiments.builders.emoji --pictures=DIR` writes them; here 32 x 32. A tenth, drawn
+  at random, is held out.
+
+What is shipped are the embeddings of their prompts, and a digest of the pictures, so that whatever
+was trained or measured on them says on which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+
+from condvendi_jax.encoders.items import decode_image
+from experiments.data.sets import EMOJI_FILE, FOLDER
+from experiments.lab import records
+
+SIDE = 32
+FASHION = (
+    *("T-shirt", "pair of trousers", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "handbag", "ankle boot"),
+)
+FASHION_FILE = FOLDER / "fashion_prompts.npz"
+_HELD_OUT, _SEED = 10, 0  # One emoji of so many.
+_MAGIC = {1: 2049, 3: 2051}  # Of the IDX format, by the number of axes of an array of bytes.
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompts:
+    """What the pictures of a collection are asked for with.
+
+    Attributes:
+      names: of the kinds of thing, `[kinds]`.
+      embeddings: of the wordings of every kind, float32 `[kinds, wordings, p]`, of unit norm.
+    """
+
+    names: np.ndarray
+    embeddings: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """Real pictures.
+
+    Attributes:
+      pixels: uint8 `[n, SIDE, SIDE, channels]`.
+      kinds: what each shows, an index into the names of `Prompts`, `[n]`.
+      held_out: those that nothing is trained on, bool `[n]`.
+    """
+
+    pixels: np.ndarray
+    kinds: np.ndarray
+    held_out: np.ndarray
+
+    def part(self, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Pixels in [0, 1], float32, and kinds, of what is held out or of the rest."""
+        chosen = self.held_out == held_out
+        return self.pixels[chosen].astype(np.float32) / 255, self.kinds[chosen]
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """A collection of pictures: how it is read, and what is known of it without its pictures.
+
+    Attributes:
+      name: of the collection.
+      read: the pictures of a folder.
+      prompts: the shipped embeddings of what they show.
+      channels: 1 for grey, 3 for colour.
+      digest: of the pictures, the kinds and what is held out.
+      source: where a user gets them, for errors.
+    """
+
+    name: str
+    read: Callable[[pathlib.Path], Pictures]
+    prompts: Callable[[], Prompts]
+    channels: int
+    digest: str
+    source: str
+
+    def load(self, folder: pathlib.Path | None) -> Pictures:
+        """The pictures, which must be those of the digest.
+
+        Raises:
+          ValueError: there is no folder, it lacks a file, a file is damaged, or the pictures are
+            others.
+        """
+        if folder is None:
+            raise ValueError(f"{self.name}: no folder of pictures is given; {self.source}.")
+        if not folder.is_dir():
+            raise ValueError(f"{folder}: there is no such folder; {self.source}.")
+        found = self.read(folder)
+        if (digest := digest_of(found)) != self.digest:
+            raise ValueError(
+                f"{folder}: other pictures than those of {self.name} (their digest is {digest}, "
+                f"expected {self.digest}); {self.source}."
+            )
+        return found
+
+
+def digest_of(pictures: Pictures) -> str:
+    """Of everything that `Pictures` holds, 16 characters."""
+    arrays = dataclasses.asdict(pictures)
+    return records.digest({name: records.hash_array(array) for name, array in arrays.items()})[:16]
+
+
+def read_idx(path: pathlib.Path, axes: int) -> np.ndarray:
+    """An array of bytes in the gzipped IDX format, uint8 with so many axes.
+
+    Raises:
+      ValueError: there is no such file, or it is not such an array.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: there is no such file.") from error
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path}: damaged ({error}).") from error
+    start = 4 * (axes + 1)
+    if len(content) < start or int.from_bytes(content[:4]) != _MAGIC[axes]:
+        raise ValueError(f"{path}: not an IDX file of bytes with {axes} axes.")
+    shape = np.frombuffer(content[4:start], ">u4").tolist()
+    values = np.frombuffer(content[start:], np.uint8)
+    if len(values) != np.prod(shape):
+        raise ValueError(f"{path}: {len(values):,} bytes where its header says {shape}.")
+    return values.reshape(shape)
+
+
+def read_fashion(folder: pathlib.Path) -> Pictures:
+    """Fashion-MNIST: the 60,000 and 10,000 pictures of its four files."""
+    parts = ("train", "t10k")
+    pixels = [read_idx(folder / f"{part}-images-idx3-ubyte.gz", 3) for part in parts]
+    kinds = [read_idx(folder / f"{part}-labels-idx1-ubyte.gz", 1) for part in parts]
+    rim = (SIDE - pixels[0].shape[1]) // 2
+    return Pictures(
+        np.pad(np.concatenate(pixels), ((0, 0), (rim, rim), (rim, rim)))[..., None],
+        np.concatenate(kinds).astype(np.int64),
+        np.repeat([False, True], [len(part) for part in pixels]),
+    )
+
+
+def read_emoji(folder: pathlib.Path) -> Pictures:
+    """The drawings '0.png', '1.png', ... in the order of the set `emoji`, at half their side."""
+    with np.load(EMOJI_FILE, allow_pickle=False) as stored:
+        kinds = stored["prompt_index"].astype(np.int64)
+    pixels = np.empty((len(kinds), SIDE, SIDE, 3), np.uint8)
+    for row in range(len(kinds)):
+        path = folder / f"{row}.png"
+        try:
+            pixels[row] = decode_image(path.read_bytes(), name=str(path), side=SIDE)
+        except FileNotFoundError as error:
+            raise ValueError(f"{path}: there is no such file.") from error
+    held_out = np.zeros(len(kinds), bool)
+    rng = np.random.default_rng(_SEED)
+    held_out[rng.permutation(len(kinds))[: len(kinds) // _HELD_OUT]] = True
+    return Pictures(pixels, kinds, held_out)
+
+
+@functools.cache
+def _fashion_prompts() -> Prompts:
+    with np.load(FASHION_FILE, allow_pickle=False) as stored:
+        return Prompts(np.array(FASHION), stored["embeddings"].astype(np.float32))
+
+
+@functools.cache
+def _emoji_prompts() -> Prompts:
+    with np.load(EMOJI_FILE, allow_pickle=False) as stored:
+        rows = stored["prompt_embeddings"].astype(np.float32)
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return Prompts(stored["prompt_texts"], unit[:, None])
+
+
+COLLECTIONS = {
+    "fashion": Collection(
+        "fashion",
+        read_fashion,
+        _fashion_prompts,
+        channels=1,
+        digest="3bc285b1fb0d368c",
+        source="the Debian package dataset-fashion-mnist has its four files",
+    ),
+    "emoji": Collection(
+        "emoji",
+        read_emoji,
+        _emoji_prompts,
+        channels=3,
+        digest="c8457f80a67e1bdb",
+        source="python -m experiments.builders.emoji --pictures=DIR writes them",
+    ),
+}

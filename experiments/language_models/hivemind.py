@@ -1,0 +1,487 @@
+"""Do all language models say the same when they are asked the same?
+
+Beyond the papers: ten answers of each of 24 models to each of 100 prompts (NoveltyBench), at the
+bandwidth of what people call the same (`experiments.judged`), with prompts that are equal or
+different. `cv.between_models` and the unbiased scores of order 2 compare no answer with itself.
+
+    python -m experiments.hivemind
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
+
+import condvendi_jax as cv
+from condvendi_jax import inference
+from experiments import lab
+from experiments.lab import agreement, figures, style, tables
+from experiments.language_models import judged
+
+WHOLE, CUT, ALL = "whole", "cut", "all"
+FAMILY, VENDOR, OTHER = "same family", "same vendor, other family", "different vendors"
+KINDS = (FAMILY, VENDOR, OTHER)
+DIFFERENT, SHARED = "different models", "shared answers"
+PARTS = (DIFFERENT, "answers of a model", "answers of all")
+_NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
+_FAMILIES = {
+    "claude-3": "Claude 3",
+    "command-r": "Command R",
+    "gemini": "Gemini",
+    "gemma-2": "Gemma 2",
+    "gemma-3": "Gemma 3",
+    "gpt-4o": "GPT-4o",
+    "llama-3": "Llama 3",
+}
+_RELABELLED = 1999  # Permutations of the families over the models.
+_EXTREMES = 12  # Prompts at each end that a figure names.
+
+
+@dataclasses.dataclass(frozen=True)
+class Hivemind(lab.Study):
+    """Do all language models say the same when they are asked the same?"""
+
+    name = "hivemind"
+    version = 2
+    duration = "6 minutes"
+    data = "answers"
+    needs = ("models", "prompt")
+    takes = ("vendors", "families")
+    further = ("truncated",)
+    runs = ((),)
+    drawings = ("hivemind", "hivemind_numbers", "hivemind_prompts")
+
+    widths: judged.Widths = judged.Widths()
+    resamples: int = lab.flag(2000, "Resamples of the prompts for intervals.", at_least=2)
+    prompts: int = lab.resolved()
+    of_each: int = lab.resolved()
+    models: tuple[str, ...] = lab.resolved()
+    vendors: tuple[str, ...] = lab.resolved()
+    families: tuple[str, ...] = lab.resolved()
+    texts: tuple[str, ...] = lab.resolved()
+
+    def prepare(self, load, seed):
+        """Orders the answers by model and prompt, and says whose each model is."""
+        pairs = load()
+        rows, prompts = judged.by_prompt(pairs)
+        if len(prompts) < 3 or rows.shape[2] < 3:
+            raise ValueError(
+                "--prompt: expected at least three prompts and three answers of each model to "
+                f"each, received {len(prompts)} and {rows.shape[2]}."
+            )
+        names = _of_models(pairs.labels["models"], "models", rows)
+        families = tuple(map(family_of, names))
+        if "families" in pairs.labels:
+            families = _of_models(pairs.labels["families"], "families", rows)
+        vendors = families
+        if "vendors" in pairs.labels:
+            vendors = _of_models(pairs.labels["vendors"], "vendors", rows)
+        return self.ready(
+            pairs,
+            state=(pairs, rows, prompts),
+            widths=self.widths.resolve(pairs),
+            prompts=len(prompts),
+            of_each=rows.shape[2],
+            models=names,
+            vendors=vendors,
+            families=families,
+            texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
+        )
+
+    def axes(self):
+        """Every text under every bandwidth."""
+        return {"text": self.texts, "scale": self.widths.axis}
+
+    @property
+    def sets(self) -> dict[str, list[int]]:
+        """The numbers of the models of all, of each vendor and of each family, where several."""
+        found = {ALL: list(range(len(self.models)))}
+        for labels in (self.vendors, self.families):
+            for label in sorted(set(labels)):
+                members = [m for m, own in enumerate(labels) if own == label]
+                if len(members) > 1 and members not in found.values():
+                    found[label] = members
+        return found
+
+    @property
+    def kinds(self) -> np.ndarray:
+        """What every two models are to each other, of `KINDS`; '' for a model and itself."""
+        family, vendor = (np.array(of) for of in (self.families, self.vendors))
+        alike = family[:, None] == family, vendor[:, None] == vendor
+        kinds = np.select(alike, [FAMILY, VENDOR], OTHER)
+        return np.where(np.eye(len(family), dtype=bool), "", kinds)
+
+    def compute(self, state, context, *, text, scale):
+        """How many models are different, what every two have in common, and where all agree.
+
+        Returns:
+          Over `set` (all models, and those of each vendor and family) and `part`: `counts` with
+          errors, how many models are different, and how many answers one model gives to a prompt,
+          and all together; `plug_in`, the same with each answer beside itself; `largest`, the
+          number of models. Over `model` and `other`: the `overlap` with errors. Over `kind`: the
+          mean overlap of such pairs of models, with errors; `family_effect`, by how much it is
+          higher in families than between vendors, its error and its p-value over permutations of
+          models. Over `vendor` and `other_vendor`: the mean overlap of two models, with errors.
+          Over `prompt` (a label): `different_models` and its error over answers,
+          `different_answers` of one model, and `shared_answers`, the share of pairs of answers of
+          two models that are the same. Over `agreement` and `end`: the rank correlation over
+          prompts of `different_answers` with the number of different models and with the shared
+          answers, and its 95% interval.
+        """
+        pairs, rows, prompts = state
+        texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
+        outputs = dict(zip(self.models, texts[rows], strict=True))
+        generator = np.random.default_rng(context.shared_seed)
+        context.say("scores")
+        options: dict[str, Any] = {"groups": self.prompts, **scale.kernels}
+        number = np.repeat(np.arange(self.prompts, dtype=np.float32), self.of_each)[:, None]
+        flat = {name: of.reshape(len(number), -1) for name, of in outputs.items()}
+        compared = cv.compare(flat, number, orders=[2], profile=False, **options)
+        between, sets = compared.between, []
+        assert between is not None  # Order 2 is computed from pairs.
+        for members in self.sets.values():
+            names = [self.models[m] for m in members]
+            context.say(f"{len(names)} models")
+            own = {name: flat[name] for name in names}
+            whole = len(names) == len(self.models)
+            of_set = between if whole else cv.between_models(own, number, **options)
+            sets.append(_counts(of_set, compared))
+        influences = np.moveaxis(np.asarray(between.overlap_influences), -1, 0)
+        fields = {
+            "of_kind": (("kind",), self._by_kind),
+            "family_effect": ((), self._effect),
+            "of_vendors": (("vendor", "other_vendor"), self._by_vendor),
+        }
+        found: dict[str, Any] = {
+            "overlap": (("model", "other"), between.overlaps),
+            "overlap_error": (("model", "other"), between.overlap_errors),
+            "family_p_value": ((), self._relabelled(between.overlaps, generator)),
+        }
+        for name, (axes, statistic) in fields.items():
+            found[name] = axes, statistic(between.overlaps)
+            found[f"{name}_error"] = axes, _error_of(statistic(influences))
+        context.say("prompts")
+        found |= self._of_prompts(outputs, scale.kernels["output_kernel"], generator)
+        return (
+            xr.concat([xr.Dataset(of) for of in sets], dim="set")
+            .assign(found)
+            .assign_coords(
+                set=list(self.sets),
+                part=list(PARTS),
+                model=list(self.models),
+                other=list(self.models),
+                kind=list(KINDS),
+                vendor=sorted(set(self.vendors)),
+                other_vendor=sorted(set(self.vendors)),
+                prompt=prompts,
+                agreement=[DIFFERENT, SHARED],
+            )
+        )
+
+    def _by_kind(self, overlaps: np.ndarray) -> np.ndarray:
+        """The mean overlap of pairs of models of each kind, `[..., kinds]`; NaN where none is."""
+        return np.stack([_mean_of(overlaps, self.kinds == kind) for kind in KINDS], axis=-1)
+
+    def _effect(self, overlaps: np.ndarray) -> np.ndarray:
+        """The mean overlap in families less that between vendors, `[...]`."""
+        family, _, other = np.moveaxis(self._by_kind(overlaps), -1, 0)
+        return family - other
+
+    def _by_vendor(self, overlaps: np.ndarray) -> np.ndarray:
+        """The mean overlap of two models, by their vendors, `[..., vendors, vendors]`."""
+        whose = np.array(self.vendors)
+        labels = sorted(set(self.vendors))
+        masks = [
+            [(whose == one)[:, None] & (whose == two) & (self.kinds != "") for two in labels]
+            for one in labels
+        ]
+        return np.stack([np.stack([_mean_of(overlaps, m) for m in row], -1) for row in masks], -2)
+
+    def _relabelled(self, overlaps: np.ndarray, generator: np.random.Generator) -> float:
+        """The two-sided p-value of `_effect`: families and vendors go to other models together."""
+        value = abs(self._effect(overlaps))
+        if np.isnan(value):
+            return np.nan
+        orders = [generator.permutation(len(overlaps)) for _ in range(_RELABELLED)]
+        null = np.abs(self._effect(np.stack([overlaps[np.ix_(of, of)] for of in orders])))
+        return (1 + np.sum(null >= value * (1 - 1e-9))) / (1 + _RELABELLED)
+
+    def _of_prompts(
+        self, outputs: Mapping[str, np.ndarray], kernel: cv.Kernel, generator: np.random.Generator
+    ) -> dict[str, Any]:
+        """What each prompt by itself says of all models, and what goes with what over prompts."""
+        options: dict[str, Any] = {"output_kernel": kernel, "groups": np.arange(self.of_each)}
+        found = [
+            cv.between_models({name: of[p] for name, of in outputs.items()}, **options)
+            for p in range(self.prompts)
+        ]
+        different = np.array([of.number for of in found])
+        rke = jax.vmap(lambda of: cv.rke(of, output_kernel=kernel, unbiased=True))
+        alike = np.mean([1 / np.asarray(rke(of), np.float64) for of in outputs.values()], axis=0)
+        answers, count = 1 / alike, len(outputs)
+        shared = alike * (count / different - 1) / (count - 1)
+        draws = generator.integers(self.prompts, size=(self.resamples, self.prompts))
+        correlation = agreement.with_interval(
+            lambda of: agreement.spearman(np.stack([different, shared])[:, of], answers[of], 2.0),
+            list(draws),
+            self.prompts,
+        )
+        return {
+            "different_models": ("prompt", different),
+            "different_models_error": ("prompt", [of.standard_error for of in found]),
+            "different_answers": ("prompt", answers),
+            "shared_answers": ("prompt", shared),
+            "correlation": (("agreement", "end"), correlation),
+        }
+
+    def tables(self, run):
+        """The numbers, the overlaps by kind and vendor, the correlations, the extreme prompts."""
+        found, shown = run.found, self.widths.shown
+        rows = ("text", "scale", "set")
+        yield tables.table(found, rows=rows, columns="part", value="counts", error="counts_error")
+        yield tables.table(found, rows=rows, columns="part", value="plug_in")
+        rows = ("text", "scale")
+        yield tables.table(found, rows=rows, columns="kind", value="of_kind", error="of_kind_error")
+        yield tables.table(found, rows=rows, value="family_effect", error="family_effect_error")
+        yield tables.table(found, rows=rows, value="family_p_value", digits=2)
+        yield tables.table(
+            found, rows=(*rows, "vendor"), columns="other_vendor",
+            value="of_vendors", error="of_vendors_error", digits=3,
+        )  # fmt: skip
+        yield tables.table(tables.intervals(found.correlation), rows=rows, columns="agreement")
+        base = found.sel(scale=shown, text=WHOLE)
+        yield tables.table(
+            base.isel(prompt=_extremes(base)), rows=("prompt",), value="different_models",
+            error="different_models_error",
+        )  # fmt: skip
+
+    @classmethod
+    def figures(cls, runs):
+        """Every two models, clustered; the numbers of different models; the prompts."""
+        (run,) = runs
+        study, scale = run.study, run.study.widths.shown
+        found = run.found.sel(scale=scale)
+        n = f"n = {study.prompts * study.of_each} of each model"
+        over = f"over the {study.prompts} prompts"
+        drawn = {
+            "hivemind": (_heat_map(found, study), ""),
+            "hivemind_numbers": (_numbers(run.found, study), f"95% intervals {over}"),
+            "hivemind_prompts": (_prompts(found, study), "95% intervals over answers"),
+        }
+        scales = {"hivemind_numbers": None}
+        return {
+            name: figures.caption(figure, run, n=n, bars=bars, scale=scales.get(name, scale))
+            for name, (figure, bars) in drawn.items()
+        }
+
+
+def family_of(model: str) -> str:
+    """The family of a model by its name; the name itself where no family is known by it."""
+    name = model.lower()
+    return next((family for of, family in _FAMILIES.items() if name.startswith(of)), model)
+
+
+def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:
+    """Of some models, how many differ, and the answers of one and of all, with errors."""
+    scored = [compared.evaluations[name].order(2) for name in between.models]
+    known = [own.population for own in scored if own.population is not None]
+    alike, count = np.mean([own.similarities.conditional for own in known]), len(known)
+    # What a prompt moves, relative to the number of models and to the answers of one.
+    of_one = [own.influences.conditional[0] for own in known if own.influences is not None]
+    moved = [np.asarray(between.influences) / between.number, -np.mean(of_one, axis=0) / alike]
+    counts = np.array([between.number, 1 / alike, between.number / alike])
+    plain = np.mean([1 / own.decomposition.scores.conditional for own in scored])
+    # Of all answers, 1 / count are of one model.
+    of_all = alike / between.number + (plain - alike) / count
+    return {
+        "counts": ("part", counts),
+        "counts_error": ("part", counts * _error_of(np.stack([*moved, sum(moved)], axis=1))),
+        "plug_in": ("part", [plain / of_all, 1 / plain, 1 / of_all]),
+        "largest": ((), count),
+    }
+
+
+def _error_of(influences: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.mean(influences**2, axis=0))
+
+
+def _mean_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The mean of the chosen entries of `[..., m, m]`, `[...]`; NaN where none is chosen."""
+    picked = values[..., chosen]
+    return picked.mean(axis=-1) if chosen.any() else np.full(picked.shape[:-1], np.nan)
+
+
+def _of_models(labels: np.ndarray, role: str, rows: np.ndarray) -> tuple[str, ...]:
+    """The label of each model.
+
+    Raises:
+      ValueError: a model has two.
+    """
+    words = labels.astype(str)[rows].reshape(len(rows), -1)
+    for of_model in words:
+        if len(of := set(of_model.tolist())) > 1:
+            raise ValueError(f"--{role}: expected one for each model, received {sorted(of)[:2]}.")
+    return tuple(words[:, 0].tolist())
+
+
+def _extremes(found: xr.Dataset) -> np.ndarray:
+    """The places of the prompts on which the models agree most, then least."""
+    order = np.argsort(found.different_models.values, kind="stable")
+    ends = min(_EXTREMES, len(order) // 2)
+    return np.concatenate([order[:ends], order[len(order) - ends :]])
+
+
+def clustered(overlaps: np.ndarray) -> tuple[np.ndarray, Mapping[str, Any]]:
+    """The models in the order of average linkage, neighbours most alike, and SciPy's dendrogram."""
+    from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
+    from scipy.spatial import distance
+
+    apart = np.maximum(1 - overlaps, 0)
+    np.fill_diagonal(apart, 0)
+    condensed = distance.squareform(apart, checks=False)
+    tree = hierarchy.linkage(condensed, "average", optimal_ordering=True)
+    drawn = hierarchy.dendrogram(tree, no_plot=True)
+    return np.array(drawn["leaves"]), drawn
+
+
+def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
+    """Whole answers below the diagonal, cut ones above."""
+    first = found.overlap.sel(text=WHOLE).values
+    order, tree = clustered(first)
+    values = found.overlap.isel(text=-1).values.copy()
+    values = values[np.ix_(order, order)]
+    below = np.tril_indices(len(order))
+    values[below] = first[np.ix_(order, order)][below]
+    figure, (panel,) = style.panels(1, size=(2.6 + 0.36 * len(order), 2.4 + 0.34 * len(order)))
+    names = [study.models[m] for m in order]
+    np.fill_diagonal(values, np.nan)
+    words = [["" if np.isnan(v) else f"{v:.2f}" for v in row] for row in values]
+    style.matrix(panel, values, names, words, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    vendors = sorted(set(study.vendors))
+    colours = dict(zip(vendors, itertools.cycle(style.CYCLE), strict=False))
+    for labels in (panel.get_xticklabels(), panel.get_yticklabels()):
+        for label, m in zip(labels, order, strict=True):
+            label.set_color(colours[study.vendors[m]])
+    above = panel.inset_axes((0, 1.01, 1, 0.12))
+    lines = [
+        np.column_stack([np.array(x) / 10 - 0.5, y])
+        for x, y in zip(tree["icoord"], tree["dcoord"], strict=True)
+    ]
+    above.add_collection(LineCollection(lines, colors=style.GREY, linewidths=1))
+    above.set(xlim=panel.get_xlim(), ylim=(0, 1.05 * max(line[:, 1].max() for line in lines)))
+    above.set(xticks=[], ylabel="1 - overlap")
+    above.grid(visible=False)
+    above.set_title(
+        "Overlap of every two models given the prompts"
+        + (": whole answers below the diagonal, cut ones above" if CUT in study.texts else "")
+    )
+    marks = [Line2D([], [], color=colours[v], marker="s", lw=0, label=v) for v in vendors]
+    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks))
+    return figure
+
+
+def _numbers(found: xr.Dataset, study: Hivemind) -> Figure:
+    """How many models are different, by set; overlaps by vendor; by kind of pair and bandwidth."""
+    figure, panels = style.panels(3, size=(4.6, 3.9))
+    shown = found.sel(scale=study.widths.shown)
+    _by_set(panels[0], shown.sel(text=WHOLE))
+    of_vendors = shown.sel(text=WHOLE)
+    values, errors = of_vendors.of_vendors.values, of_vendors.of_vendors_error.values
+    words = [
+        ["-" if np.isnan(v) else f"{v:.2f}\n± {e:.2f}" for v, e in zip(*row, strict=True)]
+        for row in zip(values, errors, strict=True)
+    ]
+    names = found.vendor.values.tolist()
+    style.matrix(panels[1], values, names, words, cmap="viridis", vmin=0, vmax=1)
+    panels[1].set_title("Mean overlap of two models, by vendor\n(whole answers)")
+    _by_kinds(panels[2], found, study)
+    return figure
+
+
+def _by_set(panel: Axes, found: xr.Dataset) -> None:
+    """The numbers of different models, beside the number of models."""
+    places = np.arange(found.sizes["set"])
+    one = found.sel(part=DIFFERENT)
+    panel.plot(
+        places, one.largest.values.astype(int), "_", color=style.BLACK, ms=12, label="models"
+    )
+    panel.errorbar(
+        places, one.counts, 1.96 * one.counts_error, marker="o", color=style.BLUE, lw=0, ms=4,
+        elinewidth=0.8, label="unbiased",
+    )  # fmt: skip
+    label = "an answer also beside itself"
+    panel.plot(places + 0.2, one.plug_in, "x", color=style.VERMILION, ms=5, label=label)
+    panel.set_xticks(places, found.set.values, rotation=35, ha="right")
+    style.log_axis(panel, (1, 2, 3, 5))
+    panel.set(ylabel="effective number of different models")
+    panel.set_title("How many models are different\n(whole answers)")
+    panel.legend(fontsize=6.5)
+
+
+def _by_kinds(panel: Axes, found: xr.Dataset, study: Hivemind) -> None:
+    """The mean overlap of pairs of models of each kind, by text and bandwidth."""
+    cells = list(itertools.product(study.texts, found.scale.values.tolist()))
+    for number, (kind, colour) in enumerate(
+        zip(KINDS, (style.BLUE, style.GREEN, style.VERMILION), strict=True)
+    ):
+        of = [found.sel(text=text, scale=scale, kind=kind) for text, scale in cells]
+        panel.errorbar(
+            np.arange(len(cells)) + 0.15 * (number - 1), [one.of_kind.item() for one in of],
+            [1.96 * one.of_kind_error.item() for one in of], fmt=style.MARKERS[number],
+            color=colour, elinewidth=0.8, label=kind,
+        )  # fmt: skip
+    labels = [f"{text}\nx {scale:g}" for text, scale in cells]
+    panel.set_xticks(range(len(cells)), labels)
+    panel.set(xlabel="answers and bandwidth", ylabel="mean overlap", ylim=(0, 1.05))
+    panel.set_title("Overlap of two models of one family,\nvendor, or different vendors")
+    panel.legend()
+
+
+def _prompts(found: xr.Dataset, study: Hivemind) -> Figure:
+    """The prompts on which the models agree most and least; agreement against diversity."""
+    first = found.sel(text=WHOLE)
+    figure, panels = style.panels(3, size=(4.2, 3.9))
+    chosen = _extremes(first)
+    one = first.isel(prompt=chosen)
+    places = -np.arange(len(chosen), dtype=float) - (np.arange(len(chosen)) >= len(chosen) // 2)
+    panels[0].errorbar(
+        one.different_models, places, xerr=1.96 * one.different_models_error, fmt="o",
+        markersize=3.5, elinewidth=0.8, color=style.BLUE,
+    )  # fmt: skip
+    panels[0].set_yticks(places, one.prompt.values, fontsize=7)
+    panels[0].axvline(1, color=style.GREY, lw=0.8)
+    panels[0].set(xlabel=f"different models of {len(study.models)}", ylabel="number of the prompt")
+    panels[0].set_title("The prompts on which the models\nagree most, and least")
+    agreements = (
+        (DIFFERENT, first.different_models, f"different models of {len(study.models)}"),
+        (SHARED, first.shared_answers, "share of the pairs of answers of two models"),
+    )
+    for panel, (kind, values, name) in zip(panels[1:], agreements, strict=True):
+        panel.plot(first.different_answers, values, "o", ms=3.5, color=style.BLUE, alpha=0.6)
+        correlation = tables.interval(*first.correlation.sel(agreement=kind).values)
+        panel.set_title(f"{kind.capitalize()}: rank correlation\n{correlation}")
+        panel.set_xscale("log")
+        style.log_axis(panel)
+        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        panel.xaxis.set_minor_locator(NullLocator())
+        style.log_numbers(panel.xaxis)
+        panel.set(xlabel="different answers of one model", ylabel=name)
+    few, most = (first.different_answers.values.min(), first.different_answers.values.max())
+    panels[2].plot([few, most], [1 / few, 1 / most], color=style.GREY, lw=1, label="of one model")
+    panels[2].legend()
+    return figure
+
+
+if __name__ == "__main__":
+    lab.main(Hivemind)

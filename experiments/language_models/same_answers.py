@@ -1,0 +1,246 @@
+"""Do the scores agree with people on which answers are the same, and what bandwidth meets them?
+
+Beyond the papers: pairs of answers of language models to one prompt, which people called the same
+or different. The effective number of two answers at order 2, 2 / (1 + k^2), is between one and two.
+The bandwidth is chosen from the pairs for training and judged on the others. The studies `answers`,
+`hivemind` and `post_training` use it unchanged.
+
+    python -m experiments.same_answers
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+import condvendi_jax as cv
+from experiments import lab
+from experiments.lab import agreement, figures, style, tables
+from experiments.language_models.judged import Judgements
+
+# What says that two answers are the same: by degrees, or yes and no.
+GRADED, BELOW, COSINE, EQUAL, CLASSES = (
+    "effective number",
+    "effective number below 1.5",
+    "cosine above the best threshold",
+    "equal texts",
+    "the benchmark's class",
+)
+_LABELS = {"same": style.BLUE, "different": style.ORANGE}
+_PARTS = ("training", "validation")
+_BINS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class SameAnswers(lab.Study):
+    """Do the scores agree with people on which answers are the same?"""
+
+    name = "same_answers"
+    duration = "20 seconds"
+    data = "same_answers"
+    paired = False
+    needs = ("same", "train")
+    takes = ("equal", "classes")
+    further = ("second",)
+    runs = ((),)
+    drawings = ("same_answers",)
+
+    resamples: int = lab.flag(2000, "Resamples of the pairs for the intervals.", at_least=2)
+    bandwidths: dict[str, float] = lab.resolved()
+    threshold: float = lab.resolved()
+    counts: dict[str, list[int]] = lab.resolved()
+
+    def prepare(self, load, seed):
+        """Chooses every bandwidth, and the threshold of the cosine, from the pairs for training."""
+        pairs = load()
+        judged = Judgements.of(pairs)
+        own = judged.bandwidth()
+        both = np.concatenate([judged.first[judged.train], judged.second[judged.train]])
+        variance = cv.bandwidth_by_rule(both, "variance", key=jax.random.key(seed), partitions=1)
+        of_parts = dict(zip(_PARTS, (judged.train, ~judged.train), strict=True))
+        return self.ready(
+            pairs,
+            state=judged,
+            bandwidths={
+                "people": own,
+                "people x 0.5": own / 2,
+                "people x 2": own * 2,
+                "likeliest": judged.bandwidth(share=False),
+                "variance rule": variance.bandwidth,
+            },
+            threshold=best_threshold(judged.cosines[judged.train], judged.same[judged.train]),
+            counts={
+                name: [int(judged.same[of].sum()), int(of.sum())] for name, of in of_parts.items()
+            },
+        )
+
+    def axes(self):
+        """The pairs from which the bandwidth is chosen, and those on which it is judged."""
+        return {"part": _PARTS}
+
+    def compute(self, state, context, *, part):
+        """How far each judge agrees with people, and what each bandwidth counts.
+
+        Returns:
+          `auc` over `judge` and `end` (the value and the ends of its 95% interval over the pairs):
+          the probability that of a pair of either kind the one that people call the same is the one
+          that is more alike, ties counting half; for yes and no it is the mean of the shares that
+          are right of each kind. `judged`, the number of pairs that a judge knows. Over `width`:
+          `number`, the mean effective number of pairs that are the `same` and that are `different`
+          (the axis `label`); `counted`, 1 over the mean of k^2, an effective number of answers,
+          whose value by the labels is `wanted`; `decided`, the `auc` of yes and no by it. Over
+          `bin`: `alike`, the mean of k^2 of the pairs in it at the bandwidth from the judgements,
+          and `share`, that of the pairs that people call the same, with `share_error`.
+        """
+        rows = state.train if part == _PARTS[0] else ~state.train
+        judged = state.rows(rows)
+        squares = {name: judged.squares(width) for name, width in self.bandwidths.items()}
+        own = squares["people"]
+        alike = {
+            GRADED: own,
+            BELOW: _below(own),
+            COSINE: (judged.cosines >= self.threshold).astype(float),
+            EQUAL: judged.equal.astype(float),
+            CLASSES: np.where(judged.classes < 0, np.nan, judged.classes.astype(float)),
+        }
+        auc = [self._with_interval(judged, of, context.shared_seed) for of in alike.values()]
+        number = [
+            [np.mean(2 / (1 + of[judged.same])), np.mean(2 / (1 + of[~judged.same]))]
+            for of in squares.values()
+        ]
+        edges = np.array_split(np.argsort(own, kind="stable"), _BINS)
+        share = np.array([judged.same[of].mean() for of in edges])
+        sizes = np.array([len(of) for of in edges])
+        return xr.Dataset(
+            {
+                "auc": (("judge", "end"), auc),
+                "judged": ("judge", [int(np.isfinite(of).sum()) for of in alike.values()]),
+                "bandwidth": ("width", list(self.bandwidths.values())),
+                "number": (("width", "label"), number),
+                "counted": ("width", [1 / of.mean() for of in squares.values()]),
+                "decided": ("width", [area(_below(of), judged.same) for of in squares.values()]),
+                "wanted": 1 / judged.same.mean(),
+                "alike": ("bin", [own[of].mean() for of in edges]),
+                "share": ("bin", share),
+                "share_error": ("bin", np.sqrt(share * (1 - share) / sizes)),
+            },
+            {"judge": list(alike), "width": list(squares), "label": list(_LABELS)},
+        )
+
+    def _with_interval(self, judged: Judgements, alike: np.ndarray, seed: int) -> np.ndarray:
+        known = np.flatnonzero(np.isfinite(alike))
+        alike, same = alike[known], judged.same[known]
+        draws = agreement.resampled(known, self.resamples, np.random.default_rng(seed))
+
+        def statistic(taken: np.ndarray) -> np.ndarray:
+            return np.array([area(alike[taken], same[taken])])
+
+        return agreement.with_interval(statistic, list(draws), len(known))[0]
+
+    def tables(self, run):
+        """How far each judge agrees with people, and what each bandwidth counts."""
+        found = run.found
+        yield tables.table(tables.intervals(found.auc), rows=("judge",), columns="part")
+        yield tables.table(found, rows=("width",), columns="part", value="counted")
+        yield tables.table(found, rows=("part", "width"), columns="label", value="number")
+
+    @classmethod
+    def figures(cls, runs):
+        """How alike the pairs are by what people say; who agrees with people, and how far."""
+        (run,) = runs
+        found, study = run.found, run.study
+        figure, panels = style.panels(3, size=(3.9, 3.0))
+        _reliability(panels[0], found)
+        _numbers(panels[1], found)
+        _judges(panels[2], found)
+        n = ", ".join(
+            f"{count} of {name}, {same} the same" for name, (same, count) in study.counts.items()
+        )
+        bars = "95% intervals over the pairs; left, one standard error"
+        return {"same_answers": figures.caption(figure, run, n=n, bars=bars)}
+
+
+def area(alike: np.ndarray, same: np.ndarray) -> float:
+    """How often a pair that is the same is more alike than one that differs; ties count half.
+
+    NaN where all pairs have one label. It is the area under the ROC curve.
+    """
+    count = int(same.sum())
+    if count in (0, len(same)):
+        return np.nan
+    total = agreement.ranks(alike)[same].sum()
+    return (total - count * (count + 1) / 2) / (count * (len(same) - count))
+
+
+def best_threshold(alike: np.ndarray, same: np.ndarray) -> float:
+    """The value from which on pairs are best called the same: most right of both kinds together.
+
+    Halfway between two neighbouring values, so that rounding does not decide.
+    """
+    values = np.unique(alike)
+    middles = (values[1:] + values[:-1]) / 2
+    right = [(alike[same] >= m).mean() + (alike[~same] < m).mean() for m in middles]
+    return float(middles[int(np.argmax(right))])
+
+
+def _below(squares: np.ndarray) -> np.ndarray:
+    """Whether the effective number 2 / (1 + k^2) is below 1.5."""
+    return (2 / (1 + squares) < 1.5).astype(float)
+
+
+def _reliability(panel: Axes, found: xr.Dataset) -> None:
+    """The share of pairs that people call the same against the mean squared kernel."""
+    for part, colour in zip(found.part.values, (style.BLUE, style.VERMILION), strict=True):
+        one = found.sel(part=part)
+        panel.errorbar(
+            one.alike, one.share, one.share_error, fmt="o-", color=colour, label=part, lw=1
+        )
+    panel.plot([0, 1], [0, 1], color=style.GREY, lw=0.8, label="the same on average")
+    panel.set_title("The squared kernel as the probability\nthat two answers are the same")
+    panel.set(xlabel="mean squared kernel of the pairs", ylabel="share that people call the same")
+    panel.legend()
+
+
+def _numbers(panel: Axes, found: xr.Dataset) -> None:
+    """The mean effective number of pairs of both kinds at every bandwidth, for validation."""
+    one = found.sel(part=_PARTS[1])
+    places = np.arange(one.sizes["width"])
+    for shift, (label, colour) in zip((-0.2, 0.2), _LABELS.items(), strict=True):
+        bars = panel.bar(
+            places + shift, one.number.sel(label=label), 0.4, color=colour, label=label
+        )
+        panel.bar_label(bars, fmt="%.2f", fontsize=6.5)
+    names = [f"{w}\n{b:.2f}" for w, b in zip(one.width.values, one.bandwidth.values, strict=True)]
+    panel.set_xticks(places, names, rotation=25, fontsize=7)
+    panel.set_ylim(1, 2)
+    panel.set_title("Effective number of two answers by bandwidth,\nfor pairs of validation")
+    panel.set(ylabel="effective number")
+    panel.legend(title="people say")
+
+
+def _judges(panel: Axes, found: xr.Dataset) -> None:
+    """How far each judge agrees with people."""
+    places = -np.arange(found.sizes["judge"])
+    for shift, part, colour in zip(
+        (0.12, -0.12), found.part.values, (style.BLUE, style.VERMILION), strict=True
+    ):
+        value, low, high = found.auc.sel(part=part).transpose("end", "judge").values
+        ends = np.nan_to_num([value - low, high - value])
+        panel.errorbar(value, places + shift, xerr=ends, fmt="o", color=colour, label=part)
+    panel.axvline(0.5, color=style.GREY, lw=0.8)
+    counts = found.judged.transpose("judge", "part").values.tolist()
+    names = [
+        f"{judge}\n({one} and {other} pairs)"
+        for judge, (one, other) in zip(found.judge.values, counts, strict=True)
+    ]
+    panel.set_yticks(places, names, fontsize=7)
+    panel.set_title("Agreement with people")
+    panel.set(xlabel="area under the ROC curve")
+
+
+if __name__ == "__main__":
+    lab.main(SameAnswers)

@@ -1,0 +1,1 @@
+"""Studies of the RKE paper: mixtures and generative adversarial networks."""
