@@ -75,7 +75,8 @@ def outside_transformations(function: _Function) -> _Function:
     return cast(_Function, explained)
 
 
-_INSIDE = (os.path.dirname(__file__) + os.sep, functools.__file__)  # Which has cached_property.
+# The library, and the module of `cached_property`.
+_INSIDE = (os.path.dirname(os.path.dirname(__file__)) + os.sep, functools.__file__)
 
 
 def warn(message: str) -> None:

@@ -217,7 +217,7 @@ def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():
     wide = [p.astype(np.float64) for p in (OUTPUTS, PROMPTS)]
     with pytest.warns(UserWarning, match="outputs and prompts: float64") as caught:
         result = cv.decompose(*wide, **_kernels(cv.Gaussian(1.0)))
-    assert len(caught) == 1
+    assert [warning.filename for warning in caught] == [__file__]  # Whose call it was.
     assert (result.dtype, result.vendi.dtype) == ("float32", jnp.float32)
     # Lists are arrays. Two points at distance 5: k^2 = exp(-25 / 2.5^2).
     assert_close(cv.rke([[0, 0], [3, 4]], kernel=cv.Gaussian(2.5)), 2 / (1 + np.exp(-4)))
