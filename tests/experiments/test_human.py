@@ -152,7 +152,7 @@ def test_rank_correlation_is_that_of_scipy():
     noise = 3 * (1 + 1e-6 * generator.uniform(-1, 1, (2, 40)))
     assert np.isnan(agreement.spearman(noise, people)).all()
     # Nor do neighbours carry a level beyond what rounding reaches; NaN is the last.
-    ladder = 1 + 2e-5 * np.arange(6)
+    ladder = 1 + 4e-5 * np.arange(6)
     np.testing.assert_array_equal(agreement.levels(ladder), [0, 0, 1, 1, 2, 2])
     np.testing.assert_array_equal(agreement.levels(ladder, order=2), np.arange(6))
     np.testing.assert_array_equal(agreement.levels(np.array([np.nan, 2, 1, np.nan])), [2, 1, 0, 2])
