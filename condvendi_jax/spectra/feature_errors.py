@@ -41,8 +41,9 @@ def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> l
     has s = 1 exactly, so that order 2 has no bias.
 
     `matrix` is the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
-    and D a multiple of 8. Estimates have a pseudo-value for each group: they pair up with those of
-    other covariances of the same frequencies.
+    and D a multiple of 8; or Z `[n, 2 D]`, n < 2 D, whose covariance is Z^T Z. Estimates have a
+    pseudo-value for each group: they pair up with those of other covariances of the same
+    frequencies.
     """
     needed = any(entropy.needs_spectrum for entropy in wanted)
     of_subsets = _spectra_of_subsets(matrix) if needed else []
@@ -67,11 +68,15 @@ def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> l
 @jax.jit
 def _spectra_of_subsets(matrix: jax.Array) -> list[jax.Array]:
     """Eigenvalues with all groups, without each, and with each half: arrays `[m, size]`."""
-    groups = matrix.reshape(GROUPS, -1, GROUPS, matrix.shape[1] // GROUPS)
+    rows, features = matrix.shape
+    columns = matrix.reshape(rows, GROUPS, -1)
 
     def of_subset(chosen: jax.Array) -> jax.Array:
-        part = groups[chosen][:, :, chosen]
-        part = part.reshape(part.shape[0] * part.shape[1], -1)
+        part = columns[:, chosen].reshape(rows, -1)
+        if rows < features:  # Z Z^T and Z^T Z have the same eigenvalues, up to zeros.
+            part = eigenvalues.outer_products(part.T)
+        else:
+            part = part.reshape(GROUPS, -1, part.shape[1])[chosen].reshape(part.shape[1], -1)
         return eigenvalues.spectrum(part / jnp.trace(part))
 
     by_size = (_SUBSETS[:1], _WITHOUT, _HALVES)
@@ -81,9 +86,14 @@ def _spectra_of_subsets(matrix: jax.Array) -> list[jax.Array]:
 @jax.jit
 def _norms_of_subsets(matrix: jax.Array) -> jax.Array:
     """||.||_F^2 of the same subsets' matrices, of trace one, `[13]`."""
-    groups = matrix.reshape(GROUPS, -1, GROUPS, matrix.shape[1] // GROUPS)
-    norms = jnp.sum(jnp.sum(jnp.square(groups), axis=3), axis=1)
-    traces = jnp.sum(jnp.diagonal(matrix).reshape(GROUPS, -1), axis=1)
+    columns = matrix.reshape(matrix.shape[0], GROUPS, -1)
+    if matrix.shape[0] < matrix.shape[1]:
+        grams = jnp.einsum("igk,jgk->gij", columns, columns, precision="highest")
+        norms = jnp.einsum("gij,hij->gh", grams, grams, precision="highest")
+        traces = jnp.sum(jnp.square(columns), axis=(0, 2))
+    else:
+        norms = jnp.sum(jnp.square(columns).reshape(GROUPS, -1, *columns.shape[1:]), axis=(1, 3))
+        traces = jnp.sum(jnp.diagonal(matrix).reshape(GROUPS, -1), axis=1)
     # One for the groups of each subset and zero for the others, `[13, 8]`.
     members = jnp.array([[g in s for g in range(GROUPS)] for s in _SUBSETS], matrix.dtype)
     inside = jnp.einsum("sg,gh,sh->s", members, norms, members, precision="highest")

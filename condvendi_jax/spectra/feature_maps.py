@@ -95,10 +95,15 @@ def fourier_map(
 def covariances(
     points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
-    """Z^T Z / n, or Z^T diag(weights) Z, of every term, a block of rows at a time."""
+    """Z^T Z / n, or Z^T diag(weights) Z, of every term, a block of rows at a time.
+
+    Of fewer rows than features, the rows of Z / sqrt(n) themselves, `[n, 2 count]`.
+    """
     of_rows, n = fourier_map(points, frequencies, terms), points.n
     weights = jnp.ones(n, points.dtype) if points.weights is None else n * points.weights
     scales, shapes = jnp.sqrt(weights), jax.eval_shape(of_rows, points.arrays)
+    if n < shapes[0].shape[1]:
+        return tuple(z * (scales / math.sqrt(n))[:, None] for z in of_rows(points.arrays))
     size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))
 
     def add(k: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:

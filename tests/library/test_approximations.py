@@ -143,3 +143,16 @@ def test_curves_are_of_the_method_at_order_two_too_and_there_are_no_errors(x64):
     assert curve.methods == (method.name,) * 2
     whole = cv.decompose(outputs, prompts, **KERNELS, order=2, method=method)
     np.testing.assert_allclose(curve.vendi[1], whole.vendi)
+
+
+def test_few_rows_of_features_give_what_their_covariance_gives(x64):
+    features = np.random.default_rng(0).normal(size=(30, 64))
+    features = jnp.asarray(features / np.linalg.norm(features))
+    wanted = [cv.von_neumann, cv.renyi(2), cv.renyi(0.5), cv.truncated(5)]
+    each = (
+        feature_errors.fourier_estimates(matrix, wanted, 30)
+        for matrix in (features, features.T @ features)
+    )
+    for few, covariance in zip(*each, strict=True):
+        np.testing.assert_allclose(few.per_probe, covariance.per_probe, rtol=1e-9)
+        np.testing.assert_allclose(few.gap, covariance.gap, atol=1e-9)
