@@ -48,7 +48,7 @@ class _Stream:
 class StoredDecomposition(nnx.Metric):
     """The decomposition of a stream of batches under any kernels.
 
-        metric = metrics.StoredDecomposition(
+        metric = StoredDecomposition(
             output_kernel=cv.Gaussian(0.8), prompt_kernel=cv.Gaussian(1.0), order=2
         )
         for batch in batches:

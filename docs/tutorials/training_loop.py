@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 import condvendi_jax as cv
-from condvendi_jax.integrations import flax_metric as metrics
+from condvendi_jax.integrations.flax_metric import StoredDecomposition
 
 # %% [markdown]
 # ## 1. Data, a generator and two losses
@@ -86,7 +86,7 @@ def train(loss, epochs=12):
 
     params = {"offset": jnp.ones(2), "spread": 0.5 * jnp.eye(2)}
     state, keys = optimizer.init(params), jax.random.split(jax.random.key(0), (epochs, 20))
-    metric, history = metrics.StoredDecomposition(**kernels, order=2), []
+    metric, history = StoredDecomposition(**kernels, order=2), []
     for epoch in range(epochs):
         for key in keys[epoch]:
             params, state, value = step(params, state, key)
@@ -134,7 +134,7 @@ _ = axes[1].legend()
 # padding of a last batch.
 
 # %%
-stored = metrics.StoredDecomposition(**kernels)
+stored = StoredDecomposition(**kernels)
 for rows in np.array_split(np.arange(400), 4):
     stored.update(outputs=good[rows], prompts=prompts[rows], mask=np.ones(len(rows), bool))
 scores = stored.compute()

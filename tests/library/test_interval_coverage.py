@@ -10,6 +10,7 @@ from rates import is_at_most, is_nominal
 import condvendi_jax as cv
 from condvendi_jax.scores.populations import FiniteSupport
 from experiments.calibration import interval_coverage as study
+from experiments.calibration import profile_coverage as ladders
 
 pytestmark = pytest.mark.slow
 
@@ -78,52 +79,19 @@ def test_errors_of_fixed_prompts_are_the_deviation_over_other_answers():
     assert 0.85 < np.sqrt(np.mean(np.square(errors))) / np.std(values) < 1.17
 
 
-# Answers on a circle around the prompt: places, radius, noise.
-SAME = ((5, 1.0, 0.3),) * 3
-# Whose order turns: many answers near each other, and a few far apart.
-TURNING = ((12, 0.8, 0.02), (3, 2.5, 0.02))
-
-
-def profiles(models, n, each, draws):
-    """The profiles of many draws; `each` rows have one prompt."""
-    rng, kernel, found = np.random.default_rng([n, each, len(models)]), cv.Gaussian(1.0), []
-    centres = 2 * np.random.default_rng(3).normal(size=(12, 2))
-    for _ in range(draws):
-        prompts = centres[rng.choice(12, n // each)] + 0.3 * rng.normal(size=(n // each, 2))
-        prompts, outputs = np.repeat(prompts, each, axis=0), {}
-        for name, (places, radius, noise) in zip("abc", models, strict=False):
-            angles = 2 * np.pi * rng.integers(places, size=n) / places
-            answers = radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-            answers += prompts + noise * rng.normal(size=(n, 2))
-            outputs[name] = answers.astype(np.float32)
-        kernels = {"output_kernel": kernel, "prompt_kernel": kernel}
-        found.append(cv.profile(outputs, prompts.astype(np.float32), **kernels))
-    return found
-
-
-@pytest.mark.parametrize("each", [1, 8])
+@pytest.mark.parametrize("each", [1, ladders.EACH])
 def test_signs_of_models_of_one_distribution_are_rarely_told(each):
     """Of 80 draws; a right method fails with probability 1e-3 per score."""
-    found = profiles(SAME, 400, each, 80)
-    for score in SCORES:
-        values = np.log([getattr(of.values, score) for of in found])
-        low, high = np.moveaxis(np.log([getattr(of.bands, score) for of in found]), -1, 0)
-        means = values.mean(axis=0)
-        covered = ((low <= means) & (means <= high) | np.isnan(low)).all(axis=2).mean()
-        # Those of 50 prompts are a little too narrow.
-        assert is_at_most(1 - covered, 3 * 80, 0.05 if each == 1 else 0.1)
-        pairs = itertools.combinations("abc", 2)
-        told = [[of.pair(*pair, score).signs.any() for of in found] for pair in pairs]
-        assert is_at_most(np.any(told, axis=0).mean(), 80, 0.05)
+    drawn = ladders.profiles("same", 400, each, 80)
+    for share in ladders.false_statements(drawn, set(itertools.combinations("012", 2))).values():
+        assert is_at_most(share, 80, 0.05)
+    for share in ladders.bands(drawn).values():  # Those of 50 prompts are a little too narrow.
+        assert is_at_most(1 - share, 3 * 80, 0.05 if each == 1 else 0.1)
 
 
 def test_the_order_of_models_turns_where_it_does():
-    found = profiles(TURNING, 400, 1, 10)
-    signs = np.array([of.pair("a", "b").signs for of in found])
+    drawn = ladders.profiles("turning", 400, 1, 10)
+    signs = np.array([of.pair("0", "1").signs for of in drawn])
     assert (signs.max(axis=1) == 1).all() and (signs.min(axis=1) == -1).all()
-    assert all(of.pair("a", "b").depends for of in found)
-    for score in SCORES:  # No sign is against that of a mean difference that is clear.
-        one, two = np.moveaxis(np.log([getattr(of.values, score) for of in found]), 1, 0)
-        mean, error = (one - two).mean(axis=0), (one - two).std(axis=0, ddof=1) / np.sqrt(10)
-        truth = np.where(np.abs(mean) > 4 * error, np.sign(mean), 0)
-        assert not any((of.pair("a", "b", score).signs * truth < 0).any() for of in found)
+    assert all(of.pair("0", "1").depends for of in drawn)
+    assert not any(ladders.false_statements(drawn, set()).values())
