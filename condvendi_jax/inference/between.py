@@ -28,7 +28,7 @@ from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.inference import errors as grouping
-from condvendi_jax.inference import saturation
+from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.errors import Groups, group_influences
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.inference.results import Between, Evaluation
@@ -39,7 +39,6 @@ _MANY_LABELS = 50
 # A total weight below this share of its terms is rounding.
 _ROUNDING = 1e-12
 _ALONE = "no two outputs that could be compared are alike; give several answers to each prompt"
-_SPLIT = "the labels of the groups split the answers to a prompt"
 _OTHER_PROMPTS = (
     "models with other prompts overlap less; give every model the same number of answers to the "
     "same prompts"
@@ -114,16 +113,16 @@ def between_models(
         weights=weights,
         progress=progress,
     )
-    pairs = {name: own.supported() for name, own in pairs.items()}
+    pairs = {name: rows.supported() for name, rows in pairs.items()}
     if len(pairs) < 2:
         raise ValueError(f"models: expected at least two, received {[*pairs]}.")
-    fewest, chosen = min(own.n for own in pairs.values()), None
+    fewest, chosen = min(rows.n for rows in pairs.values()), None
     if plan.errors and fewest < grouping.FEWEST_ROWS:
         checks.warn(
             f"standard errors need at least three outputs of each model: they are NaN for {fewest}."
         )
     elif plan.errors:
-        chosen = _groups(pairs, plan, shared=not isinstance(prompts, Mapping))
+        chosen = _groups(pairs, plan)
     progress("between models")
     return of_pairs(pairs, chosen)
 
@@ -136,8 +135,8 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     # If all models have the same prompts, these carry no information on the model.
     means = pooled.means_of(("joint",) if shared else ("joint", "prompts"), repeated)
     untested = None if shared or not repeated else _OTHER_PROMPTS
-    if repeated and groups is not None and pooled.splits_answers():
-        groups, untested = None, _SPLIT
+    if repeated and groups is not None and population.splits(pooled.group, pooled.answers):
+        groups, untested = None, population.SPLIT
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
@@ -162,7 +161,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
         overlaps=overlaps[0],
         influences=None if groups is None else pooled.influences(number),
         overlap_influences=None if groups is None else pooled.influences(overlaps),
-        units=None if groups is None else " or ".join({own.units: 0 for own in groups.values()}),
+        units=None if groups is None else " or ".join({of.units: 0 for of in groups.values()}),
         rounding=rounding,
         untested=untested,
         left_out=left_out or 0,
@@ -170,29 +169,29 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
 
 
 def of_plan(
-    pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation], *, shared: bool
+    pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation]
 ) -> Between | None:
     """Computes `Between` for `compare`; None unless order 2 is computed from pairs of rows."""
     if len(pairs) < 2 or all(map(plan.method.computes, plan.entropies)):
         return None
     plan.progress("between models")
     groups = None
-    if all(own.order(2).standard_errors is not None for own in evaluations.values()):
+    if all(result.order(2).standard_errors is not None for result in evaluations.values()):
         # A model without a row in some group has no such error; the number needs none.
         with contextlib.suppress(ValueError):
-            groups = _groups(pairs, plan, shared=shared)
+            groups = _groups(pairs, plan)
     return of_pairs(pairs, groups)
 
 
-def _groups(pairs: Mapping[str, Pairs], plan: Plan, *, shared: bool) -> Mapping[str, Groups]:
+def _groups(pairs: Mapping[str, Pairs], plan: Plan) -> Mapping[str, Groups]:
     """The groups of each model; many labels are put into fewer groups at random."""
     count, key = plan.count or grouping.DEFAULT_GROUPS, plan.keys.groups
-    groups, _ = grouping.group_models(pairs, count, key=key, shared=shared)
-    labels = max(own.count for own in groups.values())
+    groups, _ = grouping.group_models(pairs, count, key=key)
+    labels = max(of_model.count for of_model in groups.values())
     if labels <= max(count, _MANY_LABELS):
         return groups
     dealt = np.asarray(jax.random.permutation(key, labels)) % count
-    return {name: Groups(dealt[own.membership], own.units) for name, own in groups.items()}
+    return {name: Groups(dealt[of.membership], of.units) for name, of in groups.items()}
 
 
 class Pooled:
@@ -200,19 +199,19 @@ class Pooled:
 
     def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
         first, *_ = each = list(pairs.values())
-        arrays = tuple(map(jnp.concatenate, zip(*(own.arrays for own in each), strict=True)))
+        arrays = tuple(map(jnp.concatenate, zip(*(rows.arrays for rows in each), strict=True)))
         of_arrays = zip(first.kernels, arrays, strict=True)
         kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
         self.prompt = distinct_prompts(each)[1]
-        self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
-        copies = [np.ones(own.n) if own.copies is None else own.copies for own in each]
+        self.model = np.repeat(np.arange(len(each)), [rows.n for rows in each])
+        copies = [np.ones(rows.n) if rows.copies is None else rows.copies for rows in each]
         self.copies = np.concatenate(copies)
         self.group, self.count = np.zeros(self.points.n, int), 0
         if groups is not None:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
-        self.weigh(np.concatenate([own.n * own.shares for own in each]))
+        self.weigh(np.concatenate([rows.n * rows.shares for rows in each]))
 
     def weigh(self, weights: np.ndarray) -> None:
         """Sets the weights of rows, `[n]`, and their sums for each model and group."""
@@ -228,14 +227,9 @@ class Pooled:
         return np.allclose(of_models, of_models[0], rtol=1e-6, atol=0)
 
     @property
-    def _answers(self) -> np.ndarray:
+    def answers(self) -> np.ndarray:
         """The number of the model and prompt of each row, `[n]`."""
         return np.unique([self.model, self.prompt], axis=1, return_inverse=True)[1].ravel()
-
-    def splits_answers(self) -> bool:
-        """Whether a group has a part of the answers of a model to a prompt."""
-        parts = np.unique([self._answers, self.group], axis=1)[0]
-        return np.unique(parts).size < parts.size
 
     def leave_out_single_answers(self) -> int | None:
         """Sets the weights of prompts to which some model has one answer to zero.
@@ -264,16 +258,16 @@ class Pooled:
             kind = np.arange(self.points.n) if one_prompt else self.prompt
             return self.means(terms, kind, copies if one_prompt else 0 * copies)
         # The pairs of different answers to a prompt take the weight of all its pairs.
-        kind = self._answers
+        kind = self.answers
         every = np.square(np.bincount(kind, self.weights))[kind]
         others = every - np.bincount(kind, self.weights**2 - copies)[kind]
         times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
         sums = self._sums(terms, kind, times)
-        own = (times[0] * copies, self.weights**2)
+        same_row = (times[0] * copies, self.weights**2)
         every = self._total(np.multiply.outer(self.sizes, self.sizes))
         return [
             self._total(of + self._diagonal(with_itself)) / every
-            for of, with_itself in zip(sums, own, strict=False)
+            for of, with_itself in zip(sums, same_row, strict=False)
         ]
 
     def means(self, terms: Sequence[str], kind: np.ndarray, copies: np.ndarray) -> list[np.ndarray]:
@@ -356,8 +350,8 @@ def _sums_between(
 def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
     """H of the mixture of some models less that of a model, from `Pooled.means_of`."""
     of_models = means[:, models][:, :, models]
-    own = of_models.diagonal(axis1=1, axis2=2).mean(axis=1)
-    return np.log(np.where(own > 0, own, math.nan) / of_models.mean(axis=(1, 2)))
+    within = of_models.diagonal(axis1=1, axis2=2).mean(axis=1)
+    return np.log(np.where(within > 0, within, math.nan) / of_models.mean(axis=(1, 2)))
 
 
 def _overlap(information: np.ndarray, most: np.ndarray, rounding: float) -> np.ndarray:

@@ -25,10 +25,11 @@ from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.designs import Common
-from condvendi_jax.inference.errors import FEWEST_ROWS, FEWEST_TESTED, Units, error_of
+from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import (
+    FEWEST_TESTED,
     Comparison,
     Difference,
     ErrorsBy,
@@ -123,8 +124,7 @@ def compare(
     given = pairs
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     check_numbers(pairs, plan)
-    shared = not isinstance(prompts, Mapping)
-    evaluations, units = plan.evaluate(pairs, shared=shared)
+    evaluations, units = plan.evaluate(pairs)
     matched = "none" if units is None else units.matched
     common = Common.of(pairs)
     first, untested = next(iter(evaluations.values())), None
@@ -154,7 +154,7 @@ def compare(
         if undefined:
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
-    between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
+    between = between_models.of_plan(pairs, plan, evaluations)
     over = None
     if profile or (profile is None and (untested is None or undefined)):
         asked = bool(profile)

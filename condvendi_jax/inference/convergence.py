@@ -133,7 +133,7 @@ def convergence_curve(
             fitted = [entropy.fitted(size) for entropy in spectral]
             computed = computation.compute(pairs.rows(slice(size)), fitted, method)
             each = zip(computed, spectral, strict=True)
-            by_size.append([Decomposition.of(own, entropy, n=size) for own, entropy in each])
+            by_size.append([Decomposition.of(part, entropy, n=size) for part, entropy in each])
         progress()
     along = [_along(decompositions) for decompositions in zip(*by_size, strict=True)]
     curves |= dict(zip(spectral, along, strict=True))
@@ -196,5 +196,5 @@ def _prefix_entropies(pairs: Pairs, copies: jax.Array | None) -> tuple[PerTerm, 
     # Scanned sums add in a tree: the error grows with log n, not with n.
     scanned = lax.associative_scan(jnp.add, jnp.concatenate(parts), axis=1)
     norms, unbiased = scanned[: len(sums)], scanned[len(sums) : -2]
-    total, own = jnp.square(scanned[-2:-1]), scanned[-1:]
-    return order_two.entropies_of(norms / total), order_two.entropies_of(unbiased / (total - own))
+    total, equal = jnp.square(scanned[-2:-1]), scanned[-1:]
+    return order_two.entropies_of(norms / total), order_two.entropies_of(unbiased / (total - equal))

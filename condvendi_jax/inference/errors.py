@@ -41,10 +41,6 @@ _MODES, _MODES_OF_GROUPS = 0.1, 0.5
 _NOISE = 0.5
 # A choice: at orders other than 2 each group costs a spectrum.
 DEFAULT_GROUPS = 20
-# With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
-# to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4, and
-# in at most 6% with 5 or more (three scores, orders 1 and 2, Gaussian kernels).
-FEWEST_TESTED = 5
 # Below this number of rows a deletion leaves a single row, and every score of it is 1.
 FEWEST_ROWS = 3
 
@@ -132,13 +128,12 @@ def labelled(membership: np.ndarray) -> Groups:
 
 
 def group_models(
-    models: Mapping[str, Pairs], count: int | None, *, key: jax.Array, shared: bool = True
+    models: Mapping[str, Pairs], count: int | None, *, key: jax.Array
 ) -> tuple[dict[str, Groups], str]:
     """The groups of each model, and how models are matched: 'rows', 'prompts', 'labels', 'none'.
 
     At most `count` groups, unless rows share labels; where it is None, every row, or all rows of a
-    prompt, are a group. `shared` says whether all models have the same prompts row by row.
-    Raises ValueError where all rows of a model have one label.
+    prompt, are a group. Raises ValueError where all rows of a model have one label.
     """
     first = next(iter(models.values()))
     if count is not None:
@@ -178,7 +173,8 @@ def group_models(
         }, "none"
     if all(own_kinds[name] == pairs.total for name, pairs in models.items()):
         split = {name: groups._replace(units="rows") for name, groups in split.items()}
-    return split, "rows" if shared else "prompts"
+    prompts, *others = np.split(of_row, np.cumsum([pairs.n for pairs in models.values()])[:-1])
+    return split, "rows" if all(np.array_equal(prompts, of) for of in others) else "prompts"
 
 
 def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
@@ -200,7 +196,6 @@ class Units(NamedTuple):
       matched: how models are matched, as in `group_models`.
       count: how many groups are left out in turn; None to use influences where they suffice.
       key: draws the groups that are left out.
-      shared: whether all models have the same prompts row by row.
     """
 
     of_models: dict[str, Groups]
@@ -208,16 +203,13 @@ class Units(NamedTuple):
     matched: str
     count: int | None
     key: jax.Array
-    shared: bool
 
     @classmethod
-    def of(
-        cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array, *, shared: bool = True
-    ) -> Units:
+    def of(cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array) -> Units:
         """The units of models."""
-        of_models, matched = group_models(models, None, key=key, shared=shared)
+        of_models, matched = group_models(models, None, key=key)
         leaving = {name: of.leaving(models[name]) for name, of in of_models.items()}
-        return cls(of_models, leaving, matched, count, key, shared)
+        return cls(of_models, leaving, matched, count, key)
 
 
 def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
@@ -295,7 +287,7 @@ def standard_errors(
     if all(of.units == "rows" for of in units.of_models.values()):
         models = {name: pairs.repeated() for name, pairs in models.items()}
     count, errors = DEFAULT_GROUPS if units.count is None else units.count, {}
-    groups, _ = group_models(models, count, key=units.key, shared=units.shared)
+    groups, _ = group_models(models, count, key=units.key)
     for name, pairs in models.items():
         progress(words := in_words(entropy, name))
         done = _counting(progress, words)

@@ -164,17 +164,14 @@ class Plan:
         self.count, self.labels = check_groups(groups)
         self.seed, self.progress = seed, progress
 
-    def evaluate(
-        self, models: Mapping[str, Pairs], *, shared: bool = True
-    ) -> tuple[dict[str, Evaluation], Units | None]:
+    def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
         """The evaluation of each model, under the same kernels and with the same groups.
 
-        No row of the models has weight zero. `shared` says whether all models have the same prompts
-        row by row. Also returns the groups, None without errors.
+        No row of the models has weight zero. Also returns the groups, None without errors.
         """
         fewest, units = min(pairs.n for pairs in models.values()), None
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
-            units = Units.of(models, self.count, self.keys.groups, shared=shared)
+            units = Units.of(models, self.count, self.keys.groups)
         by_order = [self._scored(models, of.clamped(fewest), units) for of in self.entropies]
         evaluations = {
             name: Evaluation(

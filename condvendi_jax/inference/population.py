@@ -324,18 +324,18 @@ def _checked(answers: Answers, *of: Any) -> Population:
     """Of these prompts, and without errors where units split the answers to a prompt."""
     scores = Population(answers, *of)
     units, kind = scores.units, answers.kind
-    if units is not None and kind is not None and _splits(units.membership, kind):
-        scores = dataclasses.replace(scores, units=None, withheld=_SPLIT)
+    if units is not None and kind is not None and splits(units.membership, kind):
+        scores = dataclasses.replace(scores, units=None, withheld=SPLIT)
     elif units is not None and scores.freedom < 1:
         scores = dataclasses.replace(scores, units=None, withheld=_ONE_UNIT)
     return scores.at(scores.of_prompts, 0.0)
 
 
 _ONE_UNIT = "all rows that count, of prompts with several answers, are in one group"
-_SPLIT = "the labels of the groups split the answers to a prompt"
+SPLIT = "the labels of the groups split the answers to a prompt"
 
 
-def _splits(groups: np.ndarray, kind: np.ndarray) -> bool:
+def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
     """Whether a group has a part of the answers to a prompt."""
     parts = np.unique([kind, groups], axis=1)[0]
     return np.unique(parts).size < parts.size

@@ -121,9 +121,8 @@ def profile(
         weights=weights,
         progress=progress,
     )
-    pairs = {name: own.supported() for name, own in pairs.items()}
-    shared = not isinstance(prompts, Mapping)
-    units = Units.of(pairs, None, plan.keys.groups, shared=shared)
+    pairs = {name: rows.supported() for name, rows in pairs.items()}
+    units = Units.of(pairs, None, plan.keys.groups)
     options: dict[str, Any] = {"multiples": multiples, "level": check_level(level)}
     return of_pairs(pairs, plan, Common.of(pairs), units, over=over, **options)
 
@@ -158,7 +157,7 @@ def of_plan(
         refused = "errors, from the influences of rows"
     if asked and refused:
         raise ValueError(f"profile: expected {refused}.")
-    cheap = len(pairs) > 1 and sum(own.n for own in pairs.values()) <= _CHEAP
+    cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
     if refused or units is None or not (asked or cheap):
         return None
     over: Any = "both" if all(moving) else NAMES[moving.index(True)]
@@ -183,17 +182,17 @@ def of_pairs(
     entropy = min(plan.entropies, key=lambda entropy: entropy.needs_spectrum)
     spectral = plan.method.computes(entropy)
     unbiased, curves, along = plan.unbiased and not spectral, {}, {}
-    for name, own in pairs.items():
+    for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
         if spectral:
-            curves[name] = _spectral_curve(own, moving, ladder, entropy, plan.method, groups[name])
+            curves[name] = _spectral_curve(rows, moving, ladder, entropy, plan.method, groups[name])
         else:
-            along[name] = _populations(own, moving, ladder, groups[name], unbiased=unbiased)
-    for name, own in along.items():
+            along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
+    for name, scores in along.items():
         if unbiased:
             shares = common.shares([of[0] for of in along.values()], unbiased=True)
-            own = [of.at(*shares) for of in own]
-        curves[name] = _curve_of(pairs[name], own, entropy, groups[name])
+            scores = [of.at(*shares) for of in scores]
+        curves[name] = _curve_of(pairs[name], scores, entropy, groups[name])
     untested = next((c.untested for c in curves.values() if c.untested is not None), None)
     if not unbiased and untested is None and len(pairs) > 1:
         untested = common.differ
@@ -202,7 +201,7 @@ def of_pairs(
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
     for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
-        values = np.exp([own.logs[index] for own in curves.values()])
+        values = np.exp([curve.logs[index] for curve in curves.values()])
         if untested is None:
             bands, compared = tested.of_score(index)
         else:
@@ -211,12 +210,12 @@ def of_pairs(
             compared = [PairProfile(*two, score, *none) for two in itertools.combinations(pairs, 2)]
         by_score["values"].append(values)
         by_score["bands"].append(bands)
-        by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
+        by_score["saturated"].append(np.array([of.saturated[index] for of in curves.values()]))
         told += compared
     missing = [None] * (0 if first.paired else 2)
     return Profile(
         tuple(pairs),
-        tuple(own.total for own in pairs.values()),
+        tuple(rows.total for rows in pairs.values()),
         entropy.order,
         over,
         ladder,
@@ -225,7 +224,7 @@ def of_pairs(
         pairs=tuple(told),
         level=level,
         units=next(iter(groups.values())).units,
-        groups=1 + min(own.freedom for own in curves.values()),
+        groups=1 + min(curve.freedom for curve in curves.values()),
         seed=plan.seed,
         untested=untested,
     )
@@ -403,7 +402,7 @@ class _Tested(NamedTuple):
     def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
         """The bands of each model, `[models, m, 2]`, and every two models."""
         draws, curves = self.draws(score), list(self.curves.values())
-        bands = np.array([self._band(draws[:, k], own, score) for k, own in enumerate(curves)])
+        bands = np.array([self._band(draws[:, k], curve, score) for k, curve in enumerate(curves)])
         return bands, self._differences(draws, score)
 
     def draws(self, score: int) -> np.ndarray:
@@ -413,7 +412,7 @@ class _Tested(NamedTuple):
         estimated from few groups, the draws are of Student's t.
         """
         generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
-        of_units = [own.of_units[score] for own in curves]  # `[m, g]` each.
+        of_units = [curve.of_units[score] for curve in curves]  # `[m, g]` each.
         blocks = [np.concatenate(of_units)] if self.matched else of_units
         drawn = []
         for block in blocks:
@@ -421,29 +420,29 @@ class _Tested(NamedTuple):
             root = axes * np.sqrt(np.maximum(lengths, 0))
             drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
         together = np.concatenate(drawn, axis=1).reshape(_DRAWS, len(of_units), -1)
-        noise = np.array([own.noise[score] for own in curves])
+        noise = np.array([curve.noise[score] for curve in curves])
         together += noise * generator.standard_normal(together.shape)
-        freedom = min(own.freedom for own in curves)
+        freedom = min(curve.freedom for curve in curves)
         spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
         return (together / spread).astype(np.float32)
 
     def errors(self, score: int, *curves: _Curve) -> np.ndarray:
         """The standard errors of the logarithm of a score, or of a difference of two, `[m]`."""
-        of_units = [own.of_units[score] for own in curves]
+        of_units = [curve.of_units[score] for curve in curves]
         if len(curves) > 1 and self.matched:
             of_units = [of_units[0] - of_units[1]]
         squares = sum(np.mean(np.square(of), axis=1) for of in of_units)
-        errors = np.sqrt(squares + sum(np.square(own.noise[score]) for own in curves))
+        errors = np.sqrt(squares + sum(np.square(curve.noise[score]) for curve in curves))
         return np.maximum(errors, self.rounding)
 
-    def _band(self, draws: np.ndarray, own: _Curve, score: int) -> np.ndarray:
+    def _band(self, draws: np.ndarray, curve: _Curve, score: int) -> np.ndarray:
         """The ends of the band of a model, `[m, 2]`, from draws `[draws, m]`."""
-        errors, kept = self.errors(score, own), ~own.saturated[score]
+        errors, kept = self.errors(score, curve), ~curve.saturated[score]
         ends = np.full((kept.size, 2), math.nan)
         if kept.any():
             largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
             width = np.quantile(largest, 1 - self.level) * errors[kept, None]
-            ends[kept] = np.exp(own.logs[score][kept, None] + width * [-1, 1])
+            ends[kept] = np.exp(curve.logs[score][kept, None] + width * [-1, 1])
         return ends
 
     def _differences(self, draws: np.ndarray, score: int) -> list[PairProfile]:

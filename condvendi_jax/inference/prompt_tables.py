@@ -63,8 +63,8 @@ def prompt_table(
       >>> data = [[0], [1], [2], [2], [2]], [[0], [0], [1], [1], [1]]
       >>> kernels = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
       >>> table = cv.prompt_table(*data, **kernels, order=2, labels=["a", "a", "b", "b", "b"])
-      >>> for own in table.prompts:
-      ...     print(own.prompt, own.n, round(own.score, 2), round(own.similarity, 2))
+      >>> for of in table.prompts:
+      ...     print(of.prompt, of.n, round(of.score, 2), round(of.similarity, 2))
       a 2 inf 0.0
       b 3 1.0 1.0
     """
@@ -182,10 +182,10 @@ def _error_of_similarity(
     squared kernels with all rows.
     """
     sums = -of_rows * norms[:, None] / 2
-    own = np.sum(weights * units, axis=1)[:, None]
-    rest = norms[:, None] - own - 2 * units * (sums - units)
+    same_row = np.sum(weights * units, axis=1)[:, None]
+    rest = norms[:, None] - same_row - 2 * units * (sums - units)
     with np.errstate(divide="ignore", invalid="ignore"):
-        without = rest / ((1 - units) ** 2 - own + units**2)
+        without = rest / ((1 - units) ** 2 - same_row + units**2)
         copies = np.where(units > 0, weights / units, 0)
         without = np.where(copies > 0, without, 0)
         mean = np.sum(copies * without, axis=1) / n

@@ -120,7 +120,7 @@ def test_errors_are_those_of_groups_left_out_of_all_models(how, x64):
     models, prompts = draw(how)
     key, deleted = Keys(3).groups, []
     pairs = Pairs.of_models(models, prompts, rule="median", key=key)
-    groups = grouping.group_models(pairs, 3, key=key, shared=how != "own")[0]
+    groups = grouping.group_models(pairs, 3, key=key)[0]
     for group in range(3):
         kept = {name: of.membership != group for name, of in groups.items()}
         number, _, overlaps = unbiased(models, prompts, kept)

@@ -146,7 +146,7 @@ class Between:
             return tables.with_error(round(value, 5) + 0.0, error if error >= 1e-5 else None)
 
         rows = zip(self.models, self.overlaps, self.overlap_errors, strict=True)
-        cells = [[name, *map(cell, own, errors)] for name, own, errors in rows]
+        cells = [[name, *map(cell, overlaps, errors)] for name, overlaps, errors in rows]
         return Table(["overlap", *self.models], cells)
 
     def notes(self) -> list[str]:

@@ -244,8 +244,8 @@ def where(states: Sequence[object], state: object, widths: Sequence[float]) -> s
     """The bandwidths that have a state: 'at bandwidths from 0.4 to 1.6 and at 3.2'."""
     runs = [
         [width for _, width in run]
-        for own, run in itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
-        if own == state
+        for key, run in itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
+        if key == state
     ]
     return " and ".join(
         f"at {run[0]:.3g}" if len(run) == 1 else f"at bandwidths from {run[0]:.3g} to {run[-1]:.3g}"

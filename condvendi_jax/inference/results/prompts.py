@@ -22,7 +22,7 @@ class PromptScore(NamedTuple):
       n: the number of its outputs. Rows of integer weights count as often, those of weight zero not
         at all.
       share: of its rows in the weights of all rows.
-      score: the effective number of different outputs among its own; at order 2 one over the
+      score: the effective number of different outputs among its outputs; at order 2 one over the
         similarity, unless the papers' score, of at most n, is asked for.
       standard_error: of the score, over other outputs of the same prompt; NaN where there are fewer
         than 5, or where nothing varies: all count as different or as the same, say.
@@ -106,15 +106,15 @@ def in_words(prompt_tables: Sequence[PromptTable], count: int = 3) -> str:
     by_row = [{scored.row: scored for scored in of.prompts} for of in prompt_tables]
     rows = []
     for row in dict.fromkeys(scored.row for scored in shown):
-        own = [scores[row] for scores in by_row]
-        name = own[0].prompt
+        of_tables = [scores[row] for scores in by_row]
+        name = of_tables[0].prompt
         rows.append(
             [
                 f"row {row}" if name is None else tables.shortened(str(name)),
-                f"{own[0].n:,}",
-                f"{own[0].similarity:.3f}",
-                *(tables.with_error(scored.score, scored.standard_error) for scored in own),
-                *(f"{scored.contributions.conditional:+.3g}" for scored in own),
+                f"{of_tables[0].n:,}",
+                f"{of_tables[0].similarity:.3f}",
+                *(tables.with_error(scored.score, scored.standard_error) for scored in of_tables),
+                *(f"{scored.contributions.conditional:+.3g}" for scored in of_tables),
             ]
         )
     compared = sum(not math.isnan(scored.similarity) for scored in first.prompts)
@@ -129,7 +129,7 @@ def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
     """The meaning of the columns, and how many prompts only rounding tells apart."""
     if not compared:
         return [
-            "no prompt has two outputs: all their own scores are 1, and only contributions differ"
+            "no prompt has two outputs: all scores of prompts are 1, and only contributions differ"
         ]
     notes = [
         "similarity: the mean over pairs of different outputs of a prompt; 0 if all count as "

@@ -142,14 +142,14 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
     """
     links = [states[pair] for pair in itertools.pairwise(names)]
     places = {name: place for place, name in enumerate(names)}
-    if all(own == max(links[places[a] : places[b]]) for (a, b), own in states.items()):
+    if all(state == max(links[places[a] : places[b]]) for (a, b), state in states.items()):
         if 1 not in links:
             return ", ".join(names) + (" (no significant difference)" if links else "")
         signs = [" > " if link else " >= " for link in links]
         words = "".join(map("".join, zip(names, [*signs, ""], strict=True)))
         return words + (" (>=: no significant difference)" if 0 in links else "")
-    told = [f"{one} > {two}" for (one, two), own in states.items() if own == 1]
-    untested = [f"{one} - {two}" for (one, two), own in states.items() if math.isnan(own)]
+    told = [f"{one} > {two}" for (one, two), state in states.items() if state == 1]
+    untested = [f"{one} - {two}" for (one, two), state in states.items() if math.isnan(state)]
     if len(untested) == len(states):
         return ", ".join(names) + " (in descending order; not tested)"
     words = f"{', '.join(names)} (in descending order; significant: "
