@@ -28,7 +28,7 @@ from condvendi_jax.inference.results import ErrorsBy
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.spectra.order_two import Leaving, PairSums, Sloped, leaving_of
+from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -268,15 +268,14 @@ def standard_errors(
             errors[name] = Errors(pairs, computation.score(pairs, entropy, method), None)
         return errors
     each = [(pairs, units.of_models[name], name) for name, pairs in models.items()]
-    reason, influences = None, None
+    reason = None
     if units.count is None:
         reason = next(filter(None, (too_few(pairs, of, entropy) for pairs, of, _ in each)), None)
     if units.count is None and reason is None:
-        errors, shared = {}, _same_prompts(models, units.of_models)
+        errors = {}
         for pairs, of, name in each:
             progress(in_words(entropy, name))
-            known = influences.sloped if influences and shared else None
-            influences = row_influences(pairs, entropy, method, units.leaving[name], known)
+            influences = row_influences(pairs, entropy, method, units.leaving[name])
             reason = too_many_modes(pairs, influences, of)
             if reason is not None and influences.decomposition.estimation is None:
                 break
@@ -316,17 +315,6 @@ def _counting(progress: Callable[[str], Any], words: str) -> Callable[[], Any]:
     return lambda: progress(f"errors of {words}: {next(done)} done")
 
 
-def _same_prompts(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
-    """Whether all models have the same arrays and groups of prompts, unweighted."""
-    (first, of_first), *rest = ((pairs, units[name]) for name, pairs in models.items())
-    return first.paired and all(
-        pairs.arrays[1] is first.arrays[1]
-        and pairs.weights is first.weights is None
-        and np.array_equal(of.membership, of_first.membership)
-        for pairs, of in rest
-    )
-
-
 # Influences of rows
 
 
@@ -340,28 +328,21 @@ class Influences(NamedTuple):
       bandwidth_errors: what the draws of the bandwidth rule move, to first order; None where none
         was drawn.
       deletions: what each score loses without each unit, `[1, G]`: as `order_two.Sloped`.
-      sloped: the entropies and their slopes, from which all of this follows.
+      pair_sums: the sums over pairs at order 2, None elsewhere.
     """
 
     decomposition: Decomposition
     rows: PerScore
     bandwidth_errors: PerScore | None
     deletions: PerScore | None
-    sloped: Sloped
+    pair_sums: PairSums | None
 
 
 def row_influences(
-    pairs: Pairs,
-    entropy: Entropy,
-    method: Method,
-    leaving: Sequence[Leaving] | None = None,
-    known: Sloped | None = None,
+    pairs: Pairs, entropy: Entropy, method: Method, leaving: Sequence[Leaving] | None = None
 ) -> Influences:
-    """The scores of pairs, the influences of rows, and deletions of the groups in `leaving`.
-
-    `known` is as in `computation.compute_sloped`.
-    """
-    sloped = computation.compute_sloped(pairs, entropy, method, leaving, known)
+    """The scores of pairs, the influences of rows, and deletions of the groups in `leaving`."""
+    sloped = computation.compute_sloped(pairs, entropy, method, leaving)
     decomposition = sloped.decomposition
     assert decomposition is not None
 
@@ -381,7 +362,7 @@ def row_influences(
     if sloped.deletions is not None:
         deletions = PerScore(*(of[None] for of in of_scores(sloped.deletions)))
     rows, noise = of_scores(sloped.rows), _added(moved)
-    return Influences(decomposition, rows, noise, deletions, sloped)
+    return Influences(decomposition, rows, noise, deletions, sloped.pair_sums)
 
 
 def _added(changes: Sequence[Any]) -> PerScore | None:
@@ -409,7 +390,7 @@ def _by_influences(
         of_units,
         ErrorsBy("influences", units.independent(pairs), units.units, reason),
         units,
-        influences.sloped.pair_sums,
+        influences.pair_sums,
     )
 
 

@@ -206,28 +206,16 @@ def compute_deleted(
 
 
 def compute_sloped(
-    points: Pairs,
-    entropy: Entropy,
-    method: Method,
-    leaving: Sequence[Leaving] | None = None,
-    known: Sloped | None = None,
+    points: Pairs, entropy: Entropy, method: Method, leaving: Sequence[Leaving] | None = None
 ) -> Sloped:
     """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
 
     Deletions of groups of rows are computed at order 2 and, from all eigenvectors and where groups
-    are small enough, at order 1 without truncation. `known` is the result for other outputs of the
-    same prompts and groups: an exact spectrum of the prompts is then not computed again, which
-    saves a sixth of the time of four models.
+    are small enough, at order 1 without truncation.
     """
-    terms = ALL_TERMS if points.paired else OUTPUTS
     if check_method(method).computes(entropy):
-        known = known if known and known.computed.estimates is None else None
-        missing = ("outputs", "joint") if known else terms
-        sloped = method.sloped(points, entropy, missing, leaving)
-        if known and sloped.computed.estimates is not None:  # No exact spectrum beside it.
-            sloped = method.sloped(points, entropy, terms, leaving)
-        elif known:
-            sloped = sloped.with_prompts(known)
+        terms = ALL_TERMS if points.paired else OUTPUTS
+        sloped = method.sloped(points, entropy, terms, leaving)
     else:
         sloped = order_two.slopes(points, leaving)
     return sloped._replace(decomposition=decomposition(points, entropy, sloped.computed))

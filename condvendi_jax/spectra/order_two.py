@@ -534,20 +534,6 @@ class Sloped(NamedTuple):
     pair_sums: PairSums | None = None
     decomposition: Decomposition | None = None
 
-    def with_prompts(self, known: Sloped) -> Sloped:
-        """The result for outputs and pairs, with the prompts' term of another."""
-
-        def filled(values: Any, others: Any) -> Any:
-            return values and values._replace(prompts=others.prompts)
-
-        computed = self.computed._replace(
-            values=filled(self.computed.values, known.computed.values),
-            spectra=filled(self.computed.spectra, known.computed.spectra),
-        )
-        bandwidths = {k: filled(of, known.bandwidths[k]) for k, of in self.bandwidths.items()}
-        rows, deletions = filled(self.rows, known.rows), filled(self.deletions, known.deletions)
-        return Sloped(computed, rows, bandwidths, deletions)
-
 
 def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
     """The slopes of the papers' entropies of points in rows, drawn bandwidths and groups."""
