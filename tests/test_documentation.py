@@ -24,7 +24,7 @@ from PIL import Image
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__ as command_line
-from condvendi_jax.cli import command, compare, inputs, score
+from condvendi_jax.cli import command, compare, score
 from condvendi_jax.cli import report as report_verb
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
@@ -103,8 +103,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The published weights are not here.
-    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Means)
-    monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Means, raising=False)
+    for name in encoders.__all__[1:]:
+        monkeypatch.setattr(encoders, name, fake_encoders.Means, raising=False)
     for package in (*STAND_INS, "sentence_transformers"):
         monkeypatch.setitem(sys.modules, package, mock.MagicMock())
     model = sys.modules["sentence_transformers"].SentenceTransformer.return_value

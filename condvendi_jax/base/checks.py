@@ -26,8 +26,7 @@ from condvendi_jax.base.devices import placed, take, where_it_lies
 # that four-digit scores show.
 _BLURRED = 1e-4
 _ROWS_FOR_ORIGIN = 64
-# Rows of fewer columns may well hold one number, and so many equal rows in the end are no chance.
-_FEWEST_COLUMNS = _FEWEST_REPEATED = 8
+_FEWEST_COLUMNS = 8  # Rows of fewer may well hold one number.
 _LARGEST = [float(jnp.finfo(t).max) for t in (jnp.float16, jnp.bfloat16, np.float32, np.float64)]
 # How far copies of one embedding lie apart, relative to the spread of all rows, and how many rows
 # must be such copies. Other batches or processors move an embedding by 1e-8 to 1e-4 of its norm.
@@ -109,17 +108,13 @@ def check_embeddings(array: ArrayLike, *, name: str, origin: np.ndarray | None =
 
 
 def check_arrays(
-    named: Mapping[str, Any],
-    *,
-    place: Callable[[Any], jax.Array] = placed,
-    origins: Mapping[str, np.ndarray | None] | None = None,
+    named: Mapping[str, Any], *, origins: Mapping[str, np.ndarray | None] | None = None
 ) -> list[jax.Array]:
     """Checks arrays that pair up row by row, and casts them to the compute dtype.
 
     Args:
       named: by name, embeddings `[n, d]` of any real dtype, cast before any arithmetic; float64 is
         cast to float32, with a warning, where x64 is off. Tensors are converted.
-      place: puts an array of the compute dtype on one device or on several.
       origins: by name, a row `[1, d]` to subtract before the cast: see `origin_of`.
 
     Raises:
@@ -129,7 +124,7 @@ def check_arrays(
     """
     arrays = as_paired(named)
     warn_of_float64(arrays)
-    return cast_arrays(arrays, place=place, origins=origins or {})
+    return cast_arrays(arrays, place=placed, origins=origins or {})
 
 
 def warn_of_float64(*several: Mapping[str, Any]) -> None:
@@ -149,7 +144,7 @@ def cast_arrays(
     place: Callable[[Any], jax.Array],
     origins: Mapping[str, np.ndarray | None],
 ) -> list[jax.Array]:
-    """`check_arrays` of arrays whose shapes were checked before: looks at their numbers."""
+    """Checks the numbers of arrays whose shapes were checked, casts them, and places them."""
     return [_cast(array, name, place, origins.get(name)) for name, array in arrays.items()]
 
 
@@ -222,7 +217,8 @@ def index_of(value: Any) -> Any:
 
 def check_indices(named: Mapping[str, Any]) -> None:
     """Raises ValueError where indices of DataFrames or Series differ: rows pair up by position."""
-    indexed = [(name, index_of(of)) for name, of in named.items() if index_of(of) is not None]
+    indices = {name: index_of(value) for name, value in named.items()}
+    indexed = [(name, index) for name, index in indices.items() if index is not None]
     for name, index in indexed[1:]:
         first, expected = indexed[0]
         if not index.equals(expected):
@@ -285,7 +281,7 @@ def is_blurred(array: np.ndarray | jax.Array) -> bool:
         return False
     host = np.asarray(array)
     with np.errstate(over="ignore", invalid="ignore"):
-        exact, blurred = (minus(of, of[:1]) for of in (host, host.astype(compute_dtype())))
+        exact, blurred = (minus(x, x[:1]) for x in (host, host.astype(compute_dtype())))
         return bool(np.abs(exact - blurred).max() > _BLURRED * np.abs(exact).max())
 
 
@@ -326,11 +322,8 @@ def _warn_of_padding(array: Any, name: str) -> None:
     """Warns of rows that no encoder gives, but not of whole numbers: they are labels or pixels."""
     if array.shape[1] < _FEWEST_COLUMNS or not jnp.issubdtype(array.dtype, jnp.floating):
         return
-    high, low = (of.astype(np.float64) for of in _extremes(array))
+    high, low = (numbers.astype(np.float64) for numbers in _extremes(array))
     odd = (high == low) | np.isin(np.maximum(high, -low), _LARGEST)
-    last = (high == high[-1]) & (low == low[-1])
-    if last[-_FEWEST_REPEATED:].all() and 2 * last.sum() <= len(last):
-        odd |= last & (len(np.unique([high, low], axis=1).T) == len(last) + 1 - last.sum())
     if not odd.any():
         return
     with jax.ensure_compile_time_eval():
@@ -339,8 +332,8 @@ def _warn_of_padding(array: Any, name: str) -> None:
         row = int(odd.argmax())
         warn(
             f"{name}: {int(odd.sum())} row(s) look like padding, an overflow or a failed "
-            "embedding: one number in all columns, the largest of a float dtype, or the last row "
-            "many times. They count like all others: leave them out. The first is row "
+            "embedding: one number in all columns, or the largest of a float dtype. They count "
+            "like all others: leave them out. The first is row "
             f"{row}, with {max(high[row], low[row], key=abs):g}."
         )
 
@@ -480,9 +473,9 @@ def check_count(value: Any, *, name: str, minimum: int, expected: str | None = N
     return int(value)
 
 
-def check_rtol(rtol: Any, *, name: str = "rtol") -> float:
+def check_rtol(rtol: Any) -> float:
     """Returns a relative tolerance between 0 and 1, or raises ValueError."""
-    return check_number(rtol, name=name, above=0, below=1)
+    return check_number(rtol, name="rtol", above=0, below=1)
 
 
 def check_order(order: Any) -> float:
@@ -500,23 +493,23 @@ def check_truncation(truncation: Any) -> int | None:
     return check_count(truncation, name="truncation", minimum=1, expected=words)
 
 
-def check_seed(seed: Any, *, name: str = "seed") -> int:
+def check_seed(seed: Any) -> int:
     """Returns a seed below 2^31, or raises: beyond 32 bits two seeds would give the same key."""
-    if check_count(seed, name=name, minimum=0) >= 2**31:
-        raise ValueError(f"{name}: expected an integer below 2^31, received {seed}.")
+    if check_count(seed, name="seed", minimum=0) >= 2**31:
+        raise ValueError(f"seed: expected an integer below 2^31, received {seed}.")
     return int(seed)
 
 
-def check_key(key: Any, *, name: str = "key") -> jax.Array:
+def check_key(key: Any) -> jax.Array:
     """Returns one key of `jax.random.key` or `jax.random.PRNGKey`, or raises."""
     if key is None:
-        raise ValueError(f"{name}: expected a random key, such as jax.random.key(0).")
+        raise ValueError("key: expected a random key, such as jax.random.key(0).")
     dtype = getattr(key, "dtype", None)
     typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     shape = np.shape(key) if dtype is not None else None
     if not (typed and shape == ()) and not (dtype == np.uint32 and shape == (2,)):
         raise TypeError(
-            f"{name}: expected one random key, such as jax.random.key(0), received {key!r}."
+            f"key: expected one random key, such as jax.random.key(0), received {key!r}."
         )
     return key
 

@@ -119,38 +119,33 @@ def read_labels(
             received = f"{array.dtype} of shape {list(array.shape)}"
             raise ValueError(f"{path}: expected one {kind} a row [n], received {received}.")
         return array.reshape(-1)
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
-    labels = [label for _, label in numbered_lines(path, read_text(path))]
+    labels = read_lines(path)
     if not labels:
         raise ValueError(f"{path}: holds no {kind}s.")
     return np.array(labels)
 
 
-def read_text(path: pathlib.Path) -> str:
-    """The content of a text file in UTF-8, without a byte order mark.
+def read_lines(path: pathlib.Path) -> list[str]:
+    """The lines of a text file in UTF-8, without their ends and a byte order mark.
+
+    Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
 
     Raises:
-      ValueError: the file is not UTF-8; the message gives the line.
+      ValueError: there is no such file, it is not UTF-8, or a line is blank.
     """
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
     content = path.read_bytes()
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
-
-
-def numbered_lines(path: pathlib.Path, text: str) -> list[tuple[int, str]]:
-    """The lines of a file's text without their ends, with their numbers; none may be blank.
-
-    Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
-    """
     lines = text.removesuffix("\n").split("\n") if text else []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise ValueError(f"{path}, line {number}: is blank.")
-    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1)]
+    return [line.removesuffix("\r") for line in lines]
 
 
 def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:

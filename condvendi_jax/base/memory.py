@@ -62,9 +62,8 @@ def process_limit() -> int | None:
 def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     """The least memory limit of the process's control groups, in bytes; None without any.
 
-    A group is limited by all groups above it as well. Inside a container the path of
-    the group may be one of the host, and only its top exists. `root` holds `proc` and `sys`.
-    Control groups of version 1 are not read.
+    All groups above a group limit it too. Inside a container the path may be one of the host, of
+    which only the top exists. `root` holds `proc` and `sys`. Version 1 is not read.
     """
     root = pathlib.Path(root)
     lines = (_read(root / "proc" / "self" / "cgroup") or "").splitlines()
@@ -121,8 +120,8 @@ def check_fourier(n: int, count: int, dtype: DTypeLike, *, terms: int, dimension
 def _check_total(what: str, entries: int, dtype: DTypeLike, advice: str) -> None:
     total = entries * np.dtype(dtype).itemsize
     if total > limit():
-        of_dtype = f"need about {_gib(total)} of {np.dtype(dtype).name}"
-        raise ValueError(f"{what} {of_dtype} and there are {_gib(limit())}{advice}")
+        size = f"{_gib(total)} of {np.dtype(dtype).name}"
+        raise ValueError(f"{what} need about {size} and there are {_gib(limit())}{advice}")
 
 
 @contextlib.contextmanager

@@ -74,12 +74,9 @@ def _without_global_flags() -> list[str]:
 
 
 def _end_on_interrupt() -> None:
-    """Makes Ctrl-C end the process at once, unless interrupts are ignored (nohup).
-
-    Python calls a handler between two of its instructions: not while JAX computes eigenvalues for
-    minutes. But the signal's number is also written to the wakeup descriptor at once, and a thread
-    that reads it there ends the process.
-    """
+    """Makes Ctrl-C end the process at once, unless interrupts are ignored (nohup)."""
+    # Python calls a handler between two of its instructions: not while JAX computes eigenvalues for
+    # minutes. But it writes the signal's number to the wakeup descriptor at once.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return
     reading, writing = os.pipe()
@@ -102,11 +99,7 @@ def _end_when_told(reading: int) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Lets standard streams that are closed read from and write to the null device.
-
-    The next file to be opened would take the descriptor of a closed stream, and what is printed
-    would be written into that file.
-    """
+    """Opens the null device for closed streams; otherwise the next file takes their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we run.
@@ -137,8 +130,7 @@ def _compile_quickly() -> None:
 def use_one_thread() -> None:
     """Makes OpenBLAS use one thread, unless the user says otherwise, before NumPy is imported.
 
-    Its threads wait for each other by spinning. On small matrices this costs more than it saves,
-    and on cores that other programs use, many times more.
+    Its threads wait by spinning, which costs more than it saves on small matrices or busy cores.
     """
     global _one_thread
     _one_thread = _THREADS not in os.environ

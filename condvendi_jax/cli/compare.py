@@ -44,15 +44,8 @@ def main(argv: Sequence[str]) -> None:
     run(*options.parse(Options, argv))
 
 
-def run(
-    words: Sequence[str],
-    given: Options,
-    shown: Callable[[inputs.Inputs], dict[str, Any]] | None = None,
-) -> None:
-    """Compares the models of a command line.
-
-    `shown` gives the arguments of `Comparison.html` from what was read, for a page in --output.
-    """
+def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
+    """Compares the models of a command line; `called` is the command that a page shows."""
     if given.records is not None:
         command.no_words(words)
         paths, prompt_paths = {}, {}
@@ -65,14 +58,12 @@ def run(
             for name, path in paths.items()
         }
     inputs.check(given, models)
-    options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar, several=True)
-        beside = shown(read) if shown else {}
         task = bar.add_task("", total=None)
         prompts: Any = read.prompts or None
-        texts: Any = read.texts or (prompts and beside.get("prompts"))
+        texts: Any = read.texts or None
         if given.records is None and not prompt_paths:  # All models share the rows of one file.
             prompts = next(iter(read.prompts.values()), None)
             texts = next(iter(read.texts.values()), texts)
@@ -96,8 +87,16 @@ def run(
         "csv": lambda path: files.write_text(path, compared.comma_separated()),
         "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
     }
-    if shown:
-        further["output"] = lambda path: reports.html(compared, path, **beside)
+    if called is not None:
+        encoders = [read.described.get(f"{medium}_encoder") for medium in ("image", "text")]
+        further["output"] = lambda path: reports.html(
+            compared,
+            path,
+            outputs=read.items or None,
+            prompts=read.texts or None,
+            encoder=" and ".join(filter(None, encoders)) or None,
+            command=called,
+        )
     options.write(
         given,
         compared,

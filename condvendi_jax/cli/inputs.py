@@ -8,17 +8,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, options
-from condvendi_jax.cli.options import Options, Source
+from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.spectra import computation
 
-_TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
 
 
@@ -44,11 +44,16 @@ def kind_of(path: str) -> str:
 
 def is_text(path: str) -> bool:
     """Whether a path has an ending of files of texts."""
-    return pathlib.Path(path).suffix.lower() in _TEXT_ENDINGS
+    return pathlib.Path(path).suffix.lower() in items.TEXT_ENDINGS
 
 
 def check(given: Options, models: Mapping[str, Model]) -> None:
-    """Refuses models of different kinds, and flags without effect, before anything is read."""
+    """Sets the precision, and refuses what cannot work, before anything is read.
+
+    Raises:
+      ValueError: models are of different kinds, or a flag has no effect.
+      ValueError, OSError: a file to write is one to read, exists, or cannot be written.
+    """
     kinds = {model.kind: name for name, model in models.items()}
     if len(kinds) > 1:
         (first, one), (second, other) = list(kinds.items())[:2]
@@ -80,7 +85,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
         "prompt_bandwidth equal_prompts": paired,
-        "output_bandwidth prompt_bandwidth bandwidths_from profile": gaussian,
+        "output_bandwidth prompt_bandwidth profile": gaussian,
         "rule": None in given.kernels(paired=paired).values(),
         "method rtol": spectral or approximates,  # Order 2 has no spectrum, and is exact.
         "rtol": not approximates and method != "exact",
@@ -93,9 +98,11 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
                     f"--{flag}={getattr(given, flag)}: has no effect on these inputs beside the "
                     "other flags; leave it out, or see --help."
                 )
+    files.check_targets(given.paths(Target), _sources(given, models), overwrite=given.overwrite)
+    jax.config.update("jax_enable_x64", given.x64)
 
 
-def sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]]:
+def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]]:
     """Returns every file that will be read, by the flag or the model that names it."""
     read: dict[str, list[Any]] = {
         flag: options.paths_in(value) for flag, value in given.paths(Source).items()
@@ -175,13 +182,9 @@ def _read_records(given: Options, bar: Any, several: bool) -> Inputs:
         raise ValueError(f"--records: expected answers of {wanted}, received those of {received}.")
     _warn_of_missing_prompts(read.counts)
     encoder = _load_encoder(given, "texts")
-    embedded, notes = {}, []
-    for role, texts in (("answers", read.answers), ("prompts", read.prompts)):
-        together = [text for rows in texts.values() for text in rows]
-        rows = _embed(together, encoder, "texts", given, bar, role)
-        ends = np.cumsum([len(rows) for rows in texts.values()])
-        embedded[role] = dict(zip(texts, np.split(rows, ends[:-1]), strict=True))
-        notes.append(_embedded(role, encoder, "field", read.fields[role]))
+    answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
+    prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
+    notes = [_embedded(role, encoder, "field", names) for role, names in read.fields.items()]
     notes = ["; ".join(notes), *read.notes]
     counted = {}
     for name, counts in read.counts.items():
@@ -196,13 +199,12 @@ def _read_records(given: Options, bar: Any, several: bool) -> Inputs:
         "text_encoder": encoder.name,
         "text_encoder_path": encoder.spec,
     }
-    rows = embedded["answers"], embedded["prompts"]
-    return Inputs(*rows, read.prompts, described, notes, read.answers)
+    return Inputs(answers, prompts, read.prompts, described, notes, read.answers)
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
     """Warns of prompts that some models answer and others do not."""
-    prompts = dict.fromkeys(prompt for of_model in counts.values() for prompt in of_model)
+    prompts = dict.fromkeys(prompt for answered in counts.values() for prompt in answered)
     absent = {p: name for name, answered in counts.items() for p in prompts if p not in answered}
     if absent:
         prompt, name = next(iter(absent.items()))
@@ -219,10 +221,10 @@ def _read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     prompts = {p: files.read_array(p, key=given.prompts_key) for p in paths if not is_text(p)}
     outputs, described = {}, {}
     for name, model in models.items():
-        of_prompts = texts.get(model.prompts or "")
-        outputs[name], columns = _read_outputs(given, model, of_prompts)
-        if of_prompts is not None and of_prompts.column:
-            columns = {"prompt_column": of_prompts.column, **columns}
+        table = texts.get(model.prompts or "")
+        outputs[name], columns = _read_outputs(given, model, table)
+        if table is not None and table.column:
+            columns = {"prompt_column": table.column, **columns}
         if paths and (texts or kind != "embeddings"):
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
@@ -232,14 +234,13 @@ def _read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
         shown = dict(outputs)
         encoder = used[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
-        for name, of_model in shown.items():
-            outputs[name] = _embed(of_model, encoder, kind, given, bar, what)
+        outputs = _embed(shown, encoder, kind, given, bar, what)
         columns = described.get("text_column", {}).values()
         notes.append(_embedded(what, encoder, "column", columns))
     if texts:
         encoder = used["texts"] = used.get("texts") or _load_encoder(given, "texts")
-        for path, of in texts.items():
-            prompts[path] = _embed(of.texts, encoder, "texts", given, bar, "prompts")
+        by_path = {path: table.texts for path, table in texts.items()}
+        prompts = _embed(by_path, encoder, "texts", given, bar, "prompts")
         columns = described.get("prompt_column", {}).values()
         notes.append(_embedded("prompts", encoder, "column", columns))
     report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
@@ -258,7 +259,7 @@ def _read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:
-    """The value that all `count` entries have in common, or else each entry's own."""
+    """The value that all `count` entries have in common, or else that of each."""
     shared = len(values) == count and len(set(values.values())) == 1
     return next(iter(values.values())) if shared else dict(values)
 
@@ -292,26 +293,29 @@ def _read_outputs(
 
 
 def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
-    spec, more = given.image_encoder if kind == "images" else given.text_encoder, {}
-    if kind == "texts" and given.long_texts is not None:
-        more = {"long_texts": given.long_texts}
-    return embedding.load_encoder(spec, _default(kind), **more)
+    if kind == "images":
+        return embedding.load_encoder(given.image_encoder, encoders.load_efficientnet)
+    more = {} if given.long_texts is None else {"long_texts": given.long_texts}
+    return embedding.load_encoder(given.text_encoder, encoders.load_minilm, **more)
 
 
 def _embed(
-    items: Sequence[Any], encoder: LoadedEncoder, kind: Any, given: Options, bar: Any, role: str
-) -> np.ndarray:
-    """The embeddings of pictures or texts; those in the cache are not computed again."""
-    task = bar.add_task(f"embedding {role}", total=len(items))
-    return embedding.embed(
-        items,
+    named: Mapping[str, Sequence[Any]],
+    encoder: LoadedEncoder,
+    kind: Any,
+    given: Options,
+    bar: Any,
+    role: str,
+) -> dict[str, np.ndarray]:
+    """The embeddings of pictures or texts by name; those in the cache are not computed again."""
+    together = [item for items in named.values() for item in items]
+    task = bar.add_task(f"embedding {role}", total=len(together))
+    rows = embedding.embed(
+        together,
         encoder,
         kind=kind,
         cache=given.cache,
         progress=lambda count: bar.advance(task, count),
     )
-
-
-def _default(kind: str) -> Any:
-    """The loader of the default encoder."""
-    return encoders.load_efficientnet if kind == "images" else encoders.load_minilm
+    ends = np.cumsum([len(items) for items in named.values()])
+    return dict(zip(named, np.split(rows, ends[:-1]), strict=True))

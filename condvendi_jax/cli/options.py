@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import hashlib
 import inspect
-import json
 import os
 import pathlib
 import platform
@@ -66,9 +65,8 @@ def option(
       excludes: the flags that may not be given beside it.
       check: raises ValueError for a value that is refused, with a message `name: reason`.
     """
-    metadata = {"help": help, "choices": choices, "endings": endings}
-    metadata |= {"excludes": excludes, "check": check}
-    return dataclasses.field(default=default, metadata=metadata)
+    limits = {"choices": choices, "endings": endings, "excludes": excludes, "check": check}
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,21 +121,17 @@ class Options:
         None,
         "Gaussian bandwidth of the outputs, in their units; by rule if unset.",
         check=check_bandwidth,
-        excludes=("bandwidths_from",),
     )
     prompt_bandwidth: float | None = option(
         None,
         "Gaussian bandwidth of the prompts, in their units; by rule if unset.",
         check=check_bandwidth,
-        excludes=("bandwidths_from", "equal_prompts"),
+        excludes=("equal_prompts",),
     )
     equal_prompts: bool = option(
         False,
         "Prompts count as the same only where they are equal, so that Conditional scores count the "
         "different outputs of one prompt.",
-    )
-    bandwidths_from: Source | None = option(
-        None, "A --json of an earlier call, whose bandwidths are used.", excludes=("equal_prompts",)
     )
     rule: str | None = option(
         None,
@@ -207,9 +201,6 @@ class Options:
     )
     x64: bool = option(False, "Compute in float64.")
     overwrite: bool = option(False, "Replace files that exist, but none that is read.")
-    compile_cache: bool = option(
-        True, "Keep compiled programs in the user's cache folder: the next call starts sooner."
-    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -275,8 +266,6 @@ class Options:
             chosen: dict[str, Kernel | None] = dict.fromkeys(roles, Cosine())
         else:
             widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
-            if self.bandwidths_from is not None:
-                widths = _bandwidths_from(self.bandwidths_from, roles)
             chosen = {
                 role: None if widths[role] is None else Gaussian(widths[role]) for role in roles
             }
@@ -288,44 +277,25 @@ class Options:
         Raises:
           ValueError: the labels cannot be read.
         """
-        if self.groups_file is not None:
-            return _named("groups_file", files.read_labels, self.groups_file)
-        return self.groups
+        if self.groups_file is None:
+            return self.groups
+        with checks.naming("--groups_file"):
+            return files.read_labels(self.groups_file)
 
     def read_weights(self, models: Sequence[str]) -> Any:
         """The weights of the rows: one array, or one for each model by its name, or None."""
         if self.weights is None:
             return None
         paths = self.by_model("weights", models)
-        if not paths:
-            return _named("weights", files.read_weights, self.weights)
-        return {name: _named("weights", files.read_weights, of) for name, of in paths.items()}
-
-
-def _named(flag: str, read: Callable[[str], Any], path: str) -> Any:
-    try:
-        return read(path)
-    except (TypeError, ValueError, OSError) as error:
-        raise ValueError(f"--{flag}: {error}") from error
+        with checks.naming("--weights"):
+            if not paths:
+                return files.read_weights(self.weights)
+            return {name: files.read_weights(path) for name, path in paths.items()}
 
 
 def paths_in(value: str) -> list[str]:
     """The paths of a flag: its value where a file has this name, or else what commas separate."""
     return [value] if files.expanded(value).exists() else value.split(",")
-
-
-def _bandwidths_from(path: str, roles: Sequence[str]) -> dict[str, float]:
-    """The bandwidths that an earlier call wrote."""
-    try:
-        content = json.loads(files.expanded(path).read_bytes())
-        return {role: float(content["bandwidths"][role]["bandwidth"]) for role in roles}
-    except OSError as error:
-        raise ValueError(f"--bandwidths_from: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"--bandwidths_from: {path} holds no Gaussian bandwidths of {' and '.join(roles)}; "
-            "expected what --json wrote."
-        ) from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -347,8 +317,8 @@ def _parser(kind: type[Options]) -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     hints, shared = typing.get_type_hints(kind), Options.__dataclass_fields__
     for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in shared):
-        of = next(iter(typing.get_args(hints[field.name])), hints[field.name])
-        options: dict[str, Any] = {"type": {float: _number, bool: _truth}.get(of, of)}
+        hint = next(iter(typing.get_args(hints[field.name])), hints[field.name])
+        options: dict[str, Any] = {"type": _truth if hint is bool else hint}
         default, words = field.default, field.metadata["help"].replace("%", "%%")
         if isinstance(default, tuple):
             default, options["type"] = ",".join(f"{order:g}" for order in default), _orders
@@ -375,16 +345,8 @@ def parse(kind: type[Verb], argv: Sequence[str]) -> tuple[list[str], Verb]:
             switches |= {f"--{name}": f"--{name}=true", f"--no{name}": f"--{name}=false"}
     given = vars(_parser(kind).parse_intermixed_args([switches.get(w, w) for w in argv]))
     words = given.pop("words", [])
-    if given.get("compile_cache", True):
-        keep_programs()
+    keep_programs()
     return words, kind(**given)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, received {text!r}") from None
 
 
 def _truth(text: str) -> bool:
@@ -407,17 +369,6 @@ def _orders(words: str) -> tuple[float, ...]:
 def help_of(kind: type[Options]) -> str:
     """The docstring of a verb, and each flag with its help, default and choices."""
     return _parser(kind).format_help()
-
-
-def prepare(given: Options, sources: Mapping[str, Sequence[Any]]) -> None:
-    """Sets the precision, and refuses what would be written nowhere or over something.
-
-    Raises:
-      ValueError, OSError: a target is a source, exists, or cannot be written.
-    """
-    targets = given.paths(Target)
-    files.check_targets(targets, sources, overwrite=given.overwrite)
-    jax.config.update("jax_enable_x64", given.x64)
 
 
 def write(

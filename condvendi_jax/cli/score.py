@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from condvendi_jax.base import files
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Source, Target, option
-from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import evaluations, profiles, prompt_tables
-from condvendi_jax.inference.results import Evaluation
 from condvendi_jax.inference.results import prompts as prompt_results
 
 # The kind of the outputs that a flag names.
@@ -59,8 +56,8 @@ def main(argv: Sequence[str]) -> None:
     models = {"": _model(given)}
     inputs.check(given, models)
     _check(given)
-    options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
+    tables, over = [], None
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
@@ -69,19 +66,23 @@ def main(argv: Sequence[str]) -> None:
         def show(words: str) -> None:
             bar.update(task, description=words)
 
-        settings: dict[str, Any] = read.settings(given)
-        settings |= {"prompt_ids": next(iter(read.texts.values()), None)}
-        scores = evaluations.evaluate(
-            outputs, prompts, **settings, errors=given.errors, progress=show
-        )
-        kernels = _kernels(settings, scores)
-        tables, over = [], None
+        settings = read.settings(given)
+        names = ("output_kernel", "prompt_kernel", "rule", "weights")
+        data = {name: settings.pop(name) for name in names}
+        labels = None if given.groups else settings.pop("groups")
+        data |= {"prompt_ids": next(iter(read.texts.values()), None), "groups": labels}
+        key = evaluations.Keys(given.seed).rule
+        pairs = Pairs(outputs, prompts, key=key, progress=show, **data)
+        scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
         if given.by_prompt:
-            tables = _tables(settings, kernels, read, show)
+            chosen = {name: settings[name] for name in ("truncation", "method", "unbiased")}
+            chosen |= {"labels": data["prompt_ids"]}
+            tables = [prompt_tables.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
-            names = ("prompt_ids", "groups", "weights", "seed", "unbiased")
-            chosen = {name: settings[name] for name in names}
-            over = profiles.profile(outputs, prompts, **kernels, **chosen, progress=show)
+            # Under the bandwidths of the scores.
+            data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
+            data |= {name: settings[name] for name in ("seed", "unbiased")}
+            over = profiles.profile(outputs, prompts, progress=show, **data)
     names = (*_KINDS, "prompts", "outputs_key", "prompts_key", "weights")
     described = {name: getattr(given, name) for name in names if given.is_set(name)}
     notes = [*read.notes]
@@ -105,38 +106,6 @@ def _check(given: Options) -> None:
             f"--method={given.method} gives no standard errors and no contributions of prompts: "
             "add --noerrors, without --by_prompt, or choose another method."
         )
-
-
-def _tables(
-    settings: dict[str, Any],
-    kernels: dict[str, Any],
-    read: inputs.Inputs,
-    progress: Callable[[str], Any],
-) -> list[prompt_tables.PromptTable]:
-    """The prompts by themselves, of each order, under the bandwidths of the scores."""
-    (outputs,), (prompts,) = read.outputs.values(), read.prompts.values()
-    given = {name: settings[name] for name in ("prompt_ids", "weights")}
-    pairs = Pairs(outputs, prompts, **kernels, **given)
-    chosen = {name: settings[name] for name in ("truncation", "method", "unbiased")}
-    tables = []
-    for order in settings["orders"]:
-        progress(f"prompts, order {order:g}")
-        tables.append(
-            prompt_tables.prompt_table(pairs, order=order, labels=settings["prompt_ids"], **chosen)
-        )
-    return tables
-
-
-def _kernels(settings: dict[str, Any], scores: Evaluation) -> dict[str, Any]:
-    """The kernels of the scores: the given ones, and those of the chosen bandwidths."""
-    kernels = {}
-    for role, chosen in scores.bandwidths.items():
-        name = f"{role.removesuffix('s')}_kernel"
-        kernels[name] = settings[name]
-        if settings[name] is None:
-            assert chosen.bandwidth is not None  # A rule chose it.
-            kernels[name] = Gaussian(chosen.bandwidth)
-    return kernels
 
 
 def _model(given: Options) -> inputs.Model:

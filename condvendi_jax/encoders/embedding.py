@@ -83,9 +83,8 @@ def _told(error: BaseException) -> str:
 def _import(spec: str) -> Any:
     if not all(spec.partition(":")):
         raise ValueError(f"{spec!r}: expected package.module:attribute.")
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # An installed command does not look there, `python -m` does.
+    if not {"", os.getcwd()} & {*sys.path}:
+        sys.path.append(os.getcwd())  # An installed command does not look there, `python -m` does.
     try:
         return pkgutil.resolve_name(spec)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
@@ -147,7 +146,7 @@ def embed(
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     if describe_cut and kind == "texts" and (cut := describe_cut(items)):
         checks.warn(cut)
-    shelf = _Shelf.of(cache, _identity(loaded, kind))
+    shelf = _Shelf.of(cache, loaded, kind)
     contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
     digests = list(map(_digest, contents))
     counts = collections.Counter(digests)
@@ -258,28 +257,26 @@ def _embeddings(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np
     return rows
 
 
-def _identity(loaded: LoadedEncoder, kind: Kind) -> str:
-    """Return what the rows depend on beside the items, as JSON."""
-    try:
-        source = _digest(pathlib.Path(inspect.getfile(type(loaded.encoder))).read_bytes())
-    except (TypeError, OSError):  # Made at a prompt, or compiled.
-        source = None
-    identity = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
-    return json.dumps(identity | {"source": source, "side": loaded.side}, sort_keys=True)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Shelf:
     """One encoder's folder: a file a batch, with digests [m] and embeddings [m, d]."""
 
     folder: pathlib.Path
-    identity: str
+    identity: str  # What the rows depend on beside the items, as JSON.
 
     @classmethod
-    def of(cls, cache: str | os.PathLike[str] | None, identity: str) -> _Shelf | None:
+    def of(
+        cls, cache: str | os.PathLike[str] | None, loaded: LoadedEncoder, kind: Kind
+    ) -> _Shelf | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
+        try:
+            source = _digest(pathlib.Path(inspect.getfile(type(loaded.encoder))).read_bytes())
+        except (TypeError, OSError):  # Made at a prompt, or compiled.
+            source = None
+        made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
+        identity = json.dumps(made_by | {"source": source, "side": loaded.side}, sort_keys=True)
         root = default_cache() if cache is None else files.expanded(cache)
-        name = re.sub(r"[^A-Za-z0-9.-]+", "_", json.loads(identity)["encoder"])[:60].lstrip(".")
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", loaded.name)[:60].lstrip(".")
         folder = root / f"{name}-{_digest(identity.encode())[:16]}"
         try:
             folder.mkdir(parents=True, exist_ok=True)

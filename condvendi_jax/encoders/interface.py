@@ -75,9 +75,8 @@ def checked_texts(items: Iterable[Any]) -> list[str]:
 
 
 def padded_size(count: int, limit: int) -> int:
-    """The power of two that a batch of `count` items is padded to, at most `limit`.
+    """The power of two, at most `limit`, that a batch of `count` items is padded to.
 
-    A compiled function is specialised to its shapes: with sizes drawn from 1, 2, 4, ..., limit,
-    no sequence of calls compiles more than log2(limit) + 1 of them.
+    No sequence of calls then compiles a function for more than log2(limit) + 1 sizes.
     """
     return min(limit, 1 << max(count - 1, 0).bit_length())

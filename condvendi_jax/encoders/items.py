@@ -28,7 +28,7 @@ TEXT_COLUMNS = ("output", "response", "answer", "completion", "text")
 IMAGE_COLUMNS = ("image", "file_name", "filename", "file", "path")
 _DECIMAL = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?|[-+]?\d+e[-+]?\d+", re.IGNORECASE)
 _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
-_TABLES = (".txt", ".csv", ".jsonl")
+TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
 
 
@@ -81,16 +81,16 @@ def _read_texts(
 ) -> Texts:
     path = files.expanded(path)
     suffix = path.suffix.lower()
-    if suffix not in _TABLES:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_TABLES)}.")
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
+    if suffix not in TEXT_ENDINGS:
+        raise ValueError(f"{path}: expected a file ending in {', '.join(TEXT_ENDINGS)}.")
+    table = Texts([], "", path, [])
     if suffix == ".txt":
-        lines = files.numbered_lines(path, files.read_text(path))
-        table = Texts([line for _, line in lines], "", path, [(k, {"": line}) for k, line in lines])
+        table.texts.extend(files.read_lines(path))
+        table.rows.extend((k, {"": line}) for k, line in enumerate(table.texts, 1))
         _refuse_numbers(path, table.texts)
     else:
-        table = Texts([], "", path, [])
+        if not path.is_file():
+            raise ValueError(f"{path}: there is no such file.")
         for line, row in read_rows(path):
             if isinstance(row, Unfit):
                 raise ValueError(f"{path}, line {line}: {row}.")
@@ -116,11 +116,7 @@ def _read_texts(
 
 
 def _refuse_numbers(path: pathlib.Path, texts: Sequence[str]) -> None:
-    """Refuses lines as `numpy.savetxt` writes them: numbers alone, below comments.
-
-    Two of them in a line or more, and decimal ones among them; or one, in scientific notation.
-    Integers, or a single number such as 0.5, may be texts.
-    """
+    """Refuses numbers as `numpy.savetxt` writes them; integers and a 0.5 alone may be texts."""
     rows = [text.replace(",", " ").split() for text in texts]
     rows = list(itertools.dropwhile(lambda row: row[:1] and row[0][0] == "#", rows)) or [[]]
     words = [word for row in rows for word in row]

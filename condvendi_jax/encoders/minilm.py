@@ -158,10 +158,8 @@ class MiniLMEncoder:
         return rows
 
     def _pieces(self, texts: Sequence[str]) -> list[list[list[int]]]:
-        """The token ids of the pieces of each text that the model reads, each between its marks.
-
-        Cut here: tokenizers 0.23.2 loses the end of a text of three pieces or more.
-        """
+        """The token ids of the pieces of each text that the model reads, each between its marks."""
+        # Cut here: tokenizers 0.23.2 loses the end of a text of three pieces or more.
         begin, end = self.tokenizer.encode("").ids
         room = self.length - 2
         return [

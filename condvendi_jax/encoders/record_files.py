@@ -16,7 +16,7 @@ from typing import Any
 from condvendi_jax.base import extras, files
 from condvendi_jax.encoders import answers
 
-_LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's own limit is 131,072.
+_LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
 INSPECT_METRIC = "answer_diversity"
 
 
@@ -136,11 +136,9 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """The samples of a log; as for the metric, each sample is a prompt, and an epoch an answer.
+    """The samples of a log: each is a prompt, as it was in the first epoch, and an epoch an answer.
 
-    The prompt is what the model was given in the first epoch. If several samples were given the
-    same text, for example beside different files, their names are added. The answer is that of the
-    scorer that has the metric `answer_diversity`, or else the completion.
+    The answer is that of the scorer that has the metric `answer_diversity`, or else the completion.
     """
     with extras.needed("records", package="inspect_ai", purpose="reading logs of Inspect"):
         read_eval_log = importlib.import_module("inspect_ai.log").read_eval_log
@@ -152,9 +150,12 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
         texts: set[str] = set()
         for number, sample in enumerate(log.samples or [], 1):
             if sample.id not in prompts:
-                turns = itertools.takewhile(_is_given, sample.messages)
+                turns = itertools.takewhile(  # Solvers may add messages to the input.
+                    lambda turn: turn.role != "assistant" or turn.source == "input", sample.messages
+                )
                 given = [turn.model_dump() for turn in turns] or str(sample.input)
                 text = answers.given_text(given, "'input'")
+                # Samples may share a text beside different files.
                 prompts[sample.id] = f"{text}\n\nsample: {sample.id}" if text in texts else text
                 texts.add(text)
             answer = sample.output.completion
@@ -165,11 +166,6 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             yield number, {"model": log.eval.model, "prompt": prompts[sample.id], field: answer}
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error
-
-
-def _is_given(message: Any) -> bool:
-    """Return True for a message of the input, to which solvers may add some."""
-    return message.role != "assistant" or message.source == "input"
 
 
 _READERS = {

@@ -146,7 +146,7 @@ def read_records(
         checks.warn("\n".join(lines))
     if doubts:
         checks.warn("\n".join(["some answers may not be what a model said:", *doubts]))
-    fields = {role: list(used[role]) for role in ("prompts", "answers")}
+    fields = {role: list(used[role]) for role in ("answers", "prompts")}
     return Records(dict(answers), dict(prompts), fields, skipped, notes)
 
 
@@ -156,10 +156,7 @@ def _read_file(
     strip: bool,
     used: Mapping[str, collections.Counter[str]],
 ) -> tuple[list[tuple[int, str | None, str, str]], list[Skipped]]:
-    """Read one file: rows of line, model, prompt and answer, and what is left out.
-
-    The fields that were read are added to `used`.
-    """
+    """Rows of line, model, prompt and answer, and what is left out; `used` counts the fields."""
     rows = []
     skipped: list[Skipped] = []
     filters: dict[str, Any] = {}
@@ -201,14 +198,11 @@ def _read_file(
 
 
 def _is_repeated(record: dict[Any, Any], filters: dict[str, Any]) -> bool:
-    """Return True if lm-evaluation-harness wrote this sample before, for the first of its filters.
-
-    Raises:
-      Unfit: an older version seems to have done so; it does not name the filter.
-    """
+    """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
     if _REQUESTS not in record:
         return False
     key = texts.label([record.get(name) for name in ("doc_id", "doc", "arguments", _REQUESTS)])
+    # Older versions do not name the filter.
     if key in filters and "filter" not in record and record.get("doc_id") is not None:
         raise Unfit("repeats a sample, as lm-evaluation-harness does for each filter")
     return filters.setdefault(key, record.get("filter")) != record.get("filter")
@@ -244,11 +238,7 @@ def _model(record: dict[Any, Any], named: str | None) -> str | None:
 
 
 def _answer_field(record: dict[Any, Any], named: str | None, place: str) -> Any:
-    """The field that is named, or the only one that may hold answers.
-
-    Raises:
-      ValueError: two fields hold different texts, for example a reference and what a model said.
-    """
+    """The field that is named, or the only one that may hold answers; ValueError if two do."""
     if named is None and _REQUESTS in record:
         return _REQUESTS
 

@@ -1,6 +1,8 @@
 """Results for others: a page of HTML, a figure, a paragraph and a table for a paper."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 from condvendi_jax.report.paper import Report, latex
 from condvendi_jax.report.webpage import html
@@ -9,12 +11,5 @@ if TYPE_CHECKING:
     from condvendi_jax.report.curves import figure
 
 __all__ = ["Report", "figure", "html", "latex"]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports `figure` when it is used: matplotlib is slow to import."""
-    if name != "figure":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from condvendi_jax.report.curves import figure
-
-    return figure
+# Matplotlib is slow to import.
+__getattr__, *_ = lazy_loader.attach(__name__, submod_attrs={"curves": ["figure"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import io
 import os
 import pathlib
@@ -49,17 +50,16 @@ class Items:
         outputs: Mapping[str, Sequence[Any]] | None,
         prompts: Mapping[str, Sequence[Any]] | None,
     ):
-        self.behind, self.outputs, self.prompts = behind, outputs, prompts
+        self.behind, self.prompts = behind, prompts
         self.note, self.limit, self.side = "", _TEXT_BYTES, 0
-        self.pictures: dict[tuple[str, int], str] = {}
+        self.outputs: list[Any] | None = None
+        self.pictures: dict[int, str] = {}
         if outputs is None:
             self.note = "No texts or pictures were given: outputs are shown by their row."
             return
-        shown = {
-            (name, position): self._given(name, position)
-            for name, own in behind.models.items()
-            for position in np.flatnonzero(own.group >= 0).tolist()
-        }
+        places = zip(behind.model.tolist(), behind.row.tolist(), strict=True)
+        self.outputs = [outputs[behind.models[model]][row] for model, row in places]
+        shown = {k: self.outputs[k] for k in np.flatnonzero(behind.group >= 0).tolist()}
         texts = [item for item in shown.values() if isinstance(item, str)]
         sizes = sorted(len(text.encode("utf-8", "replace")) for text in texts)
         left = _TEXT_BYTES
@@ -68,53 +68,49 @@ class Items:
             left -= min(size, self.limit)
         if cut := sum(size > self.limit for size in sizes):
             self.note = f"{cut:,} long texts are cut to {self.limit:,} bytes."
-        paths = {key: item for key, item in shown.items() if not isinstance(item, str)}
+        paths = {k: item for k, item in shown.items() if not isinstance(item, str)}
         if paths:
             self._draw(paths)
 
-    def _given(self, model: str, position: int) -> Any:
-        """The text or the path of an output; None where there are none."""
-        if self.outputs is None:
-            return None
-        return self.outputs[model][self.behind.models[model].rows[position]]
-
-    def _draw(self, paths: Mapping[tuple[str, int], Any]) -> None:
+    def _draw(self, paths: Mapping[int, Any]) -> None:
         """Makes small pictures of as many outputs as the page has room for."""
         sample = list(paths)[:: max(1, len(paths) // 20)]
-        rank: dict[tuple[str, int], int] = {}
-        for name, own in self.behind.models.items():
-            for number in np.unique(own.prompt).tolist():
-                positions = np.flatnonzero((own.prompt == number) & (own.group >= 0))
-                rank |= {(name, p): k for k, p in enumerate(positions.tolist())}
+        seen: collections.Counter[tuple[int, int]] = collections.Counter()
+        rank = {}
+        for k in paths:
+            place = self.behind.model[k], self.behind.prompt[k]
+            rank[k] = seen[place]
+            seen[place] += 1
         for side, count in _PICTURES:
-            self.side, wanted = side, [key for key in paths if rank[key] < count]
-            mean = np.mean([len(_thumbnail(paths[key], side)) for key in sample])
+            self.side, wanted = side, [k for k in paths if rank[k] < count]
+            mean = np.mean([len(_thumbnail(paths[k], side)) for k in sample])
             if mean * len(wanted) <= _PICTURE_BYTES:
                 break
-        self.pictures = {key: _thumbnail(paths[key], self.side) for key in wanted}
+        self.pictures = {k: _thumbnail(paths[k], self.side) for k in wanted}
         if len(wanted) < len(paths):
             self.note = f"{len(paths) - len(wanted):,} of {len(paths):,} pictures are left out."
 
-    def output(self, model: str, position: int, limit: int | None = None) -> Item:
+    def output(self, k: int, limit: int | None = None) -> Item:
         """An output; a text of at most `limit` bytes."""
-        item = self._given(model, position)
-        if item is None:
-            return Item(f"row {self.behind.models[model].rows[position]}")
+        if self.outputs is None:
+            return Item(f"row {self.behind.row[k]}")
+        item = self.outputs[k]
         if isinstance(item, str):
             return _cut(item, min(limit or self.limit, self.limit))
-        return Item(pathlib.Path(item).name, picture=self.pictures.get((model, position)))
+        return Item(pathlib.Path(item).name, picture=self.pictures.get(k))
 
-    def equal(self, model: str, one: int, two: int) -> bool:
+    def equal(self, one: int, two: int) -> bool:
         """Whether two outputs are the same text."""
-        item = self._given(model, one)
-        return isinstance(item, str) and item == self._given(model, two)
+        if self.outputs is None:
+            return False
+        return isinstance(self.outputs[one], str) and self.outputs[one] == self.outputs[two]
 
     def prompt(self, number: int, width: int | None = None) -> Item:
         """A prompt, in one line of at most `width` characters if it is given."""
-        model, position = self.behind.first[number]
-        row = self.behind.models[model].rows[position]
+        first = self.behind.first[number]
+        row = self.behind.row[first]
         if self.prompts is not None:
-            name = str(self.prompts[model][row])
+            name = str(self.prompts[self.behind.models[self.behind.model[first]]][row])
         else:
             name = f"prompt of row {row}" if self.behind.main == "conditional" else "all outputs"
         return _cut(name if width is None else tables.shortened(name, width), _PROMPT_BYTES)

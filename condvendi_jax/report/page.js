@@ -57,21 +57,4 @@
   document.addEventListener("keydown", event => { if (event.key === "Escape") back(); });
   window.addEventListener("hashchange", () => show(location.hash.slice(1)));
   show(location.hash.slice(1));
-
-  // The bandwidth: the row of the table, and the order in words.
-  const slider = $("#slider");
-  if (slider) {
-    const rows = all("#ladder tbody tr");
-    const move = () => {
-      rows.forEach((row, k) => row.classList.toggle("current", k === +slider.value));
-      const row = rows[slider.value], names = all("#ladder thead th").slice(2);
-      const values = names.map((name, k) => `${name.textContent} ${row.cells[k + 2].firstChild.data.trim()}`);
-      $("output", slider.closest("p")).textContent =
-        `${row.cells[0].textContent} (times ${row.cells[1].textContent}): ${row.dataset.w}. ${values.join(", ")}.`;
-      slider.setAttribute("aria-valuetext", row.cells[0].textContent);
-    };
-    slider.closest("p").hidden = false;
-    slider.addEventListener("input", move);
-    move();
-  }
 })();

@@ -153,7 +153,7 @@ def _scores(scored: ScoredOrder, names: Sequence[str], *, unbiased: bool) -> str
 def _data(evaluations: Mapping[str, Evaluation]) -> str:
     """The numbers of rows and prompts, and the models."""
 
-    def of_one(result: Evaluation) -> str:
+    def rows(result: Evaluation) -> str:
         number = f"{result.n:,}" + (" weighted" if result.weighted else "")
         if len(result.names) == 1:
             return f"{number} outputs"
@@ -161,7 +161,7 @@ def _data(evaluations: Mapping[str, Evaluation]) -> str:
         kinds = "" if distinct is None else f" ({distinct:,} distinct prompts)"
         return f"{number} pairs of outputs and prompts{kinds}"
 
-    words = {name: of_one(result) for name, result in evaluations.items()}
+    words = {name: rows(result) for name, result in evaluations.items()}
     if len(set(words.values())) > 1:
         return ", ".join(f"{data} of {name}" for name, data in words.items())
     (data,) = set(words.values())

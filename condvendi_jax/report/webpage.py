@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import io
-import itertools
 import math
 import os
 import pathlib
@@ -20,7 +19,6 @@ from condvendi_jax.base import files, tables
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results import Comparison, Profile
 from condvendi_jax.inference.results.profile import where
-from condvendi_jax.inference.results.ranking import order_in_words
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
 from condvendi_jax.report.items import Items
@@ -57,7 +55,7 @@ def html(
     """
     files.check_writable(path)
     if outputs is not None:
-        outputs = outputs_behind.check_outputs(outputs, comparison.pairs)
+        outputs = outputs_behind.check_texts(outputs, comparison.pairs, "outputs")
     if prompts is not None:
         prompts = outputs_behind.check_prompts(prompts, comparison.pairs)
     behind = outputs_behind.of_pairs(comparison.pairs)
@@ -73,8 +71,6 @@ def html(
         certainty=certainty,
         scored=_scored(comparison, encoder, command),
         drawn=over and _drawn(over),
-        ladder=over and _ladder(over),
-        chosen=over and int(np.argmin(np.abs(np.log(over.multiples)))),
         heat=_heat(behind),
         panels=[_panel(behind, number) for number in range(len(behind.first))],
         lengths=lengths,
@@ -154,8 +150,8 @@ def _leader(over: Profile, given: str) -> str:
         words = f"No significant difference in diversity{given} at any tested bandwidth."
     elif front:
         words += f" In front: {tables.listed(front)}, never less diverse where tested."
-    own = [pair for pair in over.pairs if pair.score == over.main and pair.depends]
-    if turning := [f"{pair.first} - {pair.second}" for pair in own]:
+    depends = [pair for pair in over.pairs if pair.score == over.main and pair.depends]
+    if turning := [f"{pair.first} - {pair.second}" for pair in depends]:
         words += f" The order depends on the bandwidth: {tables.listed(turning)}."
     return words + (f" Not tested: {tables.listed(untested)}." if untested else "")
 
@@ -196,49 +192,17 @@ def _drawn(over: Profile) -> str:
     return base64.b64encode(stream.getvalue()).decode()
 
 
-def _ladder(over: Profile) -> list[dict[str, Any]]:
-    """A row for each bandwidth: the main score of every model with its band, and the order."""
-    values, bands, saturated = over.curves(over.main)
-
-    def band(model: int, k: int) -> str:
-        low, high = bands[model, k]
-        if saturated[model, k]:
-            return "at a limit"
-        return "" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
-
-    return [
-        {
-            "bandwidth": over.bandwidths[k],
-            "multiple": multiple,
-            "order": order_at(over, k),
-            "scores": [(own[k], band(model, k)) for model, own in enumerate(values)],
-        }
-        for k, multiple in enumerate(over.multiples)
-    ]
-
-
-def order_at(over: Profile, k: int) -> str:
-    """The order of the models at one bandwidth: 'A > B >= C'."""
-    places = np.argsort(-getattr(over.values, over.main)[:, k], kind="stable")
-    names, states = [over.models[place] for place in places], {}
-    for one, two in itertools.combinations(names, 2):
-        state = over.pair(one, two, over.main).states[k]
-        states[one, two] = math.nan if isinstance(state, str) else state
-    return order_in_words(names, states)
-
-
 def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | None]]]]:
     """A row for each prompt: the value of each model, then the mean and the spread of these.
 
-    Values are similarities of outputs if some prompt has several, which is the first thing
-    returned, and else contributions to the score. Values are None where there is none; beside each
-    stands the shade of its cell, from 0 to 1.
+    Whether some prompt has several outputs comes first: values are then their similarities, and
+    else contributions to the score, each with the shade of its cell from 0 to 1.
     """
-    models = [own.prompts for own in behind.models.values()]
-    several = any(scored.n > 1 for own in models for scored in own.values())
+    models = behind.prompts
+    several = any(scored.n > 1 for prompts in models for scored in prompts.values())
     values = np.full((len(behind.first), len(models)), math.nan)
-    for column, own in enumerate(models):
-        for number, scored in own.items():
+    for column, prompts in enumerate(models):
+        for number, scored in prompts.items():
             contribution = getattr(scored.contributions, behind.main)
             values[number, column] = scored.similarity if several else contribution
     colours = -values if several else values
@@ -246,9 +210,9 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
     shades = np.maximum(colours - low, 0) / (high - low if high > low else 1)
     rows = []
-    for own, shade in zip(values, shades, strict=True):
-        finite = own[np.isfinite(own)]
-        row = [(None if math.isnan(v) else v, s) for v, s in zip(own, shade, strict=True)]
+    for line, shade in zip(values, shades, strict=True):
+        finite = line[np.isfinite(line)]
+        row = [(None if math.isnan(v) else v, s) for v, s in zip(line, shade, strict=True)]
         row.append((finite.mean() if finite.size else None, None))
         if len(models) > 1:
             row.append((np.ptp(finite) if finite.size else None, None))
@@ -258,39 +222,33 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
 
 def _panel(behind: Behind, number: int) -> list[dict[str, Any]]:
     """The outputs to a prompt by model: near-duplicates, and the other models that have some."""
-    grouped = {name: own.grouped(number) for name, own in behind.models.items()}
-    columns = []
-    for index, (name, own) in enumerate(behind.models.items()):
-        if number in own.prompts:
-            groups = [
-                (positions.tolist(), [m for m in grouped if m != name and group in grouped[m]])
-                for group, positions in grouped[name].items()
-            ]
-            rest = np.sum((own.prompt == number) & (own.group < 0))
-            column = {"index": index, "model": name, "scored": own.prompts[number]}
-            columns.append(column | {"groups": groups, "rest": int(rest)})
+    columns, here = [], behind.prompt == number
+    everywhere = {behind.group[alike[0]]: behind.model[alike] for alike in behind.groups(here)}
+    for index, prompts in enumerate(behind.prompts):
+        if number in prompts:
+            chosen = here & (behind.model == index)
+            groups = []
+            for alike in behind.groups(chosen):
+                models = np.unique(everywhere[behind.group[alike[0]]])
+                others = [behind.models[k] for k in models if k != index]
+                groups.append((alike.tolist(), others))
+            column = {"model": behind.models[index], "scored": prompts[number], "groups": groups}
+            columns.append(column | {"rest": int(np.sum(chosen & (behind.group < 0)))})
     return columns
 
 
 def _lengths(
     behind: Behind, outputs: Mapping[str, Sequence[Any]] | None
 ) -> tuple[Table | None, float]:
-    """The lengths of the texts of each model, their rank correlation with influence, and a ratio.
-
-    The ratio is the largest median length of a model over the smallest one.
-    """
-    if outputs is None or not all(isinstance(x, str) for own in outputs.values() for x in own):
+    """The lengths of the texts of each model, and the largest median over the smallest one."""
+    if outputs is None or not all(isinstance(x, str) for texts in outputs.values() for x in texts):
         return None, math.nan
-    from scipy.stats import spearmanr  # Imported where it is used: it is slow to import.
-
     rows, medians = [], []
-    for name, own in behind.models.items():
-        lengths = np.array([len(outputs[name][row]) for row in own.rows])
+    for index, name in enumerate(behind.models):
+        rows_of_model = behind.row[behind.model == index]
+        lengths = np.array([len(outputs[name][row]) for row in rows_of_model])
         low, median, high = np.quantile(lengths, [0.1, 0.5, 0.9])
         medians.append(median)
-        varies = np.ptp(lengths) > 0 and np.ptp(own.influence) > 0
-        rank: Any = spearmanr(lengths, own.influence)[0] if varies else None
-        cell = "-" if rank is None else f"{rank:.2f}"
-        rows.append([name, f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}", cell])
-    heading = ["model", "median characters", "10% to 90%", "rank correlation with contribution"]
-    return Table(heading, rows), max(medians) / max(min(medians), 1)
+        rows.append([name, f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}"])
+    ratio = max(medians) / max(min(medians), 1)
+    return Table(["model", "median characters", "10% to 90%"], rows), ratio

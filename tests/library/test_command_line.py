@@ -17,7 +17,8 @@ from processes import HANG_S, Terminal, started
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
-from condvendi_jax.cli import __main__, command, inputs, options
+from condvendi_jax import encoders
+from condvendi_jax.cli import __main__, command, options
 from condvendi_jax.cli import score as score_verb
 from condvendi_jax.inference.evaluations import Keys
 
@@ -176,16 +177,6 @@ def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
     assert report["scores"][0]["bandwidth_errors"]["vendi"] > 0
 
 
-def test_bandwidths_of_an_earlier_call(score):
-    first, _ = score(X, T, *RULED, name="first.json")
-    second, _ = score(X, T, "--order=2", "--bandwidths_from=first.json", "--seed=5")
-    for role in ("outputs", "prompts"):
-        one, two = (report["bandwidths"][role]["bandwidth"] for report in (first, second))
-        assert one == pytest.approx(two, rel=1e-6)
-    assert second["bandwidths"]["outputs"]["rule"] == "given"
-    assert second["scores"][0]["vendi"] == pytest.approx(first["scores"][0]["vendi"], rel=1e-5)
-
-
 def test_groups_of_a_file(score):
     found = [
         score(X, T, *GIVEN, "--order=2", *more)[0]
@@ -303,7 +294,7 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
 
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
-    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Others)
+    monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Others, raising=False)
     report, out = score("--texts=qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
     encoder = {"text_encoder": "others", "text_encoder_path": "fake_encoders:Others"}
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
@@ -318,7 +309,7 @@ def test_long_texts_reach_the_default_encoder(score, monkeypatch):
         received.append(options)
         return fake_encoders.Means()
 
-    monkeypatch.setattr(inputs, "_default", lambda kind: make)
+    monkeypatch.setattr(encoders, "load_minilm", make, raising=False)
     for more in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
         score("--texts=answers.txt", "--cache=cache", *RULED, *more)
     assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
@@ -344,7 +335,6 @@ def test_a_file_that_exists_is_kept(folder, capfd):
 READ = {
     "outputs": (X, "--json=x.npy"),
     "prompts": (X, T, "--json=./t.npy"),
-    "bandwidths": (X, "--bandwidths_from=bandwidths.json", "--json=bandwidths.json"),
     "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
     "weights": (X, WIDTH, "--weights=weights.txt", "--json=weights.txt"),
     "texts": ("--texts=answers.txt", "--json=answers.txt"),
@@ -418,7 +408,7 @@ BAD_INPUTS = {
     # Of the parser.
     "--flagfile=flags.txt": "unrecognized arguments: --flagfile=flags.txt",
     "--outputs=": "--outputs: received nothing",
-    f"{X} --output_bandwidth=abc": "--output_bandwidth: expected a number, received 'abc'",
+    f"{X} --output_bandwidth=abc": "--output_bandwidth: invalid float value: 'abc'",
     f"{X} --truncation=1.5": "--truncation: invalid int value: '1.5'",
     f"{X} --x64=perhaps": "--x64: expected true or false, received",
     f"{X} {WIDTH} --order=1,none": "--order: expected different numbers above 0 or 'inf', received",
@@ -454,8 +444,6 @@ BAD_INPUTS = {
     "--outputs=nan.npy": "row 7",
     f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
     "--texts=answers.txt --prompts=answers.txt": "answers.txt: is both the texts and their",
-    f"{X} --bandwidths_from=none.json": "holds no Gaussian bandwidths of outputs",
-    f"{X} --bandwidths_from=absent.json": "--bandwidths_from: ",
     # Flags that contradict one another, or do nothing.
     "": "--outputs, --images, --texts or --records is required",
     f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
@@ -465,7 +453,6 @@ BAD_INPUTS = {
     f"{X} {WIDTH} --groups=3 --groups_file=labels.txt": "--groups and --groups_file: give one",
     f"{X} {WIDTH} --noerrors --groups=5": "--errors and --groups: give one",
     f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
-    f"{X} {WIDTH} --bandwidths_from=bandwidths.json": "--output_bandwidth and --bandwidths_from",
     "--texts=answers.txt --long_texts=cut --text_encoder=own:E": "--long_texts and --text_encoder",
     f"{X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
     f"{X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",

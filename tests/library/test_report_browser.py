@@ -1,4 +1,4 @@
-"""The page of a comparison in a real browser: sorting, outputs, keyboard, slider, no request."""
+"""The page of a comparison in a real browser: sorting, outputs, keyboard, no request."""
 
 import pathlib
 import shutil
@@ -110,25 +110,6 @@ def test_the_keyboard_alone_is_enough(page):
     assert page.evaluate("document.activeElement.id") == name
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.hash") == f"#{name}"
-    page.locator("#slider").focus()
-    page.keyboard.press("Home")
-    assert page.locator("output").inner_text().startswith(f"{0.8 / 8:.3g} (times 0.125)")
-
-
-def test_the_slider_shows_the_scores_at_each_bandwidth(page, found):
-    slider, over = page.locator("#slider"), found.profile
-    assert int(slider.input_value()) == 6  # The chosen bandwidth.
-    for k in (0, 6, len(over.bandwidths) - 1):
-        slider.fill(str(k))
-        words = page.locator("output").inner_text()
-        assert words.startswith(f"{over.bandwidths[k]:.3g} (times {over.multiples[k]:.3g})")
-        for model, value in zip(over.models, over.values.conditional[:, k], strict=True):
-            assert f"{model} {value:.4g}" in words
-        rows = page.locator("#ladder tbody tr")
-        marked = rows.evaluate_all("rows => rows.map(row => row.classList.contains('current'))")
-        assert np.flatnonzero(marked).tolist() == [k]
-        sign = over.pair("many", "few").signs[k]
-        assert ("many > few" in words) == (sign > 0)
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
@@ -145,6 +126,6 @@ def test_the_page_is_as_wide_as_the_screen(browser, path, width, scheme):
 def test_without_script_everything_can_be_read(browser, path):
     for page in opened(browser, path, java_script_enabled=False):
         assert page.locator(".prompt:visible").count() == P
-        assert page.locator("#viewer:visible, .slider:visible").count() == 0
+        assert page.locator("#viewer:visible").count() == 0
         page.locator(".heat tbody tr:nth-child(2) a").click()
         assert page.locator("#p1:visible").count() == 1  # The browser opens what a link leads into.

@@ -13,7 +13,8 @@ import pytest
 from oracles import gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.cli import __main__, inputs
+from condvendi_jax import encoders
+from condvendi_jax.cli import __main__
 from condvendi_jax.report import behind as outputs_behind
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "docs" / "example_report.html"
@@ -131,10 +132,10 @@ def test_the_numbers_are_those_of_float64(found):
 
 def test_near_duplicates_are_joined_within_and_across_models(found):
     behind = outputs_behind.of_pairs(found.pairs)
-    few, many = behind.models["few"], behind.models["many"]
-    assert few.group[0] == few.group[1]
-    assert few.group[6] == many.group[7]
-    everything = np.concatenate([few.group, many.group])
+    few, many = behind.group[: P * K], behind.group[P * K :]
+    assert few[0] == few[1]
+    assert few[6] == many[7]
+    everything = behind.group
     x, prompt = np.concatenate([*MODELS.values()]), np.tile(np.repeat(np.arange(P), K), 2)
     near = gaussian_gram(x, 0.8) >= 0.9
     for group in np.unique(everything):
@@ -145,7 +146,7 @@ def test_near_duplicates_are_joined_within_and_across_models(found):
     apart = near[np.ix_(leaders, leaders)] & (prompt[leaders][:, None] == prompt[leaders])
     assert apart.sum() == len(leaders)
     page = Parsed(page_of(found, outputs=OUTPUTS))
-    first = np.flatnonzero(few.group == few.group[6])[0]
+    first = np.flatnonzero(few == few[6])[0]
     assert "also many" in page.inside[f"o0-{first}"]
     assert f"few answer {first}" in page.inside["alike"]
 
@@ -178,11 +179,12 @@ def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundanc
         "bandwidths from 0.0375"
     )
     assert page.inside["outputs"].count("5 alike") == P
-    listed = outputs_behind.of_pairs(found.pairs).redundant(P * K)
-    assert [(name, len(positions)) for name, positions, _ in listed[:P]] == [("same", K)] * P
-    sizes = [len(positions) for _, positions, _ in listed]
+    behind = outputs_behind.of_pairs(found.pairs)
+    listed = behind.redundant(P * K)
+    assert all(len(alike) == K and not behind.model[alike].any() for alike, _ in listed[:P])
+    sizes = [len(alike) for alike, _ in listed]
     assert sizes == sorted(sizes, reverse=True)
-    alone = [influence for _, positions, influence in listed if len(positions) == 1]
+    alone = [influence for alike, influence in listed if len(alike) == 1]
     assert alone == sorted(alone) and all(influence < 0 for influence in alone)
 
 
@@ -294,7 +296,7 @@ def test_the_file_is_written_whole_and_replaced(found, tmp_path):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Means)
+    monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Means, raising=False)
     for name, step in (("a", 1), ("b", 3)):
         records = [
             {
@@ -304,11 +306,6 @@ def folder(tmp_path, monkeypatch):
             for k in range(1, 9)
         ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
-    for name, rows in MODELS.items():
-        np.save(tmp_path / f"{name}.npy", rows)
-        (tmp_path / f"{name}.txt").write_text("\n".join(OUTPUTS[name]))
-    np.save(tmp_path / "t.npy", PROMPTS)
-    (tmp_path / "prompts.txt").write_text("\n".join(TEXTS))
     return tmp_path
 
 
@@ -325,25 +322,11 @@ def test_the_command_reports_records(folder, capsys):
         assert "condvendi report" in page.inside["scores"] and "means" in page.inside["scores"]
 
 
-def test_the_command_reports_arrays_with_their_texts(folder):
-    given = ("few.npy", "many.npy", "--prompts=t.npy", "--output=page.html", "--order=2")
-    widths = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.7")
-    texts = ("--output_texts=few.txt,many.txt", "--prompt_texts=prompts.txt")
-    run(*given, *widths, *texts)
-    page = Parsed((folder / "page.html").read_text())
-    assert "many answer 17" in page.inside["p3"] and "prompt 3" in page.inside["p3"]
-
-
 def test_the_command_refuses_what_does_not_fit(folder):
-    (folder / "short.txt").write_text("one\ntwo")
-    arrays = ("few.npy", "many.npy", "--prompts=t.npy", "--output=page.html", "--order=2")
     cases = [
         (("a.jsonl", "b.jsonl"), "--output: expected the file"),
         (("a.jsonl", "b.jsonl", "--output=page.pdf"), "ending in .html"),
         (("a.jsonl", "--records=b.jsonl", "--output=page.html"), "give one or the other"),
-        ((*arrays, "--output_texts=few.txt,short.txt"), "short.txt holds 2 for the 40"),
-        ((*arrays, "--prompt_texts=short.txt"), "short.txt holds 2 for the 40"),
-        (("a.jsonl", "b.jsonl", "--output_texts=few.txt", "--output=page.html"), "themselves"),
     ]
     for arguments, words in cases:
         with pytest.raises(ValueError, match=words):
