@@ -31,7 +31,7 @@ from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
 from condvendi_jax.inference.results import Evaluation
-from condvendi_jax.spectra import computation, estimators, feature_maps
+from condvendi_jax.spectra import approximate, computation, estimators
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 
@@ -166,7 +166,7 @@ class Options:
         check=checks.check_rtol,
     )
     features: int | None = option(
-        None, f"Frequencies, a multiple of 8; {feature_maps.DEFAULT_COUNT} if unset."
+        None, f"Frequencies, a multiple of 8; {approximate.DEFAULT_COUNT} if unset."
     )
     groups: int | None = option(
         None,

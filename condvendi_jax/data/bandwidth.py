@@ -30,8 +30,6 @@ DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
 # bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
 _PAIRS = 2e7
 _PARTITIONS = (8, 400)
-# Pairs that one call compares, a tenth of a second: nothing can interrupt it.
-_PAIRS_AT_ONCE = 2e6
 # A choice, for the time: a subset takes the square of its rows.
 _LARGEST_SUBSET = 1000
 # Up to here a step of a loop takes longer than the numbers of one bandwidth.
@@ -46,8 +44,8 @@ class BandwidthSelection:
 
     Attributes:
       bandwidth: the choice, in the units of the embeddings.
-      threshold: in units of the score, or of its square for 'variance'.
-      means, spreads: the mean score over the subsets, and the criterion, at each candidate.
+      threshold: in units of RKE, or of its square for 'variance'.
+      means, spreads: the mean RKE over the subsets, and the criterion, at each candidate.
       relative_error: the standard error of the bandwidth, relative to it, over other draws of the
         partitions; None for a single one.
     """
@@ -80,13 +78,10 @@ def select_bandwidth(
     criterion: Criterion = "variance",
     threshold: float = 0.01,
     subsets: int = DEFAULT_SUBSETS,
-    subset_size: int | None = None,
     partitions: int = 1,
     candidates: Sequence[float] | np.ndarray | None = None,
-    score: Callable[..., jax.Array] | None = None,
-    progress: Callable[[], Any] = lambda: None,
 ) -> BandwidthSelection:
-    """The smallest bandwidth whose score varies less than a threshold over disjoint subsets.
+    """The smallest bandwidth at which RKE varies less than a threshold over disjoint subsets.
 
     The spread is a standard deviation (RKE section 6), or a variance (CV appendix E.1), which
     allows ten times the standard deviation. Every larger candidate must satisfy the rule too: as
@@ -97,13 +92,10 @@ def select_bandwidth(
       key: draws the subsets.
       criterion: 'std' or 'variance'.
       threshold: the upper limit of the spread.
-      subsets: the number of disjoint subsets, at least 2.
-      subset_size: rows of each; as many as possible, up to 1,000, where None.
+      subsets: the number of disjoint subsets, at least 2, of up to 1,000 rows each.
       partitions: how many times the rows are split into subsets; 1 in the papers.
       candidates: the bandwidths tried, ascending; where None, 49 of ratio 2^(1/6) from 1/16 to 16
         times the median distance.
-      score: `score(points, kernel=...)`, `vendi` for instance; `rke` where None.
-      progress: called after every few partitions.
 
     Raises:
       TypeError, ValueError: the points or an argument are not valid, or no candidate satisfies
@@ -118,21 +110,17 @@ def select_bandwidth(
       smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
     checks.check_key(key)
-    sizes = (subsets, subset_size, partitions)
-    return _select(_checked(points), key, criterion, threshold, *sizes, candidates, score, progress)
+    return _select(_checked(points), key, criterion, threshold, subsets, partitions, candidates)
 
 
 def _select(
     points: jax.Array,
     key: jax.Array,
-    criterion: Criterion,
+    criterion: str,
     threshold: float,
     subsets: int,
-    subset_size: int | None,
     partitions: int,
     candidates: Sequence[float] | np.ndarray | None,
-    score: Callable[..., jax.Array] | None,
-    progress: Callable[[], Any],
 ) -> BandwidthSelection:
     """`select_bandwidth` of checked points."""
     n = points.shape[0]
@@ -141,11 +129,11 @@ def _select(
     if not threshold > 0:
         raise ValueError(f"threshold: expected a number above 0, received {threshold!r}.")
     subsets = checks.check_count(subsets, name="subsets", minimum=2)
-    size = min(n // subsets, _LARGEST_SUBSET) if subset_size is None else subset_size
-    if not 2 <= size <= n // subsets:
+    size = min(n // subsets, _LARGEST_SUBSET)
+    if size < 2:
         raise ValueError(
-            f"subset_size: {subsets} disjoint subsets of n = {n} rows have between 2 and "
-            f"{n // subsets} rows each, received {size!r}."
+            f"subsets: expected at most {n // 2}, of two rows or more of n = {n}, received "
+            f"{subsets}."
         )
     partitions = checks.check_count(partitions, name="partitions", minimum=1)
     subsets_of, shuffled = _draw(jax.random.split(key), partitions, n, subsets, size)
@@ -164,20 +152,13 @@ def _select(
         units.append(Gaussian(sigma).suited_to(points).unit if needs else None)
     forms = {unit: [other == unit for other in units] for unit in units}
     values = np.empty((partitions, subsets, grid.size))
-    together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
-    rows = np.asarray(subsets_of)
     # All subsets share the distances of all rows, where these are fewer and need little memory.
-    sharing = score is None and n**2 <= min(partitions * subsets * size**2, _PAIRS)
-    shared = {unit: _geometry(points, unit) if sharing else None for unit in forms}
-    for start in range(0, partitions, together):
-        part = values[start : start + together]
-        # The last step is filled up, so that all steps use one compiled program.
-        some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
-        for unit, chosen in forms.items():
-            sigmas = np.asarray(grid[chosen], points.dtype)
-            swept = np.asarray(_sweep(points, shared[unit], some, sigmas, unit, score))
-            part[:, :, chosen] = swept.reshape(together, subsets, -1)[: len(part)]
-        progress()
+    sharing = n**2 <= min(partitions * subsets * size**2, _PAIRS)
+    for unit, chosen in forms.items():
+        shared = _geometry(points, unit) if sharing else None
+        sigmas = np.asarray(grid[chosen], points.dtype)
+        swept = _sweep(points, shared, subsets_of.reshape(-1, size), sigmas, unit)
+        values[:, :, chosen] = np.asarray(swept).reshape(partitions, subsets, -1)
     spreads = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
     bandwidth = float(choose(spreads.mean(axis=0), between=partitions > 1))
@@ -204,16 +185,15 @@ def _draw(
     return lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5))
+@functools.partial(jax.jit, static_argnums=4)
 def _sweep(
     points: jax.Array,
     shared: jax.Array | None,
     rows: jax.Array,
     sigmas: jax.Array,
     unit: float | None,
-    score: Callable[..., jax.Array] | None,
 ) -> jax.Array:
-    """The score of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`.
+    """The RKE of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`.
 
     `shared` is the geometry of all points `[n, n]`, or None.
     """
@@ -221,9 +201,6 @@ def _sweep(
     first, second = np.triu_indices(size, 1)
 
     def of_subset(chosen: jax.Array) -> jax.Array:
-        if score is not None:
-            of_kernel = functools.partial(score, points[chosen])
-            return lax.map(lambda sigma: of_kernel(kernel=Gaussian(sigma, unit=unit)), sigmas)
         # All bandwidths share the distances. Each counts twice.
         if shared is None:
             geometry = _geometry(points[chosen], unit)[first, second]
@@ -288,12 +265,7 @@ class RuledBandwidth(NamedTuple):
 
 @checks.outside_transformations
 def bandwidth_by_rule(
-    points: ArrayLike,
-    rule: str,
-    *,
-    key: jax.Array,
-    partitions: int | None = None,
-    progress: Callable[[], Any] = lambda: None,
+    points: ArrayLike, rule: str, *, key: jax.Array, partitions: int | None = None
 ) -> RuledBandwidth:
     """A bandwidth by one of `RULES`, with the rule in words.
 
@@ -304,7 +276,6 @@ def bandwidth_by_rule(
       key: draws the subsets, or the rows.
       partitions: how many times the rows are split into subsets; where None, 8 to 400, more for
         fewer rows, so that the draw matters little.
-      progress: called after every few partitions.
 
     Raises:
       TypeError, ValueError: there is no such rule, the points are not valid, there are too few of
@@ -319,16 +290,11 @@ def bandwidth_by_rule(
     """
     check_rule(rule)
     checks.check_key(key)
-    return _by_rule(_checked(points), rule, key, "points", partitions, progress)
+    return _by_rule(_checked(points), rule, key, "points", partitions)
 
 
 def _by_rule(
-    points: jax.Array,
-    rule: str,
-    key: jax.Array,
-    name: str,
-    partitions: int | None = None,
-    progress: Callable[[], Any] = lambda: None,
+    points: jax.Array, rule: str, key: jax.Array, name: str, partitions: int | None = None
 ) -> RuledBandwidth:
     """`bandwidth_by_rule` of checked points, which errors call `name`."""
     if rule == "median":
@@ -343,9 +309,7 @@ def _by_rule(
     if partitions is None:
         size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
         partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
-    criterion: Any = rule
-    options = (0.01, DEFAULT_SUBSETS, None, partitions, None, None, progress)
-    chosen = _select(points, key, criterion, *options)
+    chosen = _select(points, key, rule, 0.01, DEFAULT_SUBSETS, partitions, None)
     return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 

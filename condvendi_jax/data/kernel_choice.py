@@ -43,12 +43,6 @@ def check(
     return given
 
 
-def shiftable(given: Sequence[Kernel | None]) -> list[str]:
-    """The names of the arrays that may be moved: those of kernels of differences alone."""
-    named = zip(NAMES, given, strict=False)
-    return [name for name, kernel in named if kernel is None or kernel.shift_invariant]
-
-
 def _pooled(
     models: Sequence[tuple[jax.Array, ...]], prompts_once: bool, key: jax.Array | None
 ) -> Sequence[jax.Array]:

@@ -1,4 +1,4 @@
-"""Positive semidefinite kernels with unit diagonal: k(x, y) of two points, composed with `*`.
+"""Positive semidefinite kernels with unit diagonal: k(x, y) of two points.
 
 `prepare` does the work for each point (centring, squared norms), `geometry` the work for each pair
 that does not depend on the parameters (one matrix product), and `profile` the rest, so that a sweep
@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,9 @@ class Kernel(abc.ABC):
     `jax.tree_util.register_static` where it has no parameters to trace.
     """
 
+    #: Whether k(x + c, y + c) = k(x, y), so that points may be moved before they are cast.
+    shift_invariant: ClassVar[bool] = False
+
     @abc.abstractmethod
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """k(x, y) of two points `[d]`, a scalar in [-1, 1]."""
@@ -68,11 +71,6 @@ class Kernel(abc.ABC):
         """k of all pairs of two blocks of prepared points, `[m, n]`."""
         return self.profile(self.geometry(left, right))
 
-    @property
-    def shift_invariant(self) -> bool:
-        """Whether k(x + c, y + c) = k(x, y), so that points may be moved before they are cast."""
-        return False
-
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where the kernel is not defined on concrete `points` `[n, d]`."""
 
@@ -84,12 +82,6 @@ class Kernel(abc.ABC):
         """How far values of k for some points `[m, d]` may be off, relatively, in eps."""
         del points
         return _ROUNDING
-
-    def __mul__(self, other: Kernel) -> Product:
-        """The product kernel, (k1 * k2)(x, y) = k1(x, y) k2(x, y)."""
-        if not isinstance(other, Kernel):
-            return NotImplemented
-        return Product((self, other))
 
 
 def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -207,6 +199,8 @@ class Gaussian(Kernel):
       0.6873
     """
 
+    shift_invariant: ClassVar[bool] = True
+
     def __init__(self, bandwidth: float | jax.Array, *, unit: float | None = None):
         self.bandwidth = check_bandwidth(bandwidth)
         self.unit = None if unit is None else checks.check_number(unit, name="unit", above=0)
@@ -216,11 +210,6 @@ class Gaussian(Kernel):
         known = checks.is_concrete(self.bandwidth) and jnp.ndim(self.bandwidth) == 0
         bandwidth = f"{float(self.bandwidth):.7g}" if known else self.bandwidth
         return f"Gaussian(bandwidth={bandwidth}{unit})"
-
-    @property
-    def shift_invariant(self) -> bool:
-        """True: it depends on differences only."""
-        return True
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """exp(-|x - y|^2 / (2 bandwidth^2)) of two points `[d]`."""
@@ -315,11 +304,14 @@ class Cosine(Kernel):
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """<x, y> / (|x| |y|) of two points `[d]`."""
-        return jnp.vdot(self._normalise(x), self._normalise(y), precision=_PRECISION)
+        return jnp.vdot(self.prepare(x), self.prepare(y), precision=_PRECISION)
 
     def prepare(self, points: jax.Array) -> jax.Array:
         """Points scaled to unit norm, `[n, d]`."""
-        return self._normalise(points)
+        # Scaling by the largest entry first: squares of embeddings beyond 1e19 or below 1e-23
+        # leave the range of float32.
+        scaled = points / lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1, keepdims=True))
+        return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Inner products of all pairs, `[m, n]`: the kernel itself."""
@@ -334,13 +326,6 @@ class Cosine(Kernel):
                 f"{float(jnp.finfo(points.dtype).tiny):.0e} count as zero), received "
                 f"{int(zero.sum())} of them, the first of them row {int(zero.argmax())}."
             )
-
-    @staticmethod
-    def _normalise(points: jax.Array) -> jax.Array:
-        # Scaling by the largest entry first: squares of embeddings beyond 1e19 or below 1e-23
-        # leave the range of float32.
-        scaled = points / lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1, keepdims=True))
-        return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
 
 
 @jax.tree_util.register_static
@@ -358,10 +343,8 @@ class Indicator(Kernel):
       2.00
     """
 
-    @property
-    def shift_invariant(self) -> bool:
-        """True: labels far from zero are moved there before they are cast, which keeps them."""
-        return True
+    #: Labels far from zero are moved there before they are cast, which keeps them.
+    shift_invariant: ClassVar[bool] = True
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """1 or 0, for two points `[d]`."""
@@ -383,57 +366,6 @@ class Indicator(Kernel):
                 f"numbers apart below {limit:,}; received one beyond in row "
                 f"{int(beyond.argmax())}. Number the labels from 0, or enable x64."
             )
-
-
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Product(Kernel):
-    """The product of kernels on the same points, itself a kernel with unit diagonal."""
-
-    factors: tuple[Kernel, ...]
-
-    def __repr__(self) -> str:
-        return " * ".join(map(repr, self.factors))
-
-    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """The product of the factors at two points `[d]`."""
-        return functools.reduce(jnp.multiply, (kernel(x, y) for kernel in self.factors))
-
-    def prepare(self, points: jax.Array) -> tuple[Any, ...]:
-        """The prepared points of every factor."""
-        return tuple(kernel.prepare(points) for kernel in self.factors)
-
-    def prepare_about(self, points: jax.Array, centre: jax.Array) -> tuple[Any, ...]:
-        """The same about a given centre `[d]`."""
-        return tuple(kernel.prepare_about(points, centre) for kernel in self.factors)
-
-    def geometry(self, left: Any, right: Any) -> tuple[Any, ...]:
-        """The geometry of every factor."""
-        blocks = zip(self.factors, left, right, strict=True)
-        return tuple(kernel.geometry(a, b) for kernel, a, b in blocks)
-
-    def profile(self, geometry: Any) -> jax.Array:
-        """The product of the factors for all pairs, `[m, n]`."""
-        parts = zip(self.factors, geometry, strict=True)
-        return functools.reduce(jnp.multiply, (kernel.profile(part) for kernel, part in parts))
-
-    @property
-    def shift_invariant(self) -> bool:
-        """Whether all factors are."""
-        return all(kernel.shift_invariant for kernel in self.factors)
-
-    def check_points(self, points: jax.Array, *, name: str) -> None:
-        """Raises ValueError where a factor is not defined."""
-        for kernel in self.factors:
-            kernel.check_points(points, name=name)
-
-    def suited_to(self, points: jax.Array) -> Product:
-        """The product of the factors in the form that suits the points."""
-        return Product(tuple(kernel.suited_to(points) for kernel in self.factors))
-
-    def rounding(self, points: np.ndarray) -> float:
-        """The sum of those of the factors."""
-        return sum(kernel.rounding(points) for kernel in self.factors)
 
 
 def check_kernel(kernel: Any, *, name: str) -> Kernel:

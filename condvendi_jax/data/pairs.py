@@ -184,7 +184,6 @@ class Pairs:
           TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
             there is no model, or the arrays of the models do not fit together.
         """
-        kernel_choice.check(prompts is not None, (output_kernel, prompt_kernel), rule)
         _check_names(models)
         every_prompt = _each(prompts, models, "prompts")
         arrays = {
@@ -248,11 +247,8 @@ class Pairs:
 
     def sample(self, chosen: np.ndarray) -> Pairs:
         """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
-        near = self.gathered()
-        arrays = tuple(take(array, chosen) for array in near.arrays)
-        ids = None if self.prompt_ids is None else self.prompt_ids[chosen]
-        none: Any = dict.fromkeys(("weights", "copies", "groups", "index"))
-        return near._but(arrays=arrays, n=chosen.size, prompt_ids=ids, _ruled={}, **none)
+        none: Any = dict.fromkeys(("weights", "copies", "groups"))
+        return self.gathered()._but(**none).rows(chosen)._but(_ruled={})
 
     def labelled(self, groups: ArrayLike) -> Pairs:
         """The same pairs with other groups."""
@@ -404,8 +400,11 @@ def _make(
     checks.warn_of_float64(*named.values())
 
     # One origin for all models, since their rows are compared with each other.
-    shiftable = kernel_choice.shiftable(given)
-    origins = {role: checks.origin_of(named[first][role]) for role in shiftable}
+    origins = {
+        role: checks.origin_of(array)
+        for (role, array), kernel in zip(named[first].items(), given, strict=True)
+        if kernel is None or kernel.shift_invariant
+    }
     made: dict[str, Pairs] = {}
     for name, arrays in named.items():
         roles = ["outputs"] if shared and made else [*arrays]

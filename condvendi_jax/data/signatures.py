@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, TypeVar, cast
 
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
@@ -14,25 +14,17 @@ from jax.typing import ArrayLike
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
-_ResultOf = TypeVar("_ResultOf", covariant=True)
+_Result = TypeVar("_Result", covariant=True)
 
 
-class OfPairs(Protocol[_Parameters, _ResultOf]):
+class OfPairs(Protocol[_Result]):
     """A function of `Pairs`, or of the arrays and kernels that make them."""
 
     __name__: str
 
-    @overload
-    def __call__(
-        self, pairs: Pairs, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
-    ) -> _ResultOf: ...
-
-    @overload
     def __call__(
         self,
-        outputs: ArrayLike,
+        outputs: ArrayLike | Pairs,
         prompts: ArrayLike | None = None,
         *args: Any,
         output_kernel: Kernel | None = None,
@@ -42,12 +34,12 @@ class OfPairs(Protocol[_Parameters, _ResultOf]):
         weights: ArrayLike | None = None,
         mesh: Mesh | None = None,
         **kwargs: Any,
-    ) -> _ResultOf: ...
+    ) -> _Result:
+        """The result of the pairs."""
+        ...
 
 
-def takes_pairs(
-    function: Callable[Concatenate[Pairs, _Parameters], _Result],
-) -> OfPairs[_Parameters, _Result]:
+def takes_pairs(function: Callable[..., _Result]) -> OfPairs[_Result]:
     """Lets a function of `Pairs` take arrays in their place.
 
     `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
@@ -81,7 +73,7 @@ def takes_pairs(
         return function(Pairs(*args[:2], **making), *args[2:], **kwargs)
 
     vars(taking)["__signature__"] = signature
-    return cast(OfPairs[_Parameters, _Result], taking)
+    return cast(OfPairs[_Result], taking)
 
 
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")

@@ -80,7 +80,7 @@ def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
-    meta_fields=("order", "truncation", "n", "dtype", "duplicates", "method", "unbiased"),
+    meta_fields=("order", "truncation", "n", "dtype", "method", "unbiased", "duplicates"),
 )
 @dataclasses.dataclass(frozen=True)
 class Decomposition(Scores):
@@ -95,12 +95,12 @@ class Decomposition(Scores):
       truncation: the number of eigenvalues that all three keep, or None.
       n: the number of pairs.
       dtype: the name of the dtype of the computation.
-      duplicates: the number of pairs that repeat an earlier one, if requested.
       method: 'frobenius', or the name of the method.
       estimation: standard errors and intervals of estimated scores, None for exact ones.
       rounding: the largest change of the logarithm of each score by rounding of kernel values and
         eigenvalues; None at order 2, of features and in transformations.
       unbiased: whether the pairs of a row with itself are left out, at order 2.
+      duplicates: the number of pairs that repeat an earlier one, if requested.
     """
 
     entropy_outputs: jax.Array
@@ -110,11 +110,11 @@ class Decomposition(Scores):
     truncation: int | None
     n: int
     dtype: str
-    duplicates: int | None = None
     method: str = "exact"
     estimation: Estimation | None = None
     rounding: PerScore | None = None
     unbiased: bool = False
+    duplicates: int | None = None
 
     @classmethod
     def of(
@@ -123,7 +123,6 @@ class Decomposition(Scores):
         entropy: Entropy,
         *,
         n: int,
-        duplicates: int | None = None,
         rounding: PerScore | None = None,
         unbiased: bool = False,
     ) -> Decomposition:
@@ -135,7 +134,6 @@ class Decomposition(Scores):
             truncation=entropy.truncation,
             n=n,
             dtype=jnp.dtype(values.outputs.dtype).name,
-            duplicates=duplicates,
             method=computed.method,
             estimation=None if computed.estimates is None else _estimation(computed.estimates),
             rounding=rounding,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,35 +17,6 @@ from condvendi_jax.entropies import eigenvalues
 NEAR_ONE = 0.1
 # Beyond this order H differs from its limit by less than log(n) / order: no digit of float64.
 _INFINITE = 1e17
-
-
-class UnitTrace(Protocol):
-    """A positive semidefinite operator of trace one, such as K / n."""
-
-    @property
-    def n(self) -> int:
-        """The number of points."""
-        ...
-
-    def squared_frobenius_norm(self) -> jax.Array:
-        """The sum of the squared eigenvalues."""
-        ...
-
-    def eigenvalues(self) -> jax.Array:
-        """The eigenvalues `[n]` in descending order."""
-        ...
-
-
-class Gram(UnitTrace, Protocol):
-    """The kernel matrix of points; it can be multiplied by a kernel matrix of the same points."""
-
-    def squared_norms_with(self, other: Any, /) -> tuple[jax.Array, ...]:
-        """The squared norms of this Gram, of the other and of their product."""
-        ...
-
-    def __mul__(self, other: Any, /) -> Any:
-        """The Gram of pairs of points."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +56,8 @@ class Entropy:
             return self
         return dataclasses.replace(self, truncation=n)
 
-    def __call__(self, gram: UnitTrace) -> jax.Array:
-        """The entropy of K / n, a scalar in nats between 0 and log n."""
+    def __call__(self, gram: Any) -> jax.Array:
+        """The entropy of K / n, an `Operator`: a scalar in nats between 0 and log n."""
         if not self.needs_spectrum:
             return of_squared_norm(gram.squared_frobenius_norm())
         return self.clamped(gram.n).of_spectrum(gram.eigenvalues())
@@ -173,50 +144,27 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
     )
 
 
-def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram | None = None) -> PerTerm:
-    """H(X), H(T) and H(X, T) in nats, or H(X) alone; at order 2 from one pass over the pairs."""
+def entropies(entropy: Entropy, gram_x: Any, gram_t: Any = None) -> PerTerm:
+    """H(X), H(T) and H(X, T) in nats of the Grams of outputs and prompts, or H(X) alone.
+
+    Examples:
+      Two outputs to each prompt: H(X|T) = log 2.
+
+      >>> import condvendi_jax as cv
+      >>> pairs = [[0], [1], [2], [3]], [[0], [0], [1], [1]]
+      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in pairs]
+      >>> terms = cv.entropies.entropies(cv.von_neumann, *grams)
+      >>> print(f"{cv.entropies.log_scores(*terms).conditional:.4f}")
+      0.6931
+    """
     if gram_t is None:
         return PerTerm(entropy(gram_x), None, None)
-    if not entropy.needs_spectrum:
-        return PerTerm(*map(of_squared_norm, gram_x.squared_norms_with(gram_t)))
     return PerTerm(entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t))
 
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:
     """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
     return _nonnegative(-jnp.log(norm))
-
-
-def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
-    """H(X|T) = H(X, T) - H(T) in nats (CV eq. 5), of the Grams of outputs and of prompts.
-
-    Examples:
-      Two outputs to each prompt: log 2.
-
-      >>> import condvendi_jax as cv
-      >>> pairs = [[0], [1], [2], [3]], [[0], [0], [1], [1]]
-      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in pairs]
-      >>> print(f"{cv.entropies.conditional(cv.von_neumann, *grams):.4f}")
-      0.6931
-    """
-    if not entropy.needs_spectrum:
-        return log_scores(*entropies(entropy, gram_x, gram_t)).conditional
-    return entropy(gram_x * gram_t) - entropy(gram_t)
-
-
-def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
-    """I(X;T) = H(X) + H(T) - H(X, T) in nats (CV eq. 7), of the Grams of outputs and prompts.
-
-    Examples:
-      Every output determines its prompt, one of two: log 2.
-
-      >>> import condvendi_jax as cv
-      >>> pairs = [[0], [1], [2], [3]], [[0], [0], [1], [1]]
-      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in pairs]
-      >>> print(f"{cv.entropies.mutual_information(cv.von_neumann, *grams):.4f}")
-      0.6931
-    """
-    return log_scores(*entropies(entropy, gram_x, gram_t)).information
 
 
 def _nonnegative(entropy: jax.Array) -> jax.Array:

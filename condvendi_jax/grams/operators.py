@@ -165,11 +165,6 @@ class Gram(Operator):
         The squared norm of `weighted` at their roots, which have no derivative at zero.
         """
 
-    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """||.||_F^2 of K / n, of the other Gram's and of their Hadamard product."""
-        joint = (self * other).squared_frobenius_norm()
-        return self.squared_frobenius_norm(), other.squared_frobenius_norm(), joint
-
     def __mul__(self, other: Gram) -> Gram:
         """The Hadamard product: the Gram of the pairs of points (CV eq. 5).
 
@@ -178,20 +173,18 @@ class Gram(Operator):
         """
         if not isinstance(other, Gram):
             return NotImplemented
-        self._check_match(other)
+        if self.n != other.n:
+            raise ValueError(
+                f"Gram: expected the same number of points, received {self.n} and {other.n}."
+            )
+        if self.layout != other.layout:
+            raise ValueError(
+                f"Gram: expected another of layout {self.layout}, received {other.layout}."
+            )
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
             factors = self.factors() + other.factors()
             return TiledGram(factors, tile_size=tile_size_of(self, other), layout=self.layout)
         return DenseGram.trusted(_matrix(self) * _matrix(other), self.layout)
-
-    def _check_match(self, other: Gram) -> None:
-        n, layout = (self.n, other.n), (self.layout, other.layout)
-        if n[0] != n[1]:
-            raise ValueError(
-                f"Gram: expected the same number of points, received {n[0]} and {n[1]}."
-            )
-        if layout[0] != layout[1]:
-            raise ValueError(f"Gram: expected another of layout {layout[0]}, received {layout[1]}.")
 
 
 def _matrix(gram: Gram) -> jax.Array:
@@ -335,18 +328,6 @@ class OfPoints(Gram):
     def _options(self) -> dict[str, Any]:
         """The options that `products` and `sums` take beside the factors."""
         return {"tile_size": self.tile_size, "layout": self.layout}
-
-    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
-        if not isinstance(other, OfPoints):
-            return super().squared_norms_with(other)
-        self._check_match(other)
-        first, second = self.factors(), other.factors()
-        indices = tuple(range(len(first) + len(second)))
-        subsets = (indices[: len(first)], indices[len(first) :], indices)
-        options = {"tile_size": tile_size_of(self, other), "layout": self.layout}
-        norms = sums.squared_norms(first + second, subsets, **options)
-        return norms[0], norms[1], norms[2]
 
     def _everything(self) -> fold.Subsets:
         """The one product of all factors, as `products` and `sums` name it."""

@@ -147,12 +147,10 @@ def represent(
 
 @functools.partial(jax.jit, static_argnames="in_tiles")
 def grams_of(pairs: Pairs, *, in_tiles: bool = False) -> tuple[Gram, ...]:
-    """The Gram of the outputs and, where there are any, of the prompts.
+    """The Gram of the outputs and, where there are any, of the prompts, without weights.
 
-    Args:
-      pairs: the data; their weights are not used.
-      in_tiles: store no matrix, even of few points: the quickest way to a norm, but without
-        derivatives in forward mode.
+    With `in_tiles` no matrix is stored, even of few points: the quickest way to a norm, but without
+    derivatives in forward mode.
     """
     parts = zip(pairs.kernels, pairs.arrays, strict=True)
     options: Any = {"layout": pairs.layout, "in_tiles": in_tiles}

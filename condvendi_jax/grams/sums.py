@@ -117,10 +117,9 @@ def arrival_sums(
 
         sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2.
 
-    Their sum up to any n' is the sum over the pairs of the first n' points, so that all prefixes
-    come out of one pass. One-hot weights split the sums by the group of i. `weights` are `[n, g]`,
-    ones where None, and the result is `[len(subsets), g, n]`. It is not differentiable in reverse
-    mode; `squared_norms` is.
+    Their sum up to any n' is that over the pairs of the first n' points. One-hot weights split the
+    sums by the group of i. `weights` are `[n, g]`, ones where None, and the result is
+    `[len(subsets), g, n]`. It is not differentiable in reverse mode; `squared_norms` is.
     """
     weights = _ones_unless(None, factors)[:, None] if weights is None else weights
     sums, _ = _arrivals(None, factors, subsets, weights, tile_size)
@@ -162,20 +161,19 @@ def squares_of_others(
     return 2 * (sums / n) / n
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout", "own"))
+@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout"))
 def row_norms(
     factors: Factors,
     subsets: Subsets,
     *,
-    own: bool = True,
     weights: jax.Array | None = None,
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
-    """sum_j w_j prod over f in s of k_f(i, j)^2 for every point i, `[len(subsets), rows]`.
+    """sum over j != i of w_j prod over f in s of k_f(i, j)^2 for every point i.
 
-    One pass; `weights` are as placed, ones where None. With the pair of a point with itself only
-    where `own`. Zero in the padding, not divided by n, and not differentiable in reverse mode.
+    `[len(subsets), rows]`, in one pass; `weights` are as placed, ones where None. Zero in the
+    padding, not divided by n, and not differentiable in reverse mode.
     """
 
     def local(factors: Factors, weights: jax.Array) -> jax.Array:
@@ -192,7 +190,6 @@ def row_norms(
             return Parts(None, (to_rows,), (None if diagonal else to_columns,))
 
         _, (sums,) = fold_pairs(layout, size, block, tile)
-        sums = sums + block.beside[:, None] if own else sums
         return jnp.where(block.inside[:, None] > 0, sums, 0)[: factors[0].n]
 
     return on_devices(layout, local, factors, _ones_unless(weights, factors)).T
@@ -333,7 +330,7 @@ def _pair_sums_forward(
     sums, *gradients = _sums_and_gradients(factors, beside, perturbed, subsets, layout, tile_size)
     of_weights = None
     if weighted:
-        of_weights = row_norms(factors, subsets, own=False, weights=beside, **options)
+        of_weights = row_norms(factors, subsets, weights=beside, **options)
     return jnp.zeros_like(sums) if bilinear else sums, (gradients, of_weights)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,27 +18,8 @@ from condvendi_jax.guidance import window as ring
 from condvendi_jax.guidance.spectral import entropy_of
 
 
-class Options(TypedDict, total=False):
-    """The options that every score takes; the first choice of each is the default.
-
-    Attributes:
-      window: how many finished samples `remember` keeps, 300 if not given (CV appendix E.3).
-      among: "batch" takes the score of the memory and the whole batch; "memory" takes, for each
-        latent, the score of the memory and this latent alone.
-      objective: "score" (CV eq. 25), or "entropy" for its logarithm in nats.
-    """
-
-    window: int
-    among: Literal["batch", "memory"]
-    objective: Literal["score", "entropy"]
-
-
 def vendi(
-    *,
-    output_kernel: Kernel,
-    order: float = 1,
-    truncation: int | None = None,
-    **options: Unpack[Options],
+    *, output_kernel: Kernel, order: float = 1, truncation: int | None = None, window: int = 300
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient of the Vendi score of the memory and the batch, for latents of any prompts.
 
@@ -52,7 +33,7 @@ def vendi(
       output_kernel: the kernel of the flattened latents.
       order: the Renyi order; 2 is `rke`.
       truncation: the number of eigenvalues that the entropy keeps (CV eq. 23); all if None.
-      **options: `window`, `among` and `objective`; see `Options`.
+      window: how many finished samples `remember` keeps (CV appendix E.3).
 
     Returns:
       A transformation. A step costs O((window + b)^3) time and O((window + b)^2) memory; at order 2
@@ -68,7 +49,7 @@ def vendi(
       [-0.7  0.7]
     """
     entropy = Entropy(order=order, truncation=truncation)
-    return _transformation(entropy, {"output_kernel": output_kernel}, (), **options)
+    return _transformation(entropy, {"output_kernel": output_kernel}, (), window)
 
 
 def conditional_vendi(
@@ -78,7 +59,7 @@ def conditional_vendi(
     prompt_size: int,
     order: float = 1,
     truncation: int | None = None,
-    **options: Unpack[Options],
+    window: int = 300,
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient of the (truncated) Conditional-Vendi score (CV eq. 14 and 24-27); see `vendi`.
 
@@ -93,23 +74,21 @@ def conditional_vendi(
       prompt_size: how many numbers a prompt has, for the memory of prompts.
       order: the Renyi order; 2 is `conditional_rke`.
       truncation: the number of eigenvalues that both entropies keep; all if None.
-      **options: `window`, `among` and `objective`; see `Options`.
+      window: how many finished samples `remember` keeps (CV appendix E.3).
     """
     entropy = Entropy(order=order, truncation=truncation)
     kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
     size = checks.check_count(prompt_size, name="prompt_size", minimum=1)
-    return _transformation(entropy, kernels, (size,), **options)
+    return _transformation(entropy, kernels, (size,), window)
 
 
-def rke(
-    *, output_kernel: Kernel, **options: Unpack[Options]
-) -> optax.GradientTransformationExtraArgs:
+def rke(*, output_kernel: Kernel, window: int = 300) -> optax.GradientTransformationExtraArgs:
     """The gradient of the RKE score, n^2 / ||K_Z||_F^2: `vendi` of order 2, in closed form."""
-    return vendi(output_kernel=output_kernel, order=2, **options)
+    return vendi(output_kernel=output_kernel, order=2, window=window)
 
 
 def conditional_rke(
-    *, output_kernel: Kernel, prompt_kernel: Kernel, prompt_size: int, **options: Unpack[Options]
+    *, output_kernel: Kernel, prompt_kernel: Kernel, prompt_size: int, window: int = 300
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient of the Conditional-RKE score, ||K_T||_F^2 / ||K_Z * K_T||_F^2 (CV appendix C).
 
@@ -130,7 +109,7 @@ def conditional_rke(
       [[-0.079]]
     """
     named: Any = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
-    return conditional_vendi(**named, prompt_size=prompt_size, order=2, **options)
+    return conditional_vendi(**named, prompt_size=prompt_size, order=2, window=window)
 
 
 def normalise_rows() -> optax.GradientTransformation:
@@ -157,31 +136,13 @@ def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
     return rows.reshape(updates.shape).astype(updates.dtype)
 
 
-class _Score(NamedTuple):
-    entropy: Entropy
-    among: str
-    objective: str
-
-
 def _transformation(
-    entropy: Entropy,
-    kernels: dict[str, Kernel],
-    prompt_sizes: tuple[int, ...],
-    *,
-    window: int = 300,
-    among: str = "batch",
-    objective: str = "score",
+    entropy: Entropy, kernels: dict[str, Kernel], prompt_sizes: tuple[int, ...], window: int
 ) -> optax.GradientTransformationExtraArgs:
     """The guide of any score; without a kernel of prompts their kernel is one everywhere."""
     for name, kernel in kernels.items():
         check_kernel(kernel, name=name)
     window = checks.check_count(window, name="window", minimum=0)
-    score = _Score(entropy, among, objective)
-    for name, valid in (("among", ("batch", "memory")), ("objective", ("score", "entropy"))):
-        if (value := getattr(score, name)) not in valid:
-            raise ValueError(f"{name}: expected one of {', '.join(valid)}, received {value!r}.")
-    if among == "memory" and window == 0:
-        raise ValueError('window: expected at least 1 with among="memory", received 0.')
     needs_spectrum, given = entropy.needs_spectrum, tuple(kernels.values())
 
     def init(params: Any) -> Any:
@@ -204,7 +165,7 @@ def _transformation(
         del updates, extra_args
         if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
             raise ValueError("state: expected that of this guide, received that of another score.")
-        gradient, skipped = _gradient(score, ring.checked_rows(state, params, prompts), state)
+        gradient, skipped = _gradient(entropy, ring.checked_rows(state, params, prompts), state)
         state = state._replace(skipped=skipped)
         dtype = jnp.result_type(params)
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else gradient.dtype
@@ -215,13 +176,16 @@ def _transformation(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _gradient(
-    score: _Score, batch: tuple[jax.Array, ...], state: ring.GuidanceState
+    entropy: Entropy, batch: tuple[jax.Array, ...], state: ring.GuidanceState
 ) -> tuple[jax.Array, jax.Array]:
     """The gradients `[b, d]`, zero where they are not finite, and how many latents were skipped."""
     present, (latents, *prompts) = ring.finite_rows(batch)
 
     def objective(latents: jax.Array) -> jax.Array:
-        return jnp.sum(_objectives(score, (latents, *prompts), present, state))
+        blocks = ring.blocks_of(state, (latents, *prompts))
+        if entropy.needs_spectrum:
+            return jnp.exp(_log_score_of_spectra(entropy, blocks, present, state))
+        return jnp.exp(_log_score_of_squares(blocks, present, state))
 
     gradient = jax.grad(objective)(latents)
     finite = present & jnp.isfinite(gradient).all(axis=1)
@@ -229,27 +193,8 @@ def _gradient(
     return jnp.where(finite[:, None], gradient, 0), skipped
 
 
-def _objectives(
-    score: _Score, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
-) -> jax.Array:
-    """The score of memory and batch, or those of the memory and one pair of the batch, `[b]`."""
-    blocks = ring.blocks_of(state, batch)
-    if score.entropy.needs_spectrum:
-        memories = ring.blocks_of_memory(state)
-        log_score = functools.partial(_log_score_of_spectra, score, memories, state.filled)
-    else:
-        log_score = functools.partial(_log_score_of_squares, state)
-    if score.among == "batch":
-        logs = log_score(blocks, present)
-    else:
-        ones = jnp.ones((present.shape[0], 1, 1), batch[0].dtype)
-        alone = tuple(ring.Blocks(ones, block.across.T[:, :, None]) for block in blocks)
-        logs = jax.vmap(log_score)(alone, present[:, None])
-    return jnp.exp(logs) if score.objective == "score" else logs
-
-
 def _log_score_of_squares(
-    state: ring.GuidanceState, blocks: tuple[ring.Blocks, ...], present: jax.Array
+    blocks: tuple[ring.Blocks, ...], present: jax.Array, state: ring.GuidanceState
 ) -> jax.Array:
     """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
     assert state.squares is not None
@@ -264,23 +209,19 @@ def _log_score_of_squares(
 
 
 def _log_score_of_spectra(
-    score: _Score,
-    memories: tuple[jax.Array, ...],
-    filled: jax.Array,
-    blocks: tuple[ring.Blocks, ...],
-    present: jax.Array,
+    entropy: Entropy, blocks: tuple[ring.Blocks, ...], present: jax.Array, state: ring.GuidanceState
 ) -> jax.Array:
     """H(Z, T) - H(T) in nats, of the pairs that count."""
-    counts = jnp.concatenate([present, filled])
-    entropy = score.entropy.fitted(counts.shape[0])
+    counts = jnp.concatenate([present, state.filled])
+    entropy = entropy.fitted(counts.shape[0])
     matrices = [
         jnp.block([[block.within, block.across.T], [block.across, of_memory]])
-        for block, of_memory in zip(blocks, memories, strict=True)
+        for block, of_memory in zip(blocks, ring.blocks_of_memory(state), strict=True)
     ]
     shares = counts.astype(matrices[0].dtype) / jnp.sum(counts, dtype=matrices[0].dtype)
     joint = DenseGram.trusted(functools.reduce(jnp.multiply, matrices)).weighted(shares).dense()
     of_joint = entropy_of(entropy, joint.matrix / joint.n)
-    if len(matrices) == 1 or score.objective == "entropy":
+    if len(matrices) == 1:
         return of_joint
     prompts = DenseGram.trusted(matrices[1]).weighted(shares)
     return of_joint - entropy.of_spectrum(prompts.eigenvalues())

@@ -80,7 +80,7 @@ def select(
     factors, subsets = order_two.factors_of(near)
     subsets = subsets[1:] or subsets  # Of the prompts and the pairs, or of the outputs alone.
     if first is None:
-        start = _most_influential(pairwise.row_norms(factors, subsets))
+        start = _most_influential(1 + pairwise.row_norms(factors, subsets))
     else:
         start = jnp.asarray(first)
     kinds = np.zeros(near.n, int) if per_prompt is None else near.prompt_kinds[1]

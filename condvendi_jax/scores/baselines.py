@@ -88,16 +88,12 @@ def pointwise_mutual_information(
 
 
 def mutual_information_divergence(
-    outputs: ArrayLike,
-    prompts: ArrayLike,
-    *,
-    reference_outputs: ArrayLike | None = None,
-    reference_prompts: ArrayLike | None = None,
-    ridge: float | None = None,
+    outputs: ArrayLike, prompts: ArrayLike, **references: Any
 ) -> jax.Array:
     """MID: the mean point-wise mutual information of the evaluated pairs (MID eq. 5).
 
-    Args and errors are those of `pointwise_mutual_information`.
+    Args and errors are those of `pointwise_mutual_information`: `reference_outputs`,
+    `reference_prompts` and `ridge` too.
 
     Returns:
       A scalar in nats, bounded on neither side; larger is better aligned. For the reference pairs
@@ -109,14 +105,7 @@ def mutual_information_divergence(
     References:
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
     """
-    pointwise = pointwise_mutual_information(
-        outputs,
-        prompts,
-        reference_outputs=reference_outputs,
-        reference_prompts=reference_prompts,
-        ridge=ridge,
-    )
-    return jnp.mean(pointwise)
+    return jnp.mean(pointwise_mutual_information(outputs, prompts, **references))
 
 
 def _check_pairs(

@@ -1,14 +1,16 @@
-"""Cluster-Vendi: the scores of the outputs of each cluster of prompts, and their aggregates.
+"""Cluster-Vendi, the scores of the outputs of clusters of prompts; and the modes of prompts.
 
 Where the prompt kernel is one within clusters of prompts and zero between them, the joint Gram is
 block-diagonal, and Conditional-Vendi a power mean of the clusters' scores (CV Theorems 5 and 6).
 The Cluster-Vendi that CV compares it with (G.1) is their arithmetic mean.
+
+Modes of prompts describe prompts that fall into no clusters (CV-early section 5, CV figs 6 and
+13-15): eigendirections v of K_T / n, each of which weights the pairs by v_i^2.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -19,13 +21,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax import entropies
-from condvendi_jax.base import checks, extras
+from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.entropies import eigenvalues as spectra
-from condvendi_jax.grams import DenseGram
-from condvendi_jax.scores.modes import PromptMode, prompt_modes
+from condvendi_jax.grams import DenseGram, Operator, grams_of
 from condvendi_jax.spectra import computation, methods
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
@@ -33,11 +35,8 @@ from condvendi_jax.spectra.methods import Method
 __all__ = [
     "AGGREGATES",
     "ClusterScores",
-    "Clustering",
     "PromptMode",
-    "cluster_rke",
     "cluster_vendi",
-    "k_means",
     "prompt_modes",
     "scores_by_cluster",
 ]
@@ -51,6 +50,10 @@ _TOGETHER_UP_TO = 1024
 _SMALLEST, _FINE_ABOVE = 4, 64
 # Rows computed in one call, over several clusters: it bounds the memory of their matrices.
 _ROWS = 1024
+# Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
+_DENSE_UP_TO = 2048
+_matvec = jax.jit(lambda gram, vector: gram.matvec(vector.ravel()))
+_squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
 
 
 class ClusterScores(NamedTuple):
@@ -98,7 +101,7 @@ def cluster_vendi(
     aggregate: str = "arithmetic",
     method: Method = AUTO,
 ) -> jax.Array:
-    """Cluster-Vendi: the Vendi scores of the outputs of each cluster, aggregated (CV G.1).
+    """Cluster-Vendi, or at order 2 Cluster-RKE: the scores of all clusters, aggregated (CV G.1).
 
     The aggregate 'arithmetic' is the printed one, sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the
     share of the weight.
@@ -155,17 +158,6 @@ def cluster_vendi(
         )
     scores = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
     return scores.aggregate(aggregate)
-
-
-def cluster_rke(
-    outputs: ArrayLike | Pairs,
-    labels: ArrayLike,
-    *,
-    kernel: Kernel | None = None,
-    aggregate: str = "arithmetic",
-) -> jax.Array:
-    """Cluster-RKE, `cluster_vendi` at order 2, with its arguments: exact at any n (CV G.1)."""
-    return cluster_vendi(outputs, labels, kernel=kernel, order=2, aggregate=aggregate)
 
 
 def scores_by_cluster(
@@ -253,77 +245,128 @@ def _entropies_of_clusters(
     return lax.map(entropy_of, (table, inside))
 
 
-class Clustering(NamedTuple):
-    """The labels of several starts of K-means.
-
-    Compute a score with each of the `alternatives` to see how far it depends on the start.
+class PromptMode(NamedTuple):
+    """One eigendirection v of K_T / n, and the diversity of the outputs that it weights.
 
     Attributes:
-      alternatives: the cluster of each point in every start, `[restarts, n]`, the best start first.
-      inertias: the sum of squared distances to the centres of every start, `[restarts]`.
+      share: its eigenvalue; the eigenvalues of all modes sum to one.
+      direction: v, `[n]`, of unit norm; its largest entry is positive. Of weighted rows it is the
+        eigenvector of diag(w)^(1/2) K_T diag(w)^(1/2).
+      vendi, rke: exp of the entropy of order 1 and 2 of K_X o v v^T, a matrix of trace one: the
+        effective number of modes of the outputs in this prompt mode.
+      output_shares, output_directions: that matrix's leading eigenvalues `[m]` and eigenvectors
+        `[n, m]`, the output modes in the prompt mode.
     """
 
-    alternatives: np.ndarray
-    inertias: np.ndarray
+    share: float
+    direction: np.ndarray
+    vendi: float
+    rke: float
+    output_shares: np.ndarray
+    output_directions: np.ndarray
 
     @property
-    def labels(self) -> np.ndarray:
-        """The cluster of each point in the best start, `[n]`, from 0."""
-        return self.alternatives[0]
+    def weights(self) -> np.ndarray:
+        """v_i^2, the share of each pair in the mode, `[n]`, of sum one."""
+        return np.square(self.direction)
 
     @property
-    def agreement(self) -> float:
-        """The mean adjusted Rand index of two starts: 1 where all agree, 0 as by chance."""
-        with extras.needed("clusters", package="scikit-learn", purpose="the adjusted Rand index"):
-            from sklearn.metrics import adjusted_rand_score
-
-        pairs = itertools.combinations(self.alternatives, 2)
-        return float(np.mean([adjusted_rand_score(*pair) for pair in pairs] or 1))
+    def size(self) -> float:
+        """The effective number of pairs that carry the mode: 1 / sum v_i^4, in [1, n]."""
+        return float(1 / np.sum(np.square(self.weights)))
 
 
 @checks.outside_transformations
-def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10) -> Clustering:
-    """Runs scikit-learn's K-means from several starts, each chosen by k-means++.
+@takes_pairs
+def prompt_modes(
+    pairs: Pairs, *, count: int = 3, directions: int = 3, method: Method = AUTO
+) -> list[PromptMode]:
+    """The leading modes of the prompts, and how diverse the outputs are in each.
 
-    The problem is not convex, and different starts can end in different clusters (CV G.1). Equal
-    points share a cluster. For centres, and for tolerances, call scikit-learn's `KMeans`.
+    K_X o K_T / n = sum_i lambda_i (K_X o v_i v_i^T)                          (CV-early section 5)
+
+    with lambda_i and v_i the eigenvalues and eigenvectors of K_T / n. Every term has trace lambda_i
+    and a diversity of its own. By the concavity of the von Neumann entropy, Conditional-Vendi is at
+    most the geometric mean of `vendi` over all modes, weighted by their shares, and equal to it
+    where no two modes share a pair.
+
+    A mode is a direction, not a set of pairs. The first is near the average prompt unless the
+    bandwidth is small. Directions of equal eigenvalues, as of prompt clusters of one size, are
+    arbitrary. K_X o v v^T ignores signs: a v that contrasts dogs with sofas weights both.
 
     Args:
-      points: embeddings `[n, d]`, usually of prompts.
-      count: the number of clusters, at most the number of distinct points.
-      key: draws the starts.
-      restarts: the number of starts.
+      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
+      count: the number of prompt modes, at most the number of distinct prompts.
+      directions: the number of output modes in each, at most n.
+      method: how to compute the entropy of order 1; that of order 2 is exact.
+
+    Returns:
+      The modes in descending order of their eigenvalues, as arrays of NumPy. Beyond 2,048 rows no
+      matrix is formed: eigenvectors come from products with a Gram, by SciPy's `eigsh`.
 
     Raises:
-      TypeError, ValueError: the points are not a finite real array `[n, d]`, `count` exceeds the
-        number of distinct points, `count` or `restarts` is below 1, or the key is missing.
+      TypeError, ValueError: the pairs are refused by `decompose`, or `count` or `directions` is out
+        of range.
+
+    References:
+      CV-early section 5; CV figs 6, 13-15 and 24.
 
     Examples:
-      >>> import jax, numpy as np
-      >>> import condvendi_jax as cv
-      >>> prompts = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]], np.float32)
-      >>> clustering = cv.clusters.k_means(prompts, 2, key=jax.random.key(0))
-      >>> print(np.bincount(clustering.labels), clustering.agreement)
-      [3 3] 1.0
-    """
-    with extras.needed("clusters", package="scikit-learn", purpose="K-means"):
-        from sklearn.cluster import KMeans
+      Twice as many prompts about dogs as about sofas, with four outputs and one:
 
-    array = np.asarray(checks.check_embeddings(points, name="points"))
-    count = checks.check_count(count, name="count", minimum=1)
-    restarts = checks.check_count(restarts, name="restarts", minimum=1)
-    seeds = jax.random.randint(checks.check_key(key), (restarts,), 0, np.iinfo(np.int32).max)
-    distinct, kind = checks.distinct_rows(array)
-    if count > distinct:
-        message = f"expected at most the {distinct} distinct points, received {count}."
-        raise ValueError(f"count: {message}")
-    # In float64: squared distances in float32 would merge points that differ.
-    rows = array[np.unique(kind, return_index=True)[1]].astype(np.float64)
-    one_start: Any = {"n_init": 1}
-    fits: list[Any] = [
-        KMeans(count, random_state=seed, **one_start).fit(rows, sample_weight=np.bincount(kind))
-        for seed in np.asarray(seeds).tolist()
-    ]
-    fits.sort(key=lambda fit: fit.inertia_)
-    inertias = np.array([fit.inertia_ for fit in fits])
-    return Clustering(np.stack([fit.labels_[kind] for fit in fits]), inertias)
+      >>> import condvendi_jax as cv
+      >>> outputs = [[x] for x in [0, 1, 2, 3, 0, 1, 2, 3, 9, 9, 9, 9]]
+      >>> prompts = 8 * [[0]] + 4 * [[1]]
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> for mode in cv.clusters.prompt_modes(outputs, prompts, **sharp, count=2):
+      ...     print(f"share {mode.share:.2f}, size {mode.size:.0f}: vendi {mode.vendi:.2f}")
+      share 0.67, size 8: vendi 4.00
+      share 0.33, size 4: vendi 1.00
+    """
+    methods.check_gram_method(method)
+    if not pairs.paired:
+        raise ValueError("prompts: expected embeddings [n, d], received None.")
+    pairs = pairs.gathered()
+    _, kind = pairs.prompt_kinds
+    masses = np.bincount(kind, pairs.shares)
+    kinds = int(np.count_nonzero(masses))
+    for name, value, largest in (("count", count, kinds), ("directions", directions, pairs.n)):
+        if checks.check_count(value, name=name, minimum=1) > largest:
+            raise ValueError(f"{name}: expected at most {largest}, received {value}.")
+    # Rows of one prompt have entries in the ratio of the roots of their weights: one row for each
+    # prompt, of their total weight.
+    _, first = np.unique(kind, return_index=True)
+    _, distinct = grams_of(pairs.rows(first))
+    values, vectors = _leading(distinct.weighted(masses), count)
+    within = np.sqrt(pairs.shares / np.where(masses > 0, masses, 1)[kind])
+    gram_x, _ = grams_of(pairs)
+    modes = []
+    for share, vector in zip(values, vectors.T, strict=True):
+        direction = vector[kind] * within
+        direction *= np.sign(direction[np.argmax(np.abs(direction))])
+        gram = gram_x.scaled(jnp.asarray(direction, gram_x.dtype))
+        vendi = math.exp(computation.entropy_of(gram, von_neumann, method))
+        rke = 1 / float(_squared_norm(gram))
+        leading = _leading(gram, directions)
+        modes.append(PromptMode(float(share), direction, vendi, rke, *leading))
+    return modes
+
+
+def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leading eigenvalues `[count]` of K / n, descending, and the eigenvectors `[n, count]`."""
+    import scipy.linalg  # The imports are slow.
+    import scipy.sparse.linalg
+
+    n = gram.n
+    if n <= _DENSE_UP_TO:
+        matrix = np.asarray(gram.dense().matrix, np.float64) / n
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1))
+    else:
+        stored = gram.store() if memory.fits(n, gram.dtype) else gram
+        operator: Any = scipy.sparse.linalg.LinearOperator
+        product = operator((n, n), functools.partial(_matvec, stored), dtype=gram.dtype)
+        # The same start gives the same signs and digits at every call.
+        start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)
+        values, vectors = scipy.sparse.linalg.eigsh(product, k=count, v0=start)
+    order = np.argsort(-values)
+    return np.maximum(values[order], 0), vectors[:, order]

@@ -7,12 +7,14 @@ at every order: order 1 is Vendi, order 2 is RKE. All are effective numbers of m
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
-from condvendi_jax.entropies import Decomposition, Entropy, PerScore, log_scores
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore, log_scores, renyi
 from condvendi_jax.spectra import computation, methods
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
@@ -72,15 +74,20 @@ def decompose(
       4.00 = 2.00 x 2.00
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    duplicates = pairs.duplicates() if count_duplicates else None
-    return computation.score(pairs, entropy, method, duplicates=duplicates, unbiased=unbiased)
+    scores = computation.score(pairs, entropy, method, unbiased=unbiased)
+    return (
+        dataclasses.replace(scores, duplicates=pairs.duplicates()) if count_duplicates else scores
+    )
 
 
-def _some_scores(pairs: Pairs, entropy: Entropy, method: Method, terms: methods.Terms) -> PerScore:
+def _some_scores(
+    pairs: Pairs, entropy: Entropy, method: Method, terms: methods.Terms, unbiased: bool = False
+) -> PerScore:
     """The scores that some of the terms give."""
     if terms != methods.OUTPUTS and not pairs.paired:
         raise ValueError("prompts: expected embeddings [n, d], received None.")
-    (computed,) = computation.compute(pairs, (entropy.clamped(pairs.n),), method, terms)
+    wanted = (entropy.clamped(pairs.n),)
+    (computed,) = computation.compute(pairs, wanted, method, terms, unbiased=unbiased)
     return jax.tree.map(jnp.exp, log_scores(*computed.values))
 
 
@@ -142,9 +149,7 @@ def conditional_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
       >>> print(cv.conditional_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(2))  # 5 / 3
       1.67
     """
-    if unbiased:
-        return decompose(pairs, order=2, unbiased=True).conditional
-    return conditional_vendi(pairs, order=2)
+    return _some_scores(pairs, renyi(2), AUTO, methods.GIVEN_PROMPTS, unbiased).conditional
 
 
 @takes_pairs
@@ -159,9 +164,7 @@ def information_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
       >>> print(cv.information_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(1))  # 27 / 25
       1.1
     """
-    if unbiased:
-        return decompose(pairs, order=2, unbiased=True).information
-    return information_vendi(pairs, order=2)
+    return _some_scores(pairs, renyi(2), AUTO, methods.ALL_TERMS, unbiased).information
 
 
 @takes_pairs
@@ -197,6 +200,4 @@ def rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
       >>> print(f"{cv.rke([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")  # 8 / 3
       2.667
     """
-    if unbiased:
-        return decompose(pairs, order=2, unbiased=True).vendi
-    return vendi(pairs, order=2)
+    return _some_scores(pairs, renyi(2), AUTO, methods.OUTPUTS, unbiased).vendi

@@ -1,4 +1,4 @@
-"""Distributions whose scores are known in closed form, to measure what estimates get wrong."""
+"""Mixtures of Gaussians whose RKE and Conditional-RKE are known in closed form."""
 
 from __future__ import annotations
 
@@ -8,81 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernels import Gaussian, Kernel, check_kernel
-from condvendi_jax.entropies import Entropy, PerScore, log_scores
-
-
-class FiniteSupport:
-    """Outputs, or pairs of an output and a prompt, that take k values.
-
-    The scores are exact at every order: the population operator has the spectrum of
-    D^(1/2) K D^(1/2), where K is the kernel matrix of the k values and D holds their weights.
-
-    Args:
-      outputs: the values, `[k, d_x]`.
-      prompts: the prompt of each value, `[k, d_t]`; None for a population without prompts. Several
-        values may share a prompt.
-      weights: probabilities `[k]`; equal where None. They may be traced.
-
-    Raises:
-      ValueError: shapes disagree, or concrete weights are negative or do not sum to 1.
-    """
-
-    def __init__(self, outputs: Any, prompts: Any = None, weights: Any = None):
-        self.outputs = _rows(outputs, name="outputs")
-        self.prompts = None if prompts is None else _rows(prompts, name="prompts")
-        if self.prompts is not None and len(self.prompts) != len(self.outputs):
-            count, shape = len(self.outputs), self.prompts.shape
-            raise ValueError(f"prompts: expected [{count}, d], received shape {shape}.")
-        self.weights = _probabilities(weights, len(self.outputs))
-
-    def sample(self, key: jax.Array, n: int) -> Any:
-        """Draws n outputs `[n, d_x]`, or the pair (outputs, prompts) where there are prompts."""
-        chosen = jax.random.choice(key, len(self.weights), (n,), p=self.weights)
-        if self.prompts is None:
-            return self.outputs[chosen]
-        return self.outputs[chosen], self.prompts[chosen]
-
-    def spectrum(
-        self, *, output_kernel: Kernel | None = None, prompt_kernel: Kernel | None = None
-    ) -> jax.Array:
-        """Eigenvalues `[k]` of the population operator, in descending order, of sum 1.
-
-        With one kernel this is C_X or C_T, with both the joint C_XT (CV Proposition 1).
-        """
-        if prompt_kernel is not None and self.prompts is None:
-            raise ValueError("prompt_kernel: this population has no prompts.")
-        gram = jnp.ones((len(self.weights),) * 2)
-        for kernel, points in ((output_kernel, self.outputs), (prompt_kernel, self.prompts)):
-            if kernel is not None and points is not None:
-                prepared = check_kernel(kernel, name="kernel").prepare(points)
-                gram *= kernel.cross(prepared, prepared)
-        roots = jnp.sqrt(self.weights)
-        eigenvalues = jnp.linalg.eigvalsh(roots[:, None] * gram * roots[None, :])[::-1]
-        # Rounding leaves eigenvalues of either sign near 0 where the values are dependent.
-        floor = len(eigenvalues) * jnp.finfo(eigenvalues.dtype).eps
-        eigenvalues = jnp.where(eigenvalues > floor, eigenvalues, 0)
-        return eigenvalues / jnp.sum(eigenvalues)
-
-    def scores(
-        self,
-        *,
-        output_kernel: Kernel,
-        prompt_kernel: Kernel | None = None,
-        order: float = 1.0,
-        truncation: int | None = None,
-    ) -> PerScore:
-        """Population scores (CV eq. 3, 6, 7 and 13); Vendi alone without a prompt kernel."""
-        entropy = Entropy(order=order, truncation=truncation)
-
-        def of(**kernels: Kernel) -> jax.Array:
-            return entropy.of_spectrum(self.spectrum(**kernels))
-
-        terms = (of(output_kernel=output_kernel), None, None)
-        if prompt_kernel is not None:
-            joint = of(output_kernel=output_kernel, prompt_kernel=prompt_kernel)
-            terms = (terms[0], of(prompt_kernel=prompt_kernel), joint)
-        return jax.tree.map(jnp.exp, log_scores(*terms))
+from condvendi_jax.data.kernels import Gaussian
 
 
 class GaussianMixture:

@@ -26,12 +26,9 @@ from condvendi_jax.spectra.methods import (
     GramMethod,
     Grams,
     Method,
-    OfRows,
     Terms,
     check_gram_method,
     check_method,
-    grams_of_terms,
-    unweighted_grams,
 )
 from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, PairSums, Sloped
 
@@ -73,15 +70,6 @@ class Auto(GramMethod):
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         return self.suited_to(grams, terms).entropies(grams, wanted, terms)
-
-    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
-        return self.suited_to(grams_of_terms(points), terms).of_subsets(points, terms)
-
-    def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
-        suited = self.suited_to(unweighted_grams(points), terms)
-        return suited.sloped(points, entropy, terms, leaving)
 
 
 AUTO = Auto()
@@ -134,20 +122,15 @@ def compute(
 
 
 def decomposition(
-    points: Pairs, entropy: Entropy, computed: Computed, **options: Any
+    points: Pairs, entropy: Entropy, computed: Computed, unbiased: bool = False
 ) -> Decomposition:
     """The scores of computed entropies of points, and how far rounding may move them."""
     moved = rounding(points, computed, entropy)
-    return Decomposition.of(computed, entropy, n=points.n, rounding=moved, **options)
+    return Decomposition.of(computed, entropy, n=points.n, rounding=moved, unbiased=unbiased)
 
 
 def score(
-    points: Pairs,
-    entropy: Entropy,
-    method: Method,
-    *,
-    duplicates: int | None = None,
-    unbiased: bool = False,
+    points: Pairs, entropy: Entropy, method: Method, *, unbiased: bool = False
 ) -> Decomposition:
     """The scores of points by one entropy, of a truncation up to n; `unbiased` as `compute`."""
     if unbiased and check_method(method).computes(entropy):
@@ -156,7 +139,7 @@ def score(
             f"{entropy}. Only a sum over pairs can leave out those of a row with itself."
         )
     (computed,) = compute(points, (entropy,), method, unbiased=unbiased)
-    return decomposition(points, entropy, computed, duplicates=duplicates, unbiased=unbiased)
+    return decomposition(points, entropy, computed, unbiased)
 
 
 class Deleted(NamedTuple):
@@ -193,7 +176,7 @@ def compute_deleted(
     else:
         terms, computed = ALL_TERMS if points.paired else OUTPUTS, []
         for of in every:
-            entropies_of_rows = method.of_subsets(of, terms)
+            entropies_of_rows = method.suited(of, terms).of_subsets(of, terms)
             for group in range(-1, count if of is points else 0):  # The group -1 has no rows.
                 rows = groups != group
                 computed += entropies_of_rows(rows, (entropy.fitted(int(np.count_nonzero(rows))),))
@@ -215,7 +198,7 @@ def compute_sloped(
     """
     if check_method(method).computes(entropy):
         terms = ALL_TERMS if points.paired else OUTPUTS
-        sloped = method.sloped(points, entropy, terms, leaving)
+        sloped = method.suited(points, terms).sloped(points, entropy, terms, leaving)
     else:
         sloped = order_two.slopes(points, leaving)
     return sloped._replace(decomposition=decomposition(points, entropy, sloped.computed))
@@ -231,7 +214,7 @@ def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
 
 def check(points: Pairs, method: Method) -> None:
     """Raises where a method cannot be used on these points; computes nothing."""
-    check_method(method).check(points, ALL_TERMS if points.paired else OUTPUTS)
+    check_method(method).suited(points, ALL_TERMS if points.paired else OUTPUTS)
 
 
 def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | None:

@@ -26,7 +26,7 @@ from condvendi_jax.base.devices import to_host
 from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator
 from condvendi_jax.grams.representations import SharedTiles
-from condvendi_jax.spectra import influences, krylov, quadrature
+from condvendi_jax.spectra import krylov
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure
 
 DEFAULT_RTOL = 2e-3
@@ -91,7 +91,6 @@ class Samplers:
             if together is None
             else [(together, sampled)]
         )
-        self._batch = budget.probes
         for products, samplers in self._groups:
             starts = tuple(sampler.start() for sampler in samplers)
             spaces = krylov.krylov_spaces(products, starts, sweeps=budget.sweeps)
@@ -132,8 +131,8 @@ class Samplers:
 
     def widen(self, probes: int) -> None:
         """Adds batches of probes until there are at least this many: one, of all that are new."""
-        first = self.of[0].probes
-        last = first + math.ceil(max(probes - first, 0) / self._batch) * self._batch
+        first, batch = self.of[0].probes, self.of[0].batch
+        last = first + math.ceil(max(probes - first, 0) / batch) * batch
         if last > first:
             self._draw(first, last)
         for sampler in self.of:
@@ -194,7 +193,7 @@ class Sampler:
             return Rule(np.maximum(nodes, 0), np.sum(np.square(shares), axis=1))
 
         # The block Gauss and Gauss-Radau quadratures of Tr V^T f(A) V.
-        extended = quadrature.with_null_space(projected, remainder, floor)
+        extended = krylov.with_null_space(projected, remainder, floor)
         self._rules = rule(*self._eigen), rule(*np.linalg.eigh(extended))
         self._largest = float(self._rules[0].nodes.max())
         self._largest_error = self._error_of_largest(remainder)
@@ -207,10 +206,7 @@ class Sampler:
         return jnp.asarray(array, self.gram.dtype)
 
     def _error_of_largest(self, remainder: np.ndarray) -> float:
-        """The relative error of the largest eigenvalue: the residual, or its square over the gap.
-
-        The second is the theorem of Kato and Temple.
-        """
+        """The relative error of the largest eigenvalue: the residual, or by Kato and Temple."""
         values, vectors = self._eigen
         last = vectors[-remainder.shape[0] :, -1]
         residual = math.sqrt(max(float(last @ remainder @ last), 0.0))
@@ -314,7 +310,7 @@ class Sampler:
         slope = float(line.convert().coef[1:].sum())
         return jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
 
-    def influences(self, entropy: Entropy, shares: np.ndarray | None = None) -> np.ndarray:
+    def influences(self, entropy: Entropy, shares: np.ndarray) -> np.ndarray:
         """The influences of rows on the entropy, as independent estimates `[replicates, n]`.
 
         Row i of share p_i of the weight has dH / dp_i = (A h(A))_ii / p_i with h = dH / d lambda,
@@ -323,25 +319,16 @@ class Sampler:
         taken away. What remains, s(A), has the diagonal of s(A) V V^T, from the block quadrature,
         and that of s(A) P, which over probes is the mean of those of s(A) P z (P z)^T.
 
-        Args:
-          entropy: of any order and truncation.
-          shares: p `[n]`, of sum one; 1 / n where None. A row of share zero has NaN: it is not in
-            A.
-
-        Returns:
-          An estimate a probe, whose mean estimates the influences; what is deflated is in all of
-          them. Products of two of them are unbiased, their squares are not: a sum over groups of
-          squared sums is estimated by (|sum_r x_r|^2 - sum_r |x_r|^2) / (R (R - 1)). One replicate
-          where all eigenvalues are known, which is exact.
+        `shares` p are `[n]`, of sum one; rows of share zero have NaN. There is an estimate a probe,
+        whose mean estimates the influences, and one that is exact where all eigenvalues are known.
+        Products of two of them are unbiased, their squares are not: a sum over groups of squared
+        sums is estimated by (|sum_r x_r|^2 - sum_r |x_r|^2) / (R (R - 1)).
         """
         n = self.gram.n
-        shares = np.full(n, 1 / n) if shares is None else np.asarray(shares, np.float64)
         if self.complete:
             if self._eigenvalues.size == 1:
                 return np.zeros((1, n))
-            return influences.of_diagonal(
-                _host(influences.diagonal(self.gram, entropy))[None], shares
-            )
+            return _of_diagonal(_host(_diagonal(self.gram, entropy))[None], shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)
         c = _quadratic(measure, lambda x: x * derivative(x))
@@ -359,16 +346,14 @@ class Sampler:
             _host(starts * images)[:n].T
             for starts, images in (self._images_of_probes(s, remainder) for s in self.batches)
         ]
-        return influences.of_diagonal(known + np.concatenate(sampled), shares)
+        return _of_diagonal(known + np.concatenate(sampled), shares)
 
     def _images_of_probes(
         self, state: krylov.Tridiagonals, function: Function
     ) -> tuple[jax.Array, jax.Array]:
         """P z and f(A) P z for a batch of probes, `[rows, probes]` each."""
         alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
-        nodes, vectors = quadrature.tridiagonal_eigen(
-            alpha[:, : self.steps], beta[:, : self.steps - 1]
-        )
+        nodes, vectors = krylov.tridiagonal_eigen(alpha[:, : self.steps], beta[:, : self.steps - 1])
         roots = np.sqrt(squares)
         first = function(np.maximum(nodes, 0)) * vectors[:, 0, :]
         coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
@@ -405,6 +390,20 @@ def _quadratic(measure: SpectralMeasure, function: Function) -> np.ndarray:
     scales = np.where(scales > 0, scales, 1)
     fit, *_ = np.linalg.lstsq(powers / scales, function(nodes).ravel() * roots, rcond=1e-12)
     return fit / scales
+
+
+def _of_diagonal(diagonal: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """The influences `[..., n]` from (A h(A))_ii, NaN for rows of share zero, which have none."""
+    derivatives = diagonal / np.where(shares > 0, shares, 1)
+    means = np.sum(shares * derivatives, axis=-1, keepdims=True)
+    return np.where(shares > 0, derivatives - means, np.nan)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _diagonal(gram: Operator, entropy: Entropy) -> jax.Array:
+    """(A h(A))_ii, `[n]`: half the derivative in s_i of the entropy of diag(s) A diag(s)."""
+    root = math.sqrt(gram.n)
+    return jax.grad(lambda s: entropy(gram.scaled(s / root)))(jnp.ones(gram.n, gram.dtype)) / 2
 
 
 _squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())

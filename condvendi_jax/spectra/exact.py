@@ -60,7 +60,6 @@ class Exact(GramMethod):
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         """The entropies of rows, by Grams that keep their size: one program serves all subsets."""
         grams = unweighted_grams(points)
-        self.suited_to(grams, terms)
         warn_of_long_work(grams, terms)
         weights = jnp.ones((), points.dtype) if points.weights is None else points.weights
 
@@ -76,7 +75,6 @@ class Exact(GramMethod):
     ) -> Sloped:
         """The slopes, from one eigendecomposition of each Gram or of its dual matrix."""
         near, drawn = points.gathered(), order_two.drawn(points)
-        self.check(near, terms)
         warn_of_long_work(unweighted_grams(near), terms)
         if leaving is not None:
             # By weights, so that copies of rows and their numbers give the same errors.
@@ -262,14 +260,10 @@ class Apart(NamedTuple):
 def compute_apart(
     kernel: Kernel, points: jax.Array, weights: jax.Array, units: jax.Array, entropy: Entropy
 ) -> Apart:
-    """The entropy of each of several small sets of points by itself, in one program.
+    """The entropy of each of several small sets of points `[g, m, d]`, in one program.
 
-    Args:
-      kernel: a kernel on the points.
-      points: `[g, m, d]`. A point of weight zero is padding.
-      weights: `[g, m]`, of sum one in each set.
-      units: the weight to delete from each row, `[g, m]`.
-      entropy: any order; a truncation of at most m.
+    `weights` `[g, m]` have sum one in each set, zero for padding; `units` `[g, m]` are the weights
+    to delete from each row. A truncation is at most m.
     """
 
     def of_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from condvendi_jax.entropies import Entropy, eigenvalues, von_neumann
-from condvendi_jax.spectra import quadrature
+from condvendi_jax.spectra import krylov
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -104,19 +104,16 @@ class Estimate:
         return self.value - self.half_width, self.value + self.half_width
 
     def __add__(self, other: Estimate) -> Estimate:
-        return self._plus(other, 1)
-
-    def __sub__(self, other: Estimate) -> Estimate:
-        """The difference, paired by probe: noise that both share cancels."""
-        return self._plus(other, -1)
-
-    def _plus(self, other: Estimate, sign: int) -> Estimate:
         return Estimate(
-            self.per_probe + sign * other.per_probe,
+            self.per_probe + other.per_probe,
             self.gap + other.gap,
             self.coupling + other.coupling,
             self.rounding + other.rounding,
         )
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        """The difference, paired by probe: noise that both share cancels."""
+        return self + dataclasses.replace(other, per_probe=-other.per_probe)
 
     def through(self, value: float, slope: float) -> Estimate:
         """The estimate of a function with this value and slope at the estimate, to first order."""
@@ -205,7 +202,7 @@ class SpectralMeasure:
         rules = []
         for depth in range(deepest, max(deepest - _DEPTHS, 0), -1):
             alpha, beta = self.alpha[:, :depth], self.beta[:, :depth]
-            pair = quadrature.gauss(alpha, beta[:, :-1]), quadrature.radau(alpha, beta)
+            pair = krylov.gauss(alpha, beta[:, :-1]), krylov.radau(alpha, beta)
             rules.append(tuple(Rule(x, weights * self.squares[:, None]) for x, weights in pair))
         return tuple(rules)
 

@@ -3,7 +3,7 @@
 Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. All other
 entropies need a spectrum. A `GramMethod` takes it from Gram matrices: all eigenvalues, or estimates
 with an interval (`estimators`). `RandomFeatures` replace the kernel by finite features, at order 2
-too, in time linear in n (`feature_maps`, `approximate`).
+too, in time linear in n (`approximate`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Method(abc.ABC):
         return self.approximates or entropy.needs_spectrum
 
     @abc.abstractmethod
-    def check(self, points: Pairs, terms: Terms) -> None:
-        """Raises where the method cannot be used on these points; computes nothing."""
+    def suited(self, points: Pairs, terms: Terms) -> Method:
+        """The method that will run on these points; raises where it cannot, computes nothing."""
 
     @abc.abstractmethod
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
@@ -75,8 +75,8 @@ class GramMethod(Method):
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         """Each of the entropies, for the given terms."""
 
-    def check(self, points: Pairs, terms: Terms) -> None:
-        self.suited_to(unweighted_grams(points), terms)
+    def suited(self, points: Pairs, terms: Terms) -> GramMethod:
+        return self.suited_to(unweighted_grams(points), terms)
 
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         grams = grams_of_terms(points)

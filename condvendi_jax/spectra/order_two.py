@@ -111,18 +111,18 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
-    """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`."""
-    if in_tiles:
-        factors, subsets = factors_of(points)
-        options: Any = {"weights": points.weights, "layout": points.layout}
-        return pairwise.squared_norms(factors, subsets, **options)
+    """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`.
+
+    Matrices of few points have derivatives in forward mode too.
+    """
     first, *second = grams_of(points)
-    if points.weights is None and second:
-        return jnp.stack(first.squared_norms_with(*second))
-    if points.weights is None:
-        return first.squared_frobenius_norm()[None]
-    grams = [first, *second, *(first * other for other in second)]
-    return jnp.stack([gram.squared_norm_by(points.weights) for gram in grams])
+    grams, weights = [first, *second, *(first * other for other in second)], points.weights
+    if not in_tiles and weights is not None:
+        return jnp.stack([gram.squared_norm_by(weights) for gram in grams])
+    if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
+        options: Any = {"weights": weights, "layout": points.layout}
+        return pairwise.squared_norms(*factors_of(points), **options)
+    return jnp.stack([gram.squared_frobenius_norm() for gram in grams])
 
 
 @jax.jit
@@ -138,7 +138,7 @@ def entropies_of(norms: jax.Array) -> PerTerm:
 @jax.jit
 def row_sums(points: Pairs) -> jax.Array:
     """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
-    options: Any = {"weights": _shares(points), "layout": points.layout, "own": False}
+    options: Any = {"weights": _shares(points), "layout": points.layout}
     return pairwise.row_norms(*factors_of(points), **options)
 
 
@@ -418,10 +418,9 @@ class PairMeans(NamedTuple):
     def norms(self, own: float | None = None, same: float = 0.0) -> np.ndarray:
         """The squared norms of a design, `[..., terms]`.
 
-        Args:
-          own: the share of the pairs of a prompt with itself. Where None, that of the data, which
-            gives the papers' norms if `Answers` are `apart`.
-          same: of these, the share of the pairs of an answer with itself: 1 / k of k answers.
+        `own` is the share of the pairs of a prompt with itself; that of the data, where None, gives
+        the papers' norms if `Answers` are `apart`. Of these `same` is the share of the pairs of an
+        answer with itself: 1 / k of k answers.
         """
         share = self.own if own is None else own
         return share * (same + (1 - same) * self.within) + (1 - share) * self.between
@@ -445,13 +444,13 @@ def pair_means(
     shares, kind = answers.points.shares, answers.kind
     of_one = shares / answers.copies  # The other copies of a row are other rows.
     if kind is None or inside is None:
-        between, own = sums + (shares - of_one), shares * of_one
-        squares = own * np.ones((*sums.shape[:-1], 1))
+        between, paired = sums + (shares - of_one), shares * of_one
+        squares = paired * np.ones((*sums.shape[:-1], 1))
     else:
-        between, own = sums - inside, np.square(np.bincount(kind, shares))
-        inside_prompts = by_number(shares * (inside + shares - of_one), kind, own.size)
-        squares = inside_prompts * own / (own - np.bincount(kind, shares * of_one))
-    same, total = float(own.sum()), between @ shares
+        between, paired = sums - inside, np.square(np.bincount(kind, shares))
+        inside_prompts = by_number(shares * (inside + shares - of_one), kind, paired.size)
+        squares = inside_prompts * paired / (paired - np.bincount(kind, shares * of_one))
+    same, total = float(paired.sum()), between @ shares
     if inside is not None:  # Where prompts have nothing in common, the difference is rounding.
         rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
         total = np.where(total > rounding * (sums @ shares), total, 0)
@@ -472,11 +471,11 @@ def pair_means(
         kept = same - in_order([np.sum(w * of_one[of.rows], axis=1) for of, w in pairs], leaving)
         within = np.ones((*means.within.shape, lost.size))
     else:
-        group = np.zeros(own.size, int)
+        group = np.zeros(paired.size, int)
         for of, weight in zip(leaving, weights, strict=True):
             there = weight > 0
             group[kind[of.rows[there]]] = np.broadcast_to(of.groups[:, None], there.shape)[there]
-        kept = same - np.bincount(group, own, lost.size)
+        kept = same - np.bincount(group, paired, lost.size)
         rest = squares.sum(axis=-1)[..., None] - by_number(squares, group, lost.size)
         with np.errstate(invalid="ignore", divide="ignore"):
             within = rest / kept

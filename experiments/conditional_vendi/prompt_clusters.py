@@ -10,6 +10,7 @@ bandwidths by rule, half and double.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -17,8 +18,9 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, extras
 from experiments import lab
+from experiments.conditional_vendi import type_draws
 from experiments.lab import figures, style, tables
 
 # Sizes of equal ratio, from a cluster of so many prompts on down to single ones.
@@ -85,7 +87,7 @@ class PromptClusters(lab.Study):
         prompts = pairs.prompts[np.unique(kind, return_index=True)[1][shared]]
         keys = jax.random.split(jax.random.key(seed), len(counts))
         clusterings = [
-            cv.clusters.k_means(prompts, count, key=key, restarts=self.repeats)
+            type_draws.by_k_means(np.asarray(prompts, np.float32), count, self.repeats, key)
             for count, key in zip(counts, keys, strict=True)
         ]
         return self.ready(
@@ -115,13 +117,19 @@ class PromptClusters(lab.Study):
         for repeat in range(self.repeats):
             drawn = outputs[[generator.choice(of_prompt) for of_prompt in rows[model]]]
             for index, clusters in enumerate(clusterings):
-                answered = drawn[answers(prompts, clusters.alternatives[repeat])]
+                answered = drawn[answers(prompts, clusters[repeat])]
                 found = [
                     cv.decompose(answered, prompts, order=order, **scale.kernels).scores
                     for order in (1.0, 2.0)
                 ]
                 values[:, index, repeat] = np.ravel(found)
-        agreement = [clusters.agreement for clusters in clusterings]
+        with extras.needed("clusters", package="scikit-learn", purpose="this study"):
+            from sklearn.metrics import adjusted_rand_score
+        pairs = list(itertools.combinations(range(self.repeats), 2))
+        agreement = [
+            np.mean([adjusted_rand_score(starts[a], starts[b]) for a, b in pairs] or 1)
+            for starts in clusterings
+        ]
         return xr.Dataset({"value": (tuple(axes), values), "agreement": ("k", agreement)}, axes)
 
     def tables(self, run):

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 import condvendi_jax as cv
+from condvendi_jax.base import checks, extras
 from condvendi_jax.scores import clusters
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement
@@ -113,10 +114,24 @@ def cluster_scores(
 def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.ndarray:
     """The clusters of each start of K-means `[restarts, n]`, the best first.
 
-    There are k, or fewer where there are fewer distinct points.
+    There are k, or fewer where there are fewer distinct points, which share a cluster where equal.
     """
-    distinct = len(np.unique(points, axis=0))
-    return cv.clusters.k_means(points, min(k, distinct), key=key, restarts=restarts).alternatives
+    with extras.needed("clusters", package="scikit-learn", purpose="this study"):
+        from sklearn.cluster import KMeans
+
+    seeds = jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max)
+    distinct, kind = checks.distinct_rows(points)
+    # In float64: squared distances in float32 would merge points that differ.
+    rows = points[np.unique(kind, return_index=True)[1]].astype(np.float64)
+    one_start: Any = {"n_init": 1}
+    fits: list[Any] = [
+        KMeans(min(k, distinct), random_state=seed, **one_start).fit(
+            rows, sample_weight=np.bincount(kind)
+        )
+        for seed in np.asarray(seeds).tolist()
+    ]
+    fits.sort(key=lambda fit: fit.inertia_)
+    return np.stack([fit.labels_[kind] for fit in fits])
 
 
 def growth(found: xr.DataArray) -> xr.Dataset:

@@ -118,6 +118,9 @@ def test_k_means_gives_every_start_the_best_first():
     assert inertia[0] < inertia[-1]
     (all_points,) = type_draws.by_k_means(points, 99, 1, jax.random.key(0))
     assert len(np.unique(all_points)) == 12
+    close = np.stack([np.repeat([0.0, 240.0, 480.0], 5), 1e-3 * np.arange(15)], 1)
+    (every,) = type_draws.by_k_means(close.astype(np.float32), 15, 1, jax.random.key(0))
+    assert sorted(every) == list(range(15))
 
 
 def small_pairs(**changes):

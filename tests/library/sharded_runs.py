@@ -62,12 +62,21 @@ def sharded(pair, points, layout, tile=TILE):
     ]
 
 
+def norms_of(gram_x, gram_t):
+    """Of outputs, prompts and pairs; of tiles in one pass."""
+    grams = gram_x, gram_t, gram_x * gram_t
+    shared = cv.grams.SharedTiles.of(grams)
+    if shared is None:
+        return jnp.stack([gram.squared_frobenius_norm() for gram in grams])
+    return shared.squared_frobenius_norms()
+
+
 @jax.jit
 def everything(gram_x, gram_t, columns):
     joint = gram_x * gram_t
     stored = joint.store()
     return {
-        "norms": jnp.stack(gram_x.squared_norms_with(gram_t)),
+        "norms": norms_of(gram_x, gram_t),
         "product": joint.matvec(columns),
         "matrix": stored.matrix,
         "stored product": stored.matvec(columns),
@@ -119,7 +128,7 @@ def meshes():
     out["cosine eigenvalues"] = cosine.eigenvalues()
     out["cosine product"] = cosine.matvec(jnp.asarray(vectors(N)))
     out["mixed product"] = (gram.store() * cosine).matrix
-    out["stored norms"] = jnp.stack(gram.store().squared_norms_with(cosine))
+    out["mixed norm"] = (gram.store() * cosine).squared_frobenius_norm()
     return to_host(out)
 
 
@@ -129,7 +138,7 @@ def gradients():
     def weighted(outputs, prompts, bandwidths, layout):
         pair = kernels(bandwidths=bandwidths)
         gram_x, gram_t = sharded(pair, (outputs, prompts), layout)
-        return jnp.array(COTANGENT) @ jnp.stack(gram_x.squared_norms_with(gram_t))
+        return jnp.array(COTANGENT) @ norms_of(gram_x, gram_t)
 
     def slope(points, bandwidths, layout):
         gram_x, gram_t = sharded(kernels(bandwidths=bandwidths), points, layout)
@@ -262,7 +271,7 @@ def compiled():
     stored = gram_x.store()
 
     def gradient(gram, other):
-        return jax.grad(lambda g: g.squared_norms_with(other)[2], allow_int=True)(gram)
+        return jax.grad(lambda g: norms_of(g, other)[2], allow_int=True)(gram)
 
     def prepared(outputs):
         kernel = cv.Gaussian(BANDWIDTHS[0])
@@ -270,7 +279,7 @@ def compiled():
 
     programs = {
         "prepared points": (prepared, layout.shard(points[0])),
-        "norms": (lambda a, b: a.squared_norms_with(b), gram_x, gram_t),
+        "norms": (norms_of, gram_x, gram_t),
         "gradient": (gradient, gram_x, gram_t),
         "product": (lambda a, v: a.matvec(v), gram_x * gram_t, columns),
         "stored product": (lambda a, v: a.matvec(v), stored, columns),

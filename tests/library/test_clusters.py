@@ -8,7 +8,7 @@ from oracles import assert_close, directional_difference, entropy, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.scores import clusters
-from condvendi_jax.scores import modes as _modes
+from condvendi_jax.scores import clusters as _modes
 from condvendi_jax.spectra import exact
 
 WIDTH = 0.9
@@ -59,9 +59,6 @@ def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x6
     options = {"kernel": KERNEL, "aggregate": "conditional"}
     found = cv.clusters.cluster_vendi(outputs, labels, **options, order=order)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    if order == 2:
-        found = cv.clusters.cluster_rke(outputs, labels, **options)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
@@ -121,7 +118,7 @@ def test_labels_of_any_plain_kind(labels):
     kernel = cv.Gaussian(0.1)
     pairs = cv.Pairs(outputs, outputs, output_kernel=kernel, prompt_kernel=kernel)
     for points, options in ((outputs, {"kernel": kernel}), (pairs, {})):
-        found = cv.clusters.cluster_rke(points, labels, **options)
+        found = cv.clusters.cluster_vendi(points, labels, order=2, **options)
         assert float(found) == pytest.approx(0.4 * 2 + 0.6 * 9 / 5, rel=1e-5)
     with pytest.raises(TypeError, match="kernel: expected none beside Pairs"):
         cv.clusters.cluster_vendi(pairs, labels, kernel=kernel)
@@ -183,49 +180,6 @@ def blocks(seed=0):
 def sharp():
     """In the precision of the test that asks."""
     return {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Gaussian(1.0)}
-
-
-def test_k_means_finds_separated_clusters_and_says_that_starts_agree():
-    _, prompts, kind = blocks()
-    points = prompts + np.random.default_rng(1).normal(size=prompts.shape)
-    clustering = cv.clusters.k_means(
-        points.astype(np.float32), 4, key=jax.random.key(0), restarts=3
-    )
-    members = [np.flatnonzero(clustering.labels == c) for c in range(4)]
-    assert all(len(set(kind[rows])) == 1 for rows in members)
-    assert clustering.agreement == pytest.approx(1)
-    squares = sum(np.sum((points[rows] - points[rows].mean(axis=0)) ** 2) for rows in members)
-    np.testing.assert_allclose(clustering.inertias, squares, rtol=1e-4)
-
-
-def test_k_means_reports_its_instability_and_depends_on_the_key():
-    points = np.random.default_rng(0).normal(size=(80, 5)).astype(np.float32)
-    clustering = cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=4)
-    assert clustering.alternatives.shape == (4, 80)
-    assert (np.diff(clustering.inertias) >= 0).all()
-    assert clustering.inertias[0] < clustering.inertias[-1]
-    assert 0 < clustering.agreement < 0.95
-    for seed in (0, 1):
-        other = cv.clusters.k_means(points, 9, key=jax.random.key(seed), restarts=4)
-        assert (other.alternatives == clustering.alternatives).all() == (seed == 0)
-    assert cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=1).agreement == 1
-
-
-def test_equal_points_are_weighed_and_stay_together():
-    """A centre is the mean of all points, repeated ones as often as they occur."""
-    points = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]], np.float32)
-    clustering = cv.clusters.k_means(points, 2, key=jax.random.key(0), restarts=3)
-    assert len(set(clustering.labels[:4])) == 1
-    assert clustering.labels[4] not in clustering.labels[:4]
-    np.testing.assert_allclose(clustering.inertias, 0.75)  # About centres of 1/4 and 9.
-    with pytest.raises(ValueError, match="at most the 3 distinct points, received 4"):
-        cv.clusters.k_means(points, 4, key=jax.random.key(0))
-
-
-def test_points_that_float32_distances_would_merge_are_clusters():
-    points = np.stack([np.repeat([0.0, 240.0, 480.0], 5), 1e-3 * np.arange(15)], 1)
-    clustering = cv.clusters.k_means(points.astype(np.float32), 15, key=jax.random.key(0))
-    assert sorted(clustering.labels) == list(range(15))
 
 
 def test_modes_of_separated_clusters_are_the_clusters(x64):
@@ -309,7 +263,6 @@ ROWS, UNIT = np.arange(8, dtype=np.float32).reshape(4, 2), np.eye(4, dtype=np.fl
 KERNELS = {"output_kernel": KERNEL, "prompt_kernel": KERNEL}
 GIVEN = {
     "cluster_vendi": {"outputs": ROWS, "labels": [0, 0, 1, 1], "kernel": KERNEL},
-    "k_means": {"points": UNIT, "count": 2, "key": jax.random.key(0)},
     "prompt_modes": {"outputs": ROWS, "prompts": UNIT, **KERNELS},
 }
 LABELS = (
@@ -331,10 +284,6 @@ LABELS = (
         *(("cluster_vendi", {"labels": labels}, message) for labels, message in LABELS),
         ("cluster_vendi", {"aggregate": "mean"}, "arithmetic, conditional, received 'mean'"),
         ("cluster_vendi", {"method": "exact"}, "method: expected"),
-        ("k_means", {"count": 0}, "count: expected an integer of at least 1"),
-        ("k_means", {"restarts": 0}, "restarts: expected an integer of at least 1"),
-        ("k_means", {"key": None}, "key: expected a random key"),
-        ("k_means", {"points": np.inf + UNIT}, "points: expected finite"),
         ("prompt_modes", {"count": 5}, "count: expected at most 4, received 5"),
         ("prompt_modes", {"count": 0}, "count: expected an integer of at least 1"),
         ("prompt_modes", {"directions": 5}, "directions: expected at most 4"),

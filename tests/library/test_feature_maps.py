@@ -3,12 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from oracles import assert_close, draw_pairs, gaussian_gram, renyi
 
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.spectra import feature_maps
+from condvendi_jax.spectra import approximate
 
 KEY = jax.random.key(3)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -28,21 +27,21 @@ def fkea(points, frequencies):
 
 
 def features(points, *, key=KEY, count=64):
-    drawn = feature_maps.draw_frequencies(points, key=key, count=count)
-    return feature_maps.fourier_map(points, drawn, ALL)(points.arrays)
+    drawn = approximate.draw_frequencies(points, key=key, count=count)
+    return approximate.fourier_map(points, drawn, ALL)(points.arrays)
 
 
 def test_scores_of_fourier_features_are_those_of_fkea(dtype):
     """Given the same frequencies; of the pairs, whose points are side by side, too."""
     outputs, prompts = draw_pairs(N, dtype=dtype)
     points = points_of(dtype)
-    w_x, w_t = feature_maps.draw_frequencies(points, key=KEY, count=16)
+    w_x, w_t = approximate.draw_frequencies(points, key=KEY, count=16)
     expected = cv.entropies.PerTerm(
         fkea(outputs, w_x),
         fkea(prompts, w_t),
         fkea(np.concatenate([outputs, prompts], axis=1), np.concatenate([w_x, w_t], axis=1)),
     )
-    covariances = feature_maps.covariances(points, (w_x, w_t), ALL)
+    covariances = approximate.covariances(points, (w_x, w_t), ALL)
     images = features(points, count=16)
     for image, covariance, values in zip(images, covariances, expected, strict=True):
         gram = cv.grams.FeatureGram(image)  # Of unit norm, or refused.
@@ -62,17 +61,6 @@ def test_the_mean_over_frequencies_is_the_kernel():
     for image, kernel in zip(images, (k_x, k_t, k_x * k_t), strict=True):
         z = np.asarray(image, np.float64)
         np.testing.assert_allclose(z @ z.T, kernel, atol=5 / np.sqrt(2 * count))
-
-
-def test_a_product_of_gaussian_kernels_is_one_of_them(x64):
-    product = cv.Gaussian(3.0) * (cv.Gaussian(2.0) * cv.Gaussian(5.0))
-    expected = (1 / 9 + 1 / 4 + 1 / 25) ** -0.5
-    np.testing.assert_allclose(feature_maps.length_scale(product), expected)
-    tiny = cv.Gaussian(3e-200) * cv.Gaussian(4e-200)
-    np.testing.assert_allclose(feature_maps.length_scale(tiny), 2.4e-200)
-    for kernel in (cv.Cosine(), cv.Gaussian(1.0) * cv.Cosine()):
-        with pytest.raises(TypeError, match="of Gaussian kernels and their products, received"):
-            feature_maps.length_scale(kernel)
 
 
 def test_far_points_keep_the_digits_of_their_angles():
@@ -98,11 +86,11 @@ def test_far_points_keep_the_digits_of_their_angles():
 def test_sums_over_blocks_of_rows_are_those_over_all(monkeypatch, x64):
     """The last block is not full, and its rows count once; only what is wanted is summed."""
     points = points_of(n=103)
-    drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
-    images = feature_maps.fourier_map(points, drawn, ALL)(points.arrays)
+    drawn = approximate.draw_frequencies(points, key=KEY, count=8)
+    images = approximate.fourier_map(points, drawn, ALL)(points.arrays)
     expected = [np.asarray(z).T @ np.asarray(z) / 103 for z in images]
-    monkeypatch.setattr(feature_maps, "_ENTRIES", 20 * images[0].shape[1])
-    sums = feature_maps.covariances
+    monkeypatch.setattr(approximate, "_ENTRIES", 20 * images[0].shape[1])
+    sums = approximate.covariances
     sums.clear_cache()
     for found, one in zip(sums(points, drawn, ALL), expected, strict=True):
         np.testing.assert_allclose(found, one, atol=1e-14)

@@ -8,7 +8,6 @@ from canonical import SCORES
 from rates import is_at_most, is_nominal
 
 import condvendi_jax as cv
-from condvendi_jax.scores.populations import FiniteSupport
 from experiments.calibration import interval_coverage as study
 from experiments.calibration import profile_coverage as ladders
 
@@ -26,8 +25,9 @@ def test_intervals_hold_the_score_of_the_population_of_prompts(cell):
 
 def test_intervals_hold_the_score_of_the_population_of_rows():
     case, rng, held = study.values_60(), np.random.default_rng(50), []
-    truth = FiniteSupport(case.outputs, case.prompts, np.float32(case.weights))
-    truth = np.array(truth.scores(order=2, **case.kernels))
+    values = np.float32(case.outputs), np.float32(case.prompts)
+    truth = cv.decompose(*values, **case.kernels, weights=case.weights, order=2).scores
+    truth = np.array(truth)
     for _ in range(200):
         pairs = cv.Pairs(*case.draw(rng, 50), **case.kernels, prompt_ids=np.arange(50))
         low, high = np.transpose(cv.evaluate(pairs, orders=[2]).order(2).population.intervals)

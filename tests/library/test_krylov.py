@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from oracles import assert_close
 
-from condvendi_jax.spectra import krylov, quadrature
+from condvendi_jax.spectra import krylov
 
 N = 40
 
@@ -162,7 +162,7 @@ def test_a_gauss_quadrature_is_exact_for_polynomials_of_twice_its_steps(x64):
     a, _ = matrix(decaying())
     probes, steps = block(3), 4
     state, alpha, beta = recurrences(a, jnp.zeros((N, 0)), probes, steps)
-    nodes, weights = quadrature.gauss(alpha, beta[:, : steps - 1])
+    nodes, weights = krylov.gauss(alpha, beta[:, : steps - 1])
     assert_close(weights.sum(axis=1), np.ones(3))
     assert_close(state.squares, np.sum(np.square(probes), axis=0))
     dense, v = np.asarray(a.values), np.asarray(probes)
@@ -186,17 +186,17 @@ def test_gauss_and_radau_bracket_the_entropy(x64):
         nodes, weights = rule
         return np.sum(weights * -nodes * np.log(np.where(nodes > 0, nodes, 1)), axis=1)
 
-    upper = entropy(quadrature.gauss(alpha, beta[:, :4])) * np.asarray(state.squares)
-    lower = entropy(quadrature.radau(alpha, beta)) * np.asarray(state.squares)
+    upper = entropy(krylov.gauss(alpha, beta[:, :4])) * np.asarray(state.squares)
+    lower = entropy(krylov.radau(alpha, beta)) * np.asarray(state.squares)
     assert (lower < exact).all()
     assert (exact < upper).all()
-    nodes, weights = quadrature.radau(alpha, beta)
+    nodes, weights = krylov.radau(alpha, beta)
     assert np.abs(nodes[:, 0]).max() < 1e-12
     assert_close(weights.sum(axis=1), np.ones(5))
 
 
 def test_a_negative_node_is_rounding_of_zero():
-    nodes, _ = quadrature.gauss(np.array([[0.5, -1e-12]]), np.array([[0.0]]))
+    nodes, _ = krylov.gauss(np.array([[0.5, -1e-12]]), np.array([[0.0]]))
     assert nodes.min() == 0
 
 
@@ -206,7 +206,7 @@ def test_the_block_form_has_one_block_more_and_the_same_rank():
     projected = factor @ factor.T
     other = generator.normal(size=(2, 2))
     remainder = other @ other.T
-    extended = quadrature.with_null_space(projected, remainder, 0.0)
+    extended = krylov.with_null_space(projected, remainder, 0.0)
     assert extended.shape == (8, 8)
     np.testing.assert_array_equal(extended[:6, :6], projected)
     np.testing.assert_allclose(extended, extended.T)
@@ -217,6 +217,6 @@ def test_the_block_form_has_one_block_more_and_the_same_rank():
     # One block of width one is the scalar form.
     alpha, beta = np.array([[0.5, 0.3, 0.2]]), np.array([[0.1, 0.05, 0.02]])
     dense = np.diag(alpha[0]) + np.diag(beta[0, :2], 1) + np.diag(beta[0, :2], -1)
-    nodes, _ = quadrature.radau(alpha, beta)
-    extended = quadrature.with_null_space(dense, beta[:, 2:] ** 2, 0.0)
+    nodes, _ = krylov.radau(alpha, beta)
+    extended = krylov.with_null_space(dense, beta[:, 2:] ** 2, 0.0)
     np.testing.assert_allclose(np.linalg.eigvalsh(extended), nodes[0], atol=1e-12)

@@ -61,22 +61,10 @@ def test_the_stub_lists_the_public_names_once():
     assert len(set(names)) == len(names)
 
 
-def test_a_missing_extra_is_named():
-    _python("""
-        import sys
-        sys.modules["sklearn.cluster"] = None  # As where scikit-learn is not installed.
-        import jax, numpy as np, condvendi_jax as cv
-        try:
-            cv.clusters.k_means(np.eye(3, dtype=np.float32), 2, key=jax.random.key(0))
-        except ModuleNotFoundError as error:
-            assert "K-means needs scikit-learn" in str(error), error
-            assert "pip install 'condvendi_jax[clusters]'" in str(error), error
-        else:
-            raise AssertionError("it was not missing")
-    """)
+def test_extras_that_errors_name_exist():
     extras = PROJECT["project"]["optional-dependencies"]
     for path in (ROOT / "condvendi_jax").rglob("*.py"):
-        assert {*re.findall(r"_extras\.needed\(\s*\"(\w+)", path.read_text())} <= {*extras}
+        assert {*re.findall(r"extras\.needed\(\s*\"(\w+)", path.read_text())} <= {*extras}
 
 
 def test_a_wheel_holds_nothing_but_the_library(tmp_path):

@@ -103,7 +103,7 @@ def test_models_far_from_the_origin_are_moved_by_the_same_row():
         ),
         (lambda x, t, p: cv.decompose(p, **KERNELS), TypeError, "expected Pairs alone"),
         (lambda x, t, p: cv.rke(x, bandwidth=1), TypeError, "rke: expected .*received bandwidth"),
-        (lambda x, t, p: cv.Pairs.of_models({}), ValueError, "output_kernel"),
+        (lambda x, t, p: cv.Pairs.of_models({}), ValueError, "models: expected the outputs"),
         (
             lambda x, t, p: cv.Pairs.of_models({}, output_kernel=cv.Cosine()),
             ValueError,

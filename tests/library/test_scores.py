@@ -128,7 +128,7 @@ def test_every_argument_changes_the_score(function):
         return np.array(jax.tree.leaves(function(**arguments)), np.float64)
 
     # These leave the scores of few points alone; test_methods.py and test_sharding.py are of them.
-    elsewhere = {"pairs", "count_duplicates", "method"}
+    elsewhere = {"pairs", "method"}
     own = set(inspect.signature(inspect.unwrap(function)).parameters)
     for name in (set(default) | own) - elsewhere:
         order = {"order": 2} if name == "unbiased" and function is cv.decompose else {}
@@ -176,4 +176,3 @@ def test_duplicates_are_valid_and_counted_on_request():
     doubled = [np.concatenate([a[:5], a[:-5]]) for a in (OUTPUTS, PROMPTS)]
     assert cv.decompose(*doubled, **KERNELS, order=2).duplicates is None
     assert cv.decompose(*doubled, **KERNELS, order=2, count_duplicates=True).duplicates == 5
-    assert cv.decompose(OUTPUTS, PROMPTS, **KERNELS, count_duplicates=True).duplicates == 0

@@ -219,7 +219,6 @@ _UNTRACEABLE = {
     "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),
     "decomposition_errors": lambda x: decomposition_errors(x, **_KERNEL, order=1, key=KEY).vendi,
     "convergence_curve": lambda x: cv.convergence_curve(x, None, [10, 40], **_KERNEL)[0].vendi,
-    "k_means": lambda x: cv.clusters.k_means(x, 3, key=KEY).labels,
 }
 
 

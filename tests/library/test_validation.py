@@ -59,7 +59,6 @@ WITHOUT_KERNEL = {
     ),
     "select_bandwidth": lambda x, _: bandwidth.select_bandwidth(x, key=KEY),
     "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
-    "k_means": lambda x, _: cv.clusters.k_means(x, 2, key=KEY),
     "mid": lambda x, _: cv.baselines.mutual_information_divergence(x, PROMPTS),
     "evaluate": lambda x, _: cv.evaluate(x),
     "compare": lambda x, _: cv.compare({"a": x, "b": OUTPUTS}),
@@ -128,9 +127,8 @@ def test_prompts_are_checked_like_outputs_and_counted(name):
 def test_zero_rows_have_no_direction_and_kernels_are_kernels(name):
     zero = OUTPUTS.copy()
     zero[3] = 0
-    for kernel in (cv.Cosine(), cv.Gaussian(1.0) * cv.Cosine()):
-        with pytest.raises(ValueError, match=r"(outputs|points): .*zero row.*first of them row 3"):
-            WITH_KERNEL[name](zero, kernel)
+    with pytest.raises(ValueError, match=r"(outputs|points): .*zero row.*first of them row 3"):
+        WITH_KERNEL[name](zero, cv.Cosine())
     with pytest.raises(TypeError, match=r"kernel: expected a kernel such as Gaussian"):
         WITH_KERNEL[name](OUTPUTS, "gaussian")
 

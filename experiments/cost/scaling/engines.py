@@ -22,7 +22,7 @@ from condvendi_jax.entropies import eigenvalues as spectra
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.grams import FeatureGram, fold
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.spectra import computation, estimators, feature_maps, refinement
+from condvendi_jax.spectra import approximate, computation, estimators, refinement
 from experiments.cost.scaling import reference
 from experiments.cost.scaling.worker import Cell, Contestant, load_points
 
@@ -255,8 +255,8 @@ def plain_features(cell: Cell) -> Contestant:
 
     def log_scores_of(outputs: jax.Array, prompts: jax.Array, key: jax.Array) -> Any:
         pairs = Pairs(outputs, prompts, **_kernels(cell))
-        drawn = feature_maps.draw_frequencies(pairs, key=key, count=cell["features"] // 2)
-        features = feature_maps.fourier_map(pairs, drawn, entropies.PerTerm._fields)(pairs.arrays)
+        drawn = approximate.draw_frequencies(pairs, key=key, count=cell["features"] // 2)
+        features = approximate.fourier_map(pairs, drawn, entropies.PerTerm._fields)(pairs.arrays)
         return log_scores(*(cv.von_neumann(FeatureGram.trusted(z)) for z in features))
 
     def read(found: Any) -> dict[str, Any]:
