@@ -11,8 +11,6 @@ writes --figures=figures. It replaces the project's own figures/; in another fol
 --overwrite to replace a figure.
 """
 
-from __future__ import annotations
-
 import pathlib
 import signal
 import subprocess

@@ -1,19 +1,9 @@
-"""Rebuild the sets of answers of language models, several to a prompt, embedded.
+"""Rebuild answers.npz, post_training.npz or same_answers.npz: answers of language models, embedded.
 
     python -m experiments.builders.answers answers --cache_dir=data-cache
-    python -m experiments.builders.answers post_training --cache_dir=data-cache
-    python -m experiments.builders.answers same_answers --cache_dir=data-cache
 
-`answers`: the models of NoveltyBench, ten answers to each of its 100 curated prompts, whole and cut
-to one number of words, with the benchmark's classes of equivalent answers and its rewards.
-`post_training`: one model after each stage of its training, ten answers to each of 300 prompts,
-whole and cut to the length of the prompt's shortest, with the source's share of distinct n-grams.
-`same_answers`: pairs of answers to one prompt that people called the same or different. All texts
-are embedded by all-MiniLM-L6-v2, longer ones than 256 tokens in pieces. An interrupted run goes on
-where it was.
+An interrupted run goes on where it was.
 """
-
-from __future__ import annotations
 
 import json
 import pathlib
@@ -25,9 +15,7 @@ import numpy as np
 
 from condvendi_jax.encoders import Encoder, load_minilm
 from experiments.builders import common
-from experiments.builders.language import equal_length, first_words
 from experiments.data.repository import Repository
-from experiments.data.sets import SETS
 
 NOVELTY = ("novelty-bench/novelty-bench.github.io", "37ebedc")
 STAGES = ("AMindToThink/icl-diversity", "132885e")
@@ -44,7 +32,6 @@ VENDORS = {
 }
 STAGE_NAMES = {"base": "base", "sft": "SFT", "dpo": "DPO", "instruct": "Instruct"}
 PROMPT_SETS = {"nbcurated": "NoveltyBench", "alpacaeval": "AlpacaEval"}
-PERCENTILE = 25.0  # Of the answers' lengths in words: what they are cut to.
 STEP = 2.0**-8  # Of the stored embeddings, which are multiples of it.
 
 PARTS = ("train", "val")
@@ -87,6 +74,7 @@ class _Texts:
     def write(
         self,
         output: pathlib.Path,
+        name: str,
         repositories: Sequence[Repository],
         description: str,
         rows: Mapping[str, np.ndarray],
@@ -100,16 +88,13 @@ class _Texts:
         }
         common.write_set(
             output,
+            name,
             outputs=stored.pop("outputs"),
             prompts=stored.pop("prompts"),
             further=stored,
             labels=labels,
             description=f"{description}; {self.encoder.name}",
-            licence=SETS[output.stem].licence,
-            provenance=[
-                *(repository.reference for repository in repositories),
-                *common.versions(common.MINILM, "tokenizers"),
-            ],
+            provenance=common.origins(*repositories, common.MINILM, "tokenizers"),
             cut={**cut, "step": STEP},
         )
 
@@ -134,9 +119,7 @@ def build_answers(output: pathlib.Path, cache: pathlib.Path, repository: Reposit
             raise ValueError(f"{path}: not {count} answers to every prompt.")
     names = [path.split("/")[-2] for path in paths]
     answers = [[t for r in records for t in r["generations"]] for records in by_model.values()]
-    words = np.array([len(text.split()) for of in answers for text in of])
-    length = equal_length(words, PERCENTILE)
-    cut = [[first_words(text, length) for text in of] for of in answers]
+    words, cut, length = common.cut_alike(answers)
     whole, truncated = (
         [texts.embed(of, f"{name}-{m}") for m, of in zip(names, kinds, strict=True)]
         for name, kinds in (("answers", answers), ("answers-cut", cut))
@@ -151,6 +134,7 @@ def build_answers(output: pathlib.Path, cache: pathlib.Path, repository: Reposit
 
     texts.write(
         output,
+        "answers",
         [repository],
         f"{count} answers of each of {len(names)} language models to the same {len(first)} prompts "
         "of NoveltyBench",
@@ -169,7 +153,7 @@ def build_answers(output: pathlib.Path, cache: pathlib.Path, repository: Reposit
             "rewards": of_answers("generation_scores"),
             "words": words,
         },
-        {"truncated": {"words": length, "percentile": PERCENTILE}},
+        {"truncated": length},
     )
 
 
@@ -206,6 +190,7 @@ def build_post_training(output: pathlib.Path, cache: pathlib.Path, repository: R
                 labels["distinct"].append(np.array(of, np.float32))
     texts.write(
         output,
+        "post_training",
         [repository],
         f"ten answers of OLMo-2-7B to each of {len(numbers)} prompts after each of "
         f"{len(STAGE_NAMES)} stages of training",
@@ -252,6 +237,7 @@ def build_same_answers(
     )
     texts.write(
         output,
+        "same_answers",
         [repository, benchmark],
         f"{len(pairs):,} pairs of answers of 20 language models that people called the same or "
         "different",

@@ -1,14 +1,7 @@
-"""Builds captions.npz and captioning.npz: photographs and what five people each wrote of them.
+"""Builds captions.npz and captioning.npz: photographs of Flickr8k and five captions of each.
 
-Reads the photographs and the captions of Flickr8k (Hodosh et al. 2013) from two public
-repositories, embeds both and writes the embeddings alone. In `captions` a photograph is the output
-and its first caption the prompt; in `captioning` the captions are the outputs and the photograph is
-the prompt.
-
-    python -m experiments.builders.captions --cache_dir=captions-cache
+python -m experiments.builders.captions --cache_dir=captions-cache
 """
-
-from __future__ import annotations
 
 import pathlib
 import re
@@ -18,7 +11,7 @@ import numpy as np
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import SEED, SETS
+from experiments.data.sets import SEED
 
 PHOTOGRAPHS = ("RlNZLER/Image-Text-Matching", "56a15d913c3f290e2ee896386ece6076c1eea02e")
 CAPTIONS = ("prakhar-dhakar/Image-Captioning", "5ab3142167da9315c4287173ed24a643a0425ab8")
@@ -104,11 +97,12 @@ def build(
     rows = common.rounded(whole, PICTURE_STEP)
     one_rounded, five_rounded = (common.rounded(r, TEXT_STEP) for r in (one_each, five_each))
     encoders = f"{pictures.name} photographs, {language.name} captions"
-    packages = common.versions(common.EFFICIENTNET, common.MINILM, "tokenizers")
-    provenance = [photographs.reference, texts.reference, *packages]
+    packages = common.EFFICIENTNET, common.MINILM, "tokenizers"
+    provenance = common.origins(photographs, texts, *packages)
     steps = {"photographs": PICTURE_STEP, "captions": TEXT_STEP}
     common.write_set(
         output,
+        "captions",
         outputs=rows,
         prompts=one_rounded,
         labels={
@@ -117,12 +111,12 @@ def build(
             "pictures": kinds,
         },
         description=f"Flickr8k: {len(names):,} photographs with their first captions; {encoders}",
-        licence=SETS["captions"].licence,
         provenance=provenance,
         cut={"steps_that_features_are_rounded_to": steps},
     )
     common.write_set(
         *beside(output),
+        "captioning",
         outputs=five_rounded,
         prompts=(rows[chosen], np.repeat(np.arange(len(chosen)), _EACH)),
         labels={
@@ -133,7 +127,6 @@ def build(
         description=(
             f"Flickr8k: five human captions of each of {len(chosen):,} photographs; {encoders}"
         ),
-        licence=SETS["captioning"].licence,
         provenance=provenance,
         cut={
             "steps_that_features_are_rounded_to": steps,

@@ -1,11 +1,7 @@
 """What the builders of data sets share: the command line, embedding, cutting, writing.
 
-A builder reads the files of a public repository at one commit, from a clone that it is given or
-that it makes; embeds them, each once, in a cache folder; and writes embeddings, labels and names of
-classes. Pictures and texts of the sources are never written.
+A builder reads a public repository at one commit. Its pictures and texts are never written.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -28,10 +24,12 @@ from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.items import decode_image
 from experiments.builders import universal
 from experiments.data.repository import Repository
-from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL
+from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SETS
 from experiments.lab import records
 
 EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
+OF_DRAWINGS = "jax", "flax", "pillow", MINILM, EFFICIENTNET  # What drawings depend on.
+PERCENTILE = 25.0  # Of the lengths in words, to which texts are cut.
 _BATCH = 256  # Items that are read, decoded and embedded at once.
 _FORMAT = 1  # Raised when what is embedded of the same bytes changes.
 
@@ -188,6 +186,19 @@ def embed_texts(
     return embed(name, distinct.tolist(), encoder, cache=cache, arrays=arrays, batch=batch)[index]
 
 
+def cut_alike(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[list[str]], dict[str, Any]]:
+    """Texts cut to one number of words, which are then parted by single spaces.
+
+    Returns:
+      The words of every text before, `[n]`; the first words of all; and how many they are, the 25th
+      percentile of the former rounded down.
+    """
+    words = np.array([len(text.split()) for of in texts for text in of])
+    length = max(1, int(np.percentile(words, PERCENTILE)))
+    cut = [[" ".join(text.split()[:length]) for text in of] for of in texts]
+    return words, cut, {"words": length, "percentile": PERCENTILE}
+
+
 def unit_rows(rows: np.ndarray) -> np.ndarray:
     """Rows of norm 1, float32.
 
@@ -228,12 +239,12 @@ Rows = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 def write_set(
     path: pathlib.Path,
+    name: str,
     *,
     outputs: Rows,
     prompts: Rows,
     labels: Mapping[str, np.ndarray],
     description: str,
-    licence: str,
     provenance: Sequence[str],
     cut: Mapping[str, Any],
     further: Mapping[str, Rows] = types.MappingProxyType({}),
@@ -241,38 +252,38 @@ def write_set(
     """Writes a set's file, whole or not at all; `sets.read_set` reads it.
 
     Args:
-      path: of the file, `NAME.npz`.
+      path: of the file.
+      name: of the set, whose licence is written.
       outputs: written as float16, like all embeddings.
       prompts: of the outputs.
       labels: by role, `[n]`; words are written as a table.
       description: the caption's line.
-      licence: of the sources.
       provenance: repositories with commits, packages with versions.
       cut: what was left out.
       further: by role, more embeddings of the pairs.
     """
     entries: dict[str, Any] = {}
     given = {"outputs": outputs, "prompts": prompts}
-    for name, rows in (given | {FURTHER + role: rows for role, rows in further.items()}).items():
+    for role, rows in (given | {FURTHER + role: rows for role, rows in further.items()}).items():
         if isinstance(rows, tuple):
             rows, index = rows
-            entries[name + INDEX] = _small(index)
-        entries[name] = rows.astype(np.float16)
+            entries[role + INDEX] = _small(index)
+        entries[role] = rows.astype(np.float16)
     for role, values in labels.items():
         if values.dtype.kind == "U":
             values, index = np.unique(values, return_inverse=True)
             entries[LABEL + role + INDEX] = _small(index)
         entries[LABEL + role] = _small(values) if values.dtype.kind in "iu" else values
     lengths = {
-        name: len(entries.get(name + INDEX, entries[name]))
-        for name in entries
-        if not name.endswith(INDEX)
+        role: len(entries.get(role + INDEX, entries[role]))
+        for role in entries
+        if not role.endswith(INDEX)
     }
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{path.name}: entries of different lengths: {lengths}.")
     entries |= {
         "description": np.array(description),
-        "licence": np.array(licence),
+        "licence": np.array(SETS[name].licence),
         "provenance": np.array(provenance),
         "cut": np.array(json.dumps(cut)),
     }
@@ -293,6 +304,9 @@ def _small(values: np.ndarray) -> np.ndarray:
     return values.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)))
 
 
-def versions(*packages: str) -> list[str]:
-    """Name and version of some packages."""
-    return [f"{name} {importlib.metadata.version(name)}" for name in packages]
+def origins(*sources: Repository | str) -> list[str]:
+    """Every repository with its commit, and every package with its version."""
+    return [
+        f"{one} {importlib.metadata.version(one)}" if isinstance(one, str) else one.reference
+        for one in sources
+    ]

@@ -2,13 +2,9 @@
 
     python -m experiments.builders.emoji --cache_dir=emoji-packages
 
-Needs `npm`, the extra `embed` and the two weights packages (README.md). Every drawing is rendered
-over white at 224 x 224 pixels and embedded by EfficientNet-Lite0; its prompt is the emoji's CLDR
-name, embedded by all-MiniLM-L6-v2. With --pictures=DIR nothing is embedded, and the drawings are
-written there in the order of the rows, for figures that show them.
+Needs `npm`. With --pictures=DIR nothing is embedded, and the drawings are written there in the
+order of the rows.
 """
-
-from __future__ import annotations
 
 import hashlib
 import io
@@ -289,7 +285,7 @@ def build(output: Path, cache: Path) -> None:
     concepts = [concepts[number] for number in drawn]
     names = [concept.text for concept in concepts]
     packages = [common.MINILM, common.EFFICIENTNET, "resvg_py", "tokenizers"]
-    provenance = [*DESIGNERS.values(), NAMES_PACKAGE, *common.versions(*packages)]
+    provenance = [*DESIGNERS.values(), NAMES_PACKAGE, *common.origins(*packages)]
     pictures, texts = load_efficientnet(), load_minilm()
     drawings = [icon_sets[pair.designer].svg(pair.drawing) for pair in pairs]
     digests = [hashlib.sha256(drawing.encode()).hexdigest() for drawing in drawings]

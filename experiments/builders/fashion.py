@@ -1,11 +1,4 @@
-"""Rebuild fashion_prompts.npz: the wordings of the ten kinds of Fashion-MNIST, embedded.
-
-    python -m experiments.builders.fashion
-
-Needs the extra `embed` and the weights package of all-MiniLM-L6-v2 (README.md).
-"""
-
-from __future__ import annotations
+"""Rebuild fashion_prompts.npz: the wordings of the ten kinds of Fashion-MNIST, embedded."""
 
 import pathlib
 

@@ -1,12 +1,7 @@
 """Rebuild fashion_features.npz or emoji_features.npz: held-out real pictures as their features.
 
-    python -m experiments.builders.features fashion --pictures=DIR
-
-What generated pictures are held against, without the pictures: the features of the encoder that was
-trained on the others (experiments.generators.picture_encoder), each with a prompt of its kind.
+python -m experiments.builders.features fashion --pictures=DIR
 """
-
-from __future__ import annotations
 
 import functools
 import pathlib
@@ -15,7 +10,7 @@ import numpy as np
 from absl import flags
 
 from experiments.builders import common
-from experiments.data.sets import SEED, SETS
+from experiments.data.sets import SEED
 from experiments.generators import fitting, picture_encoder, pictures
 
 _WORDS = {"fashion": "photographs of ten kinds of clothing", "emoji": "drawings of emoji"}
@@ -32,12 +27,12 @@ def build(name: str, output: pathlib.Path, cache: pathlib.Path) -> None:
     words = np.random.default_rng(SEED).integers(wordings, size=len(kinds))
     common.write_set(
         output,
+        f"{name}_features",
         outputs=picture_encoder.features_of(encoder, pixels),
         prompts=(prompts.embeddings.reshape(-1, encoder.training.prompt), kinds * wordings + words),
         labels={"types": prompts.names[kinds], "kind": kinds},
         description=f"{len(kinds):,} held-out {_WORDS[name]}, features of an encoder "
         "that was trained on the others, MiniLM embeddings of their prompts",
-        licence=SETS[f"{name}_features"].licence,
         provenance=picture_encoder.provenance(encoder.training),
         cut={"held out": len(kinds), "of": len(found.kinds)},
     )

@@ -1,13 +1,7 @@
 """Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded.
 
-    python -m experiments.builders.gallery --source=imagen
-
-The pictures and prompts are those of github.com/dcsan/imagen, which states no licence; neither is
-written. Needs the extra `embed` and the two weights packages (README.md). EfficientNet-Lite0 sees
-each picture at 224 x 224 pixels; all-MiniLM-L6-v2 reads each prompt.
+python -m experiments.builders.gallery --source=imagen
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
@@ -21,7 +15,6 @@ import numpy as np
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import SETS
 
 REPOSITORY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
 SHEETS = ("gallery-9.md", "storyboard-9.md")
@@ -114,6 +107,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
     prompt = np.array([picture.prompt for picture in kept])
     common.write_set(
         output,
+        "gallery",
         outputs=outputs,
         prompts=(table, prompt),
         labels={
@@ -123,11 +117,9 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
         },
         description=f"{len(outputs):,} pictures by {len(set(models))} text-to-image sources on "
         f"{len(set(prompt))} prompts; {pictures.name} pictures, {texts.name} prompts",
-        licence=SETS["gallery"].licence,
-        provenance=[
-            repository.reference,
-            *common.versions(common.EFFICIENTNET, common.MINILM, "pillow", "tokenizers"),
-        ],
+        provenance=common.origins(
+            repository, common.EFFICIENTNET, common.MINILM, "pillow", "tokenizers"
+        ),
         cut={"left out": left_out},
     )
 

@@ -2,14 +2,8 @@
 
     python -m experiments.builders.human --cache_dir=human-files
 
-Needs the extra `embed` and both packages of text weights (README.md). Nine tasks of Tevet and
-Berant (2021, "Evaluating the Evaluation of Diversity in Natural Language Generation"): prompts to
-be completed, dialogues to be answered and stories to be ended, with sets of five or ten responses.
-In conTest and McDiv_nuggets the sets are of the same or of different content, in decTest they are
-a language model's at one temperature.
+The sets are those of Tevet and Berant (2021).
 """
-
-from __future__ import annotations
 
 import csv
 import io
@@ -23,7 +17,6 @@ from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
 from experiments.builders.universal import load_universal
 from experiments.data.repository import Repository
-from experiments.data.sets import SETS
 
 REPOSITORY = ("fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53")
 FAMILIES = ("conTest", "McDiv_nuggets", "decTest")
@@ -121,17 +114,14 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     }
     common.write_set(
         output,
+        "human",
         outputs=rows.pop("outputs"),
         prompts=rows.pop("prompts"),
         further=rows,
         labels={name: values[pair] for name, values in labels.items()},
         description=f"{len(sets):,} sets of responses judged by people, {len(pair):,} responses to "
         f"{len(contexts):,} contexts, {len(set(labels['task']))} tasks; {', '.join(names)}",
-        licence=SETS["human"].licence,
-        provenance=[
-            repository.reference,
-            *common.versions(common.MINILM, common.UNIVERSAL, "tokenizers"),
-        ],
+        provenance=common.origins(repository, common.MINILM, common.UNIVERSAL, "tokenizers"),
         cut=cut,
     )
 

@@ -3,17 +3,8 @@
     python -m experiments.builders.kinds dogs --source=CLONE --names_source=CLONE
     python -m experiments.builders.kinds dogs --kinds=beagle,pug --output=mine.npz
 
-The sets are dogs, fruits, clothing, animals and objects. Needs the extra `embed`, the two weights
-packages and the second encoder of texts (README.md).
-
-The kinds are chosen before any score is known: those with the most photographs, ties by name in the
-order of the alphabet; `--kinds` names others. Of each kind 140 photographs are drawn at random, or
-all where there are fewer. Every photograph is given one of the set's wordings at random
-(`wordings.py`), with the category ("a dog") and with the kind ("a beagle"), and both sentences are
-embedded by two encoders.
+The kinds are chosen before any score is known: those with the most photographs, ties by name.
 """
-
-from __future__ import annotations
 
 import functools
 import re
@@ -27,7 +18,7 @@ from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.builders.universal import load_universal
 from experiments.data.repository import Repository
-from experiments.data.sets import SEED, SETS
+from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
 
 KINDS, PER_KIND = 10, 140
@@ -77,10 +68,7 @@ def _objects(photographs: Repository) -> ByKind:
 
 
 def _tiny_imagenet(photographs: Repository, first: str, last: str) -> ByKind:
-    """`tiny-imagenet-200/train/ID/images/...` of a range of ids, named by `words.txt`.
-
-    WordNet's noun files follow each other in the order of their ids: animals, then artefacts.
-    """
+    """`tiny-imagenet-200/train/ID/images/...` of a range of ids, which are ordered by subject."""
     (words,) = photographs.read(["tiny-imagenet-200/words.txt"])
     lines = (line.split("\t") for line in words.decode().splitlines() if line)
     names = {wordnet: synonyms.split(",")[0] for wordnet, synonyms in lines}
@@ -142,17 +130,16 @@ def build(name: str, output: Path, cache: Path, *repositories: Repository) -> No
     types = np.array(chosen)[number]
     common.write_set(
         output,
+        name,
         outputs=features,
         prompts=prompts,
         further=tables,
         labels={"types": types, "wording": wording},
         description=f"{len(features):,} {what} of {len(chosen)} kinds, {len(wordings.templates)} "
         f"wordings; {pictures.name} pictures, {texts.name} prompts",
-        licence=SETS[name].licence,
-        provenance=[
-            *(repository.reference for repository in repositories),
-            *common.versions(common.MINILM, common.EFFICIENTNET, common.UNIVERSAL),
-        ],
+        provenance=common.origins(
+            *repositories, common.MINILM, common.EFFICIENTNET, common.UNIVERSAL
+        ),
         cut={
             "kinds": f"{len(chosen)} of {len(found)}: "
             + ("named" if wanted else "those with the most photographs, ties by name"),

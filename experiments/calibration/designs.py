@@ -1,13 +1,4 @@
-"""How many designs a prompt has: the conditional scores where the answer is known.
-
-Of every prompt k = 1, 2, ... different outputs are kept. A score that counts what the model adds
-should say k, or as much of k as the outputs of one prompt differ. Two prompt bandwidths are tried:
-the rule's, under which prompts blend, and one so small that no two prompts do.
-
-    python -m experiments.designs --most=5
-"""
-
-from __future__ import annotations
+"""The conditional scores of k = 1, 2, ... different outputs of every prompt."""
 
 import dataclasses
 
@@ -32,7 +23,6 @@ _LOOKS = (*style.CYCLE[:3], style.CYCLE[1], style.ORANGE, style.BLACK)
 _COLOURS = dict(zip((*NAMES, UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
 
 
-@dataclasses.dataclass(frozen=True)
 class Designs(lab.Study):
     """Do conditional scores count the different designs of an emoji?"""
 
@@ -41,7 +31,6 @@ class Designs(lab.Study):
     duration = "2 minutes"
     needs = ("prompt",)
     takes = ("models",)
-    runs = ((),)
     drawings = ("designs", "designs_pairs")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -83,7 +72,6 @@ class Designs(lab.Study):
         )
 
     def axes(self):
-        """Every scale, with prompts blended and apart, and every draw."""
         kinds = (BLENDED,) if self.apart is None else (BLENDED, APART)
         return {"scale": self.bandwidths.axis, "prompts": kinds, "draw": range(self.draws)}
 
@@ -135,7 +123,6 @@ class Designs(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The scores against the known count, and which models' outputs are alike."""
         drawn = {}
         for run in runs:
             drawn[run.folder.name] = _counts(run)
@@ -193,7 +180,3 @@ def _pairs(run: lab.Run) -> Figure:
     n = f"{study.prompts:,} prompts that all models answer, told apart"
     words = "Conditional-RKE of two models' outputs: 1 if they are the same, 2 if unlike"
     return figures.caption(figure, run, n=f"{n}. {words}")
-
-
-if __name__ == "__main__":
-    lab.main(Designs)

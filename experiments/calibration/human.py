@@ -1,15 +1,4 @@
-"""Do the scores agree with people? Sets of responses to a context, judged by people for diversity.
-
-Each set's Vendi score at several orders and bandwidths, under one or two encoders, against the
-people's judgements, beside the published metrics where the data have them: Spearman correlation,
-with a temperature too, and accuracy on labels. A configuration is chosen by the people's scores of
-other contexts than those that it is judged on. Then sets of many contexts are pooled: how many
-contexts it takes until a score tells the more diverse pool, with and without knowing the prompts.
-
-    python -m experiments.human
-"""
-
-from __future__ import annotations
+"""Scores of sets of responses to a context, against people's judgements of their diversity."""
 
 import collections
 import dataclasses
@@ -34,7 +23,6 @@ _MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that ar
 CHOSEN, ELSEWHERE, HINDSIGHT = "chosen on other folds", "chosen on other tasks", "best in hindsight"
 
 
-@dataclasses.dataclass(frozen=True)
 class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
@@ -45,7 +33,6 @@ class Human(lab.Study):
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")
     further = ("second_outputs", "second_prompts")
-    runs = ((),)
     drawings = ("human", "human_bandwidths", "human_pools")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -64,7 +51,6 @@ class Human(lab.Study):
     metrics: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Reads the sets, chooses the bandwidths, and lists what is tried."""
         orders = tuple(sorted(map(checks.check_order, self.orders)))
         pairs = load()
         responses = Responses.of(pairs)
@@ -129,7 +115,6 @@ class Human(lab.Study):
         }
 
     def axes(self):
-        """Every task."""
         return {"task": tuple(self.sets)}
 
     def compute(self, state, context, *, task):
@@ -223,7 +208,6 @@ class Human(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Correlations beside the published metrics, over configurations, and the pools."""
         (run,) = runs
         scale = run.study.bandwidths.shown
         bars = "95%; dashed: best published"
@@ -276,10 +260,7 @@ def _correlations(run: lab.Run) -> Figure:
 
 
 def _configurations(run: lab.Run) -> Figure:
-    """A panel a task: the correlation over the bandwidth, by how much context is subtracted.
-
-    Of the first encoder, and of both where there are two.
-    """
+    """A panel a task: the correlation over the bandwidth, by how much context is subtracted."""
     study = run.study
     grid = run.found.grid.sel(tried_order=study.order)
     encoders = [name for name in ("first", "both") if name in grid.encoder]
@@ -323,7 +304,3 @@ def _pools(run: lab.Run) -> Figure:
         each=chance, x_label="contexts in the more diverse pool", size=(3.2, 2.5), sharey=True,
         y_label=lambda design: f"right order,\n{textwrap.fill(design, 22)}",
     )  # fmt: skip
-
-
-if __name__ == "__main__":
-    lab.main(Human)

@@ -3,8 +3,6 @@
 python -m experiments.interval_coverage --n=200 --draws=100
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -104,9 +102,6 @@ def _of_data(pairs: PairedEmbeddings) -> Case:
 CASES = (values_60, separate_modes, equal_modes, gallery, emoji)
 
 
-# Order 2: the score of the population
-
-
 @functools.cache
 def answers_of(kind: str) -> np.ndarray:
     """The probabilities of 40 answers to each of 400 equally likely prompts, `[400, 40]`.
@@ -136,7 +131,7 @@ def draw_answers(rng: Any, kind: str, prompts: np.ndarray, counts: Any) -> tuple
 
 
 def cover_prompts(kind: str, count: int, k: int, unequal: bool, draws: int) -> dict[str, float]:
-    """How often intervals hold the score of all prompts, from k or from 2 to 2k answers each."""
+    """How often intervals of order 2 hold the score of all prompts, of k or 2 to 2k answers."""
     rng, shares, held = np.random.default_rng([count, k, unequal]), answers_of(kind), []
     within = float(np.mean(np.sum(shares**2, axis=1)))
     between = float(np.sum(shares.mean(axis=0) ** 2))
@@ -148,9 +143,6 @@ def cover_prompts(kind: str, count: int, k: int, unequal: bool, draws: int) -> d
         (low, high), truth = np.transpose(found.intervals), [similar, within, similar / within]
         held.append((low <= 1 / np.array(truth)) & (1 / np.array(truth) <= high))
     return dict(zip(SCORES, np.mean(held, axis=0).tolist(), strict=True))
-
-
-# Other orders: the mean score at this n
 
 
 def cover_mean(case: Case, n: int, dependent: bool, draws: int, **options: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Prompts with a known number of outputs, and what the scores say of k of them."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """Sets whose number of modes, or whose order of diversity, is known; each split into two halves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +7,7 @@ import numpy as np
 
 from experiments import data
 from experiments.calibration.judgements import Responses
+from experiments.lab.models import rows_by_cell
 
 # The questions: RKE; Conditional-RKE; and Conditional-RKE where prompts name what is counted.
 TOTAL, OPEN, NAMED = "total", "conditional", "conditional, named"
@@ -68,13 +67,7 @@ def _numbered(labels: np.ndarray) -> np.ndarray:
 
 def _grouped(group: np.ndarray, slot: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The rows `[groups, slots, k]` of the groups with rows in every slot, all in random order."""
-    counts = np.zeros((group.max() + 1, slot.max() + 1), int)
-    np.add.at(counts, (group, slot), 1)
-    each = counts[counts.min(axis=1) > 0].min()
-    order = np.lexsort((rng.uniform(size=len(group)), slot, group))
-    starts = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
-    whole = rng.permutation(np.flatnonzero(counts.min(axis=1) >= each))
-    return order[starts[whole, :, None] + np.arange(each)]
+    return rng.permutation(rows_by_cell(group, slot, rng.uniform(size=len(group))))
 
 
 def _halves(
@@ -158,8 +151,7 @@ def _types(name: str) -> Callable[..., KnownSet]:
 def _mixture(dimensions: int, spread: float) -> Callable[..., KnownSet]:
     """Six prompts with k = 1 ... 6 modes of outputs each, all at distances of 1 or about sqrt(2).
 
-    In the plane centres lie on a grid, elsewhere in random directions. Rows differ from their
-    centre by a normal vector of expected squared norm `spread`^2.
+    Rows differ from their centre by a normal vector of expected squared norm `spread`^2.
     """
 
     def read(rng: np.random.Generator, most: int) -> KnownSet:

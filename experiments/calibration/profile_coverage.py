@@ -5,8 +5,6 @@ python -m experiments.profile_coverage --cases=same --n=200 --draws=100
 prints each cell of the tables of docs/bandwidths.md as JSON.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any, NamedTuple

@@ -1,14 +1,4 @@
-"""What the scores are at every bandwidth: CV-early figures 25 and 26.
-
-Conditional- and Information-Vendi and -RKE of several models on the prompts that they share, while
-the bandwidth of the prompts, that of the outputs, or both go from far below the rule's to far above
-it; with bands for all bandwidths at once, and over which of them a model is more diverse than
-another (`cv.profile`).
-
-    python -m experiments.bandwidth --least=0.9
-"""
-
-from __future__ import annotations
+"""Scores of several models at all bandwidths: CV-early figures 25 and 26."""
 
 import dataclasses
 import itertools
@@ -33,10 +23,8 @@ SCORES = ("Conditional", "Information")
 SWEEPS = ("prompts", "outputs", "both")
 # Fewer prompts give no errors.
 LEAST_PROMPTS = 10
-_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 
 
-@dataclasses.dataclass(frozen=True)
 class Bandwidth(lab.Study):
     """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
@@ -45,7 +33,6 @@ class Bandwidth(lab.Study):
     reproduces = "CV-early figs 25, 26"
     duration = "2 minutes"
     needs = ("models",)
-    runs = ((),)
     drawings = tuple(f"bandwidth_{sweep}" for sweep in SWEEPS)
 
     bandwidths: lab.Scales = lab.Scales()
@@ -92,7 +79,6 @@ class Bandwidth(lab.Study):
         )
 
     def axes(self):
-        """Both orders, and whose bandwidth is swept."""
         return {"order": tuple(ORDERS), "sweep": SWEEPS}
 
     def compute(self, state, context, *, order, sweep):
@@ -155,7 +141,6 @@ class Bandwidth(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """A figure of each sweep: of the prompts (CV-early fig 25), the outputs (26), and both."""
         return {
             f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run in runs for sweep in SWEEPS
         }
@@ -235,7 +220,7 @@ def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
     for index, model in enumerate(found.model.values.tolist()):
         own = found.sel(model=model)
         colour = style.CYCLE[index % len(style.CYCLE)]
-        dash = _DASHES[index // len(style.CYCLE) % len(_DASHES)]
+        dash = style.DASHES[index // len(style.CYCLE) % len(style.DASHES)]
         panel.plot(x, own.value, color=colour, linestyle=dash, label=model, linewidth=1.1)
         panel.fill_between(x, *own.band.values.T, color=colour, alpha=0.2, linewidth=0)
     step = math.sqrt(x[1] / x[0])
@@ -259,7 +244,3 @@ def _told(panel: Axes, signs: xr.DataArray, name: str) -> None:
     one, two, none = pairs_by_order(signs)
     panel.set_title(f"{name}: {one} pairs keep an order, {two} turn")
     panel.set_ylabel(f"pairs of models told apart, of {one + two + none}")
-
-
-if __name__ == "__main__":
-    lab.main(Bandwidth)

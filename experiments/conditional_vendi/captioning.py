@@ -1,16 +1,8 @@
 """How diverse captioners are: CV figure 20, with captioners whose diversity is known.
 
-Captions are outputs and photographs are prompts. A captioner that gives the first k of a
-photograph's human captions has k answers to it; one that gives another photograph's captions, or
-one and the same caption always, is wrong in a known way. Several captioners of one's own, told
-apart by `models`, stand side by side as in the paper.
-
-    python -m experiments.captioning
+Captions are outputs and photographs are prompts.
 """
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +17,7 @@ from condvendi_jax.data.pairs import Pairs
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style, tables
+from experiments.lab.models import rows_by_cell
 
 OTHER, ALL = "other", "all"
 
@@ -62,15 +55,10 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
         )
     names = pairs.labels.get("models", np.zeros(len(pairs), int))
     models, who = np.unique(names, return_inverse=True)
-    counts = np.zeros((len(models), len(first)), int)
-    np.add.at(counts, (who, photograph), 1)
-    shared = np.flatnonzero(counts.min(axis=0))
-    if not shared.size:
+    rows = rows_by_cell(photograph, who)
+    if not rows.size:
         raise ValueError("--models: expected photographs that all of them captioned, found none.")
-    each = counts[:, shared].min()
-    order = np.lexsort((np.arange(len(pairs)), photograph, who))
-    starts = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
-    return [str(m) for m in models], order[starts[:, shared, None] + np.arange(each)]
+    return [str(m) for m in models], rows.swapaxes(0, 1)
 
 
 def kinds_of(pairs: PairedEmbeddings, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -136,7 +124,6 @@ _COLOURS = {
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
 
 
-@dataclasses.dataclass(frozen=True)
 class Captioning(lab.Study):
     """Do the scores count the different captions that a captioner gives for a photograph?"""
 
@@ -147,7 +134,6 @@ class Captioning(lab.Study):
     data = "captioning"
     needs = ("prompt",)
     takes = ("models", "pictures")
-    runs = ((),)
     drawings = ("captioning", "captioning_bandwidth")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -187,7 +173,6 @@ class Captioning(lab.Study):
         )
 
     def axes(self):
-        """Every scale of the bandwidths with every kind of picture."""
         return {"scale": self.bandwidths.axis, "kind": tuple(self.counts)}
 
     def compute(self, state, context, *, scale, kind):
@@ -236,7 +221,6 @@ class Captioning(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Kinds of pictures from above to below, captioners from left to right; every scale."""
         (run,) = runs
         study, found = run.study, with_errors(run.found)
 
@@ -277,7 +261,3 @@ def _title(found: xr.Dataset) -> str:
         return family
     times = (scores.sel(captioner=own[-1]) / scores.sel(captioner=own[0])).item()
     return f"{family}: {own[-1]} has {times:.2g} times the Conditional-{family} of {own[0]}"
-
-
-if __name__ == "__main__":
-    lab.main(Captioning)

@@ -1,16 +1,5 @@
-"""How many samples the scores need: CV figures 2, 3 and 19 on real embeddings.
+"""How many samples the scores need: CV figures 2, 3 and 19 on real embeddings."""
 
-The scores of random subsamples against their size n, mean and spread over random orders of the
-pairs: Conditional-Vendi, also truncated, and Conditional-RKE, also unbiased, with Information-* and
-the unconditional scores from the same spectra. What settles by a given n depends on the bandwidths:
-`--rules=variance,std,median` repeats the study for every rule that chooses them.
-
-    python -m experiments.convergence --kernel=gaussian
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -56,7 +45,6 @@ _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
 
 
-@dataclasses.dataclass(frozen=True)
 class Convergence(lab.Study):
     """How many samples do the scores need?"""
 
@@ -113,7 +101,6 @@ class Convergence(lab.Study):
     n: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        """Chooses sizes, truncations and bandwidths by the pairs."""
         pairs = load()
         sizes = sizes_of(self.sizes, len(pairs))
         once = sizes[0] == len(pairs) or sizes[0] > self.repeated_up_to
@@ -130,7 +117,6 @@ class Convergence(lab.Study):
         )
 
     def axes(self):
-        """Every rule in every random order."""
         return {"rule": self.bandwidths.axis, "repeat": range(self.repeats)}
 
     def spectra_of(self, repeat: int) -> list[int]:
@@ -210,7 +196,6 @@ class Convergence(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """A figure for each score of each data set (CV figs 2, 3, 19); a panel a rule."""
         runs = sorted(runs, key=lambda run: run.study.bandwidths.kernel != "gaussian")
         exact = [run for run in runs if run.study.method == "exact"]
         drawn = {}
@@ -223,7 +208,6 @@ class Convergence(lab.Study):
         return drawn
 
     def variant(self):
-        """'gaussian', 'cosine', or with '-exact' where all eigenvalues are taken."""
         return self.bandwidths.kernel + ("-exact" if self.method == "exact" else "")
 
 
@@ -301,7 +285,3 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
 def ticks(n: int) -> list[int]:
     """Sizes that are written at the axis: all pairs, and some well below."""
     return [*(size for size in (50, 250, 1000, 4000) if size < n / 1.5), n]
-
-
-if __name__ == "__main__":
-    lab.main(Convergence)

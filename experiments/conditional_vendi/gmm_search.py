@@ -1,14 +1,8 @@
-"""Which geometries give the numbers that CV fig 11 prints: what `gmm_toy` draws from.
+"""Which geometries give the numbers that CV figure 11 prints.
 
-The paper says neither where the components of its mixtures are nor how wide. Every family of plain
-geometries was fitted to the eight printed scores by least squares of their logarithms; the fits are
-in `gmm_fits.toml`. They are judged here on new draws; the families that come near are more than
-one.
-
-    python -m experiments.gmm_search --layouts=polygon --weights=distance
+Families of geometries were fitted to the printed scores by least squares of their logarithms. The
+fits (gmm_fits.toml) are judged here on new draws.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import pathlib
@@ -64,7 +58,6 @@ PRINTED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class GmmSearch(lab.Study):
     """Which Gaussian mixtures give the scores that CV fig 11 prints?"""
 
@@ -72,7 +65,6 @@ class GmmSearch(lab.Study):
     reproduces = "CV fig 11 (its geometry)"
     duration = "5 minutes"
     data = None
-    runs = ((),)
     drawings = ("gmm_toy_search",)
 
     layouts: tuple[str, ...] = lab.flag(
@@ -91,14 +83,12 @@ class GmmSearch(lab.Study):
     panels: tuple[Panel, ...] = lab.resolved(PRINTED)
 
     def prepare(self, load, seed):
-        """The scores to be met."""
         return self.ready(
             arrays={"printed": np.array([dataclasses.astuple(panel) for panel in self.panels])},
             description="Geometries of two mixtures fitted to the scores that CV fig 11 prints",
         )
 
     def axes(self):
-        """Every layout with every weight and family of spreads."""
         return {"layout": self.layouts, "weight": self.weights, "spreads": self.spreads}
 
     def compute(self, state, context, *, layout, weight, spreads):
@@ -160,7 +150,6 @@ class GmmSearch(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """What is farthest off in every family, a panel a family of spreads."""
         run = runs[-1]
         study = run.study
         farthest = 100 * off(run.found, study.panels).max("panel")
@@ -237,7 +226,3 @@ def nearest(run: lab.Run) -> Geometry:
     farthest = off(run.found, run.study.panels).max(("panel", "score"))
     best = run.found.isel(farthest.argmin(("layout", "weight", "spreads")))
     return geometry_of(best.layout.item(), best.weight.item(), best.geometry.values)
-
-
-if __name__ == "__main__":
-    lab.main(GmmSearch)

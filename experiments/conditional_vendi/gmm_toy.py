@@ -1,15 +1,8 @@
-"""Mixtures of prompts and of outputs, more components of one against fixed ones: CV figure 11.
+"""More components of prompts against fixed outputs, and of outputs: CV figure 11.
 
-Points of two Gaussian mixtures in the plane are paired by the matching of least total weight. With
-more modes of prompts a prompt says more of its output; with more modes of outputs the model adds
-more. The geometry is the nearest that `gmm_search` found to the scores that the paper prints.
-
-    python -m experiments.gmm_toy --repeats=20
+Points of two Gaussian mixtures in the plane are paired by the matching of least total weight.
 """
 
-from __future__ import annotations
-
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -31,7 +24,6 @@ _DRAWN = (1, 2, 3, 4, 6)
 _WEIGHTS = {"distance": "distances", "squared": "squared distances"}
 
 
-@dataclasses.dataclass(frozen=True)
 class GmmToy(lab.Study):
     """How do the scores change with more modes of prompts, or more modes of outputs?"""
 
@@ -39,7 +31,6 @@ class GmmToy(lab.Study):
     reproduces = "CV fig 11"
     duration = "1 minute"
     data = None
-    runs = ((),)
     drawings = ("gmm_toy", "gmm_toy_curves")
 
     prompt_modes: tuple[int, ...] = lab.flag(
@@ -55,7 +46,6 @@ class GmmToy(lab.Study):
     fitted: Geometry | None = lab.resolved()
 
     def prepare(self, load, seed):
-        """Checks the flags and reads the geometry from the committed search."""
         most = max(*self.prompt_modes, *self.output_modes, *_FIXED.values())
         if self.n < most:
             raise ValueError(f"--n: expected at least one pair a mode, {most}, received {self.n}.")
@@ -115,7 +105,6 @@ class GmmToy(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The panels of the paper, and the whole curves at every bandwidth."""
         return {"gmm_toy": _panels(runs[-1]), "gmm_toy_curves": _curves(runs[-1])}
 
 
@@ -209,7 +198,3 @@ def _curves(run: lab.Run) -> Figure:
     n = f"n = {study.n:,} pairs; Gaussian kernel; crosses: printed in the paper"
     bars = f"two standard deviations over {study.repeats} draws"
     return figures.caption(figure, run, n=n, bars=bars)
-
-
-if __name__ == "__main__":
-    lab.main(GmmToy)

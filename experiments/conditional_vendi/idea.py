@@ -1,12 +1,7 @@
 """The idea of the scores in one picture: two equally diverse models over the same prompts.
 
-Both give four kinds of outputs. Model A gives each kind of prompt one kind of output, model B
-chooses without looking at the prompt.
-
-    python -m experiments.idea    # writes figures/idea.png and figures/idea.pdf, in seconds
+python -m experiments.idea    # writes figures/idea.png and figures/idea.pdf, in seconds
 """
-
-from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,5 @@
-"""Prompts in ever finer clusters, answered by their centres: CV figures 4 and 23.
+"""Prompts in ever finer clusters, answered by their centres: CV figures 4 and 23."""
 
-Prompts are clustered into k groups, and every prompt is paired with the output of its group's
-medoid: a model that tells k prompts apart. The scores of such models against k, a line a model, for
-bandwidths by rule, half and double.
-
-    python -m experiments.prompt_clusters --data=emoji
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import itertools
 
 import jax
@@ -35,7 +25,6 @@ SCORES = tuple(
 PANELS = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
 
 
-@dataclasses.dataclass(frozen=True)
 class PromptClusters(lab.Study):
     """How do the scores change if a model gives one output to each cluster of prompts?"""
 
@@ -61,7 +50,6 @@ class PromptClusters(lab.Study):
     left_out: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Finds the prompts that the models share, and clusters them."""
         pairs = load()
         kinds, kind = checks.distinct_rows(pairs.prompts)
         models = np.asarray(pairs.labels.get("models", np.full(len(pairs), ALL))).astype(str)
@@ -102,7 +90,6 @@ class PromptClusters(lab.Study):
         )
 
     def axes(self):
-        """Every model under every scale of the bandwidths."""
         return {"model": self.models, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, model, scale):
@@ -140,7 +127,6 @@ class PromptClusters(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """A figure a data set: scores against k, a line a model, a row of panels a bandwidth."""
         # The folder of a run names its data.
         return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
 
@@ -198,7 +184,3 @@ def trend(values: xr.DataArray) -> str:
     if mean.max() > 1.001 * max(first, last):  # By more than rounding.
         return f"is highest at k = {mean.k.values[mean.argmax('k')]}"
     return f"{'rises' if last > first else 'falls'} to {last / first:.3g} times"
-
-
-if __name__ == "__main__":
-    lab.main(PromptClusters)

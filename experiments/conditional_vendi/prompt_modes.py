@@ -1,15 +1,7 @@
-"""The modes of the prompts and the diversity of the outputs in each: CV figures 6, 13-15 and 24.
+"""The modes of the prompts and the diversity of the outputs in each: CV figures 6, 13-15, 24.
 
-The leading eigendirections v of the prompts' Gram, the prompts that carry each, and the scores of
-the outputs that it weights, K_X o v v^T, with errors over prompts; for bandwidths by rule, half and
-double. Where the pictures are at hand, one of each of these prompts is shown.
-
-    python -m experiments.prompt_modes --data=emoji
+An eigendirection v of the prompts' Gram weights the outputs: their Gram becomes K_X o v v^T.
 """
-
-from __future__ import annotations
-
-import dataclasses
 
 import numpy as np
 import xarray as xr
@@ -69,7 +61,6 @@ _WIDE = 30
 SCORES = ("Vendi", "RKE")
 
 
-@dataclasses.dataclass(frozen=True)
 class PromptModes(lab.Study):
     """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
@@ -113,7 +104,6 @@ class PromptModes(lab.Study):
         )
 
     def axes(self):
-        """Every bandwidth."""
         return {"scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, scale):
@@ -166,7 +156,6 @@ class PromptModes(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """A figure a data set: modes with their prompts, and their scores."""
         return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
 
 
@@ -243,7 +232,3 @@ def _words(panel: Axes, study: PromptModes, found: xr.Dataset) -> None:
         inset = panel.inset_axes((0.02 + index / _SHOWN, 0.02, 0.9 / _SHOWN, 0.2))
         inset.imshow(picture)
         inset.set_axis_off()
-
-
-if __name__ == "__main__":
-    lab.main(PromptModes)

@@ -1,7 +1,5 @@
 """Curves of scores against the sample size: means, from where they settle, errors of estimates."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,15 +1,5 @@
-"""What outputs of other prompts do to scores of relevance: CV figure 12, MID figure 1.
+"""What outputs of other prompts do to scores of relevance: CV figure 12, MID figure 1."""
 
-A growing share of the outputs is replaced, (a) by other outputs of the same prompts, (b) by outputs
-of other prompts. Information-Vendi and -RKE should stay under (a) and fall under (b); beside them
-stand MID and the cosine of prompts with what a linear map makes of the outputs.
-
-    python -m experiments.substitution --data=emoji
-"""
-
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -158,7 +148,6 @@ _PROMPTS_A_DIMENSION = 4
 _FEWEST_PROMPTS = 8
 
 
-@dataclasses.dataclass(frozen=True)
 class Substitution(lab.Study):
     """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
@@ -182,7 +171,6 @@ class Substitution(lab.Study):
     scored: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        """Counts the prompts of several outputs, and chooses the bandwidths."""
         pairs = load()
         prompt = pairs.prompt_numbers
         counts = np.bincount(prompt)
@@ -206,7 +194,6 @@ class Substitution(lab.Study):
         )
 
     def axes(self):
-        """Every multiple of the bandwidths in every draw; all have the same draws."""
         return {"scale": self.bandwidths.axis, "repeat": range(self.repeats)}
 
     def compute(self, state, context, *, scale, repeat):
@@ -248,7 +235,6 @@ class Substitution(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """A row a data set: Information-Vendi as in CV fig 12, then all metrics on one scale."""
         columns = 1 + max(run.found.sizes["scale"] for run in runs)
         figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 3.0))
         for place, run in enumerate(runs):
@@ -303,7 +289,3 @@ def _lines(panel: Axes, values: xr.DataArray) -> None:
             panel.plot(x, found.value, dashes, color=colour, linewidth=width, label=label)
             low, high = found.value - found.error, found.value + found.error
             panel.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-
-
-if __name__ == "__main__":
-    lab.main(Substitution)

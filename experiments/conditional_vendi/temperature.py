@@ -1,16 +1,5 @@
-"""What a language model's temperature does to the diversity of its stories (CV tables 2, 4, 5).
+"""What a language model's temperature does to the diversity of its stories (CV tables 2, 4, 5)."""
 
-The scores rise with the temperature in the papers' tables. So do they where a model falls apart:
-text without sense is diverse too. Beside the scores therefore stand the stories' perplexity under
-the model itself at temperature 1, the share of them that ended and their length. The scores are
-computed again on the stories that ended, and on all stories cut to the same number of words.
-
-    python -m experiments.temperature --scales=1
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import itertools
 from collections.abc import Mapping
 
@@ -65,7 +54,6 @@ _COLOURS = {ALL: style.BLUE, FINISHED: style.GREEN, CUT: style.ORANGE}
 _SHOWN = "Conditional-RKE"
 
 
-@dataclasses.dataclass(frozen=True)
 class Temperature(lab.Study):
     """Does a language model's temperature raise its stories' diversity, or their nonsense?"""
 
@@ -76,7 +64,6 @@ class Temperature(lab.Study):
     needs = ("models",)
     takes = ("prompt", *LABELS)
     further = ("truncated",)
-    runs = ((),)
     drawings = ("temperature",)
 
     bandwidths: lab.Scales = lab.Scales()
@@ -88,7 +75,6 @@ class Temperature(lab.Study):
     texts: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Checks the labels, and orders the temperatures."""
         pairs = load()
         names = tuple(f"{value:g}" for value in np.unique(knobs.settings(pairs)))
         if len(set(names)) < len(names):
@@ -122,7 +108,6 @@ class Temperature(lab.Study):
         )
 
     def axes(self):
-        """Every text under every scale."""
         return {"text": self.texts, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, text, scale):
@@ -174,7 +159,6 @@ class Temperature(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Scores against temperature; what is left of them in the controls; the controls."""
         (run,) = runs
         study, found = run.study, run.found
         shown = found.sel(scale=study.bandwidths.shown)
@@ -242,7 +226,3 @@ def _controls(panel: Axes, found: xr.Dataset) -> None:
         if not np.isnan(share):
             look = {"textcoords": "offset points", "ha": "right", "fontsize": 7.5}
             panel.annotate(f"{share:.0%} ended", (place, height), (-4, 4), **look)
-
-
-if __name__ == "__main__":
-    lab.main(Temperature)

@@ -1,14 +1,4 @@
-"""Which text-to-image model is more diverse, and which follows its prompts: CV-early figure 4.
-
-Models that answered different prompts, with different numbers of pictures, are compared on what
-they share: the same prompts and as many samples of each. First as many models as share enough
-prompts, together; then every two models on all that the two share. Differences are paired, prompt
-by prompt, and tested; a pair that no test tells apart is said to be equal.
-
-    python -m experiments.text_to_image --data=gallery
-"""
-
-from __future__ import annotations
+"""Text-to-image models that answered different prompts, on what they share: CV-early figure 4."""
 
 import dataclasses
 import functools
@@ -122,7 +112,6 @@ TOGETHER, PAIRS = "together", "pairs"
 _BARS = "one standard error; a letter in common: not told apart"
 
 
-@dataclasses.dataclass(frozen=True)
 class TextToImage(lab.Study):
     """Which text-to-image model is more diverse, given the prompts and without them?"""
 
@@ -132,7 +121,6 @@ class TextToImage(lab.Study):
     data = "gallery"
     needs = ("models",)
     takes = ("prompt",)
-    runs = ((),)
     drawings = ("text_to_image", "text_to_image_bandwidth", "text_to_image_pairs")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -156,7 +144,6 @@ class TextToImage(lab.Study):
     left_out: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Finds what the models share, and chooses the bandwidths."""
         orders = tuple(map(checks.check_order, self.orders))
         pairs = load()
         names, counts = models.count_rows(pairs)
@@ -181,7 +168,6 @@ class TextToImage(lab.Study):
         )
 
     def axes(self):
-        """Both comparisons at every multiple of the bandwidths."""
         return {"comparison": (TOGETHER, PAIRS), "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, comparison, scale):
@@ -225,7 +211,6 @@ class TextToImage(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The models together, at every bandwidth, and every two: three figures a run."""
         drawn = {}
         for run in runs:
             study, shared = run.study, run.study.together
@@ -280,7 +265,3 @@ def _pairs(run: lab.Run) -> Figure:
         "with the bandwidths at which a test agrees"
     )
     return figures.caption(figure, run, n=n, scale=study.bandwidths.shown)
-
-
-if __name__ == "__main__":
-    lab.main(TextToImage)

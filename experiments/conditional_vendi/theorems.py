@@ -1,14 +1,8 @@
 """What the theorems' bounds are worth: CV Theorems 1-3 and 5, RKE Theorems 3 and 6, in figures.
 
-The numbers are those of a report of `python -m theory_checks --output=docs/theory.json`; nothing is
-tried again here.
-
-    python -m experiments.theorems
+The numbers come from a report of `python -m theory_checks`.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -32,7 +26,6 @@ CLAIMS = (
     "rke-theorem-3",
 )
 REPORT = pathlib.Path(__file__).parents[2] / "docs" / "theory.json"
-_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)))
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
 _TOLD = ("source", "verdict", "detail")
@@ -40,7 +33,6 @@ _TOLD = ("source", "verdict", "detail")
 _AXES = ("population", "density", "n", "separation", "sigma")
 
 
-@dataclasses.dataclass(frozen=True)
 class Theorems(lab.Study):
     """How tight are the theorems' bounds at the sample sizes in use?"""
 
@@ -50,7 +42,6 @@ class Theorems(lab.Study):
     duration = "seconds, from docs/theory.json"
     data = None
     random = False
-    runs = ((),)
     drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 
     report: str | None = lab.flag(
@@ -60,7 +51,6 @@ class Theorems(lab.Study):
     trial_seed: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        """Reads the report."""
         path = REPORT if self.report is None else pathlib.Path(self.report)
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
@@ -77,7 +67,6 @@ class Theorems(lab.Study):
         return self.ready(state=evidence, arrays=arrays, report=None, **trials)
 
     def axes(self):
-        """The claims that are drawn."""
         return {"claim": CLAIMS}
 
     def compute(self, state, context, *, claim):
@@ -98,7 +87,6 @@ class Theorems(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Rates, the aggregation theorem, and the differential-entropy limit, of the last run."""
         run = runs[-1]
         evidence = {cell.values["claim"]: found for cell, found in run.results.items()}
         of = f"budget '{run.study.budget}', seed {run.study.trial_seed}"
@@ -136,19 +124,16 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
 
 
 def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
-    """A line a population, dashed alike with the bound that is proved of it.
-
-    The printed bound is the range over those populations whose samples meet its premise.
-    """
+    """A line a population with its proved bound, and the range of the printed bound over them."""
     n = data.n.values
     low, high = (end.reduce(np.atleast_2d(data.bound)) for end in (np.fmin, np.fmax))
     axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
     axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
-    for row, dashes in zip(np.atleast_2d(data.sharp), _DASHES, strict=False):
+    for row, dashes in zip(np.atleast_2d(data.sharp), style.DASHES, strict=False):
         (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
     line.set_label("proved here")
     measured = data["quantile"].values
-    for name, row, dashes in zip(data.population.values, measured, _DASHES, strict=False):
+    for name, row, dashes in zip(data.population.values, measured, style.DASHES, strict=False):
         axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
     axes.plot(n, measured[0, 0] * np.sqrt(n[0] / n) / 4, ":", color=style.GREY, label="slope -1/2")
     axes.set(xscale="log", yscale="log")
@@ -203,7 +188,7 @@ def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
             color=colour,
             marker=style.MARKERS[index],
             markevery=(index % 2, 2),
-            linestyle=_DASHES[index % 2],
+            linestyle=style.DASHES[index % 2],
             markerfacecolor=colour if index % 2 else "white",
             label=row.density.item(),
         )
@@ -214,7 +199,3 @@ def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     sigma, last = distances.sigma.values[-1], distances.values[:, -1].max()
     axes.set_title(f"RKE Theorem 3: at bandwidth {sigma:.0g}, the sides differ by {last:.0g}")
     return figure, "Densities of unit scale, both sides exact or by quadrature (n infinite)"
-
-
-if __name__ == "__main__":
-    lab.main(Theorems)

@@ -1,15 +1,4 @@
-"""Does the score see what the prompt leaves open? CV figures 5 and 16-18, CV-early 2, 3 and 12-23.
-
-Photographs of j = 1, 2, ... types play the outputs of a model, once with prompts that name the type
-and once with the same wordings that do not. Where the prompt leaves the type open, every type more
-is diversity that the model adds, and the conditional scores should grow with j; where it is named,
-they should not. Beside them are the scores without prompts and the averages over clusters of
-prompts that CV G.1 compares with, clusters by the type that the prompt names and by K-means.
-
-    python -m experiments.type_ablation --data=dogs
-"""
-
-from __future__ import annotations
+"""Scores of 1, 2, ... types by prompts that name the type or do not: CV figures 5 and 16-18."""
 
 import dataclasses
 import re
@@ -40,7 +29,6 @@ _UNCLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KIND
 _MARKED = (2, 5, 20, 50, 200, 500)  # On logarithmic axes, between the decades.
 
 
-@dataclasses.dataclass(frozen=True)
 class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
@@ -142,7 +130,6 @@ class TypeAblation(lab.Study):
         return prompts
 
     def axes(self):
-        """Every draw."""
         return {"repeat": range(self.repeats)}
 
     def compute(self, state, context, *, repeat):
@@ -190,9 +177,9 @@ class TypeAblation(lab.Study):
     def tables(self, run):
         """The scores of one and of all types, and the correlations, at every multiple."""
         found, rows = run.found, ("scale", "score", "j")
-        ends = type_draws.over_draws(found.value.isel(j=[0, -1]))
+        ends = tables.spreads(found.value.isel(j=[0, -1]), "repeat")
         yield tables.table(ends, rows=rows, columns="prompting", error="error")
-        together = type_draws.over_draws(type_draws.correlations(found.value, ["j"]))
+        together = tables.spreads(type_draws.correlations(found.value, ["j"]), "repeat")
         heads = {"score": "Pearson's correlation over j"}
         yield tables.table(
             together, rows=rows[:2], columns="prompting", error="error", names=heads, digits=3
@@ -202,14 +189,12 @@ class TypeAblation(lab.Study):
         yield tables.table(indices, rows=("Rand index",), columns="prompting", digits=2)
 
     def variant(self):
-        """The model that is taken alone, and 'second' for the second encoder of prompts."""
         model = re.sub(r"[^\w.+]+", "_", self.model or "")
         second = "second" if self.prompts_by == "second" else ""
         return "-".join(filter(None, (model, second)))
 
     @classmethod
     def figures(cls, runs):
-        """A figure of each data set, the growth and correlations of all, and models together."""
         drawn = {}
         for run in runs:
             words = "type_ablation", run.study.data_name, run.study.variant().replace("-", "_")
@@ -249,7 +234,7 @@ def _against_types(values: xr.DataArray, runs: Sequence[lab.Run], **panels) -> F
         panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
     drawn = figures.facets(
-        type_draws.over_draws(values), x="j", hue="prompting", error="error", each=from_zero,
+        tables.spreads(values, "repeat"), x="j", hue="prompting", error="error", each=from_zero,
         title=title, x_label="number of types j", **panels,
     )  # fmt: skip
     study = runs[0].study
@@ -329,7 +314,3 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
         "draw, the mean of the draws.",
     )
     return figure
-
-
-if __name__ == "__main__":
-    lab.main(TypeAblation)

@@ -1,7 +1,5 @@
 """Draws of types and their prompts, clusters of them, and how their scores go together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ import condvendi_jax as cv
 from condvendi_jax.base import checks, extras
 from condvendi_jax.scores import clusters
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement
+from experiments.lab import agreement, tables
 
 PROMPTINGS = ("type unspecified", "type specified")
 FAMILIES = ("Vendi", "RKE")
@@ -136,12 +134,7 @@ def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.
 
 def growth(found: xr.DataArray) -> xr.Dataset:
     """How many times the score of all types is that of one: mean and spread over draws."""
-    return over_draws(found.isel(j=-1) / found.isel(j=0).mean("repeat"))
-
-
-def over_draws(values: xr.DataArray) -> xr.Dataset:
-    """Means over the draws and their standard deviation; NaN of one draw."""
-    return xr.Dataset({"value": values.mean("repeat"), "error": values.std("repeat", ddof=1)})
+    return tables.spreads(found.isel(j=-1) / found.isel(j=0).mean("repeat"), "repeat")
 
 
 def conditional_of(clustered: str) -> str:

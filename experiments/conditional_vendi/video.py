@@ -1,15 +1,4 @@
-"""Which text-to-video model is more diverse: CV figures 8 and 22, CV-early figures 6 and 24.
-
-The papers set the models side by side as columns over their Conditional- and Information-Vendi. So
-does this study, on clips of the same prompts, with the RKE scores, errors and paired differences.
-A clip is the mean and the spread of its frames' features; what the motion adds is seen against the
-mean alone and against one frame that stands still. Sources whose models have several clips a prompt
-are scored with one of them, two and so on as well.
-
-    python -m experiments.video --groups=10
-"""
-
-from __future__ import annotations
+"""Which text-to-video model is more diverse: CV figures 8 and 22, CV-early figures 6 and 24."""
 
 import dataclasses
 import functools
@@ -106,7 +95,6 @@ _INTERVALS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class Video(lab.Study):
     """Which text-to-video model is more diverse, and how much does motion matter?"""
 
@@ -117,7 +105,6 @@ class Video(lab.Study):
     needs = ("models",)
     takes = ("source",)
     further = ("means", "stills")
-    runs = ((),)
     drawings = ("video", "video_bandwidth", "video_clips")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -126,7 +113,6 @@ class Video(lab.Study):
     embeddings: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Chooses the bandwidths of every source."""
         pairs = load()
         sources = by_source(pairs)
         return self.ready(
@@ -169,7 +155,6 @@ class Video(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The models as the papers' columns, and what hangs on bandwidths and clips a prompt."""
         (run,) = runs
         drawn: dict[str, Figure] = {}
         for source, part in run.study.parts.items():
@@ -231,7 +216,3 @@ def _clips(found: xr.Dataset) -> Figure:
         shown, x="clips", hue="score", row="model", column="scale", error="error", title=title,
         x_label="clips of each prompt", y_label="effective number", size=(3.4, 2.6), each=bound,
     )  # fmt: skip
-
-
-if __name__ == "__main__":
-    lab.main(Video)

@@ -1,20 +1,11 @@
 """What the main programs take on one device, beside the arithmetic that they need.
 
     python -m experiments.accelerator                          # on an accelerator: 5 minutes
-    python -m experiments.accelerator --programs='order 2.*' --n=10000 --n=25000
     python -m experiments.accelerator --programs='.*few dimensions'  # on a CPU: half an hour
 
-Prints a Markdown table, on the benchmark's mixture (d = 768 and 512). "Few dimensions" are a
-mixture and points like the shipped emoji, with d = 64 and 48, within 1%. "First" are the seconds
-until the first result, with what is compiled for it. "Seconds" are the median of later calls, "CPU
-s" the CPU seconds of the last. "Times the arithmetic" divides the seconds by the time that one
-large float32 matrix product takes, in the same process, for as many operations: n^2 (d_x + d_t) for
-the distances of all pairs, 2 n^2 d_x more for the gradient in the outputs, 4/3 n^3 to bring a
-matrix to tridiagonal form. "Error" is the largest of the three norms against float64, up to n =
-10,000. ± is half the 95% interval of a score.
+Prints a Markdown table (docs/how_fast.md). "CPU s" are those of the last call, "error" is the
+largest of the three norms against float64, up to n = 10,000.
 """
-
-from __future__ import annotations
 
 import functools
 import pathlib

@@ -1,16 +1,8 @@
-"""What guidance costs: seconds and memory of a step as the window grows, beside a sampler's own.
+"""Seconds and memory of a guided step as the window grows, beside a step of the sampler.
 
-The sampler is the latent diffusion of this project with classifier-free guidance, of the size that
-is shipped; what a step costs does not depend on its parameters, so they are random. Guidance of
-order 2, Conditional-RKE, costs O(window) a sample. Conditional-Vendi takes all eigenvectors of
-window + batch pairs, whatever its truncation, and is left out at the largest windows.
-
-    python -m experiments.guidance_cost --model=fashion
+The cost of a step does not depend on the sampler's parameters, so they are random.
 """
 
-from __future__ import annotations
-
-import dataclasses
 from typing import Any
 
 import jax
@@ -29,14 +21,12 @@ _KINDS = {"conditional_rke": "Conditional-RKE", "conditional_vendi": "Conditiona
 _MIB = 2**20
 
 
-@dataclasses.dataclass(frozen=True)
 class GuidanceCost(lab.Study):
     """How much time and memory does a guided step take as its window grows?"""
 
     name = "guidance_cost"
     duration = "2 minutes"
     data = None
-    runs = ((),)
     drawings = ("guidance_cost",)
 
     model: str = lab.flag(
@@ -74,7 +64,6 @@ class GuidanceCost(lab.Study):
         )
 
     def axes(self):
-        """Every guide at every window."""
         return {"kind": tuple(_KINDS), "window": self.windows}
 
     def cells(self):
@@ -129,7 +118,6 @@ class GuidanceCost(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Seconds above, memory below, against the window and beside the sampler's own."""
         return {run.folder.name: _figure(run) for run in runs}
 
 
@@ -199,7 +187,3 @@ def _title(found: xr.Dataset) -> str:
     times = (both.sel(kind=others[0]) / both.sel(kind=first)).item()
     what = f"{times:.3g} times the {found.panel.item()} of {first}"
     return f"Window {both.window.item():,}: {others[0]} takes {what}"
-
-
-if __name__ == "__main__":
-    lab.main(GuidanceCost)

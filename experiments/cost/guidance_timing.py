@@ -1,7 +1,5 @@
 """Steps of guides and of a sampler, compiled, and the memory that they take."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

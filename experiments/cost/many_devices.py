@@ -1,17 +1,4 @@
-"""The scores on many devices: one GPU or eight, a TPU slice, several hosts, or a rehearsal.
-
-Order 2 goes round a ring, order 1 comes from the spectral measure, by rings too or with the matrix
-stored in blocks of rows; one device computes the same with the same key beside them.
-
-    python -m experiments.many_devices                       the devices that there are
-    python -m experiments.many_devices --devices=8           8 virtual ones of the CPU
-
-Several hosts run the same command each, with its own number; virtual devices rehearse that too:
-
-    python -m experiments.many_devices --coordinator=host0:1234 --num_processes=2 --process_id=0
-"""
-
-from __future__ import annotations
+"""The scores on many devices: one GPU or eight, a TPU slice, several hosts, or a rehearsal."""
 
 import dataclasses
 from typing import Any
@@ -36,13 +23,13 @@ _SCALE = 0.5
 _SCORES = ("conditional", "vendi")
 
 
-@dataclasses.dataclass(frozen=True)
 class ManyDevices(lab.Study):
     """Do many devices, or several hosts, give the same scores as one device?"""
 
     name = "many_devices"
     duration = "2 minutes"
     data = "mixture"
+    runs = ()
 
     devices: int | None = lab.flag(
         None, "Virtual CPU devices instead of what there is.", at_least=1
@@ -140,7 +127,6 @@ class ManyDevices(lab.Study):
         yield grid
 
     def variant(self):
-        """A folder for each number of devices and processes that is asked for: '8', '2x2'."""
         counts = (self.num_processes, self.devices)
         return "x".join(str(count) for count in counts if count is not None)
 
@@ -152,7 +138,3 @@ def _distribute(points: np.ndarray, layout: Layout) -> Any:
     # Real runs read these rows from the host's own files, and no host holds all of them.
     own = np.array_split(points, jax.process_count())[jax.process_index()]
     return jax.make_array_from_process_local_data(layout.sharding, own)
-
-
-if __name__ == "__main__":
-    lab.main(ManyDevices)

@@ -1,17 +1,5 @@
-"""How time and traffic grow with the number of processes, each of one thread, on this machine.
+"""How time and traffic grow with the number of processes, each of one thread, on this machine."""
 
-Processes of `jax.distributed` with one CPU device each, which send by gloo over the loopback
-interface. Order 2 goes round a ring; the spectral measure takes products with a stored matrix,
-each process holding some of its rows. What is sent is counted twice: in the compiled programs, and
-by the operating system. A model of what one process computes and of what is sent, its constants
-measured on this machine, stands beside the times, and is extrapolated to many hosts.
-
-    python -m experiments.many_processes
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import functools
 import math
 import multiprocessing
@@ -56,14 +44,12 @@ _ONE_THREAD = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class ManyProcesses(lab.Study):
     """What do several processes gain, and what do they send each other?"""
 
     name = "many_processes"
     duration = "5 minutes"
     data = None
-    runs = ((),)
 
     n: int = lab.flag(8192, "Pairs, with the largest number of processes.", at_least=1024)
     processes: tuple[int, ...] = lab.flag((1, 2, 4), "How many processes.", at_least=1)
@@ -178,9 +164,6 @@ def _labelled(columns: Mapping[str, xr.DataArray]) -> xr.Dataset:
     return xr.Dataset(dict(columns)).to_array("of").to_dataset(name="value")
 
 
-# --- in each process
-
-
 def _measure(
     address: str, processes: int, way: str, n: int, repeats: int, index: int
 ) -> dict[str, Any]:
@@ -283,9 +266,6 @@ def _sends(mesh: Mesh, kind: str) -> list[Callable[[], Any]]:
     return calls
 
 
-# --- what a compiled program sends
-
-
 def _sent(kind: str, size: float, processes: int) -> float:
     """What each of several processes sends for a result of a size, by the usual rings."""
     share = (processes - 1) / processes
@@ -331,7 +311,3 @@ def traffic(text: str, trips: int = 1) -> Iterator[tuple[str, int]]:
                         yield from walk(called)
 
     return walk(entry)
-
-
-if __name__ == "__main__":
-    lab.main(ManyProcesses)

@@ -1,7 +1,5 @@
 """How the benchmarks time calls: one call in CPU and wall seconds, and several calls in turns."""
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -21,13 +19,17 @@ class Spent(NamedTuple):
     result: Any
 
 
+def cpu_seconds(whose: int = resource.RUSAGE_SELF) -> float:
+    """User and system seconds of this process until now, or of its children (RUSAGE_CHILDREN)."""
+    usage = resource.getrusage(whose)
+    return usage.ru_utime + usage.ru_stime
+
+
 def spent(call: Callable[[], Any]) -> Spent:
     """Times a call until its result is complete."""
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    before, start = cpu_seconds(), time.perf_counter()
     result = jax.block_until_ready(call())
-    after, end = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Spent(cpu, end - start, result)
+    return Spent(cpu_seconds() - before, time.perf_counter() - start, result)
 
 
 def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:

@@ -8,8 +8,6 @@ Prints a Markdown table of the CPU seconds, user and system, of each command: of
 cache of compiled programs is empty, and of the next call on data that were never embedded.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re
@@ -26,6 +24,7 @@ from absl import flags
 from PIL import Image
 
 from condvendi_jax.cli import command
+from experiments.cost.timing import cpu_seconds
 from experiments.data import sets
 from experiments.lab import runner
 
@@ -91,11 +90,10 @@ def seconds(words: Sequence[str], tree: str, folder: pathlib.Path, cache: str) -
         embedded = [f"--cache={fresh}"] * embeds
         environment = os.environ | {"PYTHONPATH": tree, "XDG_CACHE_HOME": cache}
         options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = cpu_seconds(resource.RUSAGE_CHILDREN)
         call = [sys.executable, "-m", "condvendi_jax.cli", *words, *embedded, "--overwrite"]
         subprocess.run(call, cwd=folder, env=environment, check=True, **options)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return cpu_seconds(resource.RUSAGE_CHILDREN) - before
 
 
 def main(argv: list[str]) -> None:

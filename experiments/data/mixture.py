@@ -1,7 +1,5 @@
 """A mixture of mixtures: what the benchmark and the rehearsal of many devices run on."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ a table of what occurs, `X_index` `[n]` says which row each pair has. The builde
 writes it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import tomllib

@@ -1,7 +1,5 @@
 """Drawings as strokes: their lines, pictures of them, and the few that are shipped to be shown."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from collections.abc import Mapping, Sequence

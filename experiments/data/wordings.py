@@ -1,10 +1,4 @@
-"""The prompts of the type studies: wordings that name a thing by its kind, or only its category.
-
-The sentences are those of wordings.toml. Each has a slot that takes "a dog" as well as "a beagle",
-so that two prompts differ in nothing but the type.
-"""
-
-from __future__ import annotations
+"""The prompts of the type studies: wordings that name a thing by its kind, or only its category."""
 
 import dataclasses
 import pathlib

@@ -1,10 +1,4 @@
-"""Generators with what they are judged by, as studies of guidance take them.
-
-A bench is a model of real pictures that was trained here, with an encoder of them and held-out
-real pictures; or a mixture in closed form, with its own law.
-"""
-
-from __future__ import annotations
+"""Generators with what they are judged by, for studies of guidance."""
 
 import dataclasses
 import pathlib
@@ -16,33 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.data import PairedEmbeddings, sets
-from experiments.generators import (
-    diffusion,
-    latent_diffusion,
-    mixture_diffusion,
-    picture_encoder,
-    pictures,
-)
+from experiments.generators import latent_diffusion, mixture_diffusion, picture_encoder, pictures
 
 MIXTURE = "mixture"
 NAMES = (*latent_diffusion.TRAININGS, MIXTURE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
-    """What a study of guidance needs of a generator."""
-
-    shape: tuple[int, ...]  # Of one sample's latents.
-    denoise: diffusion.Denoiser
-    unconditional: jax.Array  # The prompt that stands for none, [p].
-    decode: Callable[[jax.Array], jax.Array]  # Outputs of latents; differentiable.
-
-
-@dataclasses.dataclass(frozen=True)
 class Bench:
     """A generator and what it is judged by."""
 
-    model: Model
+    model: latent_diffusion.Model | mixture_diffusion.PromptedMixture
     prompts: np.ndarray  # Wordings of every kind of thing, unit rows [kinds, wordings, p].
     names: np.ndarray  # Of the kinds.
     features: Callable[[jax.Array], jax.Array]  # Of outputs, unit rows [b, d]; differentiable.
@@ -69,7 +47,7 @@ def trained_bench(name: str) -> Bench:
     model, judge = latent_diffusion.load(name), picture_encoder.load(name)
     few = len(judge.prompts) <= len(pictures.FASHION)
     return Bench(
-        Model(model.shape, model.denoise, model.unconditional, model.decode),
+        model,
         model.prompts.embeddings,
         model.prompts.names,
         judge.features,
@@ -122,7 +100,7 @@ def mixture_bench(law: mixture_diffusion.PromptedMixture) -> Bench:
         {"kind": kinds},
     )
     return Bench(
-        Model((2,), law.denoise, law.unconditional, decode=lambda latents: latents),
+        law,
         np.asarray(law.prompts)[:, None],
         np.array([f"prompt {row}" for row in range(len(law.prompts))]),
         features,

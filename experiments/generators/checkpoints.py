@@ -5,15 +5,13 @@ version, settings, arrays, seed), where it was trained, and a checksum of all of
 tensor. Trees of parameters are stored under the paths of their leaves: 'generator/layers/0/kernel'.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -62,15 +60,17 @@ def restore(make: Callable[[], M], tree: Mapping[Any, Any]) -> M:
     graph, state = nnx.split(nnx.eval_shape(make))
     variables = dict(nnx.to_flat_state(state))
     values: dict[Any, Any] = traverse_util.flatten_dict(dict(tree))
-    wanted = {path: variable.shape for path, variable in variables.items()}
-    for path in wanted | values:
-        expected = wanted.get(path)
-        if path not in values or np.shape(values[path]) != expected:
-            name = "/".join(map(str, path))
-            words = f"no {name}" if expected is None else f"{name} {expected}"
-            raise ValueError(f"parameters of another model: expected {words}.")
+    for path in variables | values:
+        name, value = "/".join(map(str, path)), values.get(path)
+        if path not in variables:
+            raise ValueError(f"parameters of another model: expected no {name}.")
+        if value is None or np.shape(value) != variables[path].shape:
+            received = "nothing" if value is None else np.shape(value)
+            words = f"expected {name} {variables[path].shape}, received {received}"
+            raise ValueError(f"parameters of another model: {words}.")
     found = {
-        path: variable.replace(jnp.asarray(values[path], variable.dtype))
+        # jnp.asarray would compile a program for every shape.
+        path: variable.replace(jax.device_put(np.asarray(values[path], variable.dtype)))
         for path, variable in variables.items()
     }
     return nnx.merge(graph, nnx.from_flat_state(found))

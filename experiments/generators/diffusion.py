@@ -9,8 +9,6 @@ the estimate of E[x | z_t, prompt]. One that has parameters is a pytree, as
 `jax.tree_util.Partial(function, parameters)`, and may then be an argument of a jitted function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

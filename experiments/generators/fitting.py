@@ -1,10 +1,7 @@
 """How the networks of this project's picture models are trained: Adam, averages, flags.
 
-One call an update (convolutions in a loop are slow on CPUs) on random batches of arrays that stay
-in memory; what a training draws depends on its key and on the number of the update.
+One call an update, as convolutions in a loop are slow on CPUs.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -39,7 +36,8 @@ class Places:
     pictures: pathlib.Path | None = None  # Needed only where something is to be trained.
     cache: pathlib.Path = dataclasses.field(default_factory=lambda: default_cache() / "trained")
     shipped: pathlib.Path = checkpoints.SHIPPED  # Looked in before the cache.
-    say: Callable[[str], None] = lambda words: None  # Takes a line now and then of a training.
+    # Takes a line now and then of a training.
+    say: Callable[[str], None] = lambda words: print(words, file=sys.stderr)
 
     def trained(
         self, identity: records.Identity, train: Callable[[], Mapping[Any, Any]]
@@ -69,8 +67,7 @@ def run(main: Callable[[str, Places], None]) -> None:
         command.no_words(argv[2:])
         given, output = flags.FLAGS.pictures, pathlib.Path(flags.FLAGS.output)
         pictures = pathlib.Path(given) if given else None
-        places = Places(pictures, output, output, lambda words: print(words, file=sys.stderr))
-        main(argv[1] if len(argv) > 1 else "", places)
+        main(argv[1] if len(argv) > 1 else "", Places(pictures, output, output))
 
     command.run(on)
 

@@ -1,16 +1,9 @@
 """Text-conditioned latent diffusion of small pictures, trained here on real ones.
 
-    python -m experiments.generators.latent_diffusion fashion --pictures=DIR
-
-A variational autoencoder of convolutions takes a picture of 32 x 32 pixels to 8 x 8 positions of a
-few channels (Rombach et al. 2022); a transformer over patches of these denoises them, its layers
-scaled and shifted by the time and by the MiniLM embedding of the prompt (Peebles and Xie 2023; one
-table for all layers, as in PixArt). It is trained to predict v (Salimans and Ho 2022) under the
-cosine schedule, with a tenth of the prompts left out for classifier-free guidance, and sampled with
-an average of its parameters.
+An autoencoder of convolutions (Rombach et al. 2022), and a transformer that denoises its latents
+(Peebles and Xie 2023; one table for all layers, as in PixArt), trained to predict v (Salimans and
+Ho 2022) under the cosine schedule and sampled with an average of its parameters.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools

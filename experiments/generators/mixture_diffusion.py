@@ -1,11 +1,4 @@
-"""A diffusion whose score is known: mixtures of Gaussians in the plane, weighted by the prompt.
-
-Every prompt has its own weights over the same components, so that the clean prediction E[x | z_t,
-prompt] is a posterior mean in closed form, and so is what samplers are judged by: Conditional-RKE,
-the energy distance to the true law of a prompt, the share of each component.
-"""
-
-from __future__ import annotations
+"""A diffusion whose score is known: mixtures of Gaussians in the plane, weighted by the prompt."""
 
 from typing import NamedTuple
 
@@ -15,7 +8,6 @@ import numpy as np
 from scipy import special
 from scipy.spatial import distance
 
-from condvendi_jax.scores.populations import GaussianMixture
 from experiments.generators import diffusion
 
 # A point farther than this many standard deviations from every centre is off the support.
@@ -37,6 +29,11 @@ class PromptedMixture(NamedTuple):
     centres: jax.Array
     spread: jax.Array
     weights: jax.Array
+    shape = (2,)  # Of one sample's latents, which are the outputs.
+
+    def decode(self, latents: jax.Array) -> jax.Array:
+        """The outputs of latents."""
+        return latents
 
     @property
     def prompts(self) -> jax.Array:
@@ -65,16 +62,6 @@ class PromptedMixture(NamedTuple):
         chosen = jax.random.categorical(key_component, jnp.log(self.weights_of(prompts)))
         noise = jax.random.normal(key_noise, (prompts.shape[0], 2), self.centres.dtype)
         return self.centres[chosen] + self.spread * noise
-
-    def population(self) -> GaussianMixture:
-        """The pairs of an output and its prompt, all prompts equally likely."""
-        m, k = self.weights.shape
-        means = jnp.concatenate(
-            [jnp.tile(self.centres, (m, 1)), jnp.repeat(self.prompts, k, axis=0)], axis=1
-        )
-        variances = jnp.concatenate([jnp.full(2, self.spread**2), jnp.zeros(m)])
-        covariances = jnp.broadcast_to(jnp.diag(variances), (m * k, m + 2, m + 2))
-        return GaussianMixture(means, covariances, weights=self.weights.ravel() / m, d_x=2)
 
     def shares(self, points: np.ndarray, prompt: int) -> np.ndarray:
         """What part of all points `[n, 2]` each component of a prompt has, `[k]`.

@@ -1,18 +1,11 @@
 """Generative adversarial networks on mixtures of Gaussians in the plane, as in RKE figure 1.
 
-    python -m experiments.generators.mixture_gan
-
-trains every kind of GAN on both mixtures, five seeds each, and writes what is not there yet into
-the folder of the shipped parameters.
+`python -m experiments.generators.mixture_gan` trains what the shipped parameters lack.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-import pathlib
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,15 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import flags
 from flax import nnx
 from jax import lax
 from scipy import optimize
 
 import condvendi_jax as cv
-from condvendi_jax.cli import command
 from condvendi_jax.scores.populations import GaussianMixture
-from experiments.generators import checkpoints
+from experiments.generators import fitting
 from experiments.lab import records
 
 VERSION = 1
@@ -430,33 +421,19 @@ def identity(training: Training, seed: int = SEED) -> records.Identity:
     )
 
 
-def trained(
-    training: Training,
-    *,
-    cache: pathlib.Path | None = None,
-    shipped: pathlib.Path = checkpoints.SHIPPED,
-    say: Callable[[str], None] = lambda words: None,
-) -> dict[Any, Any]:
+def trained(training: Training, places: fitting.Places) -> dict[Any, Any]:
     """What `train` gives from `SEED`, read where it is there."""
-    return checkpoints.trained(
-        identity(training), lambda: train(training, SEED, say), cache=cache, shipped=shipped
-    )
+    return places.trained(identity(training), lambda: train(training, SEED, places.say))
 
 
-def main(argv: list[str]) -> None:
+def main(_: str, places: fitting.Places) -> None:
     """Trains what the folder does not have."""
-    command.no_words(argv[1:])
-    folder = pathlib.Path(flags.FLAGS.output)
     for (kind, of), mixture in itertools.product(KINDS.items(), MIXTURES):
-        training = Training(mixture, kind, of.steps)
-        found = trained(
-            training, cache=folder, shipped=folder, say=lambda words: print(words, file=sys.stderr)
-        )
+        found = trained(Training(mixture, kind, of.steps), places)
         moves = {name: settled(found["trace"][name]) for name in TRACES}
         words = ", ".join(f"{name} {move:.2f}" for name, move in moves.items())
         print(f"{mixture} {kind}: {found['seconds']:.0f} s; still moves by {words}")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
-    command.run(main)
+    fitting.run(main)

@@ -1,9 +1,4 @@
-"""Mixtures of Gaussians in the plane, of prompts and of outputs, and the pairing of the two.
-
-What CV fig 11 draws from: points of two mixtures, paired by the assignment of least total weight.
-"""
-
-from __future__ import annotations
+"""Two mixtures of Gaussians in the plane and the pairing of their points, as in CV figure 11."""
 
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Networks of small pictures: an autoencoder, a denoiser of its latents, and what they are of."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any, TypeVar

@@ -1,15 +1,8 @@
 """Encoders of small real pictures, trained here: what generated pictures are judged by.
 
-    python -m experiments.generators.picture_encoder fashion --pictures=DIR
-
-A network of convolutions takes a picture of 32 x 32 pixels to a direction, and one matrix takes the
-MiniLM embeddings of the prompts there; it is trained to find, among the prompts of all kinds, that
-of the picture (InfoNCE against every other prompt; Radford et al. 2021 have those of the batch).
-With ten kinds it is a classifier, whose ten rows the matrix makes of ten prompts; with 1,652 it is
-a retrieval. Nothing that is held out of the collection is seen.
+A network of convolutions takes a picture to a direction, and one matrix takes the embeddings of
+prompts there. It is trained to find the picture's prompt among those of all kinds (InfoNCE).
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools

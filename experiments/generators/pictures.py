@@ -1,19 +1,8 @@
 """Small real pictures with prompts, for models that are trained here; the pictures stay outside.
 
-Two collections, each read from a folder that the user has:
-
-- `fashion`: 70,000 photographs of ten kinds of clothing, 28 x 28 grey (Fashion-MNIST; MIT), the
-  four files of the Debian package dataset-fashion-mnist; a black rim makes them 32 x 32. The last
-  10,000 are held out.
-- `emoji`: nine designers' drawings of 1,652 emoji, 64 x 64 in colour, as
-  `python -m experiments.builders.emoji --pictures=DIR` writes them; here 32 x 32. A tenth, drawn
-  at random, is held out.
-
-What is shipped are the embeddings of their prompts, and a digest of the pictures, so that whatever
-was trained or measured on them says on which.
+Two collections, `fashion` and `emoji`, are each read from a folder that the user has
+(experiments/data/README.md). The prompts' embeddings and a digest of the pictures are shipped.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools

@@ -1,19 +1,11 @@
 """A conditional VAE of drawings (ml5.js, trained on Quick, Draw!): class and latent to a picture.
 
-The decoder of a variational autoencoder: 16 Gaussian latents beside the class as a one-hot, a dense
-layer to 7 x 7, and three transposed convolutions with doublings between them, to 28 x 28. Latents
-multiplied by psi below 1 are truncated. The weights are read from a clone of a public repository,
-in the layers format of TensorFlow.js, at a commit whose hash says what they are; none are part of
-this project.
+The weights are read from a clone of a public repository, in the layers format of TensorFlow.js.
 """
 
-from __future__ import annotations
-
 import dataclasses
-import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +14,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from experiments.data.repository import Repository
+from experiments.generators import checkpoints
 
 REPOSITORY = ("ml5js/ml5-data-and-models", "0612a3e7c51cbffdc5db701dff49d16d1ac26fa8")
 FOLDER = "models/CVAE/quick_draw"
@@ -80,41 +73,39 @@ def _doubled(x: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A decoder as it was published: the names of its classes, its parameters and sizes."""
+    """A decoder as it was published, and the names of its classes."""
 
     names: tuple[str, ...]
-    params: nnx.State
-    sizes: Sizes
+    decoder: Decoder
 
 
-@functools.partial(jax.jit, static_argnames=("sizes",))
-def sample(
-    params: nnx.State, key: jax.Array, prompts: ArrayLike, *, psi: ArrayLike, sizes: Sizes
-) -> jax.Array:
+@jax.jit
+def sample(decoder: Decoder, key: jax.Array, prompts: ArrayLike, psi: ArrayLike) -> jax.Array:
     """A drawing of each class that is named, from latents psi * z with z ~ N(0, 1).
 
     The same key gives the same z whatever psi is.
 
     Args:
-      params: of a decoder.
+      decoder: whose latents are drawn.
       key: of the latents.
       prompts: numbers of classes `[n]`, from 0.
       psi: 0 gives the one drawing of each class at the middle of the latents, 1 the model.
-      sizes: of the decoder.
 
     Returns:
       Ink in [0, 1], float32 `[n, 4 side, 4 side]`.
     """
-    prompts = jnp.asarray(prompts)
+    prompts, sizes = jnp.asarray(prompts), decoder.sizes
     latents = jnp.asarray(psi) * jax.random.normal(key, (*prompts.shape, sizes.latents))
     # The first entry of the one-hot is no class.
-    classes = jax.nn.one_hot(prompts + 1, sizes.classes)
-    graph, _ = nnx.split(nnx.eval_shape(lambda: Decoder(sizes, rngs=nnx.Rngs(0))))
-    return nnx.merge(graph, params)(latents, classes)
+    return decoder(latents, jax.nn.one_hot(prompts + 1, sizes.classes))
 
 
 def load(repository: Repository) -> Published:
     """The published decoder, from a clone of the repository at its commit.
+
+    The arrays are float32, little end first, one after the other, and the convolutions in the order
+    of their names. A transposed convolution's kernel `[3, 3, out, in]` is what `nnx.ConvTranspose`
+    has with `transpose_kernel`.
 
     Raises:
       ValueError: a file is not there, with its name.
@@ -122,31 +113,18 @@ def load(repository: Repository) -> Published:
     labels, model = map(json.loads, repository.read([LABELS, MODEL]))
     (manifest,) = model["weightsManifest"]
     (content,) = repository.read([f"{FOLDER}/models/{path}" for path in manifest["paths"]])
-    return published(
-        tuple(label.replace("_", " ") for label in labels["labels"]),
-        {entry["name"]: entry["shape"] for entry in manifest["weights"]},
-        content,
-    )
-
-
-def published(
-    names: tuple[str, ...], shapes: Mapping[str, Sequence[int]], content: bytes
-) -> Published:
-    """A decoder of the named classes, of float32 arrays, little end first, one after the other.
-
-    A transposed convolution's kernel `[3, 3, out, in]` is what `nnx.ConvTranspose` has with
-    `transpose_kernel`. Convolutions are in the order of their names.
-    """
+    names = tuple(label.replace("_", " ") for label in labels["labels"])
+    shapes = {entry["name"]: entry["shape"] for entry in manifest["weights"]}
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(np.frombuffer(content, "<f4"), ends[:-1])
-    layers: dict[str, dict[str, nnx.Param]] = {}
+    layers: dict[str, dict[str, np.ndarray]] = {}
     for (name, shape), part in zip(shapes.items(), parts, strict=True):
         layer, _, kind = name.rpartition("/")
-        layers.setdefault(layer, {})[kind] = nnx.Param(jnp.asarray(part.reshape(shape)))
+        layers.setdefault(layer, {})[kind] = part.reshape(shape)
     *convolutions, dense = (layers[name] for name in sorted(layers))
     inputs, flat = dense["kernel"].shape
     first, second, third = (layer["kernel"].shape[3] for layer in convolutions)
     classes = len(names) + 1
     sizes = Sizes(inputs - classes, classes, math.isqrt(flat // first), (first, second, third))
     params = {"dense": dense, "convolutions": dict(enumerate(convolutions))}
-    return Published(names, nnx.State(params), sizes)
+    return Published(names, checkpoints.restore(lambda: Decoder(sizes, rngs=nnx.Rngs(0)), params))

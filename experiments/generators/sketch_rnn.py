@@ -1,12 +1,8 @@
 """Sketch-RNN (Ha and Eck 2017, arXiv 1704.03477): drawings, stroke by stroke, at a temperature.
 
-One recurrent network a class, without latents: an LSTM reads the offset and the pen's state of a
-point, and its output are the parameters of the next one, a mixture of bivariate Gaussians for the
-offset and three logits for the pen. The weights are read from a clone of a public repository,
-`models/NAME.gen.json`, at a commit whose hash says what they are; none are part of this project.
+One recurrent network a class, without latents. The weights are read from a clone of a public
+repository.
 """
-
-from __future__ import annotations
 
 import base64
 import dataclasses

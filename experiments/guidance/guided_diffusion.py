@@ -1,15 +1,7 @@
 """Guidance of a text-conditioned diffusion model that was trained here: CV tables 1 and 3.
 
-Batch after batch is drawn from the same noise without guidance, guided in the space of the latents
-by Vendi, RKE, truncated Conditional-Vendi and Conditional-RKE, and by Vendi in the space of an
-encoder's features. Every guide is swept over its strength, so that methods are compared where they
-cost the same alignment with the prompts, not at one weight each. An encoder that was trained on
-real pictures judges, and held-out real pictures are what generated ones are held against.
-
-    python -m experiments.guided_diffusion --model=fashion
+Methods are compared where they cost the same alignment with the prompts, not at one weight each.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import itertools
@@ -41,7 +33,6 @@ _ACROSS = {
 _COSTS = {"2 points of alignment": style.GREY, "kernel distance + 2": style.ORANGE}
 
 
-@dataclasses.dataclass(frozen=True)
 class GuidedDiffusion(lab.Study):
     """How much diversity does guidance add to generated pictures, and at what cost?"""
 
@@ -207,7 +198,6 @@ class GuidedDiffusion(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Diversity against its costs, gains at equal costs, and pictures."""
         drawn = {"guided_diffusion": _curves(runs), "guided_diffusion_gains": _gains(runs)}
         for run in runs:
             cells = {tuple(cell.values.values()): found for cell, found in run.results.items()}
@@ -217,7 +207,6 @@ class GuidedDiffusion(lab.Study):
         return drawn
 
     def variant(self):
-        """The model."""
         return self.model
 
 
@@ -371,7 +360,3 @@ def _samples(run, cells):
         f"distance x 100 to {study.references:,} real pictures: {away:.1f}. Seed {run.seed}.",
     )
     return figure
-
-
-if __name__ == "__main__":
-    lab.main(GuidedDiffusion)

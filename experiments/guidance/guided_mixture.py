@@ -1,13 +1,4 @@
-"""Guidance where the truth is known: a diffusion on mixtures in the plane, four kinds of guide.
-
-Each prompt's law is a mixture that prefers one of its components, and the sampler knows its score
-in closed form. Guided by Vendi, RKE and their conditional forms at ever larger weights: how many
-components a prompt's samples then have, and how far they are from the law that they should have.
-
-    python -m experiments.guided_mixture --kinds=rke,conditional_rke
-"""
-
-from __future__ import annotations
+"""Guidance where the truth is known: a diffusion on mixtures in the plane, four kinds of guide."""
 
 import dataclasses
 import functools
@@ -39,7 +30,6 @@ _MIXTURES = {"shared": "prompts share components", "apart": "prompts are apart"}
 _SAMPLERS = {LAW: "the law itself", PLAIN: "no guidance"} | KINDS
 
 
-@dataclasses.dataclass(frozen=True)
 class GuidedMixture(lab.Study):
     """What do guided samplers gain and lose when the true distribution is known?"""
 
@@ -167,7 +157,6 @@ class GuidedMixture(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The samples; modes against what is off the support; scores; every scale."""
         drawn = {}
         for run in runs:
             name = run.folder.name.replace("-", "_")
@@ -179,7 +168,6 @@ class GuidedMixture(lab.Study):
         return drawn
 
     def variant(self):
-        """'noisy' where the gradient is taken as printed."""
         return "" if self.at == GuidedMixture.at else self.at
 
 
@@ -329,7 +317,3 @@ def _bandwidth(run):
         each=each,
     )
     return _caption(drawn, run)
-
-
-if __name__ == "__main__":
-    lab.main(GuidedMixture)

@@ -1,7 +1,5 @@
 """Guided samples of mixtures whose law is known, and what is measured of them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

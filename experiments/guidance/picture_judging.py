@@ -1,7 +1,5 @@
 """What an encoder's features say of generated pictures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

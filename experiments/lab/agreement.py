@@ -1,7 +1,5 @@
 """Agreement of scores with judgements: rank correlation, accuracy, intervals over groups."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -101,6 +99,21 @@ def resampled(
     for _ in range(times):
         drawn = generator.integers(len(members), size=len(members))
         yield np.concatenate([members[c] for c in drawn])
+
+
+def correlate(
+    scores: np.ndarray,
+    wanted: np.ndarray,
+    draws: Sequence[np.ndarray],
+    orders: float | Sequence[float] = 1.0,
+) -> np.ndarray:
+    """Spearman's correlations of scores `[r, n]` with `wanted` `[n]`, and intervals, `[r, 3]`.
+
+    The 95% intervals are over draws of row numbers; the other arguments are those of `spearman`.
+    """
+    return with_interval(
+        lambda rows: spearman(scores[:, rows], wanted[rows], orders), draws, len(wanted)
+    )
 
 
 def with_interval(

@@ -1,7 +1,5 @@
 """Figures out of results with named axes: panels, bars, lines, points, and what stands below."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,8 +11,6 @@ from matplotlib.figure import Figure
 from experiments.lab import scales, style
 from experiments.lab.cells import Run
 from experiments.lab.tables import word
-
-_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 
 
 def facets(
@@ -92,7 +88,7 @@ def facets(
             colour = colour or style.CYCLE[number % len(style.CYCLE)]
             look = {"color": colour, "label": name if np.isfinite(marks[value]).any() else None}
             if kind != "bars":
-                dashes = _DASHES[used.count(colour) % len(_DASHES)]
+                dashes = style.DASHES[used.count(colour) % len(style.DASHES)]
                 look["linestyle"] = dashes if kind == "lines" else ""
             used.append(colour)
             places = _places(marks, x, kind, number - (len(hues) - 1) / 2, len(hues))

@@ -1,17 +1,13 @@
 """Outputs of the same types at several settings of a generator's knob: psi, or a temperature."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 from scipy import stats
 
-from condvendi_jax.scores import clusters
 from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths, Context, agreement, models
+from experiments.lab import agreement
 
 
 def settings(pairs: PairedEmbeddings) -> np.ndarray:
@@ -76,39 +72,6 @@ def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.nd
         kept[row] = taken[place] < least[kind[row]]
         taken[place] += 1
     return kept
-
-
-def compare(
-    outputs: np.ndarray,
-    prompts: np.ndarray,
-    names: Sequence[str],
-    types: Sequence[str],
-    scale: Bandwidths,
-    *,
-    groups: int,
-    context: Context,
-) -> xr.Dataset:
-    """All scores as `models.compare`, the settings as models, and RKE within every type.
-
-    Outputs and prompts `[n, d]` are ordered by settings, then types, as `take` gives them. The seed
-    of the context draws the groups of prompts. Beside the scores stands `within`, over type and
-    model: the RKE of the outputs of each type.
-    """
-    found = models.compare(
-        dict(zip(names, np.split(outputs, len(names)), strict=True)),
-        dict(zip(names, np.split(prompts, len(names)), strict=True)),
-        scale,
-        groups=groups,
-        seed=context.shared_seed,
-        say=context.say,
-        unbiased=False,
-    )
-    context.say("types")
-    number = np.arange(len(outputs)) * len(names) * len(types) // len(outputs)
-    kernel = scale.kernels["output_kernel"]
-    within = clusters.scores_by_cluster(outputs, number, kernel=kernel, order=2).scores
-    by_type = np.asarray(within, float).reshape(len(names), len(types)).T
-    return found.assign_coords(type=list(types)).assign(within=(("type", "model"), by_type))
 
 
 def trend(within: xr.DataArray) -> tuple[float, tuple[float, float]]:

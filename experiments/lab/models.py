@@ -1,7 +1,5 @@
 """Models side by side: their scores, with the paired differences of every two, as a result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -118,6 +116,23 @@ def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:
     names, first = np.unique(models.astype(str), return_index=True)
     ordered = names[np.argsort(first)].tolist()
     return {name: np.flatnonzero(models.astype(str) == name) for name in ordered}
+
+
+def rows_by_cell(group: np.ndarray, slot: np.ndarray, rank: np.ndarray | None = None) -> np.ndarray:
+    """The rows of the groups that have rows in every slot, `[groups, slots, k]`.
+
+    Args:
+      group: of each row, numbered from 0, `[n]`.
+      slot: of each row, numbered from 0, `[n]`.
+      rank: the first k by this are taken, as many as all those groups have; by row if None.
+    """
+    counts = np.zeros((group.max() + 1, slot.max() + 1), int)
+    np.add.at(counts, (group, slot), 1)
+    whole = np.flatnonzero(counts.min(axis=1))
+    order = np.lexsort((np.arange(len(group)) if rank is None else rank, slot, group))
+    starts = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
+    each = counts[whole].min() if whole.size else 0
+    return order[starts[whole, :, None] + np.arange(each)]
 
 
 def by_model(values: np.ndarray, models: np.ndarray) -> dict[str, np.ndarray]:

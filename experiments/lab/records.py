@@ -1,10 +1,7 @@
-"""Results and what is dear to make, saved with their identity: no one sees those of other data.
+"""Results and cached arrays, saved with their identity and a checksum of their content.
 
-An identity is a name and its version, settings, a seed and a hash of every array that entered. A
-record holds it with a checksum of its own content, and what is damaged is named.
+An identity is a name and its version, settings, a seed and a hash of every array that entered.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """The studies, by name. A study belongs to the project once it is here."""
 
-from __future__ import annotations
-
 import importlib
 
 from experiments.lab import Study

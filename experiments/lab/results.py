@@ -1,7 +1,5 @@
 """Results as arrays with named axes: those of all cells together, and as files hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

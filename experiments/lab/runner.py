@@ -1,10 +1,4 @@
-"""The command line of a study: its flags, its progress, its interruption, its figures.
-
-`python -m experiments.NAME` is `main` of its study: the flags become its fields, the cells that are
-missing are computed and saved one by one, and the tables and figures come from what was saved.
-"""
-
-from __future__ import annotations
+"""The command line of a study: its flags, its progress, its interruption, its figures."""
 
 import contextlib
 import dataclasses
@@ -16,7 +10,7 @@ import sys
 import time
 import traceback
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,8 +27,13 @@ from experiments.lab.cells import Cell, Context, Run
 from experiments.lab.study import Study, check_bounds, check_needs
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
-_OUTPUT = "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
+_DEFINE: dict[type, Callable[..., Any]] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
 
 
 def main(study: type[Study]) -> None:
@@ -115,55 +114,23 @@ def _malformed(values: flags.FlagValues, message: str) -> str:
     return f"--{name}: expected {wanted}, received {value!r}."
 
 
-def list_flags(values: flags.FlagValues, notes: Mapping[str, Sequence[str]] | None = None) -> str:
-    """A line for each flag: its name, help, default and choices; `notes` add to some of them."""
-    lines = []
-    for name in values:
-        flag = values[name]
-        if name == flag.short_name:
-            continue
-        words = list((notes or {}).get(name, ()))
-        if flag.default is not None and name != "help":
-            words.append(f"default {flag.serialize().partition('=')[2] or flag.default_as_str}")
-        help_text = re.sub(r"^<[^>]*>: ", "", flag.help or "")  # absl repeats the choices there.
-        choices = getattr(flag.parser, "enum_values", None) or getattr(flag.parser, "choices", ())
-        if choices:
-            words.append(f"of {', '.join(choices)}")
-        lines.append(f"  --{name}: {help_text}" + (f" ({'; '.join(words)})" if words else ""))
-    return "\n".join(lines)
-
-
 def define_flags(study: type[Study]) -> flags.FlagValues:
     """The flags of a study: its own first, then those that all studies have."""
     values = flags.FlagValues()
+    string = functools.partial(flags.DEFINE_string, flag_values=values)
     for field, kind in flag_fields(study):
         _define(field, kind, values)
     if study.data is not None:
-        flags.DEFINE_enum(
-            "data",
-            None,
-            list(data.SETS),
-            f"A data set of the project; {study.data} where none is named.",
-            flag_values=values,
-        )
+        words = f"A data set of the project; {study.data} where none is named."
+        flags.DEFINE_enum("data", None, list(data.SETS), words, flag_values=values)
         for role, shape in _roles(study).items():
-            flags.DEFINE_string(
-                role, None, f"File of your own {role}: {shape}.", flag_values=values
-            )
+            string(role, None, f"File of your own {role}: {shape}.")
             key = f"Which array of the file of --{role}, where it holds several."
-            flags.DEFINE_string(f"{role}_key", None, key, flag_values=values)
+            string(f"{role}_key", None, key)
     if study.random:
-        flags.DEFINE_integer(
-            "seed",
-            0,
-            "Every random choice derives from it.",
-            lower_bound=0,
-            upper_bound=2**31 - 1,
-            flag_values=values,
-        )
-    flags.DEFINE_string(
-        "output", _OUTPUT, "Folder of the results; an unfinished run resumes.", flag_values=values
-    )
+        words = "Every random choice derives from it."
+        flags.DEFINE_integer("seed", 0, words, 0, 2**31 - 1, flag_values=values)
+    string("output", "results", "Folder of the results; an unfinished run resumes.")
     flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
     return values
 
@@ -191,28 +158,16 @@ def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> No
     """The flag of one option, by its annotation."""
     choices, inner = list(field.metadata["choices"]), records.optional(kind) or kind
     default: Any = field.default
-    arguments = (field.name, default, field.metadata["help"])
+    name, words = field.name, field.metadata["help"]
     if typing.get_origin(inner) is tuple:
-        (element, *_) = typing.get_args(inner)
-        words = None if default is None else [str(value) for value in default]
-        flags.DEFINE(
-            _TupleParser(element, choices),
-            field.name,
-            words,
-            field.metadata["help"],
-            flag_values=values,
-            serializer=flags.CsvListSerializer(","),
-        )
+        parser = _TupleParser(typing.get_args(inner)[0], choices)
+        default = None if default is None else [str(value) for value in default]
+        commas = flags.CsvListSerializer(",")
+        flags.DEFINE(parser, name, default, words, flag_values=values, serializer=commas)
     elif choices:
-        flags.DEFINE_enum(*arguments[:2], choices, arguments[2], flag_values=values)
+        flags.DEFINE_enum(name, default, choices, words, flag_values=values)
     else:
-        define = {
-            bool: flags.DEFINE_bool,
-            int: flags.DEFINE_integer,
-            float: flags.DEFINE_float,
-            str: flags.DEFINE_string,
-        }[inner]
-        define(*arguments, flag_values=values)
+        _DEFINE[inner](name, default, words, flag_values=values)
 
 
 class _TupleParser(flags.ListParser):
@@ -251,25 +206,29 @@ def given_by(kind: Any, values: flags.FlagValues) -> Any:
 
 
 def usage(study: type[Study], values: flags.FlagValues) -> str:
-    """The help of a study: what it asks, and every flag that works."""
+    """The help of a study: what it asks, and every flag with its default and choices."""
     reproduces = "" if study.reproduces == "-" else f"Reproduces {study.reproduces}. "
     lines = [study.question(), f"{reproduces}Takes {study.duration}.", ""]
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
-    needs = {
-        f.name: ["several are separated by commas"]
-        * isinstance(values[f.name].parser, _TupleParser)
-        + [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
-        for f, _ in flag_fields(study)
-    }
-    return "\n".join([*lines, list_flags(values, needs)])
+    needs = {field.name: field.metadata["needs"] for field, _ in flag_fields(study)}
+    for name in values:
+        flag = values[name]
+        if name == flag.short_name:
+            continue
+        words = ["several are separated by commas"] * isinstance(flag.parser, _TupleParser)
+        words += [f"only with --{k}={v}" for k, v in needs.get(name, {}).items()]
+        if flag.default is not None and name != "help":
+            words.append(f"default {flag.serialize().partition('=')[2] or flag.default_as_str}")
+        help_text = re.sub(r"^<[^>]*>: ", "", flag.help or "")  # absl repeats the choices there.
+        choices = getattr(flag.parser, "enum_values", None) or getattr(flag.parser, "choices", ())
+        if choices:
+            words.append(f"of {', '.join(choices)}")
+        lines.append(f"  --{name}: {help_text}" + (f" ({'; '.join(words)})" if words else ""))
+    return "\n".join(lines)
 
 
 def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings:
-    """The pairs that the flags name.
-
-    Raises:
-      ValueError: an unknown name, one file of two, unreadable files, or flags that contradict.
-    """
+    """The pairs that the flags name; ValueError where they contradict or name no such files."""
     if study.data is None:
         raise ValueError(f"the study {study.name} takes no pairs.")
     roles = _roles(study)

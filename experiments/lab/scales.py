@@ -93,12 +93,7 @@ class _Kernels:
     def _choose(
         self, pairs: PairedEmbeddings, rules: tuple[str, ...], seed: int
     ) -> tuple[Bandwidths, ...]:
-        """The given bandwidths, or those of each rule, or none for cosine; kernels are checked.
-
-        Raises:
-          ValueError: one bandwidth of two is given, a rule cannot be followed on these pairs, or
-            the kernel is not defined on a row.
-        """
+        """The given bandwidths, or those of each rule, or none for cosine; kernels are checked."""
         if self.kernel == "cosine":
             chosen = [Bandwidths("cosine", None, None, "no bandwidth")]
         elif len(self.given) == 1:

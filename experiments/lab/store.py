@@ -1,9 +1,6 @@
-"""Whose a result is, and a store that never shows the results of other data.
+"""The folder of a run: one that never shows the results of other data.
 
-The identity of a result is the study and its version, the settings, the seed and a hash of every
-array that entered. It stands in `run.json` and in every cell, with a checksum of the cell's own
-content and where it was computed. What is damaged is named and computed anew; what belongs to
-another identity is refused with the difference.
+A damaged cell is named and computed anew; a cell of another identity is refused with what differs.
 """
 
 from __future__ import annotations
@@ -33,14 +30,13 @@ class Store:
     A context manager; the folder is locked until it ends.
 
     Args:
-      folder: created where missing.
+      folder: that is there and can be written to.
       study: whose results they are.
       identity: what they depend on.
       cells: all of the run's cells.
 
     Raises:
       ValueError: the folder holds results of another identity, or another run is using it.
-      OSError: the folder cannot be written to.
     """
 
     def __init__(
@@ -54,8 +50,6 @@ class Store:
         self._stems = {cell: folder / str(cell) for cell in cells}
         if len(set(self._stems.values())) < len(cells):
             raise ValueError(f"{study.name}: two cells have the same name.")
-        folder.mkdir(parents=True, exist_ok=True)
-        files.check_writable(folder / RUN)
         self._lock = _acquire(folder)
         try:
             self.finished: dict[Cell, xr.Dataset] = self._check()

@@ -1,8 +1,4 @@
-"""What a study is: a frozen dataclass whose fields are its flags and, resolved, its identity.
-
-A field made by `flag` becomes a flag of the command line. A field made by `resolved` is set by
-`prepare` and is saved with the results. A field of `Scales` or `Rules` gives their flags.
-"""
+"""A study is a frozen dataclass: its fields are its flags and, once resolved, its identity."""
 
 from __future__ import annotations
 
@@ -10,7 +6,9 @@ import abc
 import dataclasses
 import itertools
 import math
+import operator
 import types
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,6 +19,8 @@ from rich.table import Table
 
 from experiments.data import PairedEmbeddings
 from experiments.lab.cells import Cell, Context, Run
+
+_BOUNDS = {"at_least": operator.ge, "above": operator.gt, "below": operator.lt}
 
 
 def flag(
@@ -83,19 +83,13 @@ def check_bounds(options: Any) -> None:
             if len(set(words)) < len(words):
                 twice = next(word for word in words if words.count(word) > 1)
                 raise ValueError(f"--{field.name}: {twice} is given twice; give it once.")
-        bounds = {name: field.metadata.get(name) for name in ("at_least", "above", "below")}
-        if value is None or not (bounds := {k: b for k, b in bounds.items() if b is not None}):
+        bounds = {k: b for k in _BOUNDS if (b := field.metadata.get(k)) is not None}
+        if value is None or not bounds:
             continue
         numbers: Any = value if isinstance(value, tuple) else (value,)
         for number in numbers:
-            least, above, below = (bounds.get(name) for name in ("at_least", "above", "below"))
-            inside = (
-                (least is None or number >= least)
-                and (above is None or number > above)
-                and (below is None or number < below)
-                and math.isfinite(number)
-            )
-            if not inside:
+            inside = all(_BOUNDS[name](number, bound) for name, bound in bounds.items())
+            if not inside or not math.isfinite(number):
                 words = " and ".join(f"{n.replace('_', ' ')} {b:g}" for n, b in bounds.items())
                 raise ValueError(f"--{field.name}: expected a number {words}, received {number}.")
 
@@ -121,9 +115,10 @@ class Setup:
     close: Callable[[], None] = lambda: None
 
 
+@typing.dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Study(abc.ABC):
-    """A study. A subclass states its fields and overrides the methods below.
+    """A study: a subclass, made a frozen dataclass, states its fields and overrides methods.
 
     The first line of the subclass's docstring is the question that it asks. `prepare` resolves
     what the flags leave open; the cells are all combinations of `axes`; `compute` gives one cell's
@@ -141,7 +136,7 @@ class Study(abc.ABC):
       further: more embeddings of the pairs that it takes where they are given.
       paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
       random: whether anything is drawn at random, so that a seed has a meaning.
-      runs: the flags of each committed run.
+      runs: the flags of each committed run; one without flags by default.
       drawings: the names of the committed figures.
       description: of the data, in words for a caption.
     """
@@ -156,10 +151,16 @@ class Study(abc.ABC):
     further: ClassVar[Collection[str]] = ()
     paired: ClassVar[bool] = True
     random: ClassVar[bool] = True
-    runs: ClassVar[Sequence[Sequence[str]]] = ()
+    runs: ClassVar[Sequence[Sequence[str]]] = ((),)
     drawings: ClassVar[Sequence[str]] = ()
 
     description: str = resolved("")
+
+    def __init_subclass__(cls) -> None:
+        """Makes every study a frozen dataclass."""
+        if cls.__module__ == "__main__":
+            raise SystemExit(f"run this study as python -m experiments.{cls.name}")
+        dataclasses.dataclass(frozen=True)(cls)
 
     @abc.abstractmethod
     def prepare(self, load: Any, seed: int) -> Setup:

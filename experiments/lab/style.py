@@ -1,7 +1,5 @@
 """What makes the figures one family: palette, panels, labels, captions, saving."""
 
-from __future__ import annotations
-
 import io
 import pathlib
 import textwrap
@@ -22,6 +20,7 @@ from condvendi_jax.base import files
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY, VERMILION, BLACK, GREY = "#56B4E9", "#D55E00", "#000000", "#777777"
 CYCLE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 # A score has one colour in every figure; its truncated forms share it and differ in the dashes.

@@ -1,7 +1,5 @@
 """Tables out of results with named axes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any

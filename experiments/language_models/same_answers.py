@@ -1,16 +1,4 @@
-"""Do the scores agree with people on which answers are the same, and what bandwidth meets them?
-
-Beyond the papers: pairs of answers of language models to one prompt, which people called the same
-or different. The effective number of two answers at order 2, 2 / (1 + k^2), is between one and two.
-The bandwidth is chosen from the pairs for training and judged on the others. The studies `answers`,
-`hivemind` and `post_training` use it unchanged.
-
-    python -m experiments.same_answers
-"""
-
-from __future__ import annotations
-
-import dataclasses
+"""Pairs of answers that people called the same or different, and the bandwidth that meets them."""
 
 import jax
 import numpy as np
@@ -35,7 +23,6 @@ _PARTS = ("training", "validation")
 _BINS = 8
 
 
-@dataclasses.dataclass(frozen=True)
 class SameAnswers(lab.Study):
     """Do the scores agree with people on which answers are the same?"""
 
@@ -46,7 +33,6 @@ class SameAnswers(lab.Study):
     needs = ("same", "train")
     takes = ("equal", "classes")
     further = ("second",)
-    runs = ((),)
     drawings = ("same_answers",)
 
     resamples: int = lab.flag(2000, "Resamples of the pairs for the intervals.", at_least=2)
@@ -79,7 +65,6 @@ class SameAnswers(lab.Study):
         )
 
     def axes(self):
-        """The pairs from which the bandwidth is chosen, and those on which it is judged."""
         return {"part": _PARTS}
 
     def compute(self, state, context, *, part):
@@ -150,7 +135,6 @@ class SameAnswers(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """How alike the pairs are by what people say; who agrees with people, and how far."""
         (run,) = runs
         found, study = run.found, run.study
         figure, panels = style.panels(3, size=(3.9, 3.0))
@@ -240,7 +224,3 @@ def _judges(panel: Axes, found: xr.Dataset) -> None:
     panel.set_yticks(places, names, fontsize=7)
     panel.set_title("Agreement with people")
     panel.set(xlabel="area under the ROC curve")
-
-
-if __name__ == "__main__":
-    lab.main(SameAnswers)

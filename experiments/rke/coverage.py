@@ -1,15 +1,8 @@
-"""How many samples diversity metrics need, and what they see of lost modes: RKE figure 3.
+"""How many samples diversity metrics need, and how they see lost modes: RKE figure 3.
 
-Half of the outputs are the reference. Of the other half, some types are kept, as if by a model that
-captures no others: RKE-MC of those samples, and their recall and coverage of the reference, against
-the number of samples.
-
-    python -m experiments.coverage --kept=1,3,10
+Half of the outputs are the reference. Of the other half, only some types are kept.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import itertools
 
 import jax
@@ -81,7 +74,6 @@ _SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
 _NEAR = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
 class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
@@ -91,7 +83,6 @@ class Coverage(lab.Study):
     data = "dogs"
     needs = ("types",)
     paired = False
-    runs = ((),)
     drawings = ("coverage",)
 
     rule: str = lab.flag(
@@ -120,7 +111,6 @@ class Coverage(lab.Study):
     types: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        """Chooses the types that are kept, the sizes and the bandwidth."""
         count, scales = len(self.neighbours), len(self.scales)
         if count != scales:
             raise ValueError(f"--neighbours: expected as many as scales, {scales}, not {count}.")
@@ -160,7 +150,6 @@ class Coverage(lab.Study):
         )
 
     def axes(self):
-        """Every number of types in every random choice."""
         return {"kept": self.kept, "repeat": range(self.repeats)}
 
     def compute(self, state, context, *, kept, repeat):
@@ -220,7 +209,6 @@ class Coverage(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Recall, coverage and RKE-MC side by side, as in RKE fig 3."""
         return {run.folder.name: _figure(run) for run in runs}
 
 
@@ -261,7 +249,3 @@ def _figure(run: lab.Run) -> Figure:
     bars = f"one standard deviation over {study.repeats} random halves and choices of types"
     bars += ". Grey: the coverage that equal distributions would have"
     return figures.caption(drawn, run, n=n, bars=bars)
-
-
-if __name__ == "__main__":
-    lab.main(Coverage)

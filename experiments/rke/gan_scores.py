@@ -1,8 +1,5 @@
 """RKE-MC and RRKE of sets of samples of a mixture, beside the modes that the samples capture."""
 
-from __future__ import annotations
-
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -130,11 +127,6 @@ def correlations(found: xr.Dataset, sources: Sequence[str]) -> xr.DataArray:
         draws = list(agreement.resampled(np.arange(n), _RESAMPLES, np.random.default_rng(0)))
         for name, truth in itertools.product(labels["bandwidth"], TRUTHS):
             scores, wanted = sets.value.sel(bandwidth=name).values.T, sets[truth].values
-            statistic = functools.partial(_spearman, scores, wanted)
             place = {"mixture": mixture, "bandwidth": name, "with": truth}
-            results.loc[place] = agreement.with_interval(statistic, draws, n)
+            results.loc[place] = agreement.correlate(scores, wanted, draws)
     return results
-
-
-def _spearman(scores: np.ndarray, wanted: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return agreement.spearman(scores[:, rows], wanted[rows])

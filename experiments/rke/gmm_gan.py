@@ -1,20 +1,9 @@
-"""RKE-MC and RRKE of GANs trained on mixtures whose modes can be counted: RKE figure 1.
-
-Five kinds of GAN on the ring of 8 and the grid of 25 Gaussians, several seeds each: whether RKE-MC
-counts the modes that a GAN captures, and whether RRKE rises with what it misses. Beside them stand
-samples of the mixture itself, and of the mixture with modes removed one by one: what the scores
-tell where only modes are missing.
-
-    python -m experiments.gmm_gan --mixtures=ring
-"""
-
-from __future__ import annotations
+"""RKE-MC and RRKE of GANs trained on mixtures whose modes can be counted: RKE figure 1."""
 
 import dataclasses
 import functools
 import itertools
 import pathlib
-import sys
 
 import jax
 import numpy as np
@@ -23,7 +12,7 @@ import xarray as xr
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.generators import checkpoints, mixture_gan
+from experiments.generators import checkpoints, fitting, mixture_gan
 from experiments.lab import figures, scales, style, tables
 from experiments.rke import gan_scores
 from experiments.rke.gan_scores import COUNTING, SCORES, TRUTHS
@@ -36,7 +25,6 @@ _NAMES = {kind: of.label for kind, of in mixture_gan.KINDS.items()} | {
 _TRACES = {"rke": "RKE-MC", "captured": "modes captured", "good": "share of good samples"}
 
 
-@dataclasses.dataclass(frozen=True)
 class GmmGan(lab.Study):
     """Does RKE-MC count the modes that a GAN captures, and does RRKE see those that it misses?"""
 
@@ -44,7 +32,6 @@ class GmmGan(lab.Study):
     reproduces = "RKE fig 1"
     duration = "1 minute"
     data = None
-    runs = ((),)
     drawings = ("gmm_gan", "gmm_gan_scores", "gmm_gan_training")
 
     mixtures: tuple[str, ...] = lab.flag(
@@ -73,7 +60,6 @@ class GmmGan(lab.Study):
     trainings: dict[str, dict[str, int]] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Chooses the bandwidths, and reads or trains the generators."""
         if self.references > self.samples:
             raise ValueError(
                 f"--references: expected at most --samples={self.samples}, received "
@@ -81,11 +67,12 @@ class GmmGan(lab.Study):
             )
         mixtures = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
         steps = {kind: self.steps or mixture_gan.KINDS[kind].steps for kind in self.kinds}
+        places = fitting.Places()
+        if self.cache is not None:
+            places = dataclasses.replace(places, cache=pathlib.Path(self.cache))
         found = {
             (mixture, kind): mixture_gan.trained(
-                mixture_gan.Training(mixture, kind, count, self.seeds),
-                cache=None if self.cache is None else pathlib.Path(self.cache),
-                say=lambda words: print(words, file=sys.stderr),
+                mixture_gan.Training(mixture, kind, count, self.seeds), places
             )
             for mixture in mixtures
             for kind, count in steps.items()
@@ -111,7 +98,6 @@ class GmmGan(lab.Study):
         )
 
     def axes(self):
-        """Every kind on every mixture, the mixture itself, and what is left of it."""
         return {"mixture": self.mixtures, "source": (*self.kinds, REAL, REMOVED)}
 
     def compute(self, state, context, *, mixture, source):
@@ -146,14 +132,8 @@ class GmmGan(lab.Study):
         yield tables.table(scores, rows=rows, columns="score", error="error")
         groups = xr.IndexVariable("source", ["GANs", _NAMES[REMOVED]])
         ranks = [gan_scores.correlations(run.found, of) for of in (self.kinds, (REMOVED,))]
-        words = xr.apply_ufunc(
-            lambda ends: "{:.2f} [{:.2f}, {:.2f}]".format(*ends),
-            xr.concat(ranks, groups),
-            input_core_dims=[["end"]],
-            output_dtypes=[object],
-            vectorize=True,
-        )
-        yield tables.table(words.to_dataset(name="value"), rows=(*rows, "with"), columns="score")
+        words = tables.intervals(xr.concat(ranks, groups))
+        yield tables.table(words, rows=(*rows, "with"), columns="score")
         moves = xr.apply_ufunc(
             mixture_gan.settled,
             _sets(run, self.kinds).trace,
@@ -180,7 +160,6 @@ class GmmGan(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """The samples as in RKE fig 1, the scores against what is captured, and the trainings."""
         drawn = {"": _samples, "_scores": _scores, "_training": _training}
         return {run.folder.name + end: draw(run) for run in runs for end, draw in drawn.items()}
 
@@ -300,7 +279,3 @@ def _training(run):
     )
     bars = f"bands of one standard deviation over {study.seeds} seeds"
     return figures.caption(figure, run, n=n, bars=bars)
-
-
-if __name__ == "__main__":
-    lab.main(GmmGan)

@@ -1,25 +1,16 @@
-"""What truncating a generator's latents does to the scores: RKE figure 2.
+"""What truncating a generator's latents does to the scores: RKE figure 2."""
 
-Outputs of the same types were made at several settings of a knob: latents multiplied by psi, or a
-temperature. RKE-MC of all of them, as the paper has it, and what the paper does not ask: how much
-of it is within a type, where the knob works, and what Conditional- and Information-* say of it.
-
-    python -m experiments.latent_truncation --data=sketches
-"""
-
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data import strokes
 from experiments.data.sets import FOLDER, SEED
-from experiments.lab import figures, knobs, style, tables
+from experiments.lab import figures, knobs, models, style, tables
 
 STROKES = FOLDER / "drawings" / "sketches.json"
 PICTURES = FOLDER / "drawings" / "quickdraw.npz"
@@ -82,7 +73,6 @@ _KNOBS = {"quickdraw": "psi", "sketches": "temperature"}
 _GENERATORS = {"psi": "conditional VAE", "temperature": "Sketch-RNN"}
 
 
-@dataclasses.dataclass(frozen=True)
 class LatentTruncation(lab.Study):
     """How do truncated latents, or a generator's temperature, change the scores?"""
 
@@ -125,22 +115,29 @@ class LatentTruncation(lab.Study):
         )
 
     def axes(self):
-        """Every multiple of the bandwidths."""
         return {"scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, scale):
-        """All scores of the settings, and RKE within every type, as `knobs.compare`."""
-        found = knobs.compare(
-            state.outputs,
-            state.prompts,
-            [f"{value:g}" for value in self.values],
-            self.types,
-            scale,
-            groups=self.groups,
-            context=context,
+        """All scores as `models.compare`, the settings as models.
+
+        Beside them stands `within`, over type and setting: the RKE of the outputs of each type.
+        """
+        settings, kinds = list(self.values), list(self.types)
+        names = [f"{value:g}" for value in settings]
+        outputs, prompts = (
+            dict(zip(names, np.split(rows, len(names)), strict=True))
+            for rows in (state.outputs, state.prompts)
         )
-        settings = list(self.values)
-        return found.rename(model="setting").assign_coords(setting=settings, other=settings)
+        options = {"groups": self.groups, "seed": context.shared_seed, "unbiased": False}
+        found = models.compare(outputs, prompts, scale, say=context.say, **options)
+        context.say("types")
+        number = np.arange(len(state)) * len(settings) * len(kinds) // len(state)
+        kernel = scale.kernels["output_kernel"]
+        rke = clusters.scores_by_cluster(state.outputs, number, kernel=kernel, order=2).scores
+        within = np.asarray(rke, float).reshape(len(settings), len(kinds)).T
+        found = found.rename(model="setting")
+        found = found.assign_coords(setting=settings, other=settings, type=kinds)
+        return found.assign(within=(("type", "setting"), within))
 
     def tables(self, run):
         """Every score at every setting, and how RKE within a type follows the knob."""
@@ -159,7 +156,6 @@ class LatentTruncation(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """RKE-MC as the paper has it, every score at every bandwidth, and drawings by the knob."""
         drawn = {"latent_truncation": _as_printed(runs), "latent_truncation_scores": _scores(runs)}
         if any(run.study.knob == "psi" for run in runs):
             drawn["latent_truncation_drawings"] = by_psi()
@@ -231,7 +227,3 @@ def _scores(runs: Sequence[lab.Run]) -> Figure:
         log_y=True, title=title, x_label=_knobs(runs).__getitem__, sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
-
-
-if __name__ == "__main__":
-    lab.main(LatentTruncation)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from condvendi_jax.scores.populations import GaussianMixture
 from experiments.conditional_vendi.theorems import REPORT
 from experiments.generators import checkpoints, mixture_gan
 
@@ -543,3 +545,14 @@ ON_PAIRS = {
 def small_run(study, folder: pathlib.Path, seed: int = 0) -> list[str]:
     """The flags of a run of seconds, on data written into the folder; by seed, other data there."""
     return (ON_PAIRS.get(study.name) or globals()[study.name])(folder, seed)
+
+
+def population_of(mixture):
+    """The pairs of an output and its prompt of a `PromptedMixture`, all prompts equally likely."""
+    m, k = mixture.weights.shape
+    means = jnp.concatenate(
+        [jnp.tile(mixture.centres, (m, 1)), jnp.repeat(mixture.prompts, k, axis=0)], axis=1
+    )
+    variances = jnp.concatenate([jnp.full(2, mixture.spread**2), jnp.zeros(m)])
+    covariances = jnp.broadcast_to(jnp.diag(variances), (m * k, m + 2, m + 2))
+    return GaussianMixture(means, covariances, weights=mixture.weights.ravel() / m, d_x=2)

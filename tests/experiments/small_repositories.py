@@ -97,7 +97,7 @@ def make(builder, folder, *clones, name=None, flag_values=(), **constants):
       *clones: the repositories.
       name: of the set, where the builder has several.
       flag_values: the values of the builder's own flags, by name.
-      **constants: of the module, that are other here.
+      **constants: of the module or of `common`, that are other here.
     """
     name = name or next(iter(builder.RECIPES))
     output = folder / f"{name}.npz"
@@ -106,10 +106,10 @@ def make(builder, folder, *clones, name=None, flag_values=(), **constants):
     with pytest.MonkeyPatch.context() as patch:
         for loader, encoder in loaders.items():
             patch.setattr(builder, loader, lambda encoder=encoder, **knobs: encoder, raising=False)
-        patch.setattr(common, "versions", lambda *packages: list(packages))
+        patch.setattr(common.importlib.metadata, "version", lambda package: "0")
         patch.setattr(flags, "FLAGS", types.SimpleNamespace(**dict(flag_values)))
         for constant, value in constants.items():
-            patch.setattr(builder, constant, value)
+            patch.setattr(builder if hasattr(builder, constant) else common, constant, value)
         found = []
         for _ in range(2):
             builder.RECIPES[name].build(output, folder / "cache", *clones)

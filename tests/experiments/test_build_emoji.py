@@ -37,7 +37,7 @@ def build(monkeypatch, tmp_path):
     monkeypatch.setattr(emoji, "load_concepts", lambda cache: CONCEPTS)
     monkeypatch.setattr(emoji, "load_efficientnet", lambda: encoders[0])
     monkeypatch.setattr(emoji, "load_minilm", lambda: encoders[1])
-    monkeypatch.setattr(common, "versions", lambda *packages: ["version 1"])
+    monkeypatch.setattr(common, "origins", lambda *packages: ["version 1"])
     monkeypatch.setattr(emoji, "render", lambda svg: np.tile(COLOURS[int("Two" in svg)], (8, 8, 1)))
 
     def run(**values):
@@ -64,7 +64,7 @@ def test_a_set_has_a_row_a_drawing_and_is_embedded_once(build, monkeypatch):
     assert stored["provenance"].tolist() == ["one@1", "two@1", emoji.NAMES_PACKAGE, "version 1"]
     assert given == build()[1] == 5
     # Other packages, or other drawings, are embedded anew.
-    monkeypatch.setattr(common, "versions", lambda *packages: ["version 2"])
+    monkeypatch.setattr(common, "origins", lambda *packages: ["version 2"])
     assert build()[1] == 10
     monkeypatch.setattr(emoji, "SIDE", 32)  # Part of every drawing.
     assert build()[1] == 15

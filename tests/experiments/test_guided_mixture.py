@@ -10,6 +10,7 @@ import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
 from scipy import stats
+from small import population_of
 
 import condvendi_jax as cv
 from experiments import lab
@@ -102,7 +103,7 @@ def test_samples_of_the_law_have_its_diversity_in_closed_form(guided):
     kernels = guided.study.of_mixtures["shared"].axis[0].kernels
     exact = {
         "modes": 1 / float(jnp.mean(jnp.sum(jnp.square(of_law.weights), axis=1))),
-        "conditional_rke": float(of_law.population().conditional_rke(**kernels)),
+        "conditional_rke": float(population_of(of_law).conditional_rke(**kernels)),
     }
     for name, value in exact.items():
         found = score(guided, LAW, name)

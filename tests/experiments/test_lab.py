@@ -29,7 +29,6 @@ from experiments.lab.results import unpacked
 from experiments.lab.study import check_bounds
 
 
-@dataclasses.dataclass(frozen=True)
 class Toy(lab.Study):
     """What is the mean?"""
 

@@ -22,7 +22,7 @@ def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_pat
         port = probe.getsockname()[1]
     arguments = ["--devices=1", "--n=201", "--rtol=0.02", f"--output={tmp_path}"]
     arguments += [f"--coordinator=localhost:{port}", "--num_processes=2"]
-    command = [sys.executable, "-m", "experiments.cost.many_devices", *arguments]
+    command = [sys.executable, "-m", "experiments.many_devices", *arguments]
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     with contextlib.ExitStack() as stack:
         processes = [

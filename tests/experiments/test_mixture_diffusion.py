@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 from scipy.spatial import distance
+from small import population_of
 
 import condvendi_jax as cv
 from experiments.generators import diffusion, mixture_diffusion
@@ -92,7 +93,7 @@ def test_exact_samples_are_of_the_law(name):
     kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.5)}
     outputs = drawn(name, "exact", None)[:, :200].reshape(-1, 2)
     found = cv.conditional_rke(outputs, jnp.repeat(mixture.prompts, 200, axis=0), **kernels)
-    exact = mixture.population().conditional_rke(**kernels)
+    exact = population_of(mixture).conditional_rke(**kernels)
     assert float(found) == pytest.approx(float(exact), rel=0.06)
 
 

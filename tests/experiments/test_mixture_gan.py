@@ -11,6 +11,7 @@ import pytest
 
 import condvendi_jax as cv
 from experiments.generators import checkpoints, mixture_gan
+from experiments.generators.fitting import Places
 from experiments.generators.mixture_gan import KINDS, MIXTURES, Mixture, Training
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optax_promotes")]
@@ -268,7 +269,7 @@ def test_how_far_a_trace_still_moves_by_hand():
 def test_what_the_default_study_takes_is_shipped(monkeypatch, tmp_path):
     monkeypatch.setattr(mixture_gan, "train", None)
     for (kind, of), mixture in itertools.product(KINDS.items(), MIXTURES):
-        found = mixture_gan.trained(Training(mixture, kind, of.steps), cache=tmp_path)
+        found = mixture_gan.trained(Training(mixture, kind, of.steps), Places(cache=tmp_path))
         assert found["generator"]["layers"][0]["kernel"].shape == (5, 2, 64)
         drawn = mixture_gan.sample(mixture_gan.one(found["generator"], 0), jax.random.key(0), 99)
         assert np.isfinite(drawn).all()

@@ -92,7 +92,7 @@ def stages():
 def test_errors_and_differences_are_those_of_the_library(stages, tmp_path):
     numbers = np.repeat(np.arange(40, dtype=np.float32), 4)[:, None]
     names = ["a", "b", "c"]
-    width = judged.Width(1.0, 1.2)
+    width = judged.Width(1.0, 1.2, None, "given")
     compared = cv.compare(
         {name: of.reshape(160, 3) for name, of in zip(names, stages, strict=True)},
         numbers, groups=40, method=cv.Exact(), profile=False, unbiased=False, **width.kernels,

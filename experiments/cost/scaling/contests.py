@@ -1,10 +1,4 @@
-"""Who meets whom, and the rounds in which they do.
-
-In every round the contestants of a cell are called in turn, so that what else the machine does
-meets all of them, and the next cell starts when all their processes have ended.
-"""
-
-from __future__ import annotations
+"""Which contestants meet in a cell, and the rounds in which they are called in turn."""
 
 import contextlib
 import math

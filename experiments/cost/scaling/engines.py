@@ -1,7 +1,5 @@
 """The contestants that run on JAX: the library's engines, and what one would write without it."""
 
-from __future__ import annotations
-
 import functools
 import operator
 import os

@@ -1,7 +1,5 @@
 """Time and memory against n, and error against products and against the tolerance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -126,10 +124,7 @@ def _real(run: Run) -> Figure | None:
 
 
 def _errors(run: Run) -> Figure | None:
-    """Every data set at the tolerance; then a panel a data set against products, at its largest n.
-
-    Only data sets and n at which ours met plain quadrature and the exact values have a panel.
-    """
+    """Every data set at the tolerance; then a panel a data set that plain quadrature met."""
     measured = [record for record in records(run) if record.part == "measure"]
     met = [r for r in measured if report.best_splits(r) and report.ours_by_budget(r)]
     compared = list({record.data: record for record in met}.values())

@@ -1,7 +1,5 @@
 """The contestants of the `bench` extra, each importing its package where it is used."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

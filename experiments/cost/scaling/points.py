@@ -1,9 +1,4 @@
-"""The points that the benchmark measures on: the mixture, shipped sets, and at which n.
-
-`study` has the settings of a `Scaling`.
-"""
-
-from __future__ import annotations
+"""The points that the benchmark measures on: the mixture, shipped sets, and at which n."""
 
 import dataclasses
 import pathlib

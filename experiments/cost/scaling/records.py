@@ -1,7 +1,5 @@
 """What was measured in a cell of the benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

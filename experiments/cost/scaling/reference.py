@@ -1,7 +1,5 @@
 """The values that errors are measured against: NumPy and SciPy in float64, no JAX, no library."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

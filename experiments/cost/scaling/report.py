@@ -5,8 +5,6 @@
 prints it as Markdown. Nothing here measures anything.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -111,11 +109,7 @@ def share_of_peak(record: Record) -> float:
 
 
 class _Target(NamedTuple):
-    """A bound on what is measured of the records of a part, from the smallest n to the largest.
-
-    What is measured is a name of `_MEASURES`, a column of `worst`, the seconds of a contestant, or
-    their ratio of two, 'one / other'. Some targets are of one data set only.
-    """
+    """A bound on `what`: a name of `_MEASURES`, a column of `worst`, a contestant, or a ratio."""
 
     part: str
     sizes: tuple[float, float]
@@ -276,10 +270,7 @@ _KINDS = ("Fourier", "Fourier as they are")
 
 
 def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
-    """Time and memory of features, and how near their scores come to all eigenvalues, where there.
-
-    The error is the root mean square over the seeds, of the worst score.
-    """
+    """Time and memory of features, and how near their scores come to those of all eigenvalues."""
     of_part = [record for record in records if record.part == "features"]
     lines = []
     for record, name in itertools.product(of_part, _KINDS):

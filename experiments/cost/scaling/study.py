@@ -1,10 +1,4 @@
-"""How fast, how large and how exact: the benchmark as a study.
-
-A cell is one part of the benchmark on one data set at one n; its contestants meet in `contests`,
-`report` derives every ratio and `figures` draws.
-"""
-
-from __future__ import annotations
+"""The benchmark as a study: a cell is one part of it on one data set at one n."""
 
 import contextlib
 import dataclasses
@@ -35,14 +29,8 @@ _PARTS = {
     "start": "cold start",
 }
 # The field of the largest n of a part, by the part's name among the flags.
-_SIZES = {
-    "order2": "order_two_n",
-    "exact": "exact_n",
-    "measure": "measure_n",
-    "features": "features_n",
-    "first": "first_n",
-    "jackknife": "jackknife_n",
-}
+_NAMED = ("exact", "measure", "features", "first", "jackknife")
+_SIZES = {"order2": "order_two_n"} | {part: f"{part}_n" for part in _NAMED}
 # The default sizes and limits of a device, without and with --full.
 _LIMITED = ("order_two_n", "exact_n", "measure_n", "features_n", "seeds", "patience", "enough")
 _DEFAULTS = {
@@ -53,7 +41,6 @@ _DEFAULTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class Scaling(lab.Study):
     """How do speed, memory and accuracy of the library compare with its peers?"""
 
@@ -189,7 +176,6 @@ class Scaling(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        """Time, memory and error of each run; one of an accelerator bears its name."""
         found = {}
         for run in runs:
             kind = re.sub(r"[^a-z0-9]+", "-", run.study.device.lower()).strip("-")

@@ -1,7 +1,4 @@
-"""The process of a contestant, and its parent's end.
-
-This module imports neither JAX nor a peer, so that a process loads what its contestant needs only.
-"""
+"""The process of a contestant, which imports only what that contestant needs."""
 
 from __future__ import annotations
 
@@ -132,10 +129,7 @@ def _reset_peak() -> None:
 
 
 def _memory() -> tuple[float, float]:
-    """The bytes now and at the peak: of an accelerator that is in use, or of this process.
-
-    NaN where the operating system does not say (no /proc).
-    """
+    """The bytes now and at the peak, of the accelerator or of this process; NaN without /proc."""
     torch: Any = sys.modules.get("torch")
     if torch and torch.cuda.is_initialized():
         return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
