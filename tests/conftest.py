@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import json
 import os
 import pathlib
 import shutil
@@ -100,6 +101,23 @@ def x64():
     """One test in float64."""
     with precision.x64(True):
         yield
+
+
+@pytest.fixture
+def run_command(capfd):
+    """Runs a command in this process; gives its report, and what it printed."""
+    from condvendi_jax.cli import __main__
+
+    before = jax.config.jax_enable_x64
+
+    def run(*arguments):
+        __main__.main(["condvendi", *arguments, "--json=report.json", "--overwrite"])
+        out, err = capfd.readouterr()
+        assert err == ""
+        return json.loads(pathlib.Path("report.json").read_text()), out
+
+    yield run
+    jax.config.update("jax_enable_x64", before)
 
 
 @pytest.fixture

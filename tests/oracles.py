@@ -43,6 +43,11 @@ def gaussian_gram(points, bandwidth):
     return np.exp(-squares / (2 * bandwidth**2))
 
 
+def gaussian_grams(pairs, bandwidths):
+    """Of outputs and of prompts."""
+    return [gaussian_gram(p, s) for p, s in zip(pairs, bandwidths, strict=True)]
+
+
 def cosine_gram(points):
     points = np.asarray(points, np.float64)
     unit = points / np.linalg.norm(points, axis=1)[:, None]
@@ -108,9 +113,7 @@ def _through_the_gaussian(points, gram, sensitivity, bandwidth):
 def truncated_conditional_gradient(outputs, prompts, bandwidths, t):
     """d Conditional-Vendi^(t) / d outputs by CV eq. 24-27."""
     n = outputs.shape[0]
-    gram_x, gram_t = (
-        gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True)
-    )
+    gram_x, gram_t = gaussian_grams((outputs, prompts), bandwidths)
     joint = gram_x * gram_t / n
     values, vectors = np.linalg.eigh(joint)
     leading, vectors = values[::-1][:t], vectors[:, ::-1][:, :t]
@@ -123,9 +126,7 @@ def truncated_conditional_gradient(outputs, prompts, bandwidths, t):
 
 def conditional_rke_gradient(outputs, prompts, bandwidths):
     """d Conditional-RKE / d outputs by the formula below CV eq. 27."""
-    gram_x, gram_t = (
-        gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True)
-    )
+    gram_x, gram_t = gaussian_grams((outputs, prompts), bandwidths)
     joint = gram_x * gram_t
     sensitivity = -2 * np.sum(gram_t**2) / np.sum(joint**2) ** 2 * joint * gram_t
     return _through_the_gaussian(outputs, gram_x, sensitivity, bandwidths[0])

@@ -1,9 +1,7 @@
-"""What test_sharding.py measures in processes of their own: JAX counts its devices only once.
+"""Writes what test_sharding.py tests to OUT, a .npz file: JAX counts its devices only once.
 
-    python tests/library/sharded_runs.py devices OUT  on 8 virtual CPU devices
-    python tests/library/sharded_runs.py process OUT PORT ID  one of two processes, 2 devices each
-
-Arrays go to OUT, a .npz file; nothing is asserted here.
+python tests/library/sharded_runs.py devices OUT  on 8 virtual CPU devices
+python tests/library/sharded_runs.py process OUT PORT ID  one of two processes, 2 devices each
 """
 
 import functools
@@ -42,6 +40,11 @@ def kernels(of_outputs="gaussian", bandwidths=BANDWIDTHS):
     """The kernels of the outputs and of the prompts, in the precision of the moment."""
     gaussian = tuple(map(cv.Gaussian, bandwidths))
     return (cv.Cosine(), gaussian[1]) if of_outputs == "cosine" else gaussian
+
+
+def named(pair):
+    """By the names of their arguments; `canonical` would start JAX before there are processes."""
+    return dict(zip(("output_kernel", "prompt_kernel"), pair, strict=True))
 
 
 def vectors(n, dtype="float64"):
@@ -164,7 +167,7 @@ def gradients():
 
 def scores(pairs, ways=SCORED, **options):
     """All three scores by `decompose`, of order 2 and estimated."""
-    options |= dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    options |= named(kernels())
     exact = cv.decompose(*pairs, **options, order=2)
     by_way = [computation.named(name, key=jax.random.key(2), rtol=0.02) for name in ways]
     found = [cv.decompose(*pairs, **options, method=method) for method in by_way]
@@ -175,7 +178,7 @@ def scores(pairs, ways=SCORED, **options):
 
 def errors():
     """The standard errors of `evaluate`, of rows on one device and of the same rows on a mesh."""
-    by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels("cosine"), strict=True))
+    by_name = named(kernels("cosine"))
     points, out = draw_pairs(N, **DIMENSIONS), {}
     for name, mesh in {"one device": None, "mesh": lines(4)}.items():
         pairs = cv.Pairs(*points, **by_name, mesh=mesh)
@@ -191,7 +194,7 @@ def errors():
 
 def weighted():
     """Scores of weighted rows, some of weight zero, with errors; and derivatives in the weights."""
-    by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    by_name = named(kernels())
     points, out = draw_pairs(SCORED_N, **DIMENSIONS), {}
     weights = np.random.default_rng(3).integers(0, 4, SCORED_N)
     ways = {"one device": (None, cv.Stored), "mesh": (lines(4), cv.MatrixFree)}
@@ -218,12 +221,11 @@ def guided():
     rows, everywhere = (NamedSharding(mesh, PartitionSpec(*axis)) for axis in (("rows",), ()))
     pairs = draw_pairs(3 * b, **DIMENSIONS)
     past, batch, other = (tuple(a[i : i + b] for a in pairs) for i in (0, b, 2 * b))
-    wide = kernels(bandwidths=(3.0, 2.0))
-    named = dict(zip(("output_kernel", "prompt_kernel"), wide, strict=True))
-    named |= {"prompt_size": batch[1].shape[1], "window": window}
+    options = named(kernels(bandwidths=(3.0, 2.0)))
+    options |= {"prompt_size": batch[1].shape[1], "window": window}
     guides = {
-        "order 2": cv.guidance.conditional_rke(**named),
-        "spectra": cv.guidance.conditional_vendi(**named, truncation=3),
+        "order 2": cv.guidance.conditional_rke(**options),
+        "spectra": cv.guidance.conditional_vendi(**options, truncation=3),
     }
     out = {}
     for name, guide in guides.items():
@@ -254,10 +256,7 @@ def _elements(text):
 
 
 def inspected(text):
-    """The elements of the largest array on a device, of the largest gather, and of the largest hop.
-
-    Read from the text that XLA compiled for one device.
-    """
+    """The elements of the largest array, gather and hop in the text that XLA compiled."""
     gathered = [size for found in _GATHER.findall(text) for size in _elements(found[0])]
     passed = [size for found in _HOP.findall(text) for size in _elements(found)]
     return np.array([max(_elements(text)), max(gathered, default=0), max(passed, default=0)])

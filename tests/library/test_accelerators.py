@@ -1,8 +1,4 @@
-"""Every main program lowers for accelerators, to nothing that would stop or spoil it there.
-
-No accelerator is needed: programs are traced and lowered for another platform than the one that
-runs the tests, and the text that comes out is read.
-"""
+"""Every main program lowers for CUDA and TPU, on a CPU, to nothing that would stop or spoil it."""
 
 import functools
 import math
@@ -12,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import precision
 import pytest
-from canonical import slow
+from canonical import named, slow
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import eigenvalues
@@ -23,6 +19,7 @@ from condvendi_jax.spectra import estimators, krylov
 N = 100_000
 STORED = 25_000
 D_X, D_T, BLOCK = 768, 512, 32
+KERNELS, COSINES = named([cv.Gaussian(1.0), cv.Gaussian(2.0)]), named([cv.Cosine()] * 2)
 
 
 def _array(*shape):
@@ -99,16 +96,12 @@ def _update(guide, batch=16):
 
 
 def _guided(kind, window):
-    return _update(getattr(cv.guidance, kind)(**_kernels(), prompt_size=D_T, window=window))
+    options = {**KERNELS, "prompt_size": D_T, "window": window}
+    return _update(getattr(cv.guidance, kind)(**options))
 
 
-def _kernels(kernel=cv.Gaussian):
-    kernels = (kernel(1.0), kernel(2.0)) if kernel is cv.Gaussian else (kernel(), kernel())
-    return dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
-
-
-def _decomposed(outputs, prompts, **options):
-    return cv.decompose(outputs, prompts, **_kernels(**options)).conditional
+def _decomposed(outputs, prompts, **kernels):
+    return cv.decompose(outputs, prompts, **(KERNELS | kernels)).conditional
 
 
 _MATRIX = _array(STORED, STORED)
@@ -132,7 +125,7 @@ STORING = {
     "spectrum, gradient": (jax.grad(lambda a: eigenvalues.spectrum(a)[0]), _array(4000, 4000)),
     "decompose": (_decomposed, *_points(4000)),
     "decompose, gradient": (jax.grad(_decomposed, (0, 1)), *_points(4000)),
-    "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
+    "decompose, features": (functools.partial(_decomposed, **COSINES), *_points(4000)),
     "guidance": _guided("conditional_rke", window=1000),
     "guidance, spectra": _guided("conditional_vendi", window=300),
     "mid": (lambda x, t: baselines._pointwise(x, t, baselines._fit(x, t, 0.1)), *_points(4000)),

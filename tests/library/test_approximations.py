@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import draw_pairs, entropy, gaussian_gram
+from oracles import draw_pairs, entropy, gaussian_grams
 
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
@@ -19,11 +19,9 @@ WANTED = [*map(cv.renyi, (0.5, 1, 2, np.inf)), cv.truncated(10), cv.truncated(30
 
 def truths(points, wanted=WANTED):
     """The entropies of outputs, prompts and pairs by all eigenvalues, `[wanted, 3]`."""
-    k_x, k_t = (gaussian_gram(p, s) for p, s in zip(points.arrays, (1.0, 2.0), strict=True))
-    return [
-        [entropy(k, order=e.order, truncation=e.truncation) for k in (k_x, k_t, k_x * k_t)]
-        for e in wanted
-    ]
+    k_x, k_t = gaussian_grams(points.arrays, (1.0, 2.0))
+    grams = (k_x, k_t, k_x * k_t)
+    return [[entropy(k, order=e.order, truncation=e.truncation) for k in grams] for e in wanted]
 
 
 def sub_covariance(matrix, subset):
@@ -149,10 +147,8 @@ def test_few_rows_of_features_give_what_their_covariance_gives(x64):
     features = np.random.default_rng(0).normal(size=(30, 64))
     features = jnp.asarray(features / np.linalg.norm(features))
     wanted = [cv.von_neumann, cv.renyi(2), cv.renyi(0.5), cv.truncated(5)]
-    each = (
-        feature_errors.fourier_estimates(matrix, wanted, 30)
-        for matrix in (features, features.T @ features)
-    )
+    matrices = features, features.T @ features
+    each = (feature_errors.fourier_estimates(matrix, wanted, 30) for matrix in matrices)
     for few, covariance in zip(*each, strict=True):
         np.testing.assert_allclose(few.per_probe, covariance.per_probe, rtol=1e-9)
         np.testing.assert_allclose(few.gap, covariance.gap, atol=1e-9)

@@ -36,10 +36,7 @@ def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
 
 @pytest.mark.parametrize(("partitions", "far"), [(1, 0), (30, 0), (30, 1e6)])
 def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions, far):
-    """Five subsets of all hundred rows: their mean RKE and its spread, by the definition.
-
-    Of one partition the distances are computed by subset, of 30 all subsets share them.
-    """
+    """Distances are computed by subset for one partition, and shared by all subsets of 30."""
     points = points + far * (np.arange(100) == 7)[:, None].astype(np.float32)
     options = {"candidates": GRID, "criterion": "std", "threshold": 5, "subsets": 5}
     chosen = select_bandwidth(points, key=KEY, **options, partitions=partitions)
@@ -130,8 +127,7 @@ def test_median_by_hand():
 
 @pytest.mark.parametrize("far", [65504, 1e5, 1e20, np.finfo(np.float32).max])
 def test_a_far_row_does_not_move_the_median(far):
-    """A matrix product rounds all distances to those of the far row. Equal rows have none, up to
-    the rounding of an encoder."""
+    """A product rounds all distances to those of the far row. Equal rows have no distance."""
     points = np.random.default_rng(0).normal(size=(150, 7))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     points[7] = far
@@ -195,8 +191,7 @@ def test_the_error_of_a_bandwidth_is_the_jackknife_over_partitions():
 
 
 def test_one_partition_beyond_the_threshold_refuses_nothing():
-    """The mean of eight spreads is below 0.01, seven of eight are not: without the eighth the
-    largest candidate stands for a bandwidth that was not found."""
+    """The mean of eight spreads is below 0.01; without the eighth it is not, at any candidate."""
     grid = np.array([1.0, 2.0])
     each = np.array([[0.1, 0.002], *[[0.1, 0.0105]] * 7])
     choose = functools.partial(bandwidth._choose, grid, 0.01)
@@ -240,8 +235,7 @@ def test_the_mean_squared_kernel_over_random_pairs_is_the_share(share):
 
 
 def test_the_bandwidth_of_pairs_by_hand():
-    """All squared distances are 1 in both classes: k^2 = 1/2 is likeliest, at 1 / log 2. The
-    classes weigh the same, so that one pair of five says as much as four."""
+    """All squared distances are 1: k^2 = 1/2 is likeliest, as both classes weigh the same."""
     for same in ([True, False], [True, False, False, False, False]):
         for first in (np.zeros((len(same), 1), np.int8), np.full((len(same), 1), 2**40)):
             chosen = cv.bandwidth_from_pairs(first, first + 1, np.array(same))
@@ -249,8 +243,7 @@ def test_the_bandwidth_of_pairs_by_hand():
 
 
 def test_pairs_of_extreme_distances_have_a_bandwidth():
-    """Of two pairs, at distances 1 and `far`: e^(-s) (1 - e^(-s far^2)) is largest where
-    e^(s far^2) = 1 + far^2, s being 1 / sigma^2. Rounding may move the ends of the search."""
+    """e^(-s) (1 - e^(-s far^2)) is largest where e^(s far^2) = 1 + far^2, s being 1 / sigma^2."""
     for far in (*np.geomspace(1e-9, 1e-3, 200), 1e20):
         first, second = np.zeros((2, 1)), np.array([[1.0], [far]])
         chosen = cv.bandwidth_from_pairs(first, second, np.array([True, False]))

@@ -14,13 +14,8 @@ import condvendi_jax as cv
 from condvendi_jax.base import memory
 from condvendi_jax.inference import prompt_tables
 
-ENTROPIES = [
-    {"order": 1},
-    {"order": 2},
-    {"order": 2, "unbiased": False},
-    {"order": math.inf},
-    {"order": 1, "truncation": 4},
-]
+ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 2, "unbiased": False}]
+ENTROPIES += [{"order": 1, "truncation": 4}]
 SIZES = (7, 1, 4, 19, 5, 2)
 
 

@@ -44,9 +44,7 @@ def of_prompts(k_x, ids):
     for prompt in np.unique(ids):
         own = np.flatnonzero(ids == prompt)
         if own.size > 1:
-            means.append(
-                (np.sum(k_x[np.ix_(own, own)] ** 2) - own.size) / own.size / (own.size - 1)
-            )
+            means.append((np.sum(k_x[np.ix_(own, own)] ** 2) / own.size - 1) / (own.size - 1))
     return lambda c: (np.array(means) - c, c)
 
 
@@ -86,9 +84,8 @@ def test_exact_coverage_of_two_outputs(n, bound):
     share, confidence, holds = 0.4, 0.3, []
     for count in range(n + 1):
         outputs = (np.arange(n) < count).astype(np.float32)[:, None]
-        found = finite_sample_interval(
-            outputs, kernel=cv.Indicator(), bound=bound, confidence=confidence
-        )
+        options = {"kernel": cv.Indicator(), "confidence": confidence}
+        found = finite_sample_interval(outputs, bound=bound, **options)
         holds.append(found.low <= 1 / (share**2 + (1 - share) ** 2) <= found.high)
     chances = scipy.stats.binom.pmf(np.arange(n + 1), n, share)
     assert chances[holds].sum() >= confidence
@@ -102,13 +99,8 @@ def test_exact_coverage_over_prompts(bound):
     ids = np.repeat(np.arange(prompts), 2)[:, None]
     for count in range(prompts + 1):
         answers = np.stack([np.zeros(prompts), np.arange(prompts) >= count], axis=1)
-        found = finite_sample_interval(
-            answers.reshape(-1, 1).astype(np.int32),
-            ids,
-            **LABELS,
-            bound=bound,
-            confidence=confidence,
-        )
+        outputs, options = answers.reshape(-1, 1).astype(np.int32), {"confidence": confidence}
+        found = finite_sample_interval(outputs, ids, **LABELS, bound=bound, **options)
         holds.append(found.low <= 4 <= found.high)
     chances = scipy.stats.binom.pmf(np.arange(prompts + 1), prompts, 1 / 4)
     assert confidence <= chances[holds].sum() < 1
@@ -126,15 +118,6 @@ def test_order_of_rows_and_equal_weights_do_not_matter():
     ):
         assert other.units == found.units
         assert_close(np.float32(other[1:4]), found[1:4])
-
-
-def test_integer_weights_are_rows():
-    outputs, times = draw_pairs(80, dtype=np.float32)[0], np.arange(80) % 3
-    options = {"kernel": cv.Gaussian(WIDTHS[0]), "confidence": 0.2}
-    found = finite_sample_interval(outputs, **options, weights=times)
-    rows = finite_sample_interval(np.repeat(outputs, times, axis=0), **options)
-    assert found.units == rows.units == f"{times.sum()} rows"
-    assert_close(np.float32(found[1:4]), rows[1:4])
 
 
 def test_rows_of_equal_prompts_are_independent_where_groups_say_so():

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import canonical
 import numpy as np
 import pytest
 from canonical import N
@@ -12,9 +13,7 @@ import condvendi_jax as cv
 
 
 def kernels(paired=True):
-    """In the precision of the test."""
-    prompts = {"prompt_kernel": cv.Gaussian(0.6)} if paired else {}
-    return {"output_kernel": cv.Gaussian(0.8)} | prompts
+    return canonical.kernels((0.8, 0.6)[: 1 + paired])
 
 
 def named(models):
@@ -101,11 +100,8 @@ def mixture_scores(models, prompts, weights, *, shared):
     of_prompts = squares**0 if alone else gaussian_gram(np.concatenate(prompts), 0.6) ** 2
     of_row = np.arange(m * n) % n if shared else np.arange(m * n)
     apart = of_row[:, None] != of_row
-    sums = (
-        (apart * of).reshape(m, n, m, n).sum(axis=(1, 3))
-        for of in (of_prompts, of_prompts * squares, 1)
-    )
-    above, below, pairs = sums
+    parts = (apart * of for of in (of_prompts, of_prompts * squares, 1))
+    above, below, pairs = (of.reshape(m, n, m, n).sum(axis=(1, 3)) for of in parts)
     above, below = (np.einsum("wi,ij,wj->w", weights, of / pairs, weights) for of in (above, below))
     return above / below
 
@@ -158,10 +154,8 @@ def test_disjoint_models_are_mixed_equally_and_what_adds_nothing_is_left_out(x64
         assert [*found.weights.values()] == [1, 0]
         assert str(found).splitlines()[1] == "No mixture is better than the best model, a."
     # Alone, a has the largest score. It answers another prompt: mixed with b or c it loses.
-    models, prompts = (
-        named([some, some % 3 + 4, some % 3 + 7]),
-        named(0 * some + np.array([0, 1, 1])[:, None, None]),
-    )
+    models = named([some, some % 3 + 4, some % 3 + 7])
+    prompts = named(0 * some + np.array([0, 1, 1])[:, None, None])
     options = {"prompt_kernel": cv.Gaussian(0.1), "groups": np.arange(40) // 4, **sharp}
     found = cv.mixture(models, prompts, **options)
     np.testing.assert_allclose([*found.weights.values()], [0, 0.5, 0.5], atol=1e-6)

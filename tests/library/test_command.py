@@ -1,14 +1,17 @@
-"""What every command line of the project shares: progress, flags and errors."""
+"""What every command line of the project shares: progress, flags, errors and provenance."""
 
+import importlib.metadata
 import io
 import os
 import subprocess
 import sys
 
+import jax
 import pytest
 from rich.console import Console
 
-from condvendi_jax.cli import command
+import condvendi_jax
+from condvendi_jax.cli import command, provenance
 
 
 def test_progress_shows_the_time_left_also_of_slow_steps(monkeypatch):
@@ -44,9 +47,7 @@ SPARED = "--xla_gpu_enable_triton_gemm=false"
         ("jax_rocm7_plugin", "0.11.2", "", None),
     ],
 )
-def test_only_known_compilers_for_nvidia_are_told_not_to_search(
-    plugin, version, given, expected, monkeypatch
-):
+def test_only_known_compilers_do_not_search(plugin, version, given, expected, monkeypatch):
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: name == plugin or None)
     monkeypatch.setattr(command.importlib.metadata, "version", lambda name: version)
     if given is None:
@@ -66,3 +67,19 @@ def test_every_command_spares_the_search_before_it_starts(tmp_path):
     command = [sys.executable, "-c", program]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == SPARED
+
+
+def test_without_metadata_the_modules_say_their_versions(monkeypatch):
+    def fail(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", fail)
+    versions = provenance.collect()["versions"]
+    assert versions["condvendi_jax"] == condvendi_jax.__version__
+    assert versions["jax"] == jax.__version__
+    assert provenance.version("no_such_package") is None
+
+
+def test_the_installed_version_comes_first(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{name} as installed")
+    assert provenance.version("jax") == "jax as installed"

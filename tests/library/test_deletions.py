@@ -1,15 +1,18 @@
 """What a jackknife is made of: the scores without each group, by every method of having spectra."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 from canonical import N, slow
-from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams, scores
 
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
 
+KEY = jax.random.key(0)
 GAUSSIANS = {"output_kernel": cv.Gaussian(0.75), "prompt_kernel": cv.Gaussian(0.5)}
 COSINES = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
 # Of unequal size: 17, 16 and 15 rows.
@@ -21,8 +24,7 @@ LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [17, 16, 15])
 )
 @pytest.mark.parametrize("kernels", [GAUSSIANS, COSINES, None], ids=["gaussian", "dual", "alone"])
 def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncation, kernels, x64):
-    """31 to 33 rows are kept: above that a truncation keeps all their eigenvalues. Both cosine
-    Grams and their product have fewer features than rows."""
+    """31 to 33 rows are kept. Both cosine Grams and their product have fewer features."""
     pairs = draw_pairs(N, d_x=3, d_t=2)
     if kernels is None:
         kernels, pairs = {"output_kernel": cv.Gaussian(0.75)}, (pairs[0], None)
@@ -50,10 +52,8 @@ def test_estimated_deletions_keep_all_eigenvalues_where_the_truncation_is_larger
     """32 rows are left of 48: all their eigenvalues, not 40."""
     points = Pairs(*draw_pairs(N, dtype=np.float32), **GAUSSIANS)
     groups, entropy = cv.inference.group_rows(N, LABELS), Entropy(truncation=40)
-    exact, estimated = (
-        cv.inference.delete_groups(points, entropy, groups, method=method).deleted
-        for method in (cv.Exact(), cv.Stored(jax.random.key(0)))
-    )
+    delete = functools.partial(cv.inference.delete_groups, points, entropy, groups)
+    exact, estimated = (delete(method=m).deleted for m in (cv.Exact(), cv.Stored(KEY)))
     np.testing.assert_allclose(estimated, exact, rtol=1e-3)
 
 
@@ -63,7 +63,7 @@ def _oracle_grams(outputs, prompts, kernels):
         return gaussian_gram(outputs, 0.75), np.ones((len(outputs), len(outputs)))
     if kernels is COSINES:
         return cosine_gram(outputs), cosine_gram(prompts)
-    return gaussian_gram(outputs, 0.75), gaussian_gram(prompts, 0.5)
+    return gaussian_grams((outputs, prompts), (0.75, 0.5))
 
 
 def test_wide_cosine_kernels_are_masked_as_matrices(x64):
@@ -79,23 +79,21 @@ def test_wide_cosine_kernels_are_masked_as_matrices(x64):
 
 @pytest.mark.slow
 def test_errors_that_are_those_of_the_estimates_say_so():
-    """Even points of a circle, every eighth deleted: all deletions are rotations of each other, of
-    one and the same score. What an estimate shows in its place is its own noise."""
+    """All deletions of even points of a circle have one score: estimates show their noise."""
     angles = 2 * np.pi * np.arange(600) / 600
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     options = {"output_kernel": cv.Gaussian(0.02), "order": 1, "groups": np.arange(600) % 8}
     exact = cv.decomposition_errors(circle, **options, method=cv.Exact())
     with pytest.warns(UserWarning, match="error of vendi is mostly that of the estimated spectra"):
-        coarse = cv.decomposition_errors(
-            circle, **options, method=cv.Stored(jax.random.key(0), rtol=0.1)
-        )
+        method = cv.Stored(KEY, rtol=0.1)
+        coarse = cv.decomposition_errors(circle, **options, method=method)
     assert coarse.vendi > 10 * exact.vendi
 
 
 def test_groups_by_prompt_hold_together_and_are_even():
     prompts = np.repeat(np.arange(30.0)[:, None], np.arange(30) % 4 + 1, axis=0)
     kinds = prompts[:, 0].astype(int)
-    groups = cv.inference.group_rows(len(prompts), 6, key=jax.random.key(0), kinds=kinds)
+    groups = cv.inference.group_rows(len(prompts), 6, key=KEY, kinds=kinds)
     assert (groups.count, groups.units) == (6, "rows of one prompt")
     for prompt in range(30):
         assert len(set(groups.membership[prompts[:, 0] == prompt])) == 1
@@ -108,6 +106,6 @@ def test_groups_by_prompt_hold_together_and_are_even():
 
 @pytest.mark.parametrize("kinds", [np.zeros(20, int), np.arange(20), None])
 def test_rows_are_grouped_one_by_one_where_prompts_say_nothing(kinds):
-    groups = cv.inference.group_rows(20, 6, key=jax.random.key(0), kinds=kinds)
+    groups = cv.inference.group_rows(20, 6, key=KEY, kinds=kinds)
     assert (groups.count, groups.units) == (6, "rows")
     assert sorted(np.bincount(groups.membership)) == [3, 3, 3, 3, 4, 4]

@@ -34,9 +34,6 @@ def _levels(rows):
     return rows[:, 0].tolist()
 
 
-# --- which encoder -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("attribute", ["ready", "make", "Means", "Nested.ready"])
 def test_an_import_path_names_an_encoder_or_what_gives_one(attribute):
     loaded = load_encoder(f"fake_encoders:{attribute}", Others)
@@ -76,13 +73,8 @@ def test_a_module_that_fails_is_named_and_the_current_folder_is_searched(tmp_pat
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.chdir(tmp_path)
     pathlib.Path("failing_encoder_module.py").write_text("1 / 0")
-    with pytest.raises(
-        ValueError, match="failing_encoder_module:x: cannot be imported: ZeroDivision"
-    ):
+    with pytest.raises(ValueError, match="encoder_module:x: cannot be imported: ZeroDivision"):
         load_encoder("failing_encoder_module:x", Others)
-
-
-# --- embedding -----------------------------------------------------------------------------------
 
 
 def test_texts_are_embedded_once_each(tmp_path):
@@ -241,9 +233,6 @@ def test_few_large_pictures_are_held_at_once(folder, tmp_path, monkeypatch):
     assert [len(batch) for batch in encoder.seen] == [2, 2]
 
 
-# --- the cache -----------------------------------------------------------------------------------
-
-
 def _shards(cache):
     return sorted(cache.rglob("*.npz"))
 
@@ -305,9 +294,6 @@ def test_a_full_disk_costs_the_cache_and_not_the_embeddings(tmp_path, monkeypatc
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-# --- what is refused -----------------------------------------------------------------------------
-
-
 class Wrong:
     name = "wrong"
 
@@ -352,9 +338,7 @@ class Picky:
 
 
 def test_an_encoder_that_fails_is_named_with_the_start_of_its_batch(tmp_path):
-    words = (
-        "encoder test_embedding:Picky failed on a batch of 2 that starts with 'a': KeyError: 'no"
-    )
+    words = "test_embedding:Picky failed on a batch of 2 that starts with 'a': KeyError: 'no"
     with pytest.raises(EncoderError, match=words) as error:
         embed(["a", "b"], Picky(), kind="texts", cache=tmp_path)
     assert isinstance(error.value.__cause__, KeyError)
@@ -397,10 +381,8 @@ def test_bad_items_are_named(folder, tmp_path):
     with pytest.raises(ValueError) as error:
         embed(list_images(folder), encoder, kind="images", cache=tmp_path)
     lines = str(error.value).split("\n")
-    assert [line.partition(": cannot be decoded as")[0] for line in lines] == [
-        str(folder / "0a.png"),
-        str(folder / "5.png"),
-    ]
+    named = [line.partition(": cannot be decoded as")[0] for line in lines]
+    assert named == [str(folder / "0a.png"), str(folder / "5.png")]
     assert encoder.count == 0
 
 

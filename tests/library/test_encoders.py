@@ -61,9 +61,6 @@ def efficientnet():
     return load_efficientnet()
 
 
-# --- float64 oracles, written from the equations -------------------------------------------------
-
-
 def oracle_bert(tensors, ids, *, layers, heads=12):
     """BERT on one unpadded text: Devlin et al. 2019, Vaswani et al. 2017 eq. 1."""
     t = {name: np.asarray(value, np.float64) for name, value in tensors.items()}
@@ -99,10 +96,7 @@ def oracle_bert(tensors, ids, *, layers, heads=12):
 
 
 def oracle_convolution(picture, filters, stride, *, groups=1):
-    """A convolution with TensorFlow's SAME padding, by its definition.
-
-    picture [height, width, inputs]; filters [outputs, inputs / groups, k, k].
-    """
+    """A convolution with TensorFlow's SAME padding; filters [outputs, inputs / groups, k, k]."""
     size = filters.shape[-1]
     height, width, _ = picture.shape
     rows, columns = math.ceil(height / stride), math.ceil(width / stride)
@@ -178,9 +172,8 @@ def random_net_tensors(seed=0):
 
     add("_conv_stem", "_bn0", 8, 3, 3)
     # Kernel, inputs, channels that are filtered, and outputs of each block.
-    for number, (size, inputs, inner, outputs) in enumerate(
-        [(3, 8, 8, 6), (5, 6, 18, 10), (5, 10, 30, 10)]
-    ):
+    blocks = [(3, 8, 8, 6), (5, 6, 18, 10), (5, 10, 30, 10)]
+    for number, (size, inputs, inner, outputs) in enumerate(blocks):
         at = f"_blocks.{number}"
         if number:
             add(f"{at}._expand_conv", f"{at}._bn0", inner, inputs, 1)
@@ -188,9 +181,6 @@ def random_net_tensors(seed=0):
         add(f"{at}._project_conv", f"{at}._bn2", outputs, inner, 1)
     add("_conv_head", "_bn1", 16, 10, 1)
     return tensors
-
-
-# --- MiniLM's architecture -----------------------------------------------------------------------
 
 
 def test_bert_equals_the_equations():
@@ -301,13 +291,9 @@ def test_every_text_is_embedded_once_with_texts_of_its_length(monkeypatch):
     rows = encoder._embed_pieces([[k] * n for k, n in enumerate(lengths)])
     np.testing.assert_array_equal(rows, np.stack([np.arange(256), lengths], axis=1))
     assert max(mask.size for mask in batches) <= TOKENS
-    assert [mask.shape[1] for mask in batches] == sorted(
-        (m.shape[1] for m in batches), reverse=True
-    )
+    widths = [mask.shape[1] for mask in batches]
+    assert widths == sorted(widths, reverse=True)
     assert sum(mask.size for mask in batches) < 1.2 * lengths.sum()
-
-
-# --- EfficientNet-Lite's architecture ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -355,9 +341,7 @@ def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
     monkeypatch.setattr("condvendi_jax.encoders.efficientnet._features", record)
     monkeypatch.setattr("condvendi_jax.encoders.efficientnet._BATCH", 4)
     encoder = EfficientNetEncoder(None)
-    pictures = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones(
-        (SIDE, SIDE, 3), np.uint8
-    )
+    pictures = np.arange(9, dtype=np.uint8).repeat(3 * SIDE**2).reshape(9, SIDE, SIDE, 3)
     for count, expected in ((9, [4, 4, 4]), (4, [4]), (3, [4]), (2, [2]), (1, [1])):
         shapes.clear()
         np.testing.assert_array_equal(encoder.encode(pictures[:count])[:, 0], range(count))
@@ -370,9 +354,6 @@ def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
         encoder.encode(np.zeros((2, 8, 8, 3), np.uint8))
     with pytest.raises(ValueError, match="float64"):
         encoder.encode(np.zeros((1, SIDE, SIDE, 3)))
-
-
-# --- reading weights -----------------------------------------------------------------------------
 
 
 def test_weights_are_loaded_without_compiling(caplog):
@@ -477,9 +458,6 @@ def test_damaged_and_malicious_checkpoints_are_refused(tmp_path, storages, capsy
     with pytest.raises(pickle.UnpicklingError, match="refused to load .*print"):
         weights.read_torch_checkpoint(path)
     assert capsys.readouterr().out == ""
-
-
-# --- the published weights -----------------------------------------------------------------------
 
 
 @needs_minilm

@@ -1,4 +1,4 @@
-"""The spectral measure against exact spectra: agreement, honest intervals, adversarial cases."""
+"""Spectral measures and influences of rows against exact spectra: agreement, honest intervals."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from canonical import N_LARGE as N
 from canonical import slow
-from oracles import draw_pairs, renyi, shifted
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, renyi, shifted
 from scipy import stats
 
 import condvendi_jax as cv
@@ -96,9 +96,8 @@ def test_quadrature_is_exact_at_full_krylov_depth(x64):
     gram, values = with_spectrum(np.repeat(np.arange(1.0, 10.0), 30))
     measure = spectral_measure(gram, key=KEY, budget=Budget(2, 1, 4, 12))
     nodes, weights = measure.sampled[0][0]
-    np.testing.assert_allclose(
-        np.unique(nodes[weights > 1e-6].round(9)), np.unique(values), atol=1e-8
-    )
+    distinct = np.unique(nodes[weights > 1e-6].round(9))
+    np.testing.assert_allclose(distinct, np.unique(values), atol=1e-8)
     np.testing.assert_allclose(weights.sum(axis=1), measure.moments[0], rtol=1e-10)
     for entropy in (cv.von_neumann, cv.renyi(0.5), cv.renyi(3)):
         assert measure.entropy(entropy).gap < 1e-9
@@ -138,10 +137,8 @@ def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
 
 def test_the_same_key_gives_the_same_numbers_and_another_key_others(x64):
     gram, _ = with_spectrum(SPECTRA["power law"])
-    one, two, other = (
-        spectral_measure(gram, key=key, budget=SMALL).entropy().value
-        for key in (KEY, KEY, jax.random.key(4))
-    )
+    keys = KEY, KEY, jax.random.key(4)
+    one, two, other = (spectral_measure(gram, key=k, budget=SMALL).entropy().value for k in keys)
     assert one == two != other
 
 
@@ -161,10 +158,8 @@ def test_every_part_of_the_budget_changes_the_estimate(part, x64):
 def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
     """Also after batches of probes were deepened and others added."""
     outputs, prompts = draw_pairs(300)
-    single = [
-        cv.grams.TiledGram.from_points(cv.Gaussian(0.7), points, tile_size=112)
-        for points in (outputs, prompts)
-    ]
+    tiled = functools.partial(cv.grams.TiledGram.from_points, cv.Gaussian(0.7), tile_size=112)
+    single = [tiled(outputs), tiled(prompts)]
     grams = [*single, single[0] * single[1]]
     assert cv.grams.SharedTiles.of(single) is None
 
@@ -182,9 +177,8 @@ def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
         found, alone = sampler.measure(), grown([gram]).of[0].measure()
         assert found.alpha.shape == (16, 8)
         for name in ("alpha", "beta", "squares", "moments", "squared_norm", "products"):
-            np.testing.assert_allclose(
-                getattr(found, name), getattr(alone, name), rtol=1e-6, atol=1e-9
-            )
+            both = getattr(found, name), getattr(alone, name)
+            np.testing.assert_allclose(*both, rtol=1e-6, atol=1e-9)
 
 
 def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypatch):
@@ -296,9 +290,7 @@ def test_bad_requests_are_refused(arguments, message):
         spectral_measure(gram, key=KEY, **arguments)
 
 
-@pytest.mark.parametrize(
-    "order", [1, *(pytest.param(order, marks=pytest.mark.slow) for order in (0.7, 3))]
-)
+@pytest.mark.parametrize("order", [1, slow(0.7), slow(3)])
 def test_the_sensitivity_is_unbiased(order, x64):
     """Its mean over keys tends to h(A); a term left out would stay."""
     gram, values = with_spectrum(SPECTRA["power law"])
@@ -324,3 +316,133 @@ def test_the_sensitivity_is_unbiased(order, x64):
     error = np.mean(found) - np.sum(truth * direction)
     assert abs(error) < 4 * np.std(found, ddof=1) / np.sqrt(40)
     assert np.std(found) < abs(np.sum(truth * direction))
+
+
+# Influences of rows on estimated entropies, against eigenvectors in NumPy.
+
+FEW_ROWS = 300
+FEWER = Budget(block=8, sweeps=4, probes=8, steps=12)
+KERNELS = {"gaussian": cv.Gaussian(0.5), "cosine": cv.Cosine()}
+OF_ROWS = [
+    *map(cv.renyi, (1, 0.5, 3, np.inf)),
+    *(cv.truncated(t, order=order) for t, order in ((5, 1), (5, np.inf), (60, 2))),
+]
+
+
+def drawn(kernel="gaussian", *, weighted=False):
+    """A Gram, its matrix in NumPy, and the shares of the weight, of which two rows have none."""
+    points, p = draw_pairs(FEW_ROWS)[0], np.full(FEW_ROWS, 1 / FEW_ROWS)
+    gram = cv.gram(KERNELS[kernel], points)
+    if weighted:
+        p = np.random.default_rng(1).gamma(2.0, size=FEW_ROWS) * (np.arange(FEW_ROWS) % 150 != 3)
+        p = p / p.sum()
+        gram = gram.weighted(p)
+    matrix = gaussian_gram(points, 0.5) if kernel == "gaussian" else cosine_gram(points)
+    return gram, matrix, p
+
+
+def influences_of(matrix, p, entropy):
+    """phi_i^T h(C) phi_i less its mean, by all eigenvectors of diag(p)^(1/2) K diag(p)^(1/2)."""
+    t, order = entropy.truncation or FEW_ROWS, entropy.order
+    values, vectors = np.linalg.eigh(np.sqrt(p)[:, None] * matrix * np.sqrt(p))
+    values, vectors = np.maximum(values[::-1][:t], 0), vectors[:, ::-1][:, :t]
+    q = values + (1 - values.sum()) / t
+    q = np.where(q > 16 * np.finfo(float).eps * q[0], q, np.nan)  # Zeros change nothing.
+    if order == 1:
+        slopes = -np.log(q) - 1
+    elif np.isinf(order):
+        slopes = np.where(np.arange(t) == 0, -1 / q[0], 0)
+    else:
+        slopes = order / (1 - order) * q ** (order - 1) / np.nansum(q**order)
+    slopes = np.nan_to_num(slopes)
+    if entropy.truncation:
+        slopes = slopes - slopes.mean()
+    of_rows = np.square(vectors) @ (values * slopes)
+    return np.where(p > 0, of_rows / np.where(p > 0, p, 1) - of_rows.sum(), np.nan)
+
+
+def samplers_of(gram, seed=0, budget=FEWER):
+    return estimators.Samplers([gram], key=jax.random.key(seed), budget=budget, rtol=2e-3)
+
+
+def sampler_of(gram, seed=0, budget=FEWER):
+    return samplers_of(gram, seed, budget).of[0]
+
+
+def replicates(gram, entropy, p, seed):
+    """Of a sampler that was deepened and widened."""
+    samplers = samplers_of(gram, seed)
+    (sampler,) = samplers.of
+    assert not sampler.complete
+    samplers.deepen([32])
+    samplers.widen(16)
+    return sampler.influences(entropy, np.full(gram.n, 1 / gram.n) if p is None else p)
+
+
+@pytest.mark.parametrize(
+    ("entropy", "weighted"),
+    [
+        (OF_ROWS[0], False),
+        (OF_ROWS[0], True),
+        (OF_ROWS[-2], True),
+        *(slow(each, True) for each in (*OF_ROWS[1:-2], OF_ROWS[-1])),
+    ],
+    ids=str,
+)
+def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted, x64):
+    gram, matrix, p = drawn(weighted=weighted)
+    truth = influences_of(matrix, p, entropy)
+    found = [replicates(gram, entropy, p if weighted else None, seed) for seed in range(6)]
+    assert found[0].shape == (16, FEW_ROWS)
+    np.testing.assert_allclose(np.nansum(found[0] * p, axis=1), 0, atol=1e-12)
+
+    def size(of_rows):
+        """As in a variance, where a row counts by its share."""
+        return np.sqrt(np.nansum(np.square(p * of_rows)))
+
+    noise = size(np.std(found, axis=1, ddof=1).mean(axis=0))
+    assert noise < size(truth)  # One probe tells something.
+    error = np.mean(found, axis=(0, 1)) - truth
+    assert size(error) < 1.5 * noise / np.sqrt(6 * 16) + 0.005 * size(truth)
+    np.testing.assert_array_equal(np.isnan(error), p == 0)
+
+
+@pytest.mark.slow
+def test_products_of_replicates_estimate_squared_sums_of_groups(x64):
+    gram, matrix, p = drawn()
+    groups = np.arange(FEW_ROWS) // 3 == np.arange(FEW_ROWS // 3)[:, None]
+    by_products, by_means = [], []
+    for seed in range(24):
+        sums = replicates(gram, cv.von_neumann, None, seed) @ groups.T
+        total, count = sums.sum(axis=0), len(sums)
+        by_products.append((np.sum(total**2) - np.sum(sums**2)) / (count * (count - 1)))
+        by_means.append(np.sum((total / count) ** 2))
+    expected = np.sum((groups @ influences_of(matrix, p, cv.von_neumann)) ** 2)
+    error = np.std(by_products, ddof=1) / np.sqrt(24)
+    assert abs(np.mean(by_products) - expected) < 3 * error < 0.015 * expected
+    assert np.mean(by_means) - expected > 3 * error  # The noise of the mean counts as influence.
+
+
+def test_order_two_takes_no_probe(x64):
+    gram, matrix, p = drawn()
+    found = replicates(gram, cv.renyi(2), None, seed=0)
+    np.testing.assert_allclose(
+        found, np.tile(influences_of(matrix, p, cv.renyi(2)), (16, 1)), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("entropy", OF_ROWS, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_known_eigenvalues_give_one_exact_replicate(kernel, entropy, x64):
+    """Few points, or fewer features than points."""
+    for weighted in (False, True):
+        gram, matrix, p = drawn(kernel, weighted=weighted)
+        (found,) = sampler_of(gram, budget=Budget()).influences(entropy, p)
+        # Divided by small eigenvalues and small shares.
+        assert_close(found, influences_of(matrix, p, entropy), loosened=1e4)
+
+
+def test_equal_rows_have_no_influence_at_any_n():
+    gram = cv.gram(cv.Gaussian(1.0), np.ones((700, 2), np.float32), tile_size=128)
+    found = sampler_of(gram).influences(cv.von_neumann, np.full(700, 1 / 700))
+    np.testing.assert_array_equal(found, np.zeros((1, 700)))

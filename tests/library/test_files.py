@@ -225,9 +225,6 @@ def test_a_path_that_cannot_be_written_is_found_out_beforehand(tmp_path):
                     write(tmp_path / name)
 
 
-# --- nothing is lost -----------------------------------------------------------------------------
-
-
 def _refused(message, targets, sources=(), *, overwrite=True):
     with pytest.raises((ValueError, OSError), match=message) as error:
         files.check_targets(targets, {"--outputs": sources}, overwrite=overwrite)
@@ -284,9 +281,6 @@ def test_a_file_in_a_folder_that_is_read_is_never_replaced(tmp_path):
 def test_what_cannot_be_written_is_named_with_its_flag(tmp_path):
     _refused("--json: .*absent.*cannot be written", {"--json": tmp_path / "absent" / "x.json"})
     _refused("--json: .*cannot be written .*is a directory", {"--json": tmp_path})
-
-
-# --- links, pipes and devices --------------------------------------------------------------------
 
 
 def _paths(folder):

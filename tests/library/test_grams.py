@@ -245,9 +245,7 @@ def _indefinite(n, share):
 
 @pytest.mark.parametrize("n", [12, 1503])
 def test_negative_eigenvalues_are_said_or_refused(n):
-    with pytest.raises(
-        ValueError, match=r"^matrix: .*positive semidefinite.*of 0\.(1|099|10).*no score"
-    ):
+    with pytest.raises(ValueError, match=r"^matrix: .*semidefinite.*of 0\.(1|099|10).*no score"):
         cv.grams.DenseGram(_indefinite(n, 0.1).astype(np.float16))
     with pytest.warns(UserWarning, match=r"eigenvalues of 0\.0[34].*nearest eigenvalues"):
         gram = cv.grams.DenseGram(_indefinite(n, 0.04))

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 from canonical import kernels, slow
-from jaxprs import largest_array
 from oracles import (
     assert_close,
     conditional_rke_gradient,
@@ -16,6 +15,7 @@ from oracles import (
     directional_difference,
     draw_pairs,
     gaussian_gram,
+    gaussian_grams,
     scores,
     truncated_conditional_gradient,
 )
@@ -60,7 +60,7 @@ def _updates(guide, state, latents, prompts=None):
 def _score(kind, latents, prompts):
     """By NumPy."""
     _, name, order, truncation = KINDS[kind]
-    grams = [gaussian_gram(p, s) for p, s in zip((latents, prompts), BANDWIDTHS, strict=True)]
+    grams = gaussian_grams((latents, prompts), BANDWIDTHS)
     truncation = None if truncation is None else min(truncation, len(latents))
     return scores(*grams, order=order, truncation=truncation)[name]
 
@@ -143,7 +143,7 @@ def test_the_sums_of_the_memory_do_not_drift():
     batches = tuple(array.reshape(-1, WINDOW, array.shape[1]) for array in pairs)
     state, _ = jax.lax.scan(lambda s, p: (guidance.remember(s, *p), None), state, batches)
     last = [np.float64(array[-WINDOW:]) for array in pairs]
-    grams = [gaussian_gram(points, s) for points, s in zip(last, BANDWIDTHS, strict=True)]
+    grams = gaussian_grams(last, BANDWIDTHS)
     of_joint, of_prompts = (WINDOW + 2 * np.sum(later) for later in state.squares)
     assert_close(of_joint, np.sum(np.square(grams[0] * grams[1])))
     assert_close(of_prompts, np.sum(np.square(grams[1])))
@@ -330,6 +330,20 @@ def test_compiled_scanned_and_mapped(x64):
     with jax.disable_jit():
         for latents, prompts, of_seed in zip(*chains, result, strict=True):
             assert_close(of_seed, chain(latents, prompts))
+
+
+def _sizes(program):
+    """The numbers of elements of all arrays that a jaxpr, or one inside its parameters, makes."""
+    for equation in getattr(program, "jaxpr", program).eqns:
+        yield from (variable.aval.size for variable in equation.outvars)
+        parameters = [*equation.params.values()]
+        for leaf in jax.tree.leaves(parameters, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            if hasattr(leaf, "eqns") or hasattr(leaf, "jaxpr"):
+                yield from _sizes(leaf)
+
+
+def largest_array(function, *arguments):
+    return max(_sizes(jax.make_jaxpr(function)(*arguments)))
 
 
 def test_order_two_makes_no_array_of_pairs_of_the_window():

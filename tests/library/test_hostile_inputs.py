@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from canonical import kernels
 from oracles import assert_close, conditional_rke_gradient, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
@@ -14,11 +15,6 @@ from condvendi_jax.integrations import flax_metric as metrics
 from condvendi_jax.spectra import estimated, estimators
 
 KEY = jax.random.key(0)
-
-
-def kernels(output_bandwidth, prompt_bandwidth=1.0):
-    pair = cv.Gaussian(output_bandwidth), cv.Gaussian(prompt_bandwidth)
-    return dict(zip(("output_kernel", "prompt_kernel"), pair, strict=True))
 
 
 def with_outlier(n=120, d=8, far=1e6):
@@ -63,12 +59,11 @@ def test_bandwidths_below_the_rounding_of_a_matrix_product(name, order):
     gram = gaussian_gram(points.astype(np.float64) / sigma, 1.0)
     prompts = draw_pairs(len(points), dtype=np.float32)[1]
     expected = scores(gram, gaussian_gram(prompts, 1.0), order=order)
-    found = cv.decompose(points, prompts, **kernels(sigma), order=order)
+    found = cv.decompose(points, prompts, **kernels((sigma, 1.0)), order=order)
     for name, value in expected.items():
         assert_close(getattr(found, name), value, loosened=10)
-    assert_close(
-        cv.vendi(points, kernel=cv.Gaussian(sigma), order=order), expected["vendi"], loosened=10
-    )
+    alone = cv.vendi(points, kernel=cv.Gaussian(sigma), order=order)
+    assert_close(alone, expected["vendi"], loosened=10)
     tiled = cv.gram(cv.Gaussian(sigma), points, tile_size=16).squared_frobenius_norm()
     assert_close(tiled, np.mean(gram**2), loosened=10)
 
@@ -99,7 +94,7 @@ def test_the_gradient_by_differences_is_that_of_the_formula():
     outputs, sigma = tight_clusters(60)
     prompts = draw_pairs(60, dtype=np.float32)[1]
     expected = conditional_rke_gradient(np.float64(outputs), np.float64(prompts), (sigma, 1.0))
-    options = kernels(sigma) | {"output_kernel": cv.Gaussian(sigma, unit=sigma)}
+    options = kernels((sigma, 1.0)) | {"output_kernel": cv.Gaussian(sigma, unit=sigma)}
     found = jax.grad(lambda x: cv.conditional_rke(x, prompts, **options))(jnp.asarray(outputs))
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
@@ -124,18 +119,16 @@ def test_points_are_moved_near_the_origin_before_they_are_cast(name):
     near = np.random.default_rng(0).integers(0, 40, size=(80, 2))
     points = FAR[name](near)
     expected = scores(gaussian_gram(near, 3.0), gaussian_gram(near, 5.0), order=2)
-    found = cv.decompose(points, points, **kernels(3.0, 5.0), order=2)
+    found = cv.decompose(points, points, **kernels((3.0, 5.0)), order=2)
     assert_close(found.vendi, expected["vendi"])
     assert_close(found.conditional, expected["conditional"])
     assert_close(cv.gram(cv.Gaussian(3.0), points).squared_frobenius_norm(), 1 / expected["vendi"])
-    assert_close(
-        cv.baselines.rrke(points, points[:50], kernel=cv.Gaussian(3.0)),
-        float(cv.baselines.rrke(near, near[:50], kernel=cv.Gaussian(3.0))),
-    )
+    far, close = (cv.baselines.rrke(p, p[:50], kernel=cv.Gaussian(3.0)) for p in (points, near))
+    assert_close(far, float(close))
     median = bandwidth.median_heuristic(points, key=KEY)
     assert median == pytest.approx(bandwidth.median_heuristic(near, key=KEY), rel=1e-6)
-    metric = metrics.StoredDecomposition(**kernels(3.0, 5.0))
-    other = metrics.StoredDecomposition(**kernels(3.0, 5.0))
+    metric = metrics.StoredDecomposition(**kernels((3.0, 5.0)))
+    other = metrics.StoredDecomposition(**kernels((3.0, 5.0)))
     for target, part in ((metric, slice(0, 30)), (metric, slice(30, 50)), (other, slice(50, 80))):
         target.update(outputs=points[part], prompts=points[part])
     metric.merge(other)
@@ -149,7 +142,7 @@ def test_errors_of_a_users_score_are_those_near_the_origin(name):
     near = np.random.default_rng(0).integers(0, 40, size=(40, 2))
 
     def score(x, t):
-        return cv.conditional_rke(x, t, **kernels(3.0, 5.0))
+        return cv.conditional_rke(x, t, **kernels((3.0, 5.0)))
 
     def error(points):
         return cv.standard_error(score, points, points[::-1], key=KEY, groups=5)
@@ -162,24 +155,18 @@ def test_a_far_first_row_leaves_the_others_their_digits():
     """Less the first row, the others were equal in float32."""
     points = np.random.default_rng(0).normal(size=(80, 2))
     points[0] = 1e12, -1e12
-    assert_close(
-        cv.rke(points, kernel=cv.Gaussian(3.0)),
-        scores(*[gaussian_gram(points, 3.0)] * 2, order=2)["vendi"],
-    )
+    expected = 1 / np.mean(gaussian_gram(points, 3.0) ** 2)
+    assert_close(cv.rke(points, kernel=cv.Gaussian(3.0)), expected)
 
 
 def test_rows_that_a_cast_merges_are_told():
     points = np.arange(20, dtype=np.int64)[:, None] + 2**40
-    with pytest.warns(
-        UserWarning, match=r"outputs: 1[0-9] row\(s\) that differ in int64 are equal"
-    ):
+    with pytest.warns(UserWarning, match=r"outputs: 1. row\(s\) that differ in int64 are equal"):
         cv.rke(points, kernel=cv.Cosine())
     merged = np.array([[0.0], [0.0], [1.0], [1.0 + 1e-12]])
     with pytest.warns(UserWarning) as caught:
         cv.rke(merged, kernel=cv.Gaussian(1.0))
-    assert any(
-        "1 row(s) that differ in float64 are equal in float32" in str(w.message) for w in caught
-    )
+    assert any("1 row(s) that differ in float64 are equal in" in str(w.message) for w in caught)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cv.rke(np.arange(20)[:, None], kernel=cv.Gaussian(1.0))
@@ -190,9 +177,7 @@ def test_numbers_beyond_float32_are_said_to_be_that():
     points = np.ones((3, 1))
     points[1] = 1e300
     for kernel in (cv.Gaussian(1.0), cv.Cosine()):
-        with pytest.raises(
-            ValueError, match=r"outputs: 1 row.* beyond the range of float32.* row 1"
-        ):
+        with pytest.raises(ValueError, match=r"outputs: 1 row.* beyond .* of float32.* row 1"):
             cv.rke(points, kernel=kernel)
 
 
@@ -241,10 +226,10 @@ def test_memory_that_runs_out_is_a_clear_error(monkeypatch):
     outputs, prompts = draw_pairs(30, dtype=np.float32)
     monkeypatch.setattr(estimators, "all_eigenvalues", fail)
     with pytest.raises(ValueError, match=r"Memory ran out.*n = 30.*cv.Auto\(key"):
-        cv.decompose(outputs, prompts, **kernels(1.0))
+        cv.decompose(outputs, prompts, **kernels((1.0, 1.0)))
     monkeypatch.setattr(estimated, "_store", fail)
     with pytest.raises(ValueError, match=r"Memory ran out.*n = 30"):
-        cv.decompose(outputs, prompts, **kernels(1.0), method=cv.Stored(KEY))
+        cv.decompose(outputs, prompts, **kernels((1.0, 1.0)), method=cv.Stored(KEY))
 
 
 def test_the_min_entropy_takes_the_krylov_space_alone(monkeypatch, x64):
@@ -269,17 +254,14 @@ def test_the_min_entropy_takes_the_krylov_space_alone(monkeypatch, x64):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda p: cv.standard_error(jnp.mean, p, key=0), "key: expected one random key"),
-        (lambda p: bandwidth.median_heuristic(p, key=3), "key: expected one random key"),
-        (lambda p: bandwidth.select_bandwidth(p, key="k"), "key: expected one random key"),
-        (
-            lambda p: cv.spectra.spectral_measure(cv.gram(cv.Cosine(), p), key=1),
-            "key: expected one",
-        ),
+        lambda p: cv.standard_error(jnp.mean, p, key=0),
+        lambda p: bandwidth.median_heuristic(p, key=3),
+        lambda p: bandwidth.select_bandwidth(p, key="k"),
+        lambda p: cv.spectra.spectral_measure(cv.gram(cv.Cosine(), p), key=1),
     ],
 )
-def test_arguments_of_another_kind_are_named(call, message):
-    with pytest.raises(TypeError, match=message):
+def test_keys_of_another_kind_are_named(call):
+    with pytest.raises(TypeError, match="key: expected one random key"):
         call(draw_pairs(40, dtype=np.float32)[0])

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from canonical import N_LARGE, slow
-from oracles import cosine_gram, draw_pairs, gaussian_gram, scores, weighted_logs
+from canonical import N_LARGE, kernels, slow
+from oracles import cosine_gram, draw_pairs, gaussian_grams, scores, weighted_logs
 
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
@@ -15,7 +15,7 @@ from condvendi_jax.spectra import AUTO, computation, estimated, order_two
 
 N = 100
 WIDTHS = (0.75, 0.5)
-KERNELS = dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, WIDTHS), strict=True))
+KERNELS = kernels(WIDTHS)
 WIDE, LESS = (dict.fromkeys(KERNELS, cv.Gaussian(width)) for width in (3.0, 2.5))
 ONES, WEIGHTS = np.ones(N), np.random.default_rng(2).uniform(0.5, 2, size=N)
 WEIGHED = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
@@ -24,7 +24,7 @@ LABELS = np.random.default_rng(1).permutation([*range(50), *range(0, 40, 4), *ra
 
 
 def grams_of(outputs, prompts, *, widths=WIDTHS):
-    x, t = map(gaussian_gram, (outputs, prompts), widths)
+    x, t = gaussian_grams((outputs, prompts), widths)
     return x, t, x * t
 
 
@@ -39,10 +39,7 @@ def slopes(grams, weights, labels, order, t=None):
 
 
 def losses(grams, weights, labels, order=1):
-    """What each score loses without each group, in proportion to its weight, `[G, 3]`.
-
-    The loss of the logarithm times the score of all rows and the weight of the rest, less the mean.
-    """
+    """The loss of log scores without each group, times the score and the rest, centred."""
     whole, shares = weighted_logs(grams, weights, order), np.bincount(labels, weights)
     found = []
     for label in range(shares.size):
@@ -99,14 +96,17 @@ def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
 )
 def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
-    kernels, grams = KERNELS, grams_of(*pairs)
+    chosen, grams = KERNELS, grams_of(*pairs)
     if kernel == "cosine":  # Of 6 features in all.
-        kernels, (x, t) = dict.fromkeys(KERNELS, cv.Cosine()), map(cosine_gram, pairs)
+        chosen, (x, t) = dict.fromkeys(KERNELS, cv.Cosine()), map(cosine_gram, pairs)
         grams = (x, t, x * t)
-    options = {**kernels, "orders": [order], "groups": labels, "weights": weights}
+    options = {**chosen, "orders": [order], "groups": labels, "weights": weights}
     (scored,) = cv.evaluate(*pairs, **options).orders
     expected = error_of(losses(grams, given, labels, order))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
+    if kernel == "cosine":
+        whole = cv.decompose(*pairs, **chosen, weights=weights)
+        np.testing.assert_allclose(scored.decomposition.rounding, whole.rounding, rtol=1e-6)
     if kernel == "gaussian" and order == 1:
         by_slopes = error_of(slopes(grams, given, labels, 1))
         assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
@@ -125,17 +125,14 @@ def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     ("tiled", "weights"), [(False, None), (True, WEIGHTS)], ids=["one block", "tiled and weighted"]
 )
 @pytest.mark.parametrize("largest, order", [(50, 2), (9, 1)])
-def test_deletions_of_groups_of_very_unequal_sizes_are_exact(
-    largest, order, tiled, weights, x64, monkeypatch
-):
+def test_deletions_of_unequal_groups_are_exact(largest, order, tiled, weights, x64, monkeypatch):
     if tiled:
         monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
         jax.clear_caches()
     pairs, given = draw_pairs(N), ONES if weights is None else weights
     labels = np.random.default_rng(0).permutation(np.maximum(np.arange(N) - largest + 1, 0))
-    (scored,) = cv.evaluate(
-        *pairs, **KERNELS, orders=[order], groups=labels, weights=weights
-    ).orders
+    options = {"orders": [order], "groups": labels, "weights": weights}
+    (scored,) = cv.evaluate(*pairs, **KERNELS, **options).orders
     expected = error_of(losses(grams_of(*pairs), given, labels, order))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
 
@@ -153,9 +150,8 @@ def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(hea
         kept = np.flatnonzero(labels != label)
         rest = [gram[np.ix_(kept, kept)] for gram in grams]
         found = log_scores(*(of[label] for of in without))
-        np.testing.assert_allclose(
-            found, weighted_logs(rest, weights[kept], 2), rtol=1e-4, atol=1e-5
-        )
+        expected = weighted_logs(rest, weights[kept], 2)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -191,9 +187,7 @@ def test_rows_with_labels_of_their_own_are_independent(order, x64):
         (N, {"orders": [2], "groups": 25}, "deletions", None),
     ],
 )
-def test_groups_are_deleted_where_influences_would_not_do_and_the_result_says_why(
-    n, options, method, reason
-):
+def test_groups_are_deleted_where_influences_would_not_do(n, options, method, reason):
     pairs = (points[:n] for points in draw_pairs(N, dtype=np.float32))
     (scored,) = cv.evaluate(*pairs, **(KERNELS | {"orders": [1]} | options)).orders
     assert scored.errors_by.method == method
@@ -272,7 +266,7 @@ def test_bandwidth_errors_are_the_changes_by_other_bandwidths(order, t, x64):
     for move in 1e-5 * np.eye(2):
         ends = []
         for scale in (1 + move, 1 - move):
-            grams = map(gaussian_gram, arrays, widths * scale)
+            grams = gaussian_grams(arrays, widths * scale)
             ends.append([*scores(*grams, order=order, truncation=t).values()])
         changes.append(np.subtract(*ends) / 2e-5)
     expected = np.linalg.norm(np.array(errors)[:, None] * changes, axis=0)
@@ -284,13 +278,9 @@ def test_slopes_of_stored_matrices_are_those_of_tiles(order, t, x64):
     arrays = draw_pairs(N_LARGE)
     pairs = Pairs(*arrays, rule="variance", key=jax.random.key(0))
     entropy, key = Entropy(order, t), jax.random.key(1)
-    stored, tiled = (
-        computation.compute_sloped(pairs, entropy, method(key, rtol=0.1))
-        for method in (estimated.Stored, estimated.MatrixFree)
-    )
+    methods = estimated.Stored(key, rtol=0.1), estimated.MatrixFree(key, rtol=0.1)
+    stored, tiled = (computation.compute_sloped(pairs, entropy, method) for method in methods)
     assert stored.computed.estimates is not None
     for index in (0, 1):
-        found, expected = (
-            np.array(sloped.bandwidths[index], np.float64) for sloped in (stored, tiled)
-        )
+        found, expected = (np.array(of.bandwidths[index], float) for of in (stored, tiled))
         np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -248,15 +248,11 @@ def influences(texts, **options):
 def test_rewards_are_influences_within_each_group():
     groups = list(ANSWERS.values())
     logged = []
-    found = call(
-        reward(),
-        [name for name, _ in ROWS],
-        [text for _, text in ROWS],
-        log_metric=lambda *pair: logged.append(pair),
-    )
+    prompts, texts = zip(*ROWS, strict=True)
+    found = call(reward(), prompts, texts, log_metric=lambda *pair: logged.append(pair))
     assert all(type(value) is float for value in found)
-    for k, texts in enumerate(groups):
-        assert found[k::3] == pytest.approx(influences(texts), rel=1e-3, abs=1e-4)
+    for k, own_texts in enumerate(groups):
+        assert found[k::3] == pytest.approx(influences(own_texts), rel=1e-3, abs=1e-4)
         assert sum(found[k::3]) == pytest.approx(0, abs=1e-5)
     assert logged == [("answer_diversity", pytest.approx(own(t), rel=1e-4)) for t in groups]
 
@@ -271,10 +267,8 @@ def test_order_and_bandwidth_of_the_reward(order, width):
 
 def test_conversations_are_what_the_assistant_says():
     prompt = [{"role": "user", "content": "q"}]
-    completions = [
-        [{"role": "assistant", "content": text}, {"role": "tool", "content": "x" * k}]
-        for k, text in enumerate(ANSWERS["q"])
-    ]
+    said = ({"role": "assistant", "content": text} for text in ANSWERS["q"])
+    completions = [[one, {"role": "tool", "content": "x" * k}] for k, one in enumerate(said)]
     found = call(reward(), [prompt] * 3, completions)
     assert found == call(reward(), ["q"] * 3, ANSWERS["q"])
     with pytest.raises(ValueError, match="expected a text in completion, received 3"):
@@ -309,9 +303,7 @@ def test_prompts_are_told_apart_by_the_pictures_in_them(column):
 def test_completions_without_text_or_company_have_no_reward():
     found = call(reward(), ["q"] * 4 + ["r"] * 2 + ["s"], ["a", " ", "bb", "abcd", "z", "", None])
     assert [value is None for value in found] == [False, True, False, False, True, True, True]
-    assert [value for value in found if value is not None] == call(
-        reward(), ["q"] * 3, ANSWERS["q"]
-    )
+    assert [of for of in found if of is not None] == call(reward(), ["q"] * 3, ANSWERS["q"])
     assert call(reward(), ["q"] * 3, ["", " ", "\n"]) == [None] * 3
 
 
@@ -323,9 +315,7 @@ def test_equal_completions_have_no_reward_and_are_encoded_once():
 
 def test_a_split_group_warns_once():
     function = reward(4)
-    with pytest.warns(
-        UserWarning, match=r"3 completions in this process, .*per_device_train_batch"
-    ):
+    with pytest.warns(UserWarning, match=r"3 completions in this process.*per_device_train_batch"):
         call(function, ["q"] * 3, ANSWERS["q"])
     call(function, ["q"] * 3, ANSWERS["q"])  # Warnings are errors here.
     call(reward(3), ["q"] * 6, ANSWERS["q"] * 2)  # The prompt was drawn twice.

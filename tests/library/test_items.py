@@ -3,7 +3,6 @@
 import io
 import json
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -26,9 +25,6 @@ def write(tmp_path):
 
 def _jsonl(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-# --- prompts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,9 +198,6 @@ def test_the_home_folder_is_known(write, tmp_path, monkeypatch):
     assert items.list_images("~") == [tmp_path / "1.png"]
 
 
-# --- pictures ------------------------------------------------------------------------------------
-
-
 def test_pictures_are_listed_as_people_count(tmp_path):
     with pytest.raises(ValueError, match=r"holds no pictures \(\.png"):
         items.list_images(tmp_path)
@@ -214,10 +207,8 @@ def test_pictures_are_listed_as_people_count(tmp_path):
     for name in [*names.split(), "notes.txt", ".hidden.png", "img3.png.part"]:
         (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
-    expected = (
-        "7.png a.gif b.bmp img1.png img02.jpg img2.PNG img10.jpeg t.tif t.TIFF u.jfif Z1.webp"
-    )
-    assert [path.name for path in items.list_images(tmp_path)] == expected.split()
+    order = "7.png a.gif b.bmp img1.png img02.jpg img2.PNG img10.jpeg t.tif t.TIFF u.jfif Z1.webp"
+    assert [path.name for path in items.list_images(tmp_path)] == order.split()
 
 
 def _touch(folder, *names):
@@ -317,9 +308,6 @@ def test_order_pairs_where_no_column_names_pictures_and_the_numbers_must_agree()
         _paired(_prompts(3))
 
 
-# --- decoding ------------------------------------------------------------------------------------
-
-
 def _encoded(picture, format="PNG", **options):
     stream = io.BytesIO()
     picture.save(stream, format, **options)
@@ -414,20 +402,3 @@ def test_without_pillow_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ValueError, match=r"needs Pillow.*: pip install 'condvendi_jax\[embed\]'"):
         items.decode_image(b"", name="x")
-
-
-# --- what is imported ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "modules", ["condvendi_jax", "condvendi_jax.encoders.items, condvendi_jax.encoders.embedding"]
-)
-def test_what_is_rarely_needed_is_imported_late(modules):
-    program = f"""
-import sys, {modules}
-rare = ("flax", "tokenizers", "PIL", "safetensors", "matplotlib", "experiments")
-print([name for name in rare if name in sys.modules], "condvendi_jax.encoders" in sys.modules)
-"""
-    command = [sys.executable, "-c", program]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert out.split("\n")[0] == f"[] {modules != 'condvendi_jax'}"

@@ -68,11 +68,10 @@ def test_a_space_is_orthonormal_and_its_projection_is_that_of_the_matrix(dtype):
     basis = np.asarray(space.basis, np.float64)
     dense = np.asarray(a.values, np.float64)
     assert basis.shape == (N, 12)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(12), atol=50 * jnp.finfo(dtype).eps)
-    upper = np.triu(np.asarray(space.projected))
-    np.testing.assert_allclose(
-        upper, np.triu(basis.T @ dense @ basis), atol=50 * jnp.finfo(dtype).eps
-    )
+    allowed = 50 * jnp.finfo(dtype).eps
+    np.testing.assert_allclose(basis.T @ basis, np.eye(12), atol=allowed)
+    upper, expected = np.triu(space.projected), np.triu(basis.T @ dense @ basis)
+    np.testing.assert_allclose(upper, expected, atol=allowed)
     image = dense @ basis[:, -4:]
     rest = image - basis @ (basis.T @ image)
     assert_close(space.remainder, rest.T @ rest, loosened=10)
@@ -89,8 +88,7 @@ def test_a_space_spans_the_powers_of_the_start(x64):
 
 
 def test_an_exhausted_space_holds_the_range_and_has_zero_columns(x64):
-    """Three directions, in four sweeps of two: the last finds nothing. A direction that was poorly
-    resolved may leave one more behind, which is orthogonal to the others."""
+    """Three directions, four sweeps of two. A poorly resolved one may leave another."""
     spectrum = np.concatenate([[0.5, 0.3, 0.2], np.zeros(N - 3)])
     a, q = matrix(spectrum)
     space = space_of(a, *a.matvecs((block(2),)), 4)

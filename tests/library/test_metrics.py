@@ -5,8 +5,9 @@ import pickle
 import jax
 import numpy as np
 import pytest
+from canonical import kernels
 from flax import nnx
-from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams, scores
 
 import condvendi_jax as cv
 from condvendi_jax.integrations import flax_metric as metrics
@@ -17,13 +18,9 @@ TRUNCATED = {"order": 1, "truncation": 4}
 COSINE = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
 
 
-def _kernels():
-    """Made where they are used: a bandwidth has the precision of the moment."""
-    return dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, BANDWIDTHS), strict=True))
-
-
 def _stored(**changes):
-    return metrics.StoredDecomposition(**(_kernels() | changes))
+    """With kernels that have the precision of the moment."""
+    return metrics.StoredDecomposition(**(kernels(BANDWIDTHS) | changes))
 
 
 def _feed(metric, outputs, prompts, sizes):
@@ -39,13 +36,9 @@ def _assert_scores(result, expected, *, loosened=1):
         assert_close(getattr(result, name), value, loosened=loosened)
 
 
-def _oracle(outputs, prompts, gram=None, **entropy):
-    if gram is not None:
-        return scores(gram(outputs), gram(prompts), **entropy)
-    return scores(
-        *(gaussian_gram(p, s) for p, s in zip((outputs, prompts), BANDWIDTHS, strict=True)),
-        **entropy,
-    )
+def _oracle(*pairs, gram=None, **entropy):
+    grams = map(gram, pairs) if gram else gaussian_grams(pairs, BANDWIDTHS)
+    return scores(*grams, **entropy)
 
 
 def _snapshot(metric):
@@ -66,12 +59,12 @@ def test_batches_give_the_scores_of_all_samples(changes, gram, entropy, dtype):
     for array in given:
         array[:] = 0
     result = metric.compute()
-    _assert_scores(result, _oracle(*pairs, gram, **entropy))
+    _assert_scores(result, _oracle(*pairs, gram=gram, **entropy))
     assert (result.n, result.order) == (N, entropy["order"])
     assert result.truncation == entropy.get("truncation")
     assert result.dtype == dtype.name
     # Options of the call win, and all samples serve other functions too.
-    _assert_scores(metric.compute(order=3, truncation=None), _oracle(*pairs, gram, order=3))
+    _assert_scores(metric.compute(order=3, truncation=None), _oracle(*pairs, gram=gram, order=3))
     assert cv.evaluate(metric.pairs(), orders=[2]).n == N
 
 
@@ -98,9 +91,7 @@ def test_merging_with_nothing_with_itself_and_across_processes(x64):
     pairs = draw_pairs(N)
     metric, empty = _feed(_stored(), *pairs, [20]), _stored()
     before = _snapshot(metric)
-    first, rest = (
-        _feed(_stored(), *(p[part] for p in pairs), []) for part in (slice(20), slice(20, N))
-    )
+    first, rest = (_feed(_stored(), *(p[part] for p in pairs), []) for part in np.s_[:20, 20:])
     other = _snapshot(rest)
     first.merge(pickle.loads(pickle.dumps(rest)))  # As another process would send it.
     assert _snapshot(rest) == other

@@ -49,7 +49,9 @@ def test_public_names_need_no_heavy_package():
         import sys, condvendi_jax as cv
         for name in cv.__all__:
             assert getattr(cv, name) is not None
-        heavy = {"flax", "matplotlib", "sklearn", "scipy.stats", "rich", "safetensors"}
+        import condvendi_jax.encoders.items, condvendi_jax.encoders.embedding
+        heavy = {"flax", "matplotlib", "sklearn", "scipy.stats", "rich", "safetensors", "PIL"}
+        heavy |= {"tokenizers", "experiments"}
         assert not heavy & {*sys.modules}, heavy & {*sys.modules}
     """)
 

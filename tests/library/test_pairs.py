@@ -46,10 +46,8 @@ def test_each_bandwidth_that_the_rule_drew_is_moved_by_its_error():
     pairs = cv.Pairs(*draw_pairs(N, dtype=np.float32), rule="variance", key=KEY)
     outputs, prompts = pairs.kernels
     assert all(0 < found.relative_error < 0.1 for found in pairs.bandwidths.values())
-    larger = [
-        kernel.bandwidth * (1 + found.relative_error)
-        for kernel, found in zip(pairs.kernels, pairs.bandwidths.values(), strict=True)
-    ]
+    drawn = zip(pairs.kernels, pairs.bandwidths.values(), strict=True)
+    larger = [kernel.bandwidth * (1 + found.relative_error) for kernel, found in drawn]
     moved = [[float(kernel.bandwidth) for kernel in other.kernels] for other in pairs.moved()]
     expected = [[larger[0], prompts.bandwidth], [outputs.bandwidth, larger[1]]]
     np.testing.assert_allclose(moved, np.array(expected, float), rtol=1e-6)
@@ -63,11 +61,8 @@ def test_models_share_kernels_and_keep_their_rows():
     a, b = found.values()
     assert float(a.kernels[0].bandwidth) == float(b.kernels[0].bandwidth)
     assert a.arrays[1] is b.arrays[1]
-    np.testing.assert_allclose(
-        np.asarray(b.arrays[0])[0] - np.asarray(b.arrays[0])[1],
-        2 * (outputs[-1] - outputs[-2]),
-        rtol=1e-5,
-    )
+    rows = np.asarray(b.arrays[0])
+    np.testing.assert_allclose(rows[0] - rows[1], 2 * (outputs[-1] - outputs[-2]), rtol=1e-5)
     pooled = np.concatenate([*models.values()])
     expected = bandwidth.median_heuristic(pooled, key=jax.random.fold_in(KEY, 0))
     assert float(a.kernels[0].bandwidth) == pytest.approx(expected)
@@ -83,50 +78,33 @@ def test_models_far_from_the_origin_are_moved_by_the_same_row():
     np.testing.assert_array_equal(b - a, np.ones((6, 1), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda x, t, p: cv.Pairs(x), ValueError, "output_kernel: expected a kernel"),
-        (
-            lambda x, t, p: cv.Pairs(x, t, output_kernel=cv.Cosine()),
-            ValueError,
-            "prompt_kernel: expected beside prompts",
-        ),
-        (lambda x, t, p: cv.Pairs(x, **KERNELS), ValueError, "prompts: expected beside"),
-        (lambda x, t, p: cv.Pairs(x, rule="mean", key=KEY), ValueError, "rule: expected one of"),
-        (lambda x, t, p: cv.Pairs(x, rule="median"), ValueError, "key: expected a random key"),
-        (lambda x, t, p: cv.rke(x, kernel=3), TypeError, "kernel: expected a kernel"),
-        (
-            lambda x, t, p: cv.rke(x, kernel=cv.Cosine(), output_kernel=cv.Cosine()),
-            TypeError,
-            "kernel: received beside output_kernel",
-        ),
-        (lambda x, t, p: cv.decompose(p, **KERNELS), TypeError, "expected Pairs alone"),
-        (lambda x, t, p: cv.rke(x, bandwidth=1), TypeError, "rke: expected .*received bandwidth"),
-        (lambda x, t, p: cv.Pairs.of_models({}), ValueError, "models: expected the outputs"),
-        (
-            lambda x, t, p: cv.Pairs.of_models({}, output_kernel=cv.Cosine()),
-            ValueError,
-            "models: expected",
-        ),
-        (
-            lambda x, t, p: cv.Pairs.of_models({"a": x, "b": x[:, :1]}, output_kernel=cv.Cosine()),
-            ValueError,
-            "outputs: expected one dimension for all models",
-        ),
-        (
-            lambda x, t, p: cv.Pairs.of_models(
-                {"a": x, "b": x * np.nan}, output_kernel=cv.Cosine()
-            ),
-            ValueError,
-            "b: outputs: expected finite numbers",
-        ),
-    ],
-)
-def test_what_makes_no_pairs_is_refused(call, error, words):
+COSINE = {"output_kernel": cv.Cosine()}
+REFUSED = {
+    "output_kernel: expected a kernel": lambda x, t, p: cv.Pairs(x),
+    "prompt_kernel: expected beside prompts": lambda x, t, p: cv.Pairs(x, t, **COSINE),
+    "prompts: expected beside": lambda x, t, p: cv.Pairs(x, **KERNELS),
+    "rule: expected one of": lambda x, t, p: cv.Pairs(x, rule="mean", key=KEY),
+    "key: expected a random key": lambda x, t, p: cv.Pairs(x, rule="median"),
+    "kernel: expected a kernel": lambda x, t, p: cv.rke(x, kernel=3),
+    "kernel: received beside output_kernel": lambda x, *_: cv.rke(x, kernel=cv.Cosine(), **COSINE),
+    "expected Pairs alone": lambda x, t, p: cv.decompose(p, **KERNELS),
+    "rke: expected .*received bandwidth": lambda x, t, p: cv.rke(x, bandwidth=1),
+    "models: expected the outputs": lambda x, t, p: cv.Pairs.of_models({}),
+    "models: expected": lambda x, t, p: cv.Pairs.of_models({}, **COSINE),
+    "outputs: expected one dimension for all models": (
+        lambda x, t, p: cv.Pairs.of_models({"a": x, "b": x[:, :1]}, **COSINE)
+    ),
+    "b: outputs: expected finite numbers": (
+        lambda x, t, p: cv.Pairs.of_models({"a": x, "b": x * np.nan}, **COSINE)
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_makes_no_pairs_is_refused(words):
     outputs, prompts = draw_pairs(N, dtype=np.float32)
-    with np.errstate(divide="ignore", invalid="ignore"), pytest.raises(error, match=words):
-        call(outputs, prompts, cv.Pairs(outputs, prompts, **KERNELS))
+    with pytest.raises((TypeError, ValueError), match=words):
+        REFUSED[words](outputs, prompts, cv.Pairs(outputs, prompts, **KERNELS))
 
 
 class _Labels(list):

@@ -68,11 +68,8 @@ def test_hostile_names_are_printed_as_they_are():
     assert [row[0] for row in rows] == list(HOSTILE)
     for name, row in zip(HOSTILE, rows, strict=True):
         open_ended = [math.isinf(r.population[name][1]) for r in found.rankings]
-        known = [
-            (cell.split(), r)
-            for cell, r, open_end in zip(row[2:], found.rankings, open_ended, strict=True)
-            if not open_end
-        ]
+        all_cells = zip(row[2:], found.rankings, open_ended, strict=True)
+        known = [(cell.split(), r) for cell, r, open_end in all_cells if not open_end]
         shown = [float(words[0]) for words, _ in known]
         assert shown == pytest.approx([r.values[name] for _, r in known], rel=0.06)
         shown = [float(words[2]) for words, _ in known]

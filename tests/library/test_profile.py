@@ -20,10 +20,10 @@ from condvendi_jax.report import webpage as page
 MULTIPLES = [0.5, 1.0, 2.0]
 
 
-def models(seeds=(0, 1), n=N):
+def models(seeds=(0, 1)):
     """Models of different outputs over the same prompts, and these."""
     dtype = np.float64 if jax.config.jax_enable_x64 else np.float32
-    outputs, prompts = draw_pairs(n, dtype=dtype)
+    outputs, prompts = draw_pairs(N, dtype=dtype)
     noise = np.random.default_rng(5).normal(size=(len(seeds), *outputs.shape)).astype(dtype)
     return {
         f"{seed}": outputs + dtype(0.3 * seed) * noise[k] for k, seed in enumerate(seeds)
@@ -31,10 +31,7 @@ def models(seeds=(0, 1), n=N):
 
 
 def log_scores(outputs, prompts, weights, times_x, times_t, order=2):
-    """The logarithms of the three scores, by eigenvalues in float64.
-
-    At order 2 of the pairs of different rows, whose prompts all differ.
-    """
+    """The logarithms of the three scores in float64; at order 2 of the pairs of different rows."""
     x, t = gaussian_gram(outputs, 0.8 * times_x), gaussian_gram(prompts, 0.6 * times_t)
     if order == 1:
         return weighted_logs((x, t, x * t), weights)
@@ -61,9 +58,7 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, order, x64):
                 assert 0.97 < own[1] / narrow[1] < 1.03 * ratio
     axis = "prompts" if over == "prompts" else "outputs"
     assert found.axis == axis
-    np.testing.assert_allclose(
-        found.bandwidths, {"outputs": 0.4, "prompts": 0.3}[axis] * np.r_[1, 4]
-    )
+    assert_close(found.bandwidths, {"outputs": 0.4, "prompts": 0.3}[axis] * np.r_[1, 4])
 
 
 @pytest.mark.parametrize("dependent", [False, True])
@@ -94,27 +89,11 @@ def test_bands_of_order_1_have_the_errors_of_evaluate(x64):
         np.testing.assert_allclose(np.log(band[0, 0] / score[0, 0]), [-width, width], rtol=0.05)
 
 
-def test_weights_are_copies_of_rows(x64):
-    (outputs, other), prompts = models()[0].values(), models()[1]
-    copies = np.random.default_rng(0).integers(0, 4, N)
-    rows = np.repeat(np.arange(N), copies)
-    options = {"multiples": MULTIPLES, **kernels()}
-    merged = cv.profile({"a": outputs, "b": other}, prompts, weights=copies, **options)
-    alone = cv.profile({"a": outputs[rows], "b": other[rows]}, prompts[rows], **options)
-    assert merged.n == (copies.sum(),) * 2
-    # Copies of a row have its prompt; a single answer does not count beside them.
-    assert merged.groups == np.count_nonzero(copies > 1)
-    for one, two in zip(merged.values, alone.values, strict=True):
-        assert_close(one, two)
-
-
 @pytest.mark.parametrize("matched", [True, False])
 def test_p_values_are_those_of_one_difference(matched):
     """At one bandwidth the test is Student's; models that share no prompt are independent."""
     of_models, prompts = models((0, 1.3))
-    own = {
-        name: prompts + np.float32(0 if matched else 0.1 * k) for k, name in enumerate(of_models)
-    }
+    own = {name: prompts + np.float32(0.1 * k * (not matched)) for k, name in enumerate(of_models)}
     found = cv.profile(of_models, own, multiples=[1.0], **kernels())
     errors, logs = [], []
     for outputs in of_models.values():
@@ -174,9 +153,7 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
 
 def test_models_of_other_numbers_of_rows_are_tested_at_order_two_alone():
     rng = np.random.default_rng(0)
-    models = {
-        name: rng.normal(size=(n, 2)).astype(np.float32) for name, n in (("a", 30), ("b", 40))
-    }
+    models = {m: rng.normal(size=(n, 2)).astype(np.float32) for m, n in (("a", 30), ("b", 40))}
     options = {"output_kernel": cv.Gaussian(1.0), "multiples": MULTIPLES}
     (pair,) = cv.profile(models, **options).pairs
     assert pair.untested == [None] * 3 and 0 < pair.p_value <= 1
@@ -217,21 +194,13 @@ def test_ends_at_which_nothing_differs_have_no_bands_and_no_signs():
 
 
 def test_a_model_at_its_limit_is_more_diverse_but_never_less():
-    """Of 8 answers to each of 50 prompts, k differ: of three, 3 * 2 + 3 * 2 + 2 of 8 * 7 pairs are
-    equal; of eight none, so that there is no end to Conditional-RKE."""
+    """Of three kinds of 8 answers, 3 * 2 + 3 * 2 + 2 of 8 * 7 pairs are equal; of eight none."""
     kinds = {"one": 1, "three": 3, "eight": 8, "other eight": 8}
     prompts = np.repeat(np.eye(50, dtype=np.float32), 8, axis=0)
-    answers = {
-        name: np.tile(np.eye(8, dtype=np.float32)[np.arange(8) % k], (50, 1))
-        for name, k in kinds.items()
-    }
-    found = cv.profile(
-        answers,
-        prompts,
-        **kernels() | {"prompt_kernel": cv.Indicator()},
-        over="outputs",
-        multiples=[0.1],
-    )
+    eight = np.eye(8, dtype=np.float32)
+    answers = {name: np.tile(eight[np.arange(8) % k], (50, 1)) for name, k in kinds.items()}
+    options = kernels() | {"prompt_kernel": cv.Indicator(), "over": "outputs", "multiples": [0.1]}
+    found = cv.profile(answers, prompts, **options)
     true = [1, 4, np.inf, np.inf]
     np.testing.assert_allclose(found.values.conditional[:, 0], true, rtol=1e-5)
     assert found.saturated.conditional[:, 0].tolist() == [True, False, True, True]
@@ -377,19 +346,14 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     alone = cv.profile(of_models, prompts, **kernels())
     assert found.profile.pair("0", "2").signs.tolist() == alone.pair("0", "2").signs.tolist()
     (lead,) = alone.leads()
+    heading = "Conditional-RKE over the bandwidths of outputs and prompts, outputs from 0.1 to 6.4"
     for text in (str(found), found.markdown(), cv.report.latex(found).paragraph):
-        assert (
-            "Conditional-RKE over the bandwidths of outputs and prompts, outputs from 0.1 to 6.4"
-            in text
-        )
-        assert lead in text
+        assert heading in text and lead in text
     assert found.as_dict()["profile"]["pairs"][0]["signs"] == alone.pairs[0].signs.tolist()
     cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(0.6)}
     assert cv.compare(of_models, prompts, **cosine, orders=[2]).profile.over == "prompts"
-    assert (
-        cv.compare(of_models, **{"output_kernel": cv.Gaussian(1)}, orders=[2]).profile.over
-        == "both"
-    )
+    alone = cv.compare(of_models, output_kernel=cv.Gaussian(1), orders=[2], level=0.2).profile
+    assert (alone.over, alone.level) == ("both", 0.2)
     for options in ({"orders": [1]}, {"groups": 8}, {"profile": False}, {"errors": False}):
         assert cv.compare(of_models, prompts, **kernels(), **options).profile is None
     monkeypatch.setattr(profiles, "_CHEAP", 2 * N - 1)
@@ -436,14 +400,11 @@ def test_bad_arguments_get_a_clear_error(message):
 
 def test_a_profile_that_cannot_be_is_refused_by_compare():
     of_models, prompts = models()
+    cosine = dict.fromkeys(kernels(), cv.Cosine())
     refused = {
         "profile: expected order 2 without truncation": {"orders": [1]},
         "profile: expected errors, from the influences of rows": {"errors": False, "orders": [2]},
-        "profile: expected a Gaussian kernel, whose bandwidth moves": {
-            "output_kernel": cv.Cosine(),
-            "prompt_kernel": cv.Cosine(),
-            "orders": [2],
-        },
+        "profile: expected a Gaussian kernel, whose bandwidth moves": {**cosine, "orders": [2]},
     }
     for message, options in refused.items():
         with pytest.raises(ValueError, match=message):

@@ -55,11 +55,7 @@ def test_symmetries_change_nothing(x, t, bandwidth, order, seed, scale):
 @quick
 @given(outputs, prompts, bandwidths, orders)
 def test_pairs_are_at_least_as_diverse_as_outputs_or_prompts(x, t, bandwidth, order):
-    """All scores are in [1, n], other than the information at orders but 1, which may fall below.
-
-    H(X|T) >= 0 at every order: a Hadamard product with a correlation matrix is a mixture of
-    unitary conjugations on the spectrum's order of majorisation, and every Renyi entropy is
-    Schur-concave. Not so for truncated entropies, as the next test shows."""
+    """H(X|T) >= 0: K_X o K_T mixes conjugates of K_T, and entropies are Schur-concave."""
     h_x, h_t, h_joint = _entropies(x, t, bandwidth, order=order)
     assert 0 <= max(h_x, h_t) <= h_joint + SLACK
     assert h_joint <= np.log(N) + SLACK
@@ -68,8 +64,7 @@ def test_pairs_are_at_least_as_diverse_as_outputs_or_prompts(x, t, bandwidth, or
 
 
 def test_truncated_conditional_entropy_may_be_negative():
-    """Prompts of frequencies (3, 3, 3, 1) / 10, the third of which has three outputs, t = 3: the
-    joint keeps (3, 3, 1) / 10 and shares out 3/10, prompts keep (3, 3, 3) / 10 and share 1/10."""
+    """The joint keeps (3, 3, 1) / 10 and shares out 3/10; prompts (3, 3, 3) / 10 and 1/10."""
     prompts = np.repeat(np.arange(4.0), [3, 3, 3, 1])[:, None]
     outputs = np.array([0.0] * 6 + [0, 1, 2, 0])[:, None]
     h_t, h_joint = _entropies(outputs, prompts, 0.05, truncation=3)[1:]

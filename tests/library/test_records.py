@@ -13,7 +13,6 @@ import fake_encoders
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.cli import __main__
 
 CHAT = [
     {"role": "user", "content": [{"type": "text", "text": "p"}]},
@@ -144,10 +143,8 @@ def test_the_prompt_is_all_that_the_model_was_given(write, name):
 
 
 def test_long_attachments_are_told_apart_by_their_content(write):
-    records = [
-        {"prompt": "p", "images": ["x" * 2000 + end], "answer": answer}
-        for end, answer in (("0", "a"), ("1", "b"), ("0", "c"))
-    ]
+    given = (("0", "a"), ("1", "b"), ("0", "c"))
+    records = [{"prompt": "p", "images": ["x" * 2000 + end], "answer": a} for end, a in given]
     (first, second, third), _ = read(write(lines(*records)))
     assert first[1] == third[1] != second[1] and len(first[1]) < 30
 
@@ -497,26 +494,18 @@ def test_answers_of_the_metric_are_those_of_its_scorer(write, inspect_log):
     assert [row[2] for row in read("x.eval")[0]] == [f"ANSWER: {k}" for k in range(4)]
 
 
-OPTIONS = (
-    *("--text_encoder=fake_encoders:Means", "--cache=cache", "--order=2", "--json=o.json"),
-    *("--output_bandwidth=99", "--prompt_bandwidth=90", "--overwrite"),
-)
+OPTIONS = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--order=2")
+OPTIONS += ("--output_bandwidth=99", "--prompt_bandwidth=90")
 
 
 @pytest.fixture
-def run(write, capfd):
+def run(write, run_command):
     answers = {"x": ["a", "bb", "ccc"], "y": ["ba", "b", "x" * 4], "z": ["u", "aau", "vvvv"]}
     for name, texts in answers.items():
         records = [{"prompt": f"p{k}", "answers": [t + "a" * k for t in texts]} for k in range(4)]
         records.append({"prompt": "p0", "answer": "<think>why</think>last"})
         write(lines(*records), f"{name}.jsonl")
-
-    def run(*arguments):
-        __main__.main(["condvendi", *arguments, *OPTIONS])
-        with open("o.json") as stream:
-            return json.load(stream), capfd.readouterr().out
-
-    return run
+    return lambda *arguments: run_command(*arguments, *OPTIONS)
 
 
 def embedded(name):
@@ -533,9 +522,8 @@ def test_records_of_one_model_are_scored(run):
     report, out = run("score", "--records=x.jsonl", "--by_prompt=by.csv")
     prompts, outputs = embedded("x")
     expected = cv.decompose(outputs, prompts, **KERNELS, order=2)
-    assert report["scores"][0]["conditional"] == pytest.approx(
-        float(expected.conditional), rel=1e-5
-    )
+    score = report["scores"][0]["conditional"]
+    assert score == pytest.approx(float(expected.conditional), rel=1e-5)
     assert "x: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out
     assert "1 answers start with reasoning, which is removed" in out
     assert report["inputs"]["answers"] == {"x": {"n": 13, "prompts": 4, "least": 3, "most": 4}}
@@ -544,7 +532,7 @@ def test_records_of_one_model_are_scored(run):
         assert [row["prompt"] for row in csv.DictReader(stream)] == ["p0", "p1", "p2", "p3"]
     with pytest.warns(UserWarning, match="1 answers start with reasoning, for example '<think>"):
         kept, _ = run("score", "--records=x.jsonl", "--strip_thinking=false")
-    assert kept["scores"][0]["conditional"] != report["scores"][0]["conditional"]
+    assert kept["scores"][0]["conditional"] != score
 
 
 @pytest.mark.filterwarnings("ignore:means.* have the embedding of another")
@@ -553,16 +541,11 @@ def test_records_of_several_models_are_compared(run):
         stream.write("\n{")
     with pytest.warns(UserWarning, match="z.jsonl, line 6: is not JSON"):
         report, out = run("compare", "--records=*.jsonl")
-    assert [text.rpartition("z.jsonl, ")[2][:6] for text in report["inputs"]["skipped"]] == [
-        "line 6"
-    ]
+    (skipped,) = report["inputs"]["skipped"]
+    assert skipped.rpartition("z.jsonl, ")[2].startswith("line 6")
     models = {name: embedded(name) for name in "xyz"}
-    expected = cv.compare(
-        {name: outputs for name, (_, outputs) in models.items()},
-        {name: prompts for name, (prompts, _) in models.items()},
-        **KERNELS,
-        orders=[2],
-    )
+    prompts, outputs = ({name: pair[k] for name, pair in models.items()} for k in range(2))
+    expected = cv.compare(outputs, prompts, **KERNELS, orders=[2])
     for got, wanted in zip(report["rankings"], expected.rankings, strict=True):
         assert got["values"] == pytest.approx(dict(wanted.values), rel=1e-5)
     assert "z: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out

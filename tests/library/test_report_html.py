@@ -117,10 +117,8 @@ def test_the_numbers_are_those_of_float64(found):
         assert [float(cell) for cell in heat[f"prompt {k}"]] == pytest.approx(expected, rel=6e-3)
     for index, (name, outputs) in enumerate(MODELS.items()):
         # d log(joint / prompts) in the weight of a row, times the score (docs/contributions.md).
-        both, alone = (
-            (gaussian_gram(outputs, 0.8) * gaussian_gram(PROMPTS, 0.7)) ** 2,
-            gaussian_gram(PROMPTS, 0.7) ** 2,
-        )
+        alone = gaussian_gram(PROMPTS, 0.7) ** 2
+        both = gaussian_gram(outputs, 0.8) ** 2 * alone
         score = alone.mean() / both.mean()
         influence = -2 * score * (both.mean(1) / both.mean() - alone.mean(1) / alone.mean())
         assert found.ranking("conditional", 2).plug_in[name] == pytest.approx(score, rel=1e-4)
@@ -163,10 +161,8 @@ def test_the_first_sentence_says_who_leads_where_it_is_certain(found):
 def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundancy():
     """One, three or five kinds of five answers a prompt; all five differ at this bandwidth."""
     kinds = np.eye(5, dtype=np.float32)
-    models = {
-        name: np.tile(kinds[np.arange(K) % k], (P, 1))
-        for name, k in (("same", 1), ("three", 3), ("five", 5))
-    }
+    counts = {"same": 1, "three": 3, "five": 5}
+    models = {name: np.tile(kinds[np.arange(K) % k], (P, 1)) for name, k in counts.items()}
     options = {"output_kernel": cv.Gaussian(0.3), "prompt_kernel": cv.Indicator()}
     found = cv.compare(models, PROMPTS, **options, orders=[2])
     plug_in = found.ranking("conditional", 2).plug_in
@@ -194,23 +190,22 @@ def test_what_was_scored_stands_on_the_page(found):
         assert words in page
 
 
-@pytest.mark.parametrize("words", HOSTILE)
-def test_hostile_texts_stay_texts(found, words):
+def test_hostile_texts_stay_texts(found):
     # Names hold no control characters.
-    named = {
-        re.sub("[\\x00-\\x1f\ud800\u2028-\u202e]", "", words): MODELS["few"],
-        "b": MODELS["many"],
-    }
-    other = cv.compare(named, PROMPTS, **KERNELS, orders=[2])
-    outputs = {name: [f"{words} {row}" for row in range(P * K)] for name in named}
-    page = page_of(other, outputs=outputs, prompts=[f"{words} {r // K}" for r in range(P * K)])
+    named = [re.sub("[\\x00-\\x1f\ud800\u2028-\u202e]", "", words) for words in HOSTILE]
+    models = {name: MODELS["many" if k else "few"] / (1 + k) for k, name in enumerate(named)}
+    texts = zip(named, HOSTILE, strict=True)
+    outputs = {name: [f"{words} {row}" for row in range(P * K)] for name, words in texts}
+    prompts = [f"{HOSTILE[r // K % len(HOSTILE)]} {r // K}" for r in range(P * K)]
+    other = cv.compare(models, PROMPTS, **KERNELS, orders=[2])
+    page = page_of(other, outputs=outputs, prompts=prompts)
     page.encode()
     plain, parsed = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS)), Parsed(page)
-    kinds = {tag for tag, _ in plain.elements}
-    assert {tag for tag, _ in parsed.elements} <= kinds
+    assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements}
     assert [tag for tag, _ in parsed.elements].count("script") == 1
-    shown = words.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace("\ud800", "?")
-    assert shown in parsed.inside["o1-3"]
+    for k, words in enumerate(HOSTILE):
+        shown = words.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace("\ud800", "?")
+        assert shown in parsed.inside[f"o{k}-3"]
 
 
 def test_long_texts_are_cut_and_say_how_much(found):
@@ -298,13 +293,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Means, raising=False)
     for name, step in (("a", 1), ("b", 3)):
-        records = [
-            {
-                "prompt": f"prompt {'a' * k}",
-                "answers": [f"{name} says {'a' * (step * k * j)}" for j in range(1, 4)],
-            }
-            for k in range(1, 9)
-        ]
+        said = [[f"{name} says {'a' * (step * k * j)}" for j in (1, 2, 3)] for k in range(1, 9)]
+        asked = (f"prompt {'a' * k}" for k in range(1, 9))
+        records = [{"prompt": p, "answers": a} for p, a in zip(asked, said, strict=True)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
     return tmp_path
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from canonical import KERNELS, OUTPUTS, PROMPTS, N
-from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+from canonical import KERNELS, OUTPUTS, PROMPTS, N, kernels
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams, scores
 
 import condvendi_jax as cv
 
@@ -17,15 +17,11 @@ DISCRETE = 0.1
 
 
 def _kernels(bandwidths=BANDWIDTHS):
-    return dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, bandwidths), strict=True))
-
-
-def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
-    return [gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True)]
+    return kernels(bandwidths)
 
 
 def _named(result):
-    return {name: getattr(result, name) for name in ("vendi", "conditional", "information")}
+    return result.scores._asdict()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +30,7 @@ def _named(result):
 def test_decomposition_is_that_of_the_oracle(order, truncation, dtype):
     pairs = draw_pairs(N, dtype=dtype)
     result = cv.decompose(*pairs, **_kernels(), order=order, truncation=truncation)
-    expected = scores(*_oracle_grams(*pairs), order=order, truncation=truncation)
+    expected = scores(*gaussian_grams(pairs, BANDWIDTHS), order=order, truncation=truncation)
     for name, got in _named(result).items():
         assert_close(got, expected[name])
     recorded = (result.order, result.truncation, result.n, result.dtype)
@@ -97,8 +93,7 @@ def test_modes_within_prompts_are_counted_by_hand(order, x64):
 
 
 def test_information_at_order_two_falls_below_one_on_a_star():
-    """Pairs (0, j) and (j, 0), j = 1 ... 20: 1/40 of the pairs agree in both coordinates and
-    1/4 + 1/80 in either, so that Information-RKE is (1/40) / (21/80)^2."""
+    """Of pairs of (0, j) and (j, 0), 1/40 agree in both coordinates and 1/4 + 1/80 in either."""
     leaves = np.arange(1, 21, dtype=np.float32)
     zeros = np.zeros(20, np.float32)
     outputs = np.concatenate([zeros, leaves])[:, None]
@@ -128,7 +123,7 @@ def test_every_argument_changes_the_score(function):
         return np.array(jax.tree.leaves(function(**arguments)), np.float64)
 
     # These leave the scores of few points alone; test_methods.py and test_sharding.py are of them.
-    elsewhere = {"pairs", "method"}
+    elsewhere = {"pairs", "count_duplicates", "method"}
     own = set(inspect.signature(inspect.unwrap(function)).parameters)
     for name in (set(default) | own) - elsewhere:
         order = {"order": 2} if name == "unbiased" and function is cv.decompose else {}

@@ -1,5 +1,6 @@
 """Scores at a smaller design, against brute force in NumPy over all subsets, and by simulation."""
 
+import functools
 import itertools
 
 import jax
@@ -128,9 +129,8 @@ def test_errors_are_from_the_mean_deletion_of_each_prompt(at, order, x64):
     errors = np.sqrt(count / (count - 1) * np.sum(expected**2, axis=1))
     np.testing.assert_allclose(found.scores, np.mean(scores, axis=0), rtol=1e-9)
     np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-6)
-    np.testing.assert_allclose(
-        found.standard_errors, list(map(error_of, found.influences)), rtol=1e-12
-    )
+    of_all = [*map(error_of, found.influences)]
+    np.testing.assert_allclose(found.standard_errors, of_all, rtol=1e-12)
 
 
 @pytest.mark.parametrize("at", [(6, 2), (3, 4), (3, 2), (6, 3), (5, 4)])
@@ -145,11 +145,9 @@ def test_every_answer_is_used_about_equally_often(at):
 
 def test_seed_and_number_of_subsets_change_the_mean():
     pairs = repeated(8, 5)
-    results = [
-        at_design(pairs, Entropy(), EXACT, None, Design(8, 3), **options).scores.conditional
-        for options in ({}, {"seed": 1}, {"subsets": 6})
-    ]
-    assert len(set(results)) == 3
+    score = functools.partial(at_design, pairs, Entropy(), EXACT, None, Design(8, 3))
+    results = score(), score(seed=1), score(subsets=6)
+    assert len({result.scores.conditional for result in results}) == 3
 
 
 def test_own_design_gives_the_errors_of_evaluate(x64):
@@ -159,21 +157,6 @@ def test_own_design_gives_the_errors_of_evaluate(x64):
     assert found.subsets == 1
     np.testing.assert_allclose(found.scores, expected.decomposition.scores, rtol=1e-9)
     np.testing.assert_allclose(found.influences, expected.influences, rtol=1e-6, atol=1e-9)
-
-
-def test_copies_are_rows(x64):
-    pairs = repeated(6, 4)
-    copies = np.tile([1, 2, 1, 1], 6)
-    weighted = Pairs(
-        *pairs.arrays, output_kernel=pairs.kernels[0], prompt_kernel=cv.Indicator(), weights=copies
-    )
-    rows = weighted.repeated()
-    assert design_of(weighted) == design_of(rows) == (6, 5)
-    one, two = (
-        at_design(of, Entropy(), EXACT, units_of(of), Design(6, 3)) for of in (weighted, rows)
-    )
-    np.testing.assert_allclose(one.scores, two.scores, rtol=1e-9)
-    np.testing.assert_allclose(one.influences, two.influences, rtol=1e-6, atol=1e-9)
 
 
 def test_unequal_numbers_of_answers_become_equal(x64):
@@ -194,10 +177,8 @@ def test_unequal_numbers_of_answers_become_equal(x64):
 def test_estimated_spectra_give_errors_and_intervals():
     outputs = floats(np.random.default_rng(0).normal(size=(200, 2)))
     pairs, at = Pairs(outputs, output_kernel=cv.Gaussian(1.5)), Design(100, 1)
-    exact, estimated = (
-        at_design(pairs, Entropy(), method, units_of(pairs), at)
-        for method in (EXACT, cv.Stored(jax.random.key(0)))
-    )
+    methods = EXACT, cv.Stored(jax.random.key(0))
+    exact, estimated = (at_design(pairs, Entropy(), of, units_of(pairs), at) for of in methods)
     assert estimated.scores.vendi == pytest.approx(exact.scores.vendi, rel=0.01)
     assert estimated.standard_errors.vendi == pytest.approx(exact.standard_errors.vendi, rel=0.1)
     features = cv.RandomFeatures(jax.random.key(0), count=64)
@@ -229,9 +210,7 @@ def test_errors_are_withheld_where_derivatives_make_them_too_small():
 
 def test_truncation_above_a_subset_keeps_all_eigenvalues():
     pairs = repeated(4, 4)
-    one, two = (
-        at_design(pairs, Entropy(1, truncation=t), EXACT, None, Design(4, 2)) for t in (8, 12)
-    )
+    one, two = (at_design(pairs, Entropy(1, t), EXACT, None, Design(4, 2)) for t in (8, 12))
     np.testing.assert_allclose(one.scores, two.scores, rtol=1e-6)
 
 
@@ -280,10 +259,8 @@ def test_novelty_is_what_the_span_of_the_others_lacks(x64):
     gram, found = gaussian_gram(pairs.arrays[0], WIDTH), []
     for row in range(6):
         rest = np.flatnonzero(np.arange(6) != row)
-        inside = gram[row, rest] @ np.linalg.solve(
-            gram[np.ix_(rest, rest)] + 1e-3 * np.eye(5), gram[rest, row]
-        )
-        found.append(1 - inside)
+        ridge = gram[np.ix_(rest, rest)] + 1e-3 * np.eye(5)
+        found.append(1 - gram[row, rest] @ np.linalg.solve(ridge, gram[rest, row]))
     assert designs._novelty(pairs, np.arange(6)) == pytest.approx(np.mean(found), rel=1e-9)
 
 
@@ -315,10 +292,8 @@ def test_equal_coverage_varies_the_answers_to_the_smallest_number_of_prompts():
 @pytest.mark.filterwarnings("ignore:.*numerically the identity")
 def test_models_without_coverage_are_refused():
     """At coverage 0 any number of rows would do, and scores are these numbers."""
-    different, same, one = (
-        Pairs(floats(rows)[:, None], output_kernel=cv.Indicator())
-        for rows in (np.arange(3), np.zeros(3), np.zeros(1))
-    )
+    labels = (floats(rows)[:, None] for rows in (np.arange(3), np.zeros(3), np.zeros(1)))
+    different, same, one = (Pairs(rows, output_kernel=cv.Indicator()) for rows in labels)
     for models, words in (({"a": different, "b": same}, "no two rows alike"), ({"a": one}, "two")):
         with pytest.raises(ValueError, match=words):
             at_equal_coverage(models)

@@ -15,11 +15,8 @@ import pytest
 
 import condvendi_jax as cv
 
-MODULES = [
-    module.name
-    for module in pkgutil.walk_packages(cv.__path__, "condvendi_jax.")
-    if not module.name.endswith("__main__")
-]
+NAMES = [module.name for module in pkgutil.walk_packages(cv.__path__, "condvendi_jax.")]
+MODULES = [name for name in NAMES if not name.endswith("__main__")]
 
 
 @pytest.mark.slow

@@ -4,17 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from canonical import named
 
 import condvendi_jax as cv
 from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference import population as populations
 
 EXACT = cv.Indicator()
-KERNELS = {
-    "gaussian": (cv.Gaussian(1.2), cv.Gaussian(0.8)),
-    "indicator": (EXACT, EXACT),
-    "cosine": (cv.Cosine(), EXACT),
-}
+KERNELS = {"gaussian": (cv.Gaussian(1.2), cv.Gaussian(0.8)), "indicator": (EXACT, EXACT)}
+KERNELS |= {"cosine": (cv.Cosine(), EXACT)}
 
 
 def squared(kernel, rows):
@@ -30,10 +28,7 @@ def squared(kernel, rows):
 
 
 def pair_mean(squares, w, ids, own=None):
-    """The mean over pairs of different rows, of which a share `own` is of one prompt.
-
-    Without `own` it is that of pairs that are drawn by the weights of their prompts.
-    """
+    """The mean over different rows, a share `own` of one prompt; None: by their weights."""
     of_pairs, same = np.outer(w, w) * ~np.eye(w.size, dtype=bool), ids[:, None] == ids[None, :]
     shares, within = np.bincount(ids, w), np.zeros(ids.max() + 1)
     for p in np.flatnonzero(np.bincount(ids) > 1):
@@ -45,10 +40,7 @@ def pair_mean(squares, w, ids, own=None):
 
 
 def by_brute_force(outputs, prompts, kernels, copies=None, weights=None):
-    """RKE, Conditional- and Information-RKE, from loops over prompts and pairs.
-
-    A row of weight c is c rows; `weights` are shares of one row each.
-    """
+    """RKE, Conditional- and Information-RKE from loops over pairs; `copies` are rows."""
     n = len(outputs)
     rows = np.repeat(np.arange(n), np.ones(n, int) if copies is None else copies)
     w, own = np.ones(n) if weights is None else np.asarray(weights, np.float64), None
@@ -92,13 +84,13 @@ def test_scores_are_those_of_all_pairs_in_float64(kernel, numbers, weighted):
         given["copies"] = rng.integers(1, 3, len(outputs))
     if weighted == "shares":
         given["weights"] = rng.uniform(0.5, 2, len(outputs))
-    names = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
     weights = given.get("copies", given.get("weights"))
     with np.errstate(divide="ignore", invalid="ignore"):
         expected = by_brute_force(outputs, prompts, kernels, **given)
-    found = cv.decompose(outputs, prompts, **names, weights=weights, order=2, unbiased=True)
+    options = {"weights": weights, "unbiased": True}
+    found = cv.decompose(outputs, prompts, **named(kernels), order=2, **options)
     np.testing.assert_allclose(np.array(found.scores), expected, rtol=2e-6)
-    alone = cv.rke(outputs, kernel=kernels[0], weights=weights, unbiased=True)
+    alone = cv.rke(outputs, kernel=kernels[0], **options)
     expected = by_brute_force(outputs, None, kernels, **given)
     np.testing.assert_allclose(alone, expected[0], rtol=2e-6)
 
@@ -127,9 +119,8 @@ def test_gradients_inside_jit_are_those_of_the_blocks(x64):
     found = jax.jit(jax.value_and_grad(score, argnums=(0, 1)))(jnp.asarray(outputs), 1.2)
     blocks = jax.value_and_grad(lambda x, width: by_blocks(x, prompts, ids, width), argnums=(0, 1))
     expected = jax.jit(blocks)(jnp.asarray(outputs), 1.2)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-12), found, expected
-    )
+    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-12)
 
 
 def test_what_has_no_unbiased_score_is_refused():
@@ -145,8 +136,7 @@ def test_what_has_no_unbiased_score_is_refused():
 
 
 def population(outputs, prompts, kernels, *, weights=None):
-    names = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
-    pairs = cv.Pairs(outputs, prompts, **names, weights=weights)
+    pairs = cv.Pairs(outputs, prompts, **named(kernels), weights=weights)
     groups, _ = grouping.group_models({"": pairs}, None, key=jax.random.key(0))
     return populations.of_pairs(pairs, groups[""])
 

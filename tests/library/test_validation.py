@@ -211,11 +211,16 @@ def test_ordinary_rows_are_not_called_padding():
 
 
 def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():
-    wide = [p.astype(np.float64) for p in (OUTPUTS, PROMPTS)]
-    with pytest.warns(UserWarning, match="outputs and prompts: float64") as caught:
-        result = cv.decompose(*wide, **_kernels(cv.Gaussian(1.0)))
-    assert [warning.filename for warning in caught] == [__file__]  # Whose call it was.
-    assert (result.dtype, result.vendi.dtype) == ("float32", jnp.float32)
+    x, t = (p.astype(np.float64) for p in (OUTPUTS, PROMPTS))
+    calls = [lambda: cv.decompose(x, t, **_kernels(cv.Gaussian(1.0)))]
+    calls += [lambda: cv.evaluate(x, t, orders=[2])]
+    calls += [lambda: cv.compare({"a": x, "b": x[::-1]}, t, orders=[2]).first]
+    for call in calls:
+        with pytest.warns(UserWarning, match="outputs and prompts: float64 .* float32") as caught:
+            result = call()
+        assert {warning.filename for warning in caught} == {__file__}  # Whose call it was.
+        assert len({str(warning.message) for warning in caught}) == 1
+        assert result.dtype == "float32"
     # Lists are arrays. Two points at distance 5: k^2 = exp(-25 / 2.5^2).
     assert_close(cv.rke([[0, 0], [3, 4]], kernel=cv.Gaussian(2.5)), 2 / (1 + np.exp(-4)))
 

@@ -7,10 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, renyi, scores, shifted
+from canonical import named
+from oracles import (
+    assert_close,
+    cosine_gram,
+    draw_pairs,
+    gaussian_gram,
+    renyi,
+    scores,
+    shifted,
+    weighted_logs,
+)
 
 import condvendi_jax as cv
 from condvendi_jax.grams import representations, sums
+from condvendi_jax.inference import designs, errors
 from condvendi_jax.integrations import flax_metric as metrics
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
@@ -20,20 +31,14 @@ N = 14
 COPIES = np.array([1, 3, 0, 2, 1, 4, 2, 0, 1, 2, 5, 1, 3, 2])
 ROWS = np.repeat(np.arange(N), COPIES)
 KEY = jax.random.key(0)
-ENTROPIES = [
-    {"order": 1},
-    {"order": 2},
-    {"order": 0.5},
-    {"order": math.inf},
-    {"order": 1, "truncation": 5},
-    {"order": 2, "truncation": 3},
-]
+ENTROPIES = [{"order": order} for order in (1, 2, 0.5, math.inf)]
+ENTROPIES += [{"order": 1, "truncation": 5}, {"order": 2, "truncation": 3}]
 
 
 def kernels(name="gaussian"):
     """In the precision of the test."""
     pair = (cv.Cosine(), cv.Cosine()) if name == "cosine" else (cv.Gaussian(0.8), cv.Gaussian(0.6))
-    return dict(zip(("output_kernel", "prompt_kernel"), pair, strict=True))
+    return named(pair)
 
 
 def oracle_grams(outputs, prompts, name="gaussian"):
@@ -42,19 +47,11 @@ def oracle_grams(outputs, prompts, name="gaussian"):
     return gaussian_gram(outputs, 0.8), gaussian_gram(prompts, 0.6)
 
 
-def oracle(gram_x, gram_t, weights, *, order, truncation=None):
+def oracle(gram_x, gram_t, weights, **options):
     """The scores by the eigenvalues of diag(w)^(1/2) K diag(w)^(1/2), without rows of no weight."""
-    kept = weights > 0
-    roots = np.sqrt(weights[kept] / weights.sum())
-
-    def entropy(gram):
-        weighted = roots[:, None] * gram[np.ix_(kept, kept)] * roots[None, :]
-        values = np.linalg.eigvalsh(weighted)
-        values = np.where(values > 16 * np.finfo(float).eps * values[-1], values, 0)
-        return renyi(values if truncation is None else shifted(values, truncation), order)
-
-    x, t, joint = map(entropy, (gram_x, gram_t, gram_x * gram_t))
-    return np.exp(np.array([x, joint - t, x + t - joint], np.float64))
+    kept = np.flatnonzero(weights)
+    grams = [gram[np.ix_(kept, kept)] for gram in (gram_x, gram_t, gram_x * gram_t)]
+    return np.exp(weighted_logs(grams, weights[kept], **options))
 
 
 def repeated(pairs, rows=ROWS):
@@ -88,10 +85,9 @@ def test_estimates_of_weighted_rows_lie_in_their_intervals(method, x64, monkeypa
     pairs = draw_pairs(301 if method is cv.MatrixFree else 300)
     weights = np.random.default_rng(1).integers(0, 4, len(pairs[0]))
     for options in ({"order": 1}, {"order": 1, "truncation": 20}, {"order": 3}):
-        found = cv.decompose(
-            *pairs, **kernels(), **options, weights=weights, method=method(KEY, rtol=0.05)
-        )
-        expected = oracle(*oracle_grams(*pairs), weights, **options)
+        options = options | {"weights": weights}
+        found = cv.decompose(*pairs, **kernels(), **options, method=method(KEY, rtol=0.05))
+        expected = oracle(*oracle_grams(*pairs), **options)
         assert found.estimation is not None and max(found.estimation.standard_errors) > 0
         for value, (low, high) in zip(expected, found.intervals, strict=True):
             wider = (high - low) / 4 + 1e-9
@@ -106,10 +102,8 @@ def by_label(x, t, labels, weights):
 
 def of_clusters(x, t, labels, weights):
     points = cv.Pairs(x, output_kernel=cv.Gaussian(0.8), weights=weights)
-    each = (
-        clusters.cluster_vendi(points, labels, order=2, aggregate=a) for a in clusters.AGGREGATES
-    )
-    return list(each)
+    kinds = clusters.AGGREGATES
+    return [clusters.cluster_vendi(points, labels, order=2, aggregate=kind) for kind in kinds]
 
 
 def of_modes(x, t, labels, weights):
@@ -132,9 +126,34 @@ def of_rules(x, t, labels, weights):
 def of_errors(x, t, labels, weights):
     orders = [cv.evaluate(x, **ONE, orders=[1, 2], weights=weights)]
     orders += [cv.evaluate(x, **ONE, orders=[2], groups=6, weights=weights)]
-    errors = [scored.standard_errors for found in orders for scored in found.orders]
+    of_orders = [scored.standard_errors for found in orders for scored in found.orders]
     points = {**kernels(), "weights": weights, "groups": labels}
-    return [*errors, *(cv.decomposition_errors(x, t, **points, order=order) for order in (1, 2))]
+    return [*of_orders, *(cv.decomposition_errors(x, t, **points, order=order) for order in (1, 2))]
+
+
+def of_models(x, t, labels, weights):
+    options = {**kernels(), "groups": labels, "weights": weights}
+    found = cv.between_models({"a": x, "b": x**2}, t, **options)
+    return [found.number, found.overlaps, found.standard_error]
+
+
+def of_bandwidths(x, t, labels, weights):
+    models = {"a": x, "b": x**2}
+    found = cv.profile(models, t, **kernels(), multiples=[0.5, 2.0], weights=weights)
+    return [*found.values, found.n, found.groups]
+
+
+def of_any_n(x, t, labels, weights):
+    found = cv.inference.finite_sample_interval(x, **ONE, weights=weights, confidence=0.2)
+    return found[1:4]
+
+
+def of_smaller_designs(x, t, labels, weights):
+    pairs = cv.Pairs(x, 1.0 * labels[:, None], **kernels(), weights=weights)
+    groups, _ = errors.group_models({"": pairs}, None, key=KEY)
+    at = designs.design_of(pairs)._replace(answers=3)
+    found = designs.at_design(pairs, cv.von_neumann, cv.Exact(), groups[""], at)
+    return [found.scores, found.influences]
 
 
 def of_features(count):
@@ -148,7 +167,10 @@ OPERATORS = {
     "many features": of_features(64),  # Through the Gram of the rows.
     **{
         function.__name__: function
-        for function in (by_label, of_clusters, of_modes, of_curves, of_rules, of_errors)
+        for function in (
+            *(by_label, of_clusters, of_modes, of_curves, of_rules, of_errors, of_models),
+            *(of_bandwidths, of_any_n, of_smaller_designs),
+        )
     },
 }
 
@@ -178,18 +200,13 @@ def test_derivatives_in_the_weights(order, kernel, x64):
     weights = 0.5 + COPIES if order == 1 else 1.0 * COPIES
     matrices = oracle_grams(*pairs, kernel)
     exact = functools.partial(oracle, order=1) if order == 1 else order_two
-    expected = np.stack(
-        [
-            (exact(*matrices, weights + step) - exact(*matrices, weights - step)) / 2e-6
-            for step in 1e-6 * np.eye(N)
-        ],
-        axis=1,
-    )
+    steps = 1e-6 * np.eye(N)
+    ends = ([exact(*matrices, weights + sign * step) for step in steps] for sign in (1, -1))
+    expected = np.subtract(*map(np.transpose, ends)) / 2e-6
 
     def found(weights):
-        return jnp.stack(
-            cv.decompose(*pairs, **kernels(kernel), weights=weights, order=order).scores
-        )
+        options = kernels(kernel) | {"weights": weights, "order": order}
+        return jnp.stack(cv.decompose(*pairs, **options).scores)
 
     for mode in (jax.jacrev, jax.jacfwd):
         np.testing.assert_allclose(mode(found)(jnp.asarray(weights)), expected, atol=1e-7)
@@ -259,20 +276,13 @@ def test_other_weights_than_integers_are_of_one_row_each(x64):
 
 @pytest.mark.filterwarnings("ignore:models. a .60 prompts")  # Not tested, but described.
 def test_any_weights_keep_errors_over_prompts(x64):
-    """Sixty prompts; two kinds of outputs of each, one to three times.
-
-    Integer weights say as well which pairs are of two rows, and how many rows answer a prompt.
-    """
+    """Sixty prompts; two kinds of outputs of each, one to three times."""
     prompts = np.repeat(draw_pairs(60)[1], 2, axis=0)
-    models = {
-        name: draw_pairs(120, seed=s, modes=9)[0] + prompts[:, :1]
-        for s, name in [(1, "a"), (2, "b")]
-    }
+    outputs = (draw_pairs(120, seed=seed, modes=9)[0] + prompts[:, :1] for seed in (1, 2))
+    models = dict(zip("ab", outputs, strict=True))
     # As many of each model.
-    copies = {
-        name: np.random.default_rng(s).permutation(np.arange(120) % 3 + 1)
-        for s, name in [(3, "a"), (4, "b")]
-    }
+    draw = (np.random.default_rng(s).permutation(np.arange(120) % 3 + 1) for s in (3, 4))
+    copies = dict(zip("ab", draw, strict=True))
     options = {**kernels(), "orders": [2]}
     many = {name: np.repeat(x, copies[name], axis=0) for name, x in models.items()}
     asked = {name: np.repeat(prompts, copies[name], axis=0) for name in models}
@@ -299,14 +309,8 @@ def test_rows_that_share_nothing_score_as_much_as_their_weights_allow():
     rows = 100 * np.arange(30, dtype=np.float32)[:, None]
     for order, truncation in [(1, None), (2, None), (math.inf, None), (1, 4)]:
         with pytest.warns(UserWarning, match="numerically the identity"):
-            found = cv.evaluate(
-                rows,
-                output_kernel=cv.Gaussian(1.0),
-                weights=weights,
-                orders=[order],
-                truncation=truncation,
-                errors=False,
-            )
+            options = {"weights": weights, "orders": [order], "truncation": truncation}
+            found = cv.evaluate(rows, output_kernel=cv.Gaussian(1.0), **options, errors=False)
         kept = p if truncation is None else shifted(p, truncation)
         (scored,) = found.orders
         assert_close(scored.decomposition.vendi, np.exp(renyi(kept, order)), loosened=3)
@@ -322,10 +326,7 @@ def test_rows_that_share_nothing_score_as_much_as_their_weights_allow():
         (np.arange(N) - 1, "weights: expected non-negative numbers, received -1 in row 0"),
         (np.where(np.arange(N) == 3, np.nan, 1), "weights: expected finite numbers, received nan"),
         (np.where(np.arange(N) == 3, np.inf, 1), "received inf in row 3"),
-        (
-            np.full(N, 2**60),
-            r"weights: expected integers .* below 2\^53, received a sum of 1.61e\+19",
-        ),
+        (np.full(N, 2**60), r"weights: expected integers .* below 2\^53, .* sum of 1.61e\+19"),
         (np.full(N, "a"), "weights: expected real numbers, received an array of <U1"),
         (np.ones(N, complex), "weights: expected real numbers"),
         (np.ma.masked_equal(COPIES, 0), "weights: .*masked"),
