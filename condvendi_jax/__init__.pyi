@@ -25,7 +25,6 @@ from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
 from .inference import convergence_curve as convergence_curve
-from .inference import decomposition_errors as decomposition_errors
 from .inference import evaluate as evaluate
 from .inference import mixture as mixture
 from .inference import profile as profile

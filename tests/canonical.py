@@ -32,3 +32,8 @@ def named(pair):
 def kernels(widths=(0.8, 0.6)):
     """Gaussian kernels in the precision of the test."""
     return named(map(cv.Gaussian, widths))
+
+
+def errors_at(*pairs, order=1, **options):
+    """The standard errors of one order, as `evaluate` gives them."""
+    return cv.evaluate(*pairs, orders=[order], **options).orders[0].standard_errors

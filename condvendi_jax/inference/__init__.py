@@ -6,7 +6,7 @@ from condvendi_jax.inference.comparisons import compare, holm, letter_display
 from condvendi_jax.inference.convergence import ConvergenceCurve, convergence_curve
 from condvendi_jax.inference.designs import AtCoverage, at_equal_coverage
 from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
-from condvendi_jax.inference.evaluations import decomposition_errors, evaluate
+from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import (
     FiniteSampleInterval,
     bounds_at,
@@ -57,7 +57,6 @@ __all__ = [
     "compare",
     "contributions",
     "convergence_curve",
-    "decomposition_errors",
     "delete_groups",
     "evaluate",
     "finite_sample_interval",

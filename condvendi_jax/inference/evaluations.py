@@ -19,14 +19,13 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import designs, saturation
 from condvendi_jax.inference import population as populations
-from condvendi_jax.inference.errors import DEFAULT_GROUPS, FEWEST_ROWS, Units, standard_errors
+from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
 from condvendi_jax.inference.results import Evaluation, ScoredOrder
 from condvendi_jax.spectra import methods
-from condvendi_jax.spectra.computation import AUTO, Auto
+from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 
 
@@ -161,7 +160,9 @@ class Plan:
         self.errors = checks.check_flag(errors, name="errors")
         if self.errors and self.method.approximates:
             raise methods.no_errors(self.method)
-        self.count, self.labels = check_groups(groups)
+        number = isinstance(groups, (int, np.integer))
+        self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
+        self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
 
     def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
@@ -216,74 +217,6 @@ class Plan:
                 population=population,
             )
         return scored
-
-
-def check_groups(groups: int | ArrayLike | None) -> tuple[int | None, Any]:
-    """The number of groups that are left out in turn, or else the labels of the rows."""
-    if isinstance(groups, (int, np.integer)):
-        return checks.check_count(groups, name="groups", minimum=2), None
-    return None, groups
-
-
-@checks.outside_transformations
-@takes_pairs
-def decomposition_errors(
-    pairs: Pairs,
-    *,
-    order: float = 1,
-    truncation: int | None = None,
-    method: Method = AUTO,
-    key: jax.Array | None = None,
-    groups: int | ArrayLike | None = None,
-    progress: Callable[[], Any] = lambda: None,
-) -> PerScore:
-    """The standard errors of the three scores of `decompose`, by influences or by deletions.
-
-    By default they are those of `evaluate`: from the influences of rows, where rows of equal
-    prompts, or of one label of the pairs, count as dependent. With `groups` they are those of
-    `standard_error`, from deletions. At order 2 all deletions come out of one pass over the pairs:
-    the squared norm without a group is that of all rows minus the contribution of the pairs with a
-    member in that group. At other orders the method computes one spectrum for each group. The noise
-    of estimated spectra enlarges the error; a warning says where it is most of it.
-
-    Args:
-      pairs: the data, or what makes it, as for `decompose`.
-      order, truncation, method: as `decompose`.
-      key: as `standard_error`. Without `groups` it need not be given: deletions, where influences
-        do not suffice, are of groups drawn by a key of their own.
-      groups: as `standard_error`, the rows that leave together: their number or their labels.
-      progress: called before each step.
-
-    Returns:
-      The standard errors of vendi, conditional and information, in effective numbers of modes.
-
-    Raises:
-      TypeError, ValueError: as `decompose` and `standard_error`.
-
-    Examples:
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> outputs = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
-      >>> options = dict(output_kernel=cv.Gaussian(1.0), order=2)
-      >>> error = cv.decomposition_errors(outputs, **options).vendi
-      >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
-      4.84 +- 0.29
-    """
-    entropy, (count, labels) = Entropy(order=order, truncation=truncation), check_groups(groups)
-    if methods.check_method(method).approximates:
-        raise methods.no_errors(method)
-    drawn = checks.check_key(key) if key is not None or count else Keys(0).groups
-    if labels is not None:
-        pairs, count = pairs.labelled(labels), DEFAULT_GROUPS
-    elif count is not None and count > pairs.n:
-        raise ValueError(f"groups: expected at most n = {pairs.n}, received {count}.")
-    models = {"": pairs.supported()}
-    if models[""].total < FEWEST_ROWS:
-        return _undefined_errors(models[""])
-    units, entropy = Units.of(models, count, drawn), entropy.clamped(models[""].n)
-    errors = standard_errors(models, entropy, method, units, lambda _: progress())[""]
-    assert errors.standard_errors is not None
-    return errors.standard_errors
 
 
 def _undefined_errors(pairs: Pairs) -> PerScore:

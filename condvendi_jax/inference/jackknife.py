@@ -62,7 +62,8 @@ def standard_error(
     The error is of the sampling noise at this n, for given kernels. It does not contain the bias of
     a score that still grows with n (see `convergence_curve`), nor the choice of a bandwidth. The
     bootstrap would be biased, because it duplicates rows. It knows no weights: a score that needs
-    them can read them from a column of the outputs, and `decomposition_errors` takes them.
+    them can read them from a column of the outputs. The scores of `decompose` have the errors of
+    `evaluate`, which takes weights.
 
     Args:
       score: `score(outputs)` or `score(outputs, prompts)`, returning a scalar or a pytree of

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from canonical import errors_at
 from oracles import draw_pairs, entropy, gaussian_grams
 
 import condvendi_jax as cv
@@ -134,7 +135,7 @@ def test_curves_are_of_the_method_at_order_two_too_and_there_are_no_errors(x64):
     method = cv.RandomFeatures(KEY, count=64)
     outputs, prompts = draw_pairs(N)
     with pytest.raises(ValueError, match="random-features gives no standard errors"):
-        cv.decomposition_errors(outputs, prompts, **KERNELS, order=2, method=method)
+        errors_at(outputs, prompts, **KERNELS, order=2, method=method)
     (curve,) = cv.convergence_curve(
         outputs, prompts, [60, N], **KERNELS, entropies=[cv.renyi(2)], method=method
     )

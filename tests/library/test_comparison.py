@@ -10,7 +10,7 @@ import canonical
 import jax
 import numpy as np
 import pytest
-from canonical import FEW_PROMPTS, OUTPUTS, SCORES, N
+from canonical import FEW_PROMPTS, OUTPUTS, SCORES, N, errors_at
 from oracles import assert_close
 from rates import covered, is_at_most, is_nominal
 
@@ -522,7 +522,7 @@ def test_models_without_a_prompt_in_common_are_not_matched():
     for name in "ab":
         _, labels = np.unique(prompts[name][:, 0], return_inverse=True)
         options = KERNELS | {"order": 2, "groups": labels}
-        expected = cv.decomposition_errors(models[name], prompts[name], **options)
+        expected = errors_at(models[name], prompts[name], **options)
         got = found.ranking("information", 2).standard_errors[name]
         np.testing.assert_allclose(got, expected.information, rtol=1e-4)
 

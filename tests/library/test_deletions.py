@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from canonical import N, slow
+from canonical import N, errors_at, slow
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams, scores
 
 import condvendi_jax as cv
@@ -83,10 +83,10 @@ def test_errors_that_are_those_of_the_estimates_say_so():
     angles = 2 * np.pi * np.arange(600) / 600
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     options = {"output_kernel": cv.Gaussian(0.02), "order": 1, "groups": np.arange(600) % 8}
-    exact = cv.decomposition_errors(circle, **options, method=cv.Exact())
+    exact = errors_at(circle, **options, method=cv.Exact())
     with pytest.warns(UserWarning, match="error of vendi is mostly that of the estimated spectra"):
         method = cv.Stored(KEY, rtol=0.1)
-        coarse = cv.decomposition_errors(circle, **options, method=method)
+        coarse = errors_at(circle, **options, method=method)
     assert coarse.vendi > 10 * exact.vendi
 
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from canonical import N_LARGE, kernels, slow
+from canonical import N_LARGE, errors_at, kernels, slow
 from oracles import cosine_gram, draw_pairs, gaussian_grams, scores, weighted_logs
 
 import condvendi_jax as cv
@@ -142,7 +142,7 @@ def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(hea
     arrays, weights = draw_pairs(N, dtype=np.float32), np.where(np.arange(N) == 3, heavy, 1.0)
     labels, grams = np.arange(N) % 20, grams_of(*arrays)
     pairs = Pairs(*arrays, **KERNELS, weights=weights)
-    found = cv.decomposition_errors(pairs.labelled(labels), order=2)
+    found = errors_at(pairs.labelled(labels), order=2)
     expected = error_of(losses(grams, weights, labels, 2))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
     without = computation.compute_deleted(pairs, cv.renyi(2), labels, AUTO, lambda: None).without

@@ -73,7 +73,6 @@ def test_a_method_is_an_object(method):
     for call in (
         lambda: cv.decompose(*pairs(np.float32, 20), **KERNELS, method=method),
         lambda: cv.vendi(np.ones((3, 1), np.float32), kernel=cv.Cosine(), order=2, method=method),
-        lambda: cv.decomposition_errors(*pairs(np.float32, 20), **KERNELS, key=KEY, method=method),
     ):
         with pytest.raises(TypeError, match=r"method: expected cv.Auto\(key=...\), cv.Exact"):
             call()

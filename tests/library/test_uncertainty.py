@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from canonical import OUTPUTS, PROMPTS, N
+from canonical import OUTPUTS, PROMPTS, N, errors_at
 from oracles import assert_close, draw_pairs
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
-from condvendi_jax.inference import convergence_curve, decomposition_errors, standard_error
+from condvendi_jax.inference import convergence_curve, standard_error
+from condvendi_jax.inference.evaluations import Keys
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
 KEY = jax.random.key(0)
@@ -37,14 +38,19 @@ def test_unequal_groups_follow_the_weighted_formula(x64):
 
 @pytest.mark.parametrize(
     ("options", "groups"),
-    [({"order": 2}, 5), ({"order": 2}, np.arange(N) % 7), ({"order": 1, "truncation": 5}, 4)],
+    [
+        ({"order": 2}, 5),
+        ({"order": 2}, np.arange(N) % 6),
+        ({"order": 1, "truncation": 5}, 4),
+        ({"order": 0.5}, np.arange(N) % 6),
+    ],
 )
 def test_errors_of_the_decomposition_are_the_generic_ones(options, groups, x64):
     """Those at order 2 come out of one pass."""
     pairs = draw_pairs(N)
     score = functools.partial(_three, **options)
-    expected = standard_error(score, *pairs, key=KEY, groups=groups)
-    got = decomposition_errors(*pairs, **KERNELS, **options, key=KEY, groups=groups)
+    expected = standard_error(score, *pairs, key=Keys(0).groups, groups=groups)
+    got = errors_at(*pairs, **KERNELS, **options, groups=groups)
     assert_close(np.stack(got), expected)
 
 
@@ -60,23 +66,10 @@ def test_a_decomposition_is_a_pytree_of_scalars():
     assert_close(got.entropy_joint, standard_error(entropy, *pairs, key=KEY, groups=4))
 
 
-def test_every_argument_changes_the_errors():
-    pairs, other = (draw_pairs(N, seed=s, dtype=np.float32) for s in (0, 1))
-    default = {"outputs": pairs[0], "prompts": pairs[1], **KERNELS, "order": 2, "key": KEY}
-    default |= {"groups": 20}
-    changes = {"outputs": other[0], "prompts": other[1], "key": jax.random.key(1), "groups": 5}
-    changes |= {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(2.0)}
-    changes |= {"order": 1, "truncation": 3}
-    reference = np.array(decomposition_errors(**default))
-    for name, value in changes.items():
-        changed = np.array(decomposition_errors(**(default | {name: value})))
-        assert np.abs(changed / reference - 1).max() > 1e-2, name
-
-
 def test_labels_need_no_key_and_may_be_words():
     numbers = np.arange(N) % 3
     words = np.array(["blue", "red", "green"])[numbers]
-    errors = functools.partial(decomposition_errors, OUTPUTS, PROMPTS, **KERNELS, order=2)
+    errors = functools.partial(errors_at, OUTPUTS, PROMPTS, **KERNELS, order=2)
     one, two = errors(groups=numbers), errors(groups=words)
     assert_close(np.stack(one), np.array(two), loosened=10)
 
@@ -87,7 +80,7 @@ def test_a_standard_error_of_one_row_is_nan_with_a_warning():
         assert np.isnan(standard_error(jnp.mean, pairs[0], key=KEY))
     for order in (1, 2):
         with pytest.warns(UserWarning, match="NaN for n = 1"):
-            errors = decomposition_errors(*pairs, **KERNELS, order=order, key=KEY)
+            errors = errors_at(*pairs, **KERNELS, order=order)
         assert np.isnan(np.stack(errors)).all()
 
 
@@ -116,31 +109,10 @@ def test_bad_groups_are_refused_before_the_score_is_evaluated(options, message):
 
 
 def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletions():
-    options = {**KERNELS, "key": KEY, "groups": 4}
-    decomposition_errors(OUTPUTS, PROMPTS, **options, truncation=N - 1)
+    options = {**KERNELS, "groups": 4}
+    errors_at(OUTPUTS, PROMPTS, **options, truncation=N - 1)
     with pytest.warns(UserWarning, match="truncation 49 exceeds n = 48"):
-        decomposition_errors(OUTPUTS, PROMPTS, **options, truncation=N + 1)
-
-
-def test_errors_without_groups_are_those_of_an_evaluation():
-    labels = [0, 1] * (N // 2)
-    for groups in (None, labels):
-        points = cv.Pairs(OUTPUTS, PROMPTS, **KERNELS, groups=groups)
-        for scored in cv.evaluate(points).orders:
-            order = scored.decomposition.order
-            assert decomposition_errors(points, order=order) == scored.standard_errors
-    with pytest.raises(ValueError, match="key: expected a random key"):
-        decomposition_errors(points, groups=4)
-    with pytest.raises(ValueError, match="groups: expected at most n = 48, received 49"):
-        decomposition_errors(points, groups=49, key=KEY)
-
-
-def test_progress_is_called_before_the_scores_and_once_an_evaluation():
-    for order, expected in ((1, 6), (2, 2)):
-        calls = []
-        options = {**KERNELS, "order": order, "key": KEY, "groups": 4}
-        decomposition_errors(OUTPUTS, PROMPTS, **options, progress=lambda c=calls: c.append(1))
-        assert len(calls) == expected
+        errors_at(OUTPUTS, PROMPTS, **options, truncation=N + 1)
 
 
 def test_convergence_curve_is_that_of_separate_decompositions(x64):
@@ -181,7 +153,6 @@ _UNTRACEABLE = {
     "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
     "median_heuristic": lambda x: cv.bandwidth.median_heuristic(x, key=KEY),
     "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),
-    "decomposition_errors": lambda x: decomposition_errors(x, **_KERNEL, order=1, key=KEY).vendi,
     "convergence_curve": lambda x: cv.convergence_curve(x, None, [10, 40], **_KERNEL)[0].vendi,
     "contributions": lambda x: cv.contributions(x, **_KERNEL).influences.vendi,
 }

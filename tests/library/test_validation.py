@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from canonical import errors_at
 from oracles import assert_close, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
@@ -36,8 +37,8 @@ PAIRED = {
     "information_vendi": _paired(cv.information_vendi),
     "conditional_rke": _paired(cv.conditional_rke),
     "information_rke": _paired(cv.information_rke),
-    "decomposition_errors": _paired(cv.decomposition_errors, key=KEY, groups=3),
-    "one_pass_errors": _paired(cv.decomposition_errors, key=KEY, groups=3, order=2),
+    "deletions": _paired(errors_at, groups=3),
+    "deletions in one pass": _paired(errors_at, groups=3, order=2),
     "convergence_curve": lambda x, t, kernel: cv.convergence_curve(x, t, (2,), **_kernels(kernel)),
     "prompt_modes": _paired(cv.clusters.prompt_modes),
     "Pairs": _paired(cv.Pairs),
@@ -281,7 +282,7 @@ ORDERED = {
             ("decompose", cv.decompose, {}),
             ("conditional_vendi", cv.conditional_vendi, {}),
             ("information_vendi", cv.information_vendi, {}),
-            ("errors", cv.decomposition_errors, {"key": KEY, "groups": 3}),
+            ("errors", errors_at, {"groups": 3}),
         )
     },
 }

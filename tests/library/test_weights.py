@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from canonical import named
+from canonical import errors_at, named
 from oracles import (
     assert_close,
     cosine_gram,
@@ -128,7 +128,7 @@ def of_errors(x, t, labels, weights):
     orders += [cv.evaluate(x, **ONE, orders=[2], groups=6, weights=weights)]
     of_orders = [scored.standard_errors for found in orders for scored in found.orders]
     points = {**kernels(), "weights": weights, "groups": labels}
-    return [*of_orders, *(cv.decomposition_errors(x, t, **points, order=order) for order in (1, 2))]
+    return [*of_orders, *(errors_at(x, t, **points, order=order) for order in (1, 2))]
 
 
 def of_models(x, t, labels, weights):
