@@ -15,7 +15,6 @@ from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks, memory
@@ -24,7 +23,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
 from condvendi_jax.spectra import feature_errors
 from condvendi_jax.spectra.estimated import estimated
-from condvendi_jax.spectra.methods import Method, OfRows, Terms, subset
+from condvendi_jax.spectra.methods import Method, Terms
 
 DEFAULT_COUNT = 1024
 # Entries of features held at once: 64 MiB of float32 for each of outputs, prompts and pairs.
@@ -89,22 +88,13 @@ class RandomFeatures(Method):
         return self
 
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        return self.of_subsets(points, terms)(np.ones(points.n, bool), wanted)
-
-    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
-        """From one draw of features, whose error is then much the same for every subset."""
+        # The key draws the same features for every subset, so that their errors are much the same.
         self.suited(points, terms)
         drawn = draw_frequencies(points, key=self.key, count=self.count)
-
-        def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
-            chosen = subset(points, rows)
-            matrices = covariances(chosen, drawn, terms)
-            by_term = [feature_errors.fourier_estimates(m, wanted, chosen.n) for m in matrices]
-            return [
-                estimated(terms, row, self.name, points.dtype) for row in zip(*by_term, strict=True)
-            ]
-
-        return of_rows
+        matrices = covariances(points, drawn, terms)
+        by_term = [feature_errors.fourier_estimates(m, wanted, points.n) for m in matrices]
+        rows = zip(*by_term, strict=True)
+        return [estimated(terms, row, self.name, points.dtype) for row in rows]
 
 
 def draw_frequencies(points: Pairs, *, key: jax.Array, count: int) -> tuple[jax.Array, ...]:
