@@ -120,8 +120,8 @@ def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     if not in_tiles and weights is not None:
         return jnp.stack([gram.squared_norm_by(weights) for gram in grams])
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
-        options: Any = {"weights": weights, "layout": points.layout}
-        return pairwise.squared_norms(*factors_of(points), **options)
+        factors, subsets = factors_of(points)
+        return pairwise.squared_norms(factors, subsets, weights=weights, layout=points.layout)
     return jnp.stack([gram.squared_frobenius_norm() for gram in grams])
 
 
