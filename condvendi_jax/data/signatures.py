@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
@@ -14,17 +14,25 @@ from jax.typing import ArrayLike
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 
-_Result = TypeVar("_Result", covariant=True)
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+_ResultOf = TypeVar("_ResultOf", covariant=True)
 
 
-class OfPairs(Protocol[_Result]):
+class OfPairs(Protocol[_Parameters, _ResultOf]):
     """A function of `Pairs`, or of the arrays and kernels that make them."""
 
     __name__: str
 
+    @overload
+    def __call__(
+        self, pairs: Pairs, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> _ResultOf: ...
+
+    @overload
     def __call__(
         self,
-        outputs: ArrayLike | Pairs,
+        outputs: ArrayLike,
         prompts: ArrayLike | None = None,
         *args: Any,
         output_kernel: Kernel | None = None,
@@ -34,12 +42,12 @@ class OfPairs(Protocol[_Result]):
         weights: ArrayLike | None = None,
         mesh: Mesh | None = None,
         **kwargs: Any,
-    ) -> _Result:
-        """The result of the pairs."""
-        ...
+    ) -> _ResultOf: ...
 
 
-def takes_pairs(function: Callable[..., _Result]) -> OfPairs[_Result]:
+def takes_pairs(
+    function: Callable[Concatenate[Pairs, _Parameters], _Result],
+) -> OfPairs[_Parameters, _Result]:
     """Lets a function of `Pairs` take arrays in their place.
 
     `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
@@ -73,7 +81,7 @@ def takes_pairs(function: Callable[..., _Result]) -> OfPairs[_Result]:
         return function(Pairs(*args[:2], **making), *args[2:], **kwargs)
 
     vars(taking)["__signature__"] = signature
-    return cast(OfPairs[_Result], taking)
+    return cast(OfPairs[_Parameters, _Result], taking)
 
 
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")

@@ -29,7 +29,6 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import (
-    FEWEST_TESTED,
     Comparison,
     Difference,
     ErrorsBy,
@@ -37,6 +36,7 @@ from condvendi_jax.inference.results import (
     Ranking,
     ScoredOrder,
 )
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.

@@ -11,10 +11,9 @@ from condvendi_jax.inference.results.evaluation import (
 )
 from condvendi_jax.inference.results.profile import PairProfile, Profile
 from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
+from condvendi_jax.inference.results.ranking import Difference, Ranking
 
 __all__ = [
-    "FEWEST_TESTED",
     "Advice",
     "Between",
     "Comparison",
