@@ -93,6 +93,11 @@ def folder(tmp_path, monkeypatch):
     answers = [json.dumps({"output": f"answer {'a' * i}"}) for i in range(N)]
     for name, rows in (("answers", answers), ("others", answers[::-1])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    for name, each in (("small", 1), ("large", 3)):
+        records = [
+            {"prompt": w, "answers": [f"{w} {'b' * (k % each)}!" for k in range(3)]} for w in words
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records[::3])))
     (tmp_path / "pictures").mkdir()
     rows = ["image,prompt"]
     for index, word in enumerate(words):
@@ -337,8 +342,7 @@ def check_keys(folder, text):
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["condvendi score --outputs=absent.npy", "condvendi paint", "condvendi score --colour=red"],
+    "words", ["condvendi score absent.npy", "condvendi paint", "condvendi score --colour=red"]
 )
 def test_a_snippet_that_does_not_run_would_be_seen(words, folder, capsys):
     with pytest.raises(ValueError, match=r"absent|paint|colour"):

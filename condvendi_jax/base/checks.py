@@ -157,8 +157,10 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
             )
         if array.ndim != 2:
+            column = " For one number a row, pass array.reshape(-1, 1)." if array.ndim == 1 else ""
             raise ValueError(
                 f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
+                f"{column}"
             )
         if 0 in array.shape:
             raise ValueError(

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 # More names than this are counted, not listed.
 LISTED = 6
+# An interval whose upper end is so many times the lower one says no more than the lower.
+OPEN = 100
 
 
 class Table(NamedTuple):
@@ -64,12 +66,17 @@ def with_error(value: float, error: float | None) -> str:
 
 
 def with_interval(value: float, error: float | None, ends: Sequence[float] | None) -> str:
-    """A value with its error; 'more than 4.2' where its interval has no upper end."""
+    """A value with its error; 'more than 4.2' where its interval has no upper end to speak of."""
     if math.isnan(value):
         return "-"
-    if ends and math.isinf(ends[1]):
+    if ends and ends[1] > OPEN * ends[0]:
         return f"more than {ends[0]:.4g}"
     return with_error(value, error)
+
+
+def rough(value: float) -> str:
+    """A value for a sentence: '7.6', '112'."""
+    return f"{value:.2g}" if not value >= 10 else f"{value:,.0f}"
 
 
 def interval(ends: Sequence[float]) -> str:

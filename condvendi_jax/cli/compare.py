@@ -19,12 +19,13 @@ from condvendi_jax.inference import comparisons
 class Options(options.Options):
     """Which of several models is more diverse, and whether the difference is real.
 
-    usage: condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
+    usage: condvendi compare a.jsonl b.jsonl [--flag=value ...]
+           condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
            condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
-           condvendi compare --records='runs/*.jsonl' [--flag=value ...]
 
-    A model is a file of embeddings (.npy, .npz, .safetensors), a folder of pictures, or a file of
-    texts (.txt, .csv, .jsonl); all models are of one kind. Pictures and texts are embedded. A model
+    A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv,
+    .parquet, .eval), of embeddings (.npy, .npz, .safetensors), of texts (.txt, .csv, .jsonl), or a
+    folder of pictures; all models are of one kind. Pictures and texts are embedded. A model
     may be given a name, name=path. Otherwise it has the name of its file or, where two files have
     one name, its path. All models share the rows of one --prompts file, or each has its own:
     --prompts=a_prompts.npy,b_prompts.npy.
@@ -46,8 +47,8 @@ def main(argv: Sequence[str]) -> None:
 
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
+    words, given = inputs.as_records(words, given)
     if given.records is not None:
-        command.no_words(words)
         paths, prompt_paths = {}, {}
         models = {"": inputs.Model("records", given.records, given.records)}
     else:
@@ -102,6 +103,7 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
         compared,
         described | read.described,
         read.notes,
+        (),
         further,
         profile=compared.profile,
         since=started,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,12 @@ import numpy as np
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, options
-from condvendi_jax.cli.options import Options, Source, Target
+from condvendi_jax.cli.options import Options, Source, Target, Verb
+from condvendi_jax.data import bandwidth
+from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
+from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.spectra import computation
 
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
@@ -45,6 +49,15 @@ def kind_of(path: str) -> str:
 def is_text(path: str) -> bool:
     """Whether a path has an ending of files of texts."""
     return pathlib.Path(path).suffix.lower() in items.TEXT_ENDINGS
+
+
+def as_records(words: Sequence[str], given: Verb) -> tuple[Sequence[str], Verb]:
+    """The words and flags, where words that name files of records become --records."""
+    if words and given.records is not None:
+        raise ValueError(f"--records={given.records} and {words[0]}: give one or the other.")
+    if not words or given.prompts is not None or not all(map(records.holds_records, words)):
+        return words, given
+    return [], dataclasses.replace(given, records=Source(",".join(words)))
 
 
 def check(given: Options, models: Mapping[str, Model]) -> None:
@@ -84,7 +97,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "text_encoder long_texts": read_as_texts or answers,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
-        "prompt_bandwidth equal_prompts": paired,
+        "prompt_bandwidth equal_prompts similar_prompts": paired,
         "output_bandwidth prompt_bandwidth profile": gaussian,
         "rule": None in given.kernels(paired=paired).values(),
         "method rtol": spectral or approximates,  # Order 2 has no spectrum, and is exact.
@@ -125,6 +138,7 @@ class Inputs(NamedTuple):
       described: columns, pairing and encoders for JSON, one entry a model where they differ.
       notes: lines to print below the table.
       items: the texts, or paths of pictures, that were embedded as outputs, by model.
+      bandwidth: that of the encoder of the outputs, where people's judgements gave it one.
     """
 
     outputs: dict[str, np.ndarray]
@@ -133,14 +147,16 @@ class Inputs(NamedTuple):
     described: dict[str, Any]
     notes: list[str]
     items: Mapping[str, Sequence[Any]]
+    bandwidth: RuledBandwidth | None = None
 
     def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the arguments that `evaluate` and, for several `models`, `compare` take."""
         kernels = given.kernels(paired=bool(self.prompts))
         return {
-            "output_kernel": kernels["outputs"],
+            "output_kernel": kernels["outputs"] or (None if given.rule else self.bandwidth),
             "prompt_kernel": kernels.get("prompts"),
-            "rule": given.rule or options.DEFAULT_RULE,
+            "rule": given.rule or bandwidth.AUTO,
+            "similar_prompts": given.similar_prompts,
             "orders": list(given.order),
             "unbiased": not given.plugin,
             "truncation": given.truncation,
@@ -199,7 +215,8 @@ def _read_records(given: Options, bar: Any, several: bool) -> Inputs:
         "text_encoder": encoder.name,
         "text_encoder_path": encoder.spec,
     }
-    return Inputs(answers, prompts, read.prompts, described, notes, read.answers)
+    judged = texts_of.judged(encoder)
+    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, judged)
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -255,7 +272,7 @@ def _read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     asked = {name: model.prompts for name, model in models.items() if model.prompts is not None}
     words = {name: texts[path].texts for name, path in asked.items() if texts}
     rows = {name: prompts[path] for name, path in asked.items()}
-    return Inputs(outputs, rows, words, report, notes, shown)
+    return Inputs(outputs, rows, words, report, notes, shown, texts_of.judged(used.get(kind)))
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:

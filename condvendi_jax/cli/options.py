@@ -31,11 +31,10 @@ from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
 from condvendi_jax.inference.results import Evaluation
+from condvendi_jax.inference.results.evaluation import warning_lines
 from condvendi_jax.spectra import approximate, computation, estimators
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
-
-DEFAULT_RULE = "variance"
 
 Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
@@ -131,13 +130,19 @@ class Options:
     equal_prompts: bool = option(
         False,
         "Prompts count as the same only where they are equal, so that Conditional scores count the "
-        "different outputs of one prompt.",
+        "different outputs of one prompt. So it is without this flag if more than half of the rows "
+        "share a prompt with another row.",
+        excludes=("similar_prompts",),
+    )
+    similar_prompts: bool = option(
+        False, "Prompts that repeat get a kernel by the rule, too, as in the papers."
     )
     rule: str | None = option(
         None,
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
-        "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance; "
-        f"{DEFAULT_RULE} if unset.",
+        "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance. If unset: "
+        "for answers embedded by all-MiniLM-L6-v2 0.5, which fits people's judgements; elsewhere "
+        "variance, and half of it for outputs of prompts that repeat.",
         choices=tuple(bandwidth.RULES),
     )
     order: tuple[float, ...] = option((2.0, 1.0), "Renyi orders above 0, 'inf' included.")
@@ -201,6 +206,9 @@ class Options:
     )
     x64: bool = option(False, "Compute in float64.")
     overwrite: bool = option(False, "Replace files that exist, but none that is read.")
+    verbose: bool = option(
+        False, "Print all scores, differences, overlaps, choices and notes, not only the answer."
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -267,7 +275,8 @@ class Options:
         else:
             widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
             chosen = {
-                role: None if widths[role] is None else Gaussian(widths[role]) for role in roles
+                role: Gaussian(width) if isinstance(width := widths[role], float) else width
+                for role in roles
             }
         return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
 
@@ -375,7 +384,8 @@ def write(
     given: Options,
     result: Evaluation | Comparison,
     read: Mapping[str, Any],
-    notes: Sequence[str],
+    details: Sequence[str],
+    beside: Sequence[str],
     further: Mapping[str, Callable[[str], Any]],
     *,
     profile: Profile | None,
@@ -390,7 +400,8 @@ def write(
       given: the options.
       result: the scores.
       read: what was read, for JSON.
-      notes: the lines below the table.
+      details: lines below the table if all is printed.
+      beside: what was asked for beside the scores.
       further: the functions that write the files of other flags, by flag.
       profile: the scores over the bandwidths, if they were computed.
       since: the time at the start, of `time.perf_counter`.
@@ -420,7 +431,10 @@ def write(
             if (path := getattr(given, name)) is not None:
                 write_to(path)
     finally:
-        table = "\n".join([str(result), *notes])
+        for line in warning_lines(result.advice):
+            sys.stderr.write(f"{command.escaped(line)}\n")
+        answer = [result.details(), *details] if given.verbose else [str(result)]
+        table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
 
 

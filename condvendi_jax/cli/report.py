@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import shlex
 from collections.abc import Sequence
 
 from condvendi_jax.cli import compare, options
-from condvendi_jax.cli.options import Source, Target, option
-from condvendi_jax.encoders.record_files import RECORD_ENDINGS
+from condvendi_jax.cli.options import Target, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,9 +18,8 @@ class Options(compare.Options):
            condvendi report --records='runs/*.jsonl' --output=report.html [--flag=value ...]
            condvendi report folder_a folder_b --prompts=prompts.csv --output=report.html
 
-    Without --prompts, files of records are read as --records reads them. All else is as in
-    `condvendi compare`, and so is what is printed. Outputs of arrays are shown by their row;
-    `condvendi_jax.report.html` shows the texts or pictures that you give it.
+    All else is as in `condvendi compare`, and so is what is printed. Outputs of arrays are shown by
+    their row; `condvendi_jax.report.html` shows the texts or pictures that you give it.
     """
 
     output: Target | None = option(
@@ -35,9 +32,4 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
-    endings = {pathlib.Path(word).suffix.lower() for word in words}
-    if words and given.prompts is None and endings <= {*RECORD_ENDINGS}:
-        if given.records is not None:
-            raise ValueError(f"--records={given.records} and {words[0]}: give one or the other.")
-        words, given = [], dataclasses.replace(given, records=Source(",".join(words)))
     compare.run(words, given, called=shlex.join(["condvendi", "report", *argv]))

@@ -8,39 +8,24 @@ from collections.abc import Sequence
 
 from condvendi_jax.base import files
 from condvendi_jax.cli import command, inputs, options
-from condvendi_jax.cli.options import Source, Target, option
+from condvendi_jax.cli.options import Target, option
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import evaluations, profiles, prompt_tables
 from condvendi_jax.inference.results import prompts as prompt_results
-
-# The kind of the outputs that a flag names.
-_KINDS = {"outputs": "embeddings", "images": "images", "texts": "texts", "records": "records"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(options.Options):
     """Scores of a model's outputs and, with prompts, how much of them is the model's own.
 
-    usage: condvendi score --outputs=x.npy --prompts=t.npy [--flag=value ...]
-           condvendi score --images=DIR --prompts=prompts.csv [--flag=value ...]
-           condvendi score --records=answers.jsonl [--flag=value ...]
+    usage: condvendi score answers.jsonl [--flag=value ...]
+           condvendi score x.npy --prompts=t.npy [--flag=value ...]
+           condvendi score folder --prompts=prompts.csv [--flag=value ...]
+
+    The outputs are records with their prompts, embeddings, texts or a folder of pictures, as in
+    `condvendi compare`.
     """
 
-    outputs: Source | None = option(
-        None,
-        "Embeddings of the outputs [n, d_x]: a .npy, .npz or .safetensors file.",
-        excludes=("images", "texts", "records"),
-    )
-    images: str | None = option(
-        None,
-        "Instead of --outputs: a folder of pictures, which are embedded.",
-        excludes=("texts", "records"),
-    )
-    texts: Source | None = option(
-        None,
-        "Instead of --outputs: a .txt, .csv or .jsonl file of texts, which are embedded.",
-        excludes=("records",),
-    )
     errors: bool = option(True, "Compute standard errors.", excludes=("groups", "groups_file"))
     by_prompt: Target | None = option(
         None,
@@ -51,9 +36,9 @@ class Options(options.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, scores, prints, writes."""
-    words, given = options.parse(Options, argv)
-    command.no_words(words)
-    models = {"": _model(given)}
+    words, given = inputs.as_records(*options.parse(Options, argv))
+    model = _model(words, given)
+    models = {"": model}
     inputs.check(given, models)
     _check(given)
     started = time.perf_counter()
@@ -67,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
             bar.update(task, description=words)
 
         settings = read.settings(given)
-        names = ("output_kernel", "prompt_kernel", "rule", "weights")
+        names = ("output_kernel", "prompt_kernel", "rule", "similar_prompts", "weights")
         data = {name: settings.pop(name) for name in names}
         labels = None if given.groups else settings.pop("groups")
         data |= {"prompt_ids": next(iter(read.texts.values()), None), "groups": labels}
@@ -83,18 +68,20 @@ def main(argv: Sequence[str]) -> None:
             data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
             data |= {name: settings[name] for name in ("seed", "unbiased")}
             over = profiles.profile(outputs, prompts, progress=show, **data)
-    names = (*_KINDS, "prompts", "outputs_key", "prompts_key", "weights")
+    names = ("records", "prompts", "outputs_key", "prompts_key", "weights")
     described = {name: getattr(given, name) for name in names if given.is_set(name)}
-    notes = [*read.notes]
-    notes += ["", prompt_results.in_words(tables)] if tables else []
-    notes += ["", str(over)] if over else []
+    described |= {} if model.kind == "records" else {"outputs": model.path}
+    beside = ["", prompt_results.in_words(tables)] if tables else []
+    beside += ["", str(over)] if over else []
 
     def write_tables(path: str) -> None:
         files.write_text(path, prompt_results.comma_separated(tables))
 
     described |= read.described
     further = {"by_prompt": write_tables}
-    options.write(given, scores, described, notes, further, profile=over, since=started)
+    options.write(
+        given, scores, described, read.notes, beside, further, profile=over, since=started
+    )
 
 
 def _check(given: Options) -> None:
@@ -108,13 +95,14 @@ def _check(given: Options) -> None:
         )
 
 
-def _model(given: Options) -> inputs.Model:
-    """The outputs and the prompts that the flags name."""
-    for name, kind in _KINDS.items():
-        path = getattr(given, name)
-        if path is not None:
-            prompts = path if kind == "records" else given.prompts
-            return inputs.Model(kind, path, prompts)
-    raise ValueError(
-        "--outputs, --images, --texts or --records is required; --help lists all flags."
-    )
+def _model(words: Sequence[str], given: Options) -> inputs.Model:
+    """The outputs, which a word or --records names, and their prompts."""
+    if given.records is not None:
+        return inputs.Model("records", given.records, given.records)
+    if not words:
+        raise ValueError(
+            "expected outputs: a file or a folder, as in `condvendi score answers.jsonl`; --help "
+            "has more."
+        )
+    command.no_words(words[1:])
+    return inputs.Model(inputs.kind_of(words[0]), words[0], given.prompts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,7 @@ _MEDIAN_SAMPLE = 2000
 # Two embeddings of one text differ by their rounding: by up to so many eps in each coordinate.
 _SAME = 4
 DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
+_FEWEST_ROWS = 2 * DEFAULT_SUBSETS
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
 # bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
@@ -36,6 +38,10 @@ _LARGEST_SUBSET = 1000
 _SMALL_SUBSET = 64
 # How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
 RULES = ("variance", "std", "median")
+#: The "rule" of `Indicator`.
+EQUAL = "none: one where rows are equal, else zero"
+#: The rule that suits the data: see `Pairs`.
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,6 +268,13 @@ class RuledBandwidth(NamedTuple):
     rule: str
     relative_error: float | None = None
 
+    def __str__(self) -> str:
+        """The bandwidth and its rule in a few words."""
+        if self.bandwidth is None:
+            return self.rule.replace(EQUAL, "equal or different")
+        rule = re.sub(r"(the )?smallest bandwidth with (\w+) .*\)", r"the \2 rule", self.rule)
+        return f"{self.bandwidth:.4g}, {rule}"
+
 
 @checks.outside_transformations
 def bandwidth_by_rule(
@@ -301,9 +314,9 @@ def _by_rule(
         shuffled = _shuffled(key, points.shape[0])
         return RuledBandwidth(_median(points, shuffled, name), "median distance")
     n = points.shape[0]
-    if n < 2 * DEFAULT_SUBSETS:
+    if n < _FEWEST_ROWS:
         raise ValueError(
-            f"the rule {rule!r} needs {2 * DEFAULT_SUBSETS} rows, received {n}; give the "
+            f"the rule {rule!r} needs {_FEWEST_ROWS} rows, received {n}; give the "
             "bandwidth, or take the rule 'median'."
         )
     if partitions is None:
@@ -413,21 +426,32 @@ def bandwidth_from_pairs(
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 
-def check_rule(rule: str) -> None:
+def check_rule(rule: str, *, auto: bool = False) -> None:
     """Raises ValueError where there is no such rule."""
-    if rule not in RULES:
-        raise ValueError(f"rule: expected one of {', '.join(RULES)}, received {rule!r}.")
+    rules = (AUTO, *RULES) if auto else RULES
+    if rule not in rules:
+        raise ValueError(f"rule: expected one of {', '.join(rules)}, received {rule!r}.")
 
 
-def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
+def of_checked(
+    points: jax.Array, rule: str, *, key: jax.Array, name: str, repeated: bool = False
+) -> RuledBandwidth:
     """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
 
-    Where all rows are equal the bandwidth is arbitrary: every score is 1.
+    Where all rows are equal the bandwidth is arbitrary: every score is 1. `AUTO` is 'variance' or,
+    of fewer than 20 rows, 'median'; and half of 'variance' where prompts are `repeated`, which
+    ranks sets of known diversity best (docs/bandwidths.md).
     """
-    if points.shape[0] == 1 or _identical(points):
-        why = "n = 1" if points.shape[0] == 1 else "all rows are identical"
-        return RuledBandwidth(1.0, f"arbitrary: {why}")
-    return _by_rule(points, rule, key, name)
+    n, automatic = points.shape[0], rule == AUTO
+    if n == 1 or _identical(points):
+        return RuledBandwidth(1.0, f"arbitrary: {'n = 1' if n == 1 else 'all rows are identical'}")
+    if automatic:
+        rule = "variance" if n >= _FEWEST_ROWS else "median"
+    width, words, error = _by_rule(points, rule, key, name)
+    if automatic and repeated and rule == "variance":
+        assert width is not None  # Every rule gives one.
+        width, words = width / 2, f"half of the {words}, because prompts repeat"
+    return RuledBandwidth(width, words, error)
 
 
 @where_it_lies
@@ -443,7 +467,7 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
     if isinstance(kernel, Cosine):
         return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
     if isinstance(kernel, Indicator):
-        return RuledBandwidth(None, "none: one where rows are equal, else zero")
+        return RuledBandwidth(None, EQUAL)
     return RuledBandwidth(None, f"given: {kernel!r}")
 
 

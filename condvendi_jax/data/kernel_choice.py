@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, check_kernel
 
+#: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
+KernelChoice = Kernel | RuledBandwidth | None
 NAMES: tuple[str, str] = ("outputs", "prompts")
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
 _PROBED_ROWS = 256
@@ -23,23 +26,23 @@ _NEGLIGIBLE = 1e-6
 
 
 def check(
-    paired: bool, kernels: tuple[Kernel | None, Kernel | None], rule: str | None
-) -> tuple[Kernel | None, ...]:
+    paired: bool, kernels: tuple[KernelChoice, KernelChoice], rule: str | None
+) -> tuple[KernelChoice, ...]:
     """Checks the kernels. Returns one for each array, or None where a rule will choose it."""
     if not paired and kernels[1] is not None:
         raise ValueError("prompts: expected beside prompt_kernel, received None.")
     given = kernels if paired else kernels[:1]
     for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
-        if kernel is not None:
+        if kernel is not None and not isinstance(kernel, RuledBandwidth):
             check_kernel(kernel, name=name)
-        elif rule is None:
+        elif kernel is None and rule is None:
             beside = " beside prompts" if name == "prompt_kernel" else ""
             raise ValueError(
                 f"{name}: expected{beside} a kernel such as Gaussian(bandwidth) or Cosine(), "
                 "received None."
             )
     if rule is not None:
-        bandwidth.check_rule(rule)
+        bandwidth.check_rule(rule, auto=True)
     return given
 
 
@@ -66,28 +69,37 @@ def _pooled(
 
 def choose(
     models: Mapping[str, tuple[jax.Array, ...]],
-    given: Sequence[Kernel | None],
+    given: Sequence[KernelChoice],
     rule: str | None,
     key: jax.Array | None,
     progress: Callable[[str], Any],
     *,
     seen: Sequence[tuple[jax.Array, ...]],
     prompts_once: bool,
+    repeated: bool,
 ) -> tuple[dict[str, tuple[Kernel, ...]], dict[str, RuledBandwidth]]:
     """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
 
     `seen` are the rows of each model that a rule may look at; `prompts_once` says whether their
-    prompts are the same.
+    prompts are the same; `repeated` whether prompts count as equal or different, as they repeat.
     """
     kernels: list[Kernel] = []
     ruled: dict[str, RuledBandwidth] = {}
     arrays = _pooled(seen, prompts_once, key)
     for index, (name, array, kernel) in enumerate(zip(NAMES, arrays, given, strict=False)):
-        if kernel is None:
+        if kernel is None and name == "prompts" and repeated:
+            kernel = Indicator()
+            ruled[name] = RuledBandwidth(None, f"{bandwidth.EQUAL}, because prompts repeat")
+        elif isinstance(kernel, RuledBandwidth):
+            ruled[name], width = kernel, kernel.bandwidth
+            kernel = Gaussian(math.nan if width is None else width)
+        elif kernel is None:
             progress(f"bandwidth of {name}")
             assert rule is not None  # `check` has seen to it.
             of_array = jax.random.fold_in(checks.check_key(key), index)
-            ruled[name] = bandwidth.of_checked(array, rule, key=of_array, name=name)
+            ruled[name] = bandwidth.of_checked(
+                array, rule, key=of_array, name=name, repeated=repeated
+            )
             chosen = ruled[name].bandwidth
             assert chosen is not None  # Every rule gives one.
             kernel = Gaussian(chosen)

@@ -23,9 +23,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
-from condvendi_jax.data import kernel_choice
+from condvendi_jax.data import kernel_choice, shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
-from condvendi_jax.data.kernel_choice import NAMES
+from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
 from condvendi_jax.data.kernels import Indicator, Kernel
 
 #: A label of each row, `[n]`: strings or numbers.
@@ -39,13 +39,19 @@ class Pairs:
     A pytree: its leaves are the arrays and the parameters of the kernels.
 
     Args:
-      outputs: X, embeddings `[n, d_x]` of any real dtype. Arrays that are sharded by rows over
-        several devices stay so.
-      prompts: T, embeddings `[n, d_t]`: row i holds the prompt of output i. None for outputs alone.
-      output_kernel: the kernel of the outputs. Its bandwidth is in the units of `outputs`. Where
-        None, a `Gaussian` whose bandwidth follows `rule`.
+      outputs: X, embeddings `[n, d_x]` of any real dtype, a column of vectors, or
+        `[prompts, k, d_x]`; or labels `[n]`, integers or strings, which are equal or different.
+        Arrays that are sharded by rows over several devices stay so.
+      prompts: T, embeddings `[n, d_t]` or labels `[n]`: row i holds the prompt of output i. None
+        for outputs alone.
+      output_kernel: the kernel of the outputs, or the bandwidth of a `Gaussian` one as
+        `bandwidth_by_rule` returns it, in the units of `outputs`. Where None, by `rule`.
       prompt_kernel: the same for the prompts.
-      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`. It needs a key.
+      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`; or 'auto', for
+        outputs half of 'variance' where prompts repeat and 'variance' elsewhere. It needs a key.
+      similar_prompts: whether the rule also chooses a kernel for prompts that repeat. If not, they
+        are equal or different (`Indicator`) where more than half of the rows share a prompt with
+        another row.
       key: draws the random subsets of the rule.
       prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
         decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts
@@ -104,12 +110,13 @@ class Pairs:
 
     def __init__(
         self,
-        outputs: ArrayLike,
-        prompts: ArrayLike | None = None,
+        outputs: ArrayLike | Labels,
+        prompts: ArrayLike | Labels | None = None,
         *,
-        output_kernel: Kernel | None = None,
-        prompt_kernel: Kernel | None = None,
+        output_kernel: KernelChoice = None,
+        prompt_kernel: KernelChoice = None,
         rule: str | None = None,
+        similar_prompts: bool = False,
         key: jax.Array | None = None,
         prompt_ids: Labels | None = None,
         groups: ArrayLike | None = None,
@@ -122,6 +129,7 @@ class Pairs:
             {"": arrays},
             (output_kernel, prompt_kernel),
             rule=rule,
+            similar_prompts=similar_prompts,
             key=key,
             prompt_ids={"": prompt_ids},
             groups=groups,
@@ -157,12 +165,13 @@ class Pairs:
     @classmethod
     def of_models(
         cls,
-        models: Mapping[str, ArrayLike],
-        prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        models: Mapping[str, ArrayLike | Labels],
+        prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
         *,
-        output_kernel: Kernel | None = None,
-        prompt_kernel: Kernel | None = None,
+        output_kernel: KernelChoice = None,
+        prompt_kernel: KernelChoice = None,
         rule: str | None = None,
+        similar_prompts: bool = False,
         key: jax.Array | None = None,
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
         groups: ArrayLike | None = None,
@@ -175,8 +184,8 @@ class Pairs:
           models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
           prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model,
             by its name.
-          output_kernel, prompt_kernel, rule, key, groups, progress: see `Pairs`. A rule is applied
-            to the rows of all models together, as many rows of each.
+          output_kernel, prompt_kernel, rule, similar_prompts, key, groups, progress: see `Pairs`. A
+            rule is applied to the rows of all models together, as many rows of each.
           prompt_ids, weights: see `Pairs`. `[n]` for all models, or those of each model by its
             name. Equal ids of several models are one prompt.
 
@@ -195,6 +204,7 @@ class Pairs:
             arrays,
             (output_kernel, prompt_kernel),
             rule=rule,
+            similar_prompts=similar_prompts,
             key=key,
             prompt_ids=_each(prompt_ids, models, "prompt_ids"),
             groups=groups,
@@ -348,9 +358,10 @@ _RESAMPLED = 2**14
 
 def _make(
     models: Mapping[str, Mapping[str, Any]],
-    kernels: tuple[Kernel | None, Kernel | None],
+    kernels: tuple[KernelChoice, KernelChoice],
     *,
     rule: str | None,
+    similar_prompts: bool,
     key: jax.Array | None,
     prompt_ids: Mapping[str, Labels | None],
     groups: ArrayLike | None,
@@ -367,25 +378,43 @@ def _make(
       together: whether the models are compared, on one device, and need numbers of their prompts.
     """
     first, paired = next(iter(models)), "prompts" in next(iter(models.values()))
-    given = kernel_choice.check(paired, kernels, rule)
+    passed, models = models, dict(models)
+    for name, arrays in passed.items():
+        with checks.naming(name):
+            models[name] = shapes.by_row(arrays)
+    labelled = [
+        role
+        for role in NAMES[: 1 + paired]
+        if all(shapes.are_labels(arrays[role]) for arrays in models.values())
+    ]
+    of_x, of_t = (
+        Indicator() if kernel is None and role in labelled else kernel
+        for role, kernel in zip(NAMES, kernels, strict=True)
+    )
+    if "prompts" in labelled:
+        of_models = zip(models.items(), prompt_ids.values(), strict=True)
+        prompt_ids = {m: rows["prompts"] if of is None else of for (m, rows), of in of_models}
+    given = kernel_choice.check(paired, (of_x, of_t), rule)
     identified = any(ids is not None for ids in prompt_ids.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
     named: dict[str, Mapping[str, Any]] = {}
     about: dict[str, dict[str, Any]] = {}
-    numbers: dict[Any, int] = {}
+    numbers: dict[str, dict[Any, int]] = {}  # Equal labels of several models have one number.
     layouts = {name: layout_of(arrays["outputs"], mesh=mesh) for name, arrays in models.items()}
     for name, arrays in models.items():
         with checks.naming(name):
             labels = {"prompt_ids": prompt_ids[name], "groups": groups, "weights": weights[name]}
-            checks.check_indices({**arrays, **labels})
-            named[name] = checks.as_paired(arrays)
+            checks.check_indices({**passed[name], **labels})
+            about[name] = {"index": checks.index_of(passed[name]["outputs"])}
+            rows = dict(arrays)
+            for role in labelled:
+                rows[role] = _numbers(rows[role], role, numbers.setdefault(role, {}))
+            named[name] = checks.as_paired(rows)
             n = named[name]["outputs"].shape[0]
-            about[name] = {"index": checks.index_of(arrays["outputs"])}
-            if identified:  # Equal ids of several models are one prompt.
-                ids, kind = checks.check_labels(prompt_ids[name], n, name="prompt_ids")
-                kinds = [numbers.setdefault(label, len(numbers)) for label in ids.tolist()]
-                about[name]["prompt_ids"] = np.array(kinds)[kind]
+            if identified:
+                of_rows = _numbers(prompt_ids[name], "prompt_ids", numbers.setdefault("ids", {}), n)
+                about[name]["prompt_ids"] = of_rows[:, 0]
             if groups is not None:
                 about[name]["groups"] = checks.check_labels(groups, n, name="groups")[1]
             if weights[name] is not None:
@@ -403,7 +432,7 @@ def _make(
     origins = {
         role: checks.origin_of(array)
         for (role, array), kernel in zip(named[first].items(), given, strict=True)
-        if kernel is None or kernel.shift_invariant
+        if not isinstance(kernel, Kernel) or kernel.shift_invariant
     }
     made: dict[str, Pairs] = {}
     for name, arrays in named.items():
@@ -437,11 +466,19 @@ def _make(
         progress,
         seen=[_resampled(pairs) for pairs in made.values()],
         prompts_once=once,
+        repeated=_count_as_repeated(list(made.values()), given, rule, similar_prompts),
     )
     for name, pairs in made.items():
         made[name] = pairs._but(kernels=kernels_of[name], _ruled=ruled)
     numbered = zip(made, _numbered([*made.values()]), strict=True)
     return {name: made[name]._but(arrays=arrays) for name, arrays in numbered}
+
+
+def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None) -> np.ndarray:
+    """The number of the label of each row, `[n, 1]`; those that are `known` keep theirs."""
+    distinct, kinds = checks.check_labels(labels, len(labels) if n is None else n, name=name)
+    numbers = [known.setdefault(label, len(known)) for label in distinct.tolist()]
+    return np.array(numbers)[kinds][:, None]
 
 
 def _check_names(models: Any) -> None:
@@ -495,6 +532,23 @@ def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
     for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
         pairs.prompt_ids = ids
     return count, numbers
+
+
+def _count_as_repeated(
+    models: Sequence[Pairs], given: Sequence[KernelChoice], rule: str | None, similar: bool
+) -> bool:
+    """Whether prompts are equal or different, and more than half of the rows share theirs."""
+    if rule is None or not models[0].paired or similar and given[1] is None:
+        return False
+    if given[1] is not None and not (given[0] is None and isinstance(given[1], Indicator)):
+        return False
+    total = several = 0.0
+    for pairs in models:
+        numbers = (pairs.shares > 0) * (1 if pairs.copies is None else pairs.copies)
+        kinds = pairs.prompt_kinds[1]
+        total += numbers.sum()
+        several += numbers[np.bincount(kinds, numbers)[kinds] > 1].sum()
+    return several > total / 2
 
 
 def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:

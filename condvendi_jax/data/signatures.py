@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
+from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 
@@ -32,11 +33,11 @@ class OfPairs(Protocol[_Parameters, _ResultOf]):
     @overload
     def __call__(
         self,
-        outputs: ArrayLike,
-        prompts: ArrayLike | None = None,
+        outputs: ArrayLike | Labels,
+        prompts: ArrayLike | Labels | None = None,
         *args: Any,
-        output_kernel: Kernel | None = None,
-        prompt_kernel: Kernel | None = None,
+        output_kernel: KernelChoice = None,
+        prompt_kernel: KernelChoice = None,
         kernel: Kernel | None = None,
         prompt_ids: Labels | None = None,
         weights: ArrayLike | None = None,

@@ -43,6 +43,11 @@ class LoadedEncoder:
         return str(getattr(self.encoder, "name", None) or self.spec)
 
     @property
+    def bandwidth(self) -> float | None:
+        """The Gaussian bandwidth that fits people's judgements, if it is known."""
+        return getattr(self.encoder, "bandwidth", None)
+
+    @property
     def side(self) -> int | None:
         """Pixels along each side of the pictures that it takes; None for those of any size."""
         return getattr(self.encoder, "side", None)

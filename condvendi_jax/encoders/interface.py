@@ -21,11 +21,12 @@ class Encoder(Protocol):
             def encode(self, items):
                 return np.asarray(clip_model.image_features(items), np.float32)
 
-    An encoder may have two more members, which `embedding.embed` looks for:
+    An encoder may have more members, which `embedding.embed` looks for:
 
     - `side = 224`: pictures are resampled and cut to a square of this side (`items.decode_image`).
     - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
       to the end, or not know the words of, or None.
+    - `bandwidth = 0.5`: the default of its outputs, which should fit people's judgements.
     """
 
     @property

@@ -87,6 +87,8 @@ class MiniLMEncoder:
 
     name = "all-MiniLM-L6-v2"
     dimension = 384
+    #: From pairs that people called the same or different (docs/studies/same_answers.md).
+    bandwidth = 0.5
 
     def __init__(
         self,

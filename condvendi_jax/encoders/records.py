@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from condvendi_jax.base import checks, files
 from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders.answers import Unfit, assistant_text
-from condvendi_jax.encoders.record_files import known_fields, read_rows, record_files
+from condvendi_jax.encoders.record_files import (
+    RECORD_ENDINGS,
+    known_fields,
+    read_rows,
+    record_files,
+)
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages")
 _GIVEN = (
@@ -148,6 +153,17 @@ def read_records(
         checks.warn("\n".join(["some answers may not be what a model said:", *doubts]))
     fields = {role: list(used[role]) for role in ("answers", "prompts")}
     return Records(dict(answers), dict(prompts), fields, skipped, notes)
+
+
+def holds_records(path: str | PathLike[str]) -> bool:
+    """Whether the first row of a file has fields of a prompt and of an answer."""
+    place = files.expanded(path)
+    if place.suffix.lower() not in RECORD_ENDINGS or not place.is_file():
+        return False
+    _, row = next(iter(read_rows(place)), (1, {}))
+    fields = () if isinstance(row, Unfit) else row
+    asked = _REQUESTS in fields or bool(known_fields(fields, PROMPT_FIELDS))
+    return asked and bool(known_fields(fields, ANSWER_FIELDS))
 
 
 def _read_file(

@@ -22,6 +22,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
+from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Labels, Pairs, distinct_prompts
 from condvendi_jax.entropies import Entropy
@@ -50,9 +51,10 @@ def between_models(
     models: Mapping[str, ArrayLike],
     prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
     *,
-    output_kernel: Kernel | None = None,
-    prompt_kernel: Kernel | None = None,
-    rule: str = "variance",
+    output_kernel: KernelChoice = None,
+    prompt_kernel: KernelChoice = None,
+    rule: str = "auto",
+    similar_prompts: bool = False,
     errors: bool = True,
     prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
@@ -74,7 +76,8 @@ def between_models(
       models: the outputs of at least two by name, embeddings `[n, d_x]` of one encoder.
       prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
         name; or None to compare outputs alone.
-      output_kernel, prompt_kernel, rule, prompt_ids, seed, progress: see `compare`.
+      output_kernel, prompt_kernel, rule, similar_prompts, prompt_ids, seed, progress: see
+        `compare`.
       errors: whether to compute standard errors, by leaving out groups of rows in turn, in the one
         pass over all pairs of rows.
       groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
@@ -107,6 +110,7 @@ def between_models(
         output_kernel=output_kernel,
         prompt_kernel=prompt_kernel,
         rule=rule,
+        similar_prompts=similar_prompts,
         key=plan.keys.rule,
         prompt_ids=prompt_ids,
         groups=plan.labels,

@@ -18,11 +18,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.bandwidth import AUTO
+from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import designs, profiles, saturation
+from condvendi_jax.inference import designs, profiles, saturation, texts
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
@@ -52,12 +54,14 @@ _ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wid
 
 @checks.outside_transformations
 def compare(
-    models: Mapping[str, ArrayLike],
-    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    models: Mapping[str, ArrayLike | Labels],
+    prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
-    output_kernel: Kernel | None = None,
-    prompt_kernel: Kernel | None = None,
-    rule: str = "variance",
+    encoder: Encoder | None = None,
+    output_kernel: KernelChoice = None,
+    prompt_kernel: KernelChoice = None,
+    rule: str = "auto",
+    similar_prompts: bool = False,
     orders: Sequence[float] = (2, 1),
     truncation: int | None = None,
     method: Method | None = None,
@@ -74,12 +78,14 @@ def compare(
     """Scores of several models under one bandwidth, and the paired difference of every two.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder.
-      prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
-        name, whose rows are matched where they are equal; or None to compare outputs alone.
-        Outputs alone, and models without a prompt in common, are not matched.
-      output_kernel, prompt_kernel, rule, orders, truncation, method, unbiased, seed, progress: as
-        `evaluate`. A rule is applied to the outputs of all models, an equal number of each.
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`.
+      prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
+        model by name, whose rows are matched where they are equal; or None to compare outputs
+        alone. Outputs alone, and models without a prompt in common, are not matched.
+      encoder: see `evaluate`.
+      output_kernel, prompt_kernel, rule, similar_prompts, orders, truncation, method, unbiased,
+        seed, progress: see `evaluate`. A rule is applied to the outputs of all models, an equal
+        number of each.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       prompt_ids: which prompts are the same, within models and across them: a label, such as the
         text, for each row `[n]` of all models, or those of each model by its name.
@@ -109,12 +115,17 @@ def compare(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = profiles.check_level(level)
+    embedded = texts.embed(models, prompts, prompt_ids, encoder)
+    if embedded is not None:
+        models, prompts, prompt_ids, known = embedded
+        output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
     pairs = Pairs.of_models(
         models,
         prompts,
         output_kernel=output_kernel,
         prompt_kernel=prompt_kernel,
         rule=rule,
+        similar_prompts=similar_prompts,
         key=plan.keys.rule,
         prompt_ids=prompt_ids,
         groups=plan.labels,

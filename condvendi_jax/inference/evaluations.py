@@ -17,10 +17,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.bandwidth import AUTO as AUTO_RULE
+from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import designs, saturation
+from condvendi_jax.inference import designs, saturation, texts
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
 from condvendi_jax.inference.results import Evaluation, ScoredOrder
@@ -31,12 +34,14 @@ from condvendi_jax.spectra.methods import Method
 
 @checks.outside_transformations
 def evaluate(
-    outputs: ArrayLike | Pairs,
-    prompts: ArrayLike | None = None,
+    outputs: ArrayLike | Labels | Pairs,
+    prompts: ArrayLike | Labels | None = None,
     *,
-    output_kernel: Kernel | None = None,
-    prompt_kernel: Kernel | None = None,
-    rule: str = "variance",
+    encoder: Encoder | None = None,
+    output_kernel: KernelChoice = None,
+    prompt_kernel: KernelChoice = None,
+    rule: str = "auto",
+    similar_prompts: bool = False,
     orders: Sequence[float] = (2, 1),
     truncation: int | None = None,
     method: Method | None = None,
@@ -51,11 +56,18 @@ def evaluate(
     """The scores of one model with standard errors: what most callers want, in one call.
 
     Args:
-      outputs: X, embeddings `[n, d_x]`; or `Pairs`, which already have prompts, kernels and groups.
-      prompts: T, embeddings `[n, d_t]`, row by row of the prompts that gave the outputs; without
-        them the scores are Vendi and RKE.
-      output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule.
-      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`.
+      outputs: X, embeddings `[n, d_x]`, or `[prompts, k, d_x]` of k answers to each prompt; texts,
+        which are embedded; integer labels `[n]`, which are equal or different; or `Pairs`, which
+        already have prompts, kernels and groups.
+      prompts: T, embeddings `[n, d_t]`, or texts or other labels `[n]`, row by row of the prompts
+        that gave the outputs; without them the scores are Vendi and RKE.
+      encoder: of outputs that are texts; all-MiniLM-L6-v2 where None.
+      output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
+        prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
+      rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or
+        'variance', 'std' (RKE) or 'median': see `bandwidth_by_rule`. CV has
+        `rule="variance", similar_prompts=True`.
+      similar_prompts: whether prompts that repeat get a kernel by the rule, too.
       orders: Renyi orders in (0, inf].
       truncation: how many eigenvalues every entropy keeps; all where None.
       method: how eigenvalues are computed; `Auto` with a key of the seed where None.
@@ -96,12 +108,18 @@ def evaluate(
             )
         pairs = outputs
     else:
+        outputs_of: Any = outputs
+        embedded = texts.embed({"": outputs_of}, prompts, prompt_ids, encoder)
+        if embedded is not None:
+            (outputs_of,), (_, prompts, prompt_ids, known) = embedded.outputs.values(), embedded
+            output_kernel = known if output_kernel is None and rule == AUTO_RULE else output_kernel
         pairs = Pairs(
-            outputs,
+            outputs_of,
             prompts,
             output_kernel=output_kernel,
             prompt_kernel=prompt_kernel,
             rule=rule,
+            similar_prompts=similar_prompts,
             key=plan.keys.rule,
             prompt_ids=prompt_ids,
             groups=plan.labels,
@@ -185,6 +203,7 @@ class Plan:
                 if pairs.paired and pairs.layout is None
                 else None,
                 weighted=pairs.weights is not None,
+                answers=_answers(pairs),
                 unbiased=self.unbiased,
             )
             for name, pairs in models.items()
@@ -217,6 +236,14 @@ class Plan:
                 population=population,
             )
         return scored
+
+
+def _answers(pairs: Pairs) -> tuple[int, int] | None:
+    """The fewest and the most answers to a prompt, where prompts repeat under `Indicator`."""
+    if not pairs.paired or not isinstance(pairs.kernels[1], Indicator) or pairs.layout is not None:
+        return None
+    counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
+    return None if counts.max() == 1 else (int(counts.min()), int(counts.max()))
 
 
 def _undefined_errors(pairs: Pairs) -> PerScore:

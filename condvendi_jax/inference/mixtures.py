@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, tables
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.inference import comparisons
 from condvendi_jax.inference.between import Pooled
@@ -95,9 +95,10 @@ def mixture(
     models: Mapping[str, ArrayLike],
     prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
     *,
-    output_kernel: Kernel | None = None,
-    prompt_kernel: Kernel | None = None,
-    rule: str = "variance",
+    output_kernel: KernelChoice = None,
+    prompt_kernel: KernelChoice = None,
+    rule: str = "auto",
+    similar_prompts: bool = False,
     prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
     seed: int = 0,
@@ -114,7 +115,7 @@ def mixture(
       models: the outputs of each by name, embeddings `[n, d_x]` of one encoder.
       prompts: embeddings `[n, d_t]` that all models share, or those of each model by name; None for
         RKE of the outputs.
-      output_kernel, prompt_kernel, rule, prompt_ids, groups, seed: see `compare`.
+      output_kernel, prompt_kernel, rule, similar_prompts, prompt_ids, groups, seed: see `compare`.
 
     Returns:
       A `Mixture`; `print` shows it as a few lines.
@@ -141,6 +142,7 @@ def mixture(
         output_kernel=output_kernel,
         prompt_kernel=prompt_kernel,
         rule=rule,
+        similar_prompts=similar_prompts,
         key=plan.keys.rule,
         prompt_ids=prompt_ids,
         groups=plan.labels,

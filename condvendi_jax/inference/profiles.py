@@ -22,7 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernel_choice import NAMES
+from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore, log_scores
@@ -51,11 +51,12 @@ def profile(
     models: Mapping[str, ArrayLike] | ArrayLike,
     prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
     *,
-    over: Over = "both",
+    over: Over | None = None,
     multiples: Sequence[float] = LADDER,
-    output_kernel: Kernel | None = None,
-    prompt_kernel: Kernel | None = None,
-    rule: str = "variance",
+    output_kernel: KernelChoice = None,
+    prompt_kernel: KernelChoice = None,
+    rule: str = "auto",
+    similar_prompts: bool = False,
     order: float = 2,
     method: Method | None = None,
     unbiased: bool = True,
@@ -75,10 +76,11 @@ def profile(
       models: the outputs of each by name, embeddings `[n, d_x]` of one encoder; or those of one.
       prompts: embeddings `[n, d_t]` that all models share, or those of each model by name; None to
         profile outputs alone.
-      over: which bandwidths the multiples multiply: those of 'outputs', 'prompts' or 'both'.
+      over: which bandwidths the multiples multiply: those of 'outputs', 'prompts' or 'both'; where
+        None, those that there are.
       multiples: of the chosen bandwidths, ascending.
-      output_kernel, prompt_kernel, rule, prompt_ids, weights, seed, progress: see `compare`. The
-        kernels whose bandwidths move are `Gaussian`.
+      output_kernel, prompt_kernel, rule, similar_prompts, prompt_ids, weights, seed, progress: see
+        `compare`. The kernels whose bandwidths move are `Gaussian`.
       order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
         other orders take spectra at each of them.
       method, unbiased: see `evaluate`.
@@ -115,6 +117,7 @@ def profile(
         output_kernel=output_kernel,
         prompt_kernel=prompt_kernel,
         rule=rule,
+        similar_prompts=similar_prompts,
         key=plan.keys.rule,
         prompt_ids=prompt_ids,
         groups=plan.labels,
@@ -160,8 +163,7 @@ def of_plan(
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
     if refused or units is None or not (asked or cheap):
         return None
-    over: Any = "both" if all(moving) else NAMES[moving.index(True)]
-    return of_pairs(pairs, plan, common, units, over=over, multiples=LADDER, level=level)
+    return of_pairs(pairs, plan, common, units, over=None, multiples=LADDER, level=level)
 
 
 def of_pairs(
@@ -170,12 +172,15 @@ def of_pairs(
     common: Common,
     units: Units,
     *,
-    over: Over,
+    over: Any,
     multiples: Sequence[float],
     level: float,
 ) -> Profile:
     """Computes the profile of pairs under the same kernels, of order 2 if the plan has it."""
     first = next(iter(pairs.values()))
+    gaussian = [isinstance(kernel, Gaussian) for kernel in first.kernels]
+    of_all = "both" if all(gaussian) or not any(gaussian) else NAMES[gaussian.index(True)]
+    over = over or of_all
     moving = _moving(first, over)
     ladder = _check_multiples(multiples)
     groups = units.of_models

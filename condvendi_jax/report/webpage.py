@@ -18,7 +18,7 @@ from condvendi_jax import __version__
 from condvendi_jax.base import files, tables
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results import Comparison, Profile
-from condvendi_jax.inference.results.profile import where
+from condvendi_jax.inference.results.evaluation import meaning, warning_lines
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
 from condvendi_jax.report.items import Items
@@ -68,6 +68,8 @@ def html(
         behind=behind,
         items=Items(behind, outputs, prompts),
         answer=answer,
+        meaning=meaning(comparison.evaluations),
+        warnings=warning_lines(comparison.advice),
         certainty=certainty,
         scored=_scored(comparison, encoder, command),
         drawn=over and _drawn(over),
@@ -124,36 +126,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
         why = comparison.untested or (over.untested if over else "no profile was computed")
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
         return words, f"Over the bandwidths nothing was tested: {why}."
-    return _leader(over, given), f"{over.heading()} {over.joint_confidence()}."
-
-
-def _leader(over: Profile, given: str) -> str:
-    """The model that is never less diverse than another, or those in front, in words."""
-    names = over.models
-    pairs = {a: [over.pair(a, b, over.main) for b in names if b != a] for a in names}
-    untested = [name for name in names if all(None not in pair.untested for pair in pairs[name])]
-    never = [name for name in names if all((pair.signs >= 0).all() for pair in pairs[name])]
-    front = [name for name in never if name not in untested]
-    for leader in front:
-        wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
-        if wins.any(axis=1).all():
-            whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
-            places = where(wins.all(axis=0).tolist(), True, over.bandwidths.tolist())
-            return (
-                f"{leader} leads in diversity{given}: it is more diverse than {whom} "
-                f"{places or 'at some bandwidth'}, and never less diverse where they were tested."
-            )
-    words = f"No model leads in diversity{given}."
-    if len(untested) == len(names):
-        return f"No difference in diversity{given} was tested."
-    if len(never) == len(names):
-        words = f"No significant difference in diversity{given} at any tested bandwidth."
-    elif front:
-        words += f" In front: {tables.listed(front)}, never less diverse where tested."
-    depends = [pair for pair in over.pairs if pair.score == over.main and pair.depends]
-    if turning := [f"{pair.first} - {pair.second}" for pair in depends]:
-        words += f" The order depends on the bandwidth: {tables.listed(turning)}."
-    return words + (f" Not tested: {tables.listed(untested)}." if untested else "")
+    return over.leader(), f"{over.heading()} {over.joint_confidence()}."
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:

@@ -67,7 +67,7 @@ for ax, prompt in zip(axes[0], PROMPTS, strict=True):
 #
 # `Blur` is a small encoder for this page: it averages blocks of 4 x 4 pixels, so that small
 # movements do not count. **For real pictures** use a real encoder: `condvendi score
-# --images=pictures --prompts=prompts.csv` embeds a folder of pictures and their prompts
+# pictures --prompts=prompts.csv` embeds a folder of pictures and their prompts
 # ([how](../command_line.md#pictures-and-texts)).
 
 

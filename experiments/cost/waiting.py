@@ -36,15 +36,15 @@ flags.DEFINE_integer("repeats", 3, "Of which the median is taken.", 1, flag_valu
 _EQUAL = "--prompts=answers_t.npy --equal_prompts --output_bandwidth=0.3"
 _NEAR = "--prompts=answers_t.npy --output_bandwidth=0.3 --prompt_bandwidth=0.7"
 CASES = {
-    "score, 1,000 pairs": "score --outputs=x1000.npy --prompts=t1000.npy",
-    "score, 1,000 pairs, order 2": "score --outputs=x1000.npy --prompts=t1000.npy --order=2",
-    "score, 1,000 pairs, by prompt": "score --outputs=x1000.npy --prompts=t1000.npy --by_prompt=p",
-    "score, 10,000 pairs": "score --outputs=x10000.npy --prompts=t10000.npy",
+    "score, 1,000 pairs": "score x1000.npy --prompts=t1000.npy",
+    "score, 1,000 pairs, order 2": "score x1000.npy --prompts=t1000.npy --order=2",
+    "score, 1,000 pairs, by prompt": "score x1000.npy --prompts=t1000.npy --by_prompt=p",
+    "score, 10,000 pairs": "score x10000.npy --prompts=t10000.npy",
     "compare, 5 models x 1,000": f"compare {{5}} {_NEAR.partition(' --output')[0]}",
     "compare, 24 models x 1,000": f"compare {{24}} {_NEAR}",
     "compare, 24 models x 1,000, equal prompts": f"compare {{24}} {_EQUAL}",
-    "score, 300 pictures": "score --images=pictures --prompts=titles.txt --rule=median",
-    "score, 3,000 texts": "score --texts=texts.txt --prompts=questions.txt --rule=median",
+    "score, 300 pictures": "score pictures --prompts=titles.txt --rule=median",
+    "score, 3,000 texts": "score texts.txt --prompts=questions.txt --rule=median",
 }
 """Commands by what they do; `{k}` stands for the files of k models."""
 

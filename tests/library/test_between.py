@@ -273,7 +273,7 @@ def test_compare_shows_the_same(how):
     compared = cv.compare(models, prompts, **kernels, orders=[1, 2], **options)
     assert compared.between.as_dict() == found.as_dict() == compared.as_dict()["between"]
     line, *table = str(found).splitlines()[:6]
-    assert "\n".join([line, *table]) in str(compared)
+    assert "\n".join([line, *table]) in compared.details()
     notes = str(found).splitlines()[6:]
     text = compared.markdown()
     assert all(part in text for part in [f"\n{line}\n", *(f"- {note}\n" for note in notes)])
@@ -292,7 +292,7 @@ def test_compare_leaves_out_what_order_two_of_all_pairs_does_not_give():
     features = cv.RandomFeatures(jax.random.key(0), count=64)
     for options in ({"orders": [1]}, {"truncation": 9}, {"method": features}):
         found = cv.compare(models, prompts, **kernels, errors=False, **options)
-        assert found.between is None and "effective number" not in str(found)
+        assert found.between is None and "effective number" not in found.details()
     alone = cv.compare({"a": models["a"]}, prompts, **kernels, orders=[2])
     assert alone.between is None and alone.as_dict()["between"] is None
     without = cv.compare(models, prompts, **kernels, orders=[2], errors=False).between

@@ -29,7 +29,7 @@ PROMPTS = np.repeat(PROMPTS[::2], 2, axis=0)
 COMMAND = (sys.executable, "-m", "condvendi_jax.cli")
 ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # Where output is buffered, errors come late.
-X, T = "--outputs=x.npy", "--prompts=t.npy"
+X, T = "x.npy", "--prompts=t.npy"
 GIVEN = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.6")
 RULED = ("--order=2", "--rule=median")
 
@@ -117,7 +117,7 @@ def test_equal_prompts_are_equal_texts(score, folder):
     """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
     (folder / "anagrams.txt").write_text("no\nno\non\non\n")
     (folder / "repeated.txt").write_text("1\n1\n22\n22\n")
-    words = ("--texts=repeated.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
+    words = ("repeated.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
     words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
     with pytest.warns(UserWarning, match="2 of 2 different texts have the embedding of another"):
         report, _ = score(*words, "--equal_prompts")
@@ -127,8 +127,11 @@ def test_equal_prompts_are_equal_texts(score, folder):
 
 
 def test_flags_alone_are_those_of_score(folder, capfd):
-    __main__.main(["condvendi", X, "--order=2", "--output_bandwidth=1"])
-    assert "60 outputs, float32" in capfd.readouterr().out
+    record = json.dumps({"prompt": "a question", "answers": ["one word", "two more words"]})
+    (folder / "records.jsonl").write_text(f"{record}\n{record.replace('question', 'riddle')}\n")
+    words = ("--records=records.jsonl", "--order=2", "--output_bandwidth=1", "--cache=cache")
+    __main__.main(["condvendi", *words, "--text_encoder=fake_encoders:Means", "--noerrors"])
+    assert "Of 2 answers to a prompt, about " in capfd.readouterr().out
 
 
 def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
@@ -218,7 +221,7 @@ def test_a_profile_is_drawn_printed_and_written(score, folder):
 
 def test_prompts_that_are_texts_have_their_names(score, folder):
     (folder / "twice.txt").write_text('a cat\na "dog", at last\na cat\n')
-    words = ("--texts=answers.txt", "--prompts=twice.txt", "--cache=cache", "--noerrors", *RULED)
+    words = ("answers.txt", "--prompts=twice.txt", "--cache=cache", "--noerrors", *RULED)
     encoder = "--text_encoder=fake_encoders:Means"
     _, out = score(*words, encoder, "--by_prompt=named.csv")
     with open(folder / "named.csv", newline="") as stream:
@@ -229,11 +232,11 @@ def test_prompts_that_are_texts_have_their_names(score, folder):
 
 def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
     """Lengths, letters a, sums of codes and ones, as the encoder of the tests has them."""
-    words = ("--texts=answers.txt", "--prompts=prompts.txt", "--cache=cache", *RULED)
+    words = ("answers.txt", "--prompts=prompts.txt", "--cache=cache", *RULED)
     report, out = score(*words, "--text_encoder=fake_encoders:Means")
     assert report["n"] == 3
     encoder = {"text_encoder": "means", "text_encoder_path": "fake_encoders:Means"}
-    paths = {"texts": "answers.txt", "prompts": "prompts.txt"}
+    paths = {"outputs": "answers.txt", "prompts": "prompts.txt"}
     assert report["inputs"] == paths | encoder | {"paired_by": "order"}
     assert "texts embedded by means; prompts embedded by means\n" in out
     sums = np.array([sum(map(ord, text)) for text in ("banana", "bread", "another apple")])
@@ -248,7 +251,7 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
     (folder / "pictures").mkdir()
     for name, colour in {"1": "red", "2": "lime", "10": "blue"}.items():
         Image.new("RGB", (4, 4), colour).save(folder / "pictures" / f"{name}.png")
-    words = ("--images=pictures", "--image_encoder=fake_encoders:Means", "--cache=cache", *RULED)
+    words = ("pictures", "--image_encoder=fake_encoders:Means", "--cache=cache", *RULED)
     words += ("--text_encoder=fake_encoders:Means", "--prompts=named.csv")
     paired = {"image": "image column 'image'", "other": "order, 2.png before 10.png"}
     for column, names in {"image": ("10.png", "1", "./2.png"), "other": "xyz"}.items():
@@ -259,7 +262,7 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
         assert report["scores"][0]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
         assert f"outputs paired with prompts by {paired[column]}\n" in out
         named = {"image_column": column} if column == "image" else {}
-        paths = {"images": "pictures", "prompts": "named.csv", "prompt_column": "prompt"}
+        paths = {"outputs": "pictures", "prompts": "named.csv", "prompt_column": "prompt"}
         names = {f"{kind}_encoder": "means" for kind in ("image", "text")}
         names |= {f"{kind}_encoder_path": "fake_encoders:Means" for kind in ("image", "text")}
         assert report["inputs"] == paths | named | names | {"paired_by": paired[column]}
@@ -267,10 +270,10 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
     monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Others, raising=False)
-    report, out = score("--texts=qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    report, out = score("qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
     encoder = {"text_encoder": "others", "text_encoder_path": "fake_encoders:Others"}
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
-    assert report["inputs"] == {"texts": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
+    assert report["inputs"] == {"outputs": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
@@ -283,7 +286,7 @@ def test_long_texts_reach_the_default_encoder(score, monkeypatch):
 
     monkeypatch.setattr(encoders, "load_minilm", make, raising=False)
     for more in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
-        score("--texts=answers.txt", "--cache=cache", *RULED, *more)
+        score("answers.txt", "--cache=cache", *RULED, *more)
     assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
 
 
@@ -293,10 +296,10 @@ READ = {
     "prompts": (X, T, "--json=./t.npy"),
     "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
     "weights": (X, WIDTH, "--weights=weights.txt", "--json=weights.txt"),
-    "texts": ("--texts=answers.txt", "--json=answers.txt"),
+    "texts": ("answers.txt", "--json=answers.txt"),
     "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
-    "the cache": ("--texts=answers.txt", "--cache=kept", "--json=kept/rows.npz"),
-    "a picture": ("--images=photos", "--json=photos/1.PNG"),
+    "the cache": ("answers.txt", "--cache=kept", "--json=kept/rows.npz"),
+    "a picture": ("photos", "--json=photos/1.PNG"),
 }
 
 
@@ -316,7 +319,7 @@ def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
     (folder / "raising.py").write_text(
         "class E:\n    def encode(self, items):\n        return self.weights[items]\n"
     )
-    words = ("--texts=answers.txt", "--text_encoder=raising:E", "--cache=cache")
+    words = ("answers.txt", "--text_encoder=raising:E", "--cache=cache")
     status, out, err = _started(folder, "score", *words)
     assert (status, out) == (2, "")
     assert "raising:E failed on a batch of 3 that starts with 'banana': AttributeError: " in err[0]
@@ -336,7 +339,7 @@ def test_an_encoder_that_ends_the_program_is_an_error(folder, monkeypatch, body)
     (folder / "leaving.py").write_text(body)
     monkeypatch.delitem(sys.modules, "leaving", raising=False)
     with pytest.raises(ValueError, match="leaving:E.*SystemExit"):
-        words = ("--texts=answers.txt", "--text_encoder=leaving:E", "--cache=cache")
+        words = ("answers.txt", "--text_encoder=leaving:E", "--cache=cache")
         __main__.main(["", "score", *words])
 
 
@@ -347,18 +350,18 @@ def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folde
         "    def encode(self, items):\n        print('encoding')\n"
         "        return super().encode(items)\n"
     )
-    words = ("--texts=answers.txt", "--text_encoder=loud:E", "--cache=cache", "--json=/dev/stdout")
+    words = ("answers.txt", "--text_encoder=loud:E", "--cache=cache", "--json=/dev/stdout")
     __main__.main(["", "score", *words, *RULED])
     out, err = capfd.readouterr()
     assert json.loads(out)["n"] == 3
-    assert "imported" in err and "encoding" in err and "3 outputs" in err
+    assert "imported" in err and "encoding" in err and "Different outputs: about" in err
 
 
 NO_EFFECT = "has no effect"
 BAD_INPUTS = {
     # Of the parser.
     "--flagfile=flags.txt": "unrecognized arguments: --flagfile=flags.txt",
-    "--outputs=": "--outputs: received nothing",
+    f"{X} --prompts=": "--prompts: received nothing",
     f"{X} --output_bandwidth=abc": "--output_bandwidth: invalid float value: 'abc'",
     f"{X} --truncation=1.5": "--truncation: invalid int value: '1.5'",
     f"{X} --x64=perhaps": "--x64: expected true or false, received",
@@ -386,17 +389,16 @@ BAD_INPUTS = {
     f"{X} --prompts=numbers.csv": "numbers.csv: expected texts, but each line holds numbers",
     f"{X} --prompts=t.npz --prompts_key=text": "labels, prompts",
     f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
-    "--texts=answers.txt --prompts=answers.txt": "answers.txt: is both the texts and their",
+    "answers.txt --prompts=answers.txt": "answers.txt: is both the texts and their",
     # Flags that contradict one another, or do nothing.
-    "": "--outputs, --images, --texts or --records is required",
+    "": "expected outputs: a file or a folder",
     f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
     f"{X} {T} --by_prompt=t.csv --method=random-features --noerrors": "no contributions",
     f"{X} {WIDTH} --order=1 --method=random-features": "gives no standard errors",
-    f"{X} --texts=answers.txt": "--outputs and --texts: give one or the other",
     f"{X} {WIDTH} --groups=3 --groups_file=labels.txt": "--groups and --groups_file: give one",
     f"{X} {WIDTH} --noerrors --groups=5": "--errors and --groups: give one",
     f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
-    "--texts=answers.txt --long_texts=cut --text_encoder=own:E": "--long_texts and --text_encoder",
+    "answers.txt --long_texts=cut --text_encoder=own:E": "--long_texts and --text_encoder",
     f"{X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
     f"{X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
     f"{X} --prompt_bandwidth=1": f"--prompt_bandwidth=1.0: {NO_EFFECT}",
@@ -406,8 +408,8 @@ BAD_INPUTS = {
     f"{X} {WIDTH} --method=exact --rtol=0.1": f"--rtol=0.1: {NO_EFFECT}",
     f"{X} {WIDTH} --method=stored --features=300": f"--features=300: {NO_EFFECT}",
     f"{X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
-    "--texts=answers.txt --outputs_key=a": f"--outputs_key=a: {NO_EFFECT}",
-    "--texts=answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
+    "answers.txt --outputs_key=a": f"--outputs_key=a: {NO_EFFECT}",
+    "answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
     f"{X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
     f"{X} --prompts=prompts.txt --image_column=a": f"--image_column=a: {NO_EFFECT}",
     f"{X} --prompts_key=a": f"--prompts_key=a: {NO_EFFECT}",
@@ -420,10 +422,10 @@ BAD_INPUTS = {
 def test_flags_are_typed_checked_and_written_in_several_ways(folder):
     argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
     words, given = options.parse(score_verb.Options, argv)
-    assert words == ["word"]
+    assert words == ["x.npy", "word"]
     assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
     assert given.order == (1.0, np.inf)
-    assert given.paths(options.Source) == {"--outputs": "x.npy", "--prompts": "t.npy"}
+    assert given.paths(options.Source) == {"--prompts": "t.npy"}
     _, again = options.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
     assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
     with pytest.raises(ValueError, match="--seed: expected"):
@@ -518,11 +520,13 @@ def test_bad_input_gets_one_clear_line(folder, capfd, arguments):
 
 
 def test_exit_statuses(folder):
-    found = _started(folder, "score", "--outputs=absent.npy", "--json=absent.json")
+    found = _started(folder, "score", "absent.npy", "--json=absent.json")
     assert found == (2, "", ["error: absent.npy: there is no such file."])
     status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
-    assert (status, err) == (0, [])
-    assert "60 pairs, float32" in out
+    assert status == 0 and out.startswith(
+        "\n".join(err) + "\nDifferent outputs for similar prompts"
+    )
+    assert err[0].startswith("WARNING: different prompts count as alike (RKE 6.4 of 30")
     status, out, err = _started(folder)  # Without a verb the help answers a mistake.
     assert (status, out) == (2, "")
     assert "usage: condvendi VERB" in "\n".join(err)
@@ -560,13 +564,13 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     monkeypatch.setattr("condvendi_jax.base.files.write_json", full)
     with pytest.raises(OSError, match="no space left"):
         __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
-    assert "60 outputs" in capfd.readouterr().out
+    assert "Different outputs: about" in capfd.readouterr().out
 
 
 def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
     """In the middle of a jackknife of minutes, as its progress bar says."""
     np.save(folder / "large.npy", draw_pairs(700, dtype=np.float32)[0])
-    large = ("--outputs=large.npy", WIDTH, "--order=1", "--groups=600")
+    large = ("large.npy", WIDTH, "--order=1", "--groups=600")
     command = [*COMMAND, "score", *large, "--json=interrupted.json"]
     with (
         Terminal() as terminal,

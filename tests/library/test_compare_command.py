@@ -61,7 +61,7 @@ def test_models_of_shared_prompts(compare):
     report, out = compare(*FILES, "--prompts=t.npy", *GIVEN, "--groups=10", "--seed=3")
     expected = cv.compare(MODELS, PROMPTS, **KERNELS, orders=[2], groups=10, seed=3)
     _same(report["rankings"], expected)
-    assert out == f"{expected}\n"
+    assert out == f"{expected.details()}\n"
     assert (report["matched"], report["seed"]) == ("rows", 3)
     assert report["errors_by"][0]["groups"] == 10
     models = dict(zip(MODELS, FILES, strict=True))

@@ -171,9 +171,10 @@ def _evaluate(models, **options):
 def test_every_argument_changes_the_result(call):
     (models, prompts), (others, other_prompts) = _three(), _three(seed=1)
     default = {"models": models, "prompts": prompts, "orders": [1], "groups": 8, "rule": "median"}
+    default |= {"similar_prompts": True}
     changes = {"models": others, "prompts": other_prompts, "rule": "variance", "orders": [0.5]}
     changes |= {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(1.0)}
-    changes |= {"truncation": 3, "groups": 5, "seed": 1}
+    changes |= {"truncation": 3, "groups": 5, "seed": 1, "similar_prompts": False}
     reference = _numbers(call(**default))
     for name, value in changes.items():
         changed = _numbers(call(**(default | {name: value})))
@@ -275,12 +276,12 @@ def test_progress_and_the_noise_of_the_bandwidth_are_of_every_model():
     models, prompts = _three()
     said = []
     found = cv.compare(models, prompts, orders=[1], groups=5, progress=said.append)
-    assert said[:2] == ["bandwidth of outputs", "bandwidth of prompts"]
+    assert said[:2] == ["bandwidth of outputs", "order 1 of one"]  # Prompts repeat.
     assert said.count("errors of order 1 of two: 6 done") == 1
     for ranking in found.rankings:
         for model, noise in ranking.bandwidth_errors.items():
             assert 0 < noise < 3 * ranking.standard_errors[model]
-    assert "choice of bandwidth: other random subsets would change every score" in str(found)
+    assert "choice of bandwidth: other random subsets would change every score" in found.details()
     given = cv.compare(models, prompts, **KERNELS, orders=[2], groups=5)
     assert given.rankings[0].bandwidth_errors is None
     assert "choice of bandwidth" not in str(given)
@@ -431,7 +432,7 @@ def test_markdown_has_a_row_a_model_and_escapes_bars(compared):
 
 
 def test_the_tables_have_letters_and_say_what_the_errors_are(compared):
-    text = str(compared)
+    text = compared.details()
     for ranking in compared.rankings:
         assert f"{ranking.name}: " in text
     row = next(line for line in text.splitlines() if line.startswith("three"))
@@ -556,9 +557,9 @@ def test_too_few_groups_give_no_test(distinct):
         assert np.isfinite(list(ranking.standard_errors.values())).all() == defined
         assert all(ranking.letters.values()) == tested
     words = f"differences are not tested: {distinct} groups of rows of one prompt are too few"
-    assert (words in str(found)) != tested
-    assert ("(in descending order; not tested)" in str(found)) != tested
-    assert "nan" not in str(found) + found.comma_separated()
+    assert (words in found.details()) != tested
+    assert ("(in descending order; not tested)" in found.details()) != tested
+    assert "nan" not in found.details() + found.comma_separated()
 
 
 def test_a_group_that_holds_all_but_one_prompt_leaves_conditional_untested():
@@ -573,8 +574,8 @@ def test_a_group_that_holds_all_but_one_prompt_leaves_conditional_untested():
     for score in ("conditional", "information"):
         assert not any(found.ranking(score, 2).letters.values())
     words = "differences are not tested: without one of the groups all rows have the same"
-    assert words in str(found)
-    assert "(in descending order; not tested)" in str(found)
+    assert words in found.details()
+    assert "(in descending order; not tested)" in found.details()
 
 
 def test_repeated_prompts_are_described_by_model():

@@ -61,14 +61,14 @@ def test_bandwidths_follow_the_rule_in_words(rule, words):
     assert found.bandwidths["prompts"] == (pytest.approx(0.6), "given", None)
     kernel = cv.Gaussian(chosen.bandwidth)
     assert_close(found.order(2).decomposition.vendi, float(cv.rke(OUTPUTS, kernel=kernel)))
-    assert f"bandwidth of outputs: {chosen.bandwidth:.4g}, " in str(found)
-    assert words in str(found)
+    assert f"bandwidth of outputs: {chosen.bandwidth:.4g}, " in found.details()
+    assert words in found.details()
 
 
 def test_cosine_kernels_have_no_bandwidth():
     found = cv.evaluate(OUTPUTS, output_kernel=cv.Cosine(), orders=[2], errors=False)
     assert found.bandwidths["outputs"].bandwidth is None
-    assert "bandwidth of outputs: none: the cosine kernel has no bandwidth" in str(found)
+    assert "bandwidth of outputs: none: the cosine kernel has no bandwidth" in found.details()
 
 
 @pytest.mark.parametrize("rule", ["variance", "median"])
@@ -79,7 +79,7 @@ def test_one_prompt_for_all_rows_brings_no_information(rule):
         assert_close(scored.decomposition.information, 1)
         assert scored.standard_errors.vendi > 0
         assert scored.errors_by.units == "rows"
-    assert found.bandwidths["prompts"] == (1.0, "arbitrary: all rows are identical", None)
+    assert str(found.bandwidths["prompts"]) == "equal or different, because prompts repeat"
 
 
 def test_rows_of_one_prompt_are_one_group():
@@ -91,7 +91,7 @@ def test_rows_of_one_prompt_are_one_group():
     both = zip(found.order(2).standard_errors, labelled.order(2).standard_errors, strict=True)
     for got, wanted in both:
         np.testing.assert_allclose(got, wanted, rtol=1e-4)
-    assert "from the influences of 8 prompts" in str(found)
+    assert "from the influences of 8 prompts" in found.details()
 
 
 def test_outputs_alone():
@@ -102,8 +102,8 @@ def test_outputs_alone():
         entry = scored.as_dict(found.names)
         assert "conditional" not in entry and "entropy_joint" not in entry
         assert entry["vendi"] == pytest.approx(np.exp(entry["entropy_outputs"]), rel=1e-6)
-    assert "conditional" not in str(found)
-    assert f"{N} outputs" in str(found)
+    assert "conditional" not in found.details()
+    assert f"{N} outputs" in found.details()
 
 
 def test_one_row_scores_one_and_has_no_error():
@@ -125,7 +125,7 @@ def test_two_prompts_give_no_standard_errors():
     errors = found.order(2).standard_errors
     assert np.isnan([float(errors.conditional), float(errors.information)]).all()
     assert errors.vendi > 0
-    assert "nan" not in str(found)
+    assert "nan" not in found.details()
     with pytest.warns(UserWarning, match="give no standard errors"):
         groups = np.arange(N) % 2
         errors = errors_at(OUTPUTS, prompts, **KERNELS, order=1, groups=groups)
@@ -157,8 +157,8 @@ def test_estimates_come_with_their_intervals():
     exact = cv.decompose(*pairs, **KERNELS).conditional
     assert low - (high - low) / 4 < exact < high + (high - low) / 4
     assert two.as_dict(SCORES)["intervals"] is None
-    assert f"[{low:.4g}, {high:.4g}]" in str(found)
-    assert "estimated by matrix-free" in str(found)
+    assert f"[{low:.4g}, {high:.4g}]" in found.details()
+    assert "estimated by matrix-free" in found.details()
 
 
 def test_more_groups_than_rows_are_one_a_row():
@@ -173,7 +173,7 @@ def test_a_truncation_above_n_is_reported_as_used():
     with pytest.warns(UserWarning, match="truncation 49 exceeds n = 48"):
         found = cv.evaluate(*PAIRS, **KERNELS, orders=[1], truncation=49, errors=False)
     assert found.as_dict()["scores"][0]["truncation"] == N
-    assert "1 (Vendi), t = 48" in str(found)
+    assert "1 (Vendi), t = 48" in found.details()
 
 
 def test_an_evaluation_is_plain_data():
@@ -215,8 +215,8 @@ def test_an_evaluation_is_a_comparison_of_one():
             (ranking.standard_errors, scored.standard_errors),
         ):
             assert got["own"] == float(getattr(of_scores, ranking.score))
-    assert "RKE: own\n" in str(compared)
-    assert "outputs of different models" not in str(compared) + compared.markdown()
+    assert "RKE: own\n" in compared.details()
+    assert "outputs of different models" not in compared.details() + compared.markdown()
 
 
 @pytest.mark.parametrize("errors", [True, False])
@@ -228,7 +228,7 @@ def test_differences_are_tested_where_there_are_errors(errors):
     for ranking in found.rankings:
         assert np.isfinite(ranking.differences[0].p_value) == ranking.tested
         assert np.isfinite(ranking.standard_errors["a"]) == ranking.tested
-    assert "nan" not in str(found) + found.comma_separated()
+    assert "nan" not in found.details() + found.comma_separated()
 
 
 BAD = {
@@ -236,7 +236,7 @@ BAD = {
         {"prompts": np.where(PROMPTS == PROMPTS[7], np.nan, PROMPTS), "output_kernel": None},
         "prompts: expected finite.*row 7",
     ),
-    "rule": ({"rule": "mean"}, "rule: expected one of variance, std, median"),
+    "rule": ({"rule": "mean"}, "rule: expected one of auto, variance, std, median"),
     "order": ({"orders": [-1]}, "order: expected a number above 0"),
     "no order": ({"orders": []}, "orders: expected different numbers"),
     "order twice": ({"orders": [2, 2.0]}, "orders: expected different numbers"),
@@ -248,7 +248,8 @@ BAD = {
     "prompt kernel": ({"prompts": None}, "prompts: expected beside prompt_kernel"),
     "seed": ({"seed": 2**31}, r"seed: expected an integer below 2\^31"),
     "few rows": (
-        {"outputs": OUTPUTS[:19], "prompts": PROMPTS[:19], "output_kernel": None},
+        {"outputs": OUTPUTS[:19], "prompts": PROMPTS[:19], "output_kernel": None}
+        | {"rule": "variance"},
         "'variance' needs 20 rows, received 19",
     ),
 }
@@ -289,10 +290,10 @@ def test_repeated_prompts_that_count_as_alike_are_said():
     found = cv.evaluate(OUTPUTS, prompts, **options, prompt_kernel=cv.Gaussian(1.0))
     counted = 1 / (10 / 16 + 6 / 16 * np.exp(-1.0))
     assert found.advice[-1].evidence == f"RKE {counted:.3g} of 2 distinct prompts"
-    assert "different prompts count as alike (RKE 1.31 of 2 distinct prompts)" in str(found)
+    assert "different prompts count as alike (RKE 1.31 of 2 distinct prompts)" in found.details()
     assert [item["code"] for item in found.as_dict()["advice"]] == ["prompts blended"]
     narrow = cv.evaluate(OUTPUTS, prompts, **options, prompt_kernel=cv.Gaussian(0.1))
-    assert "prompts count" not in str(narrow)  # It counts 1.6, as their frequencies have it.
+    assert "WARNING" not in str(narrow)  # It counts 1.6, as their frequencies have it.
     distinct = np.arange(N, dtype=np.float32)[:, None]
     found = cv.evaluate(OUTPUTS, distinct, **options, prompt_kernel=cv.Gaussian(1.0))
     assert "prompts blended" not in [item.code for item in found.advice]
@@ -316,7 +317,7 @@ def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
         np.testing.assert_allclose(found.elsewhere[times], expected, rtol=1e-5)
     half, twice = (float(found.elsewhere[times].vendi) for times in (0.5, 2))
     words = f"order 2 at half and at twice the bandwidths: total {half:.4g} and {twice:.4g}"
-    assert words in str(found)
+    assert words in found.details()
     assert found.as_dict()["elsewhere"]["0.5"]["vendi"] == half
     assert f"total {half:.4g} and {twice:.4g}" in cv.report.latex(found).paragraph
     one = cv.evaluate(outputs, prompts, output_kernel=cv.Cosine(), prompt_kernel=cv.Gaussian(0.6))

@@ -157,7 +157,9 @@ def test_intervals_hold_what_float32_rounds_away(method, order):
     # Where rounding moves nothing that is printed, the interval says so.
     found = cv.decompose(rng.normal(size=(256, 8)).astype(np.float32), **options)
     assert order < 1 or max(found.rounding) < 2e-3
-    printed = str(cv.evaluate(points, output_kernel=cv.Gaussian(1.0), orders=[order], errors=False))
+    printed = cv.evaluate(
+        points, output_kernel=cv.Gaussian(1.0), orders=[order], errors=False
+    ).details()
     assert ("order 0.5: rounding to float32 may change scores by" in printed) == (order < 1)
 
 

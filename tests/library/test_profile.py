@@ -15,7 +15,6 @@ from scipy import stats
 import condvendi_jax as cv
 from condvendi_jax.inference import PairProfile, profiles
 from condvendi_jax.inference.results.ranking import order_in_words
-from condvendi_jax.report import webpage as page
 
 MULTIPLES = [0.5, 1.0, 2.0]
 
@@ -325,7 +324,7 @@ def test_no_text_says_more_or_less_than_the_tests(five):
             for pair, state in told.items():
                 own = states[pair][k]
                 assert state == (None if own == "x" else own)
-        words = page._leader(found, "")
+        words = found.leader()
         never = [a for a in names if not any(-1 in states[a, b] for b in names if b != a)]
         leads = [a for a in never if all(1 in states[a, b] for b in names if b != a)]
         turns = {f"{a} - {b}" for a, b in pairs if pairs[a, b].depends}
@@ -335,7 +334,7 @@ def test_no_text_says_more_or_less_than_the_tests(five):
         assert not front or set(re.findall(r"\b[A-D]\b", front[1])) <= {*never}
         everything = {state for of in states.values() for state in of}
         assert words.startswith("No significant difference") == (0 in everything <= {0, "x"})
-        assert (words == "No difference in diversity was tested.") == (everything == {"x"})
+        assert words.startswith("No difference in diversity") == (everything == {"x"})
         seen.add(words.split(":")[0])
     assert len(seen) > 5
 
@@ -347,7 +346,7 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     assert found.profile.pair("0", "2").signs.tolist() == alone.pair("0", "2").signs.tolist()
     (lead,) = alone.leads()
     heading = "Conditional-RKE over the bandwidths of outputs and prompts, outputs from 0.1 to 6.4"
-    for text in (str(found), found.markdown(), cv.report.latex(found).paragraph):
+    for text in (found.details(), found.markdown(), cv.report.latex(found).paragraph):
         assert heading in text and lead in text
     assert found.as_dict()["profile"]["pairs"][0]["signs"] == alone.pairs[0].signs.tolist()
     cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(0.6)}
@@ -381,7 +380,10 @@ def test_a_figure_has_a_panel_a_score_and_shades_what_is_saturated():
 
 REFUSED = {
     "over: expected one of outputs, prompts, both, received 'x'": {"over": "x"},
-    "over: expected a Gaussian kernel of the prompts": {"prompt_kernel": cv.Cosine()},
+    "over: expected a Gaussian kernel of the prompts": {
+        "prompt_kernel": cv.Cosine(),
+        "over": "both",
+    },
     "multiples: expected ascending numbers above 0": {"multiples": [2.0, 1.0]},
     "multiples: expected ascending numbers above 0, received 1": {"multiples": 1},
     "multiples: expected ascending numbers": {"multiples": [0.0, 1.0]},

@@ -566,12 +566,12 @@ def test_prompts_that_a_model_does_not_answer_are_counted(run, write):
 BAD_INPUTS = {
     "score --records=x.jsonl,y.jsonl": "expected answers of one model, .* received those of x, y",
     "compare --records=x.jsonl": "at least two models, received those of x",
-    "compare --records=x.jsonl y.jsonl": "unexpected argument 'y.jsonl'",
+    "compare --records=x.jsonl y.jsonl": "--records=x.jsonl and y.jsonl: give one or the other",
     "score --records=x.jsonl --prompts=t.npy": "--records and --prompts",
     "score --records=x.jsonl --prompts_key=a": "--prompts_key=a: has no effect",
-    "score --records=x.jsonl --texts=y.jsonl": "--texts and --records: give one or the other",
-    "score --texts=x.jsonl --model_field=a": "--model_field=a: has no effect",
-    "score --texts=x.jsonl --strip_thinking=false": "--strip_thinking=False: has no effect",
+    "score --records=x.jsonl y.jsonl": "--records=x.jsonl and y.jsonl: give one or the other",
+    "score x.txt --model_field=a": "--model_field=a: has no effect",
+    "score x.txt --strip_thinking=false": "--strip_thinking=False: has no effect",
     "score --records=x.jsonl --latex=x.jsonl": "would replace x.jsonl",
     "score --records=x.jsonl --answer_field=prompt": "outputs of x and their prompts are equal",
 }

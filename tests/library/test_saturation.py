@@ -105,7 +105,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
         assert ranking.saturated == "smallest"
         _nothing_is_tested(ranking)
     assert found.untested is None
-    words = str(found)
+    words = found.details()
     assert "RKE: a, b (saturated: neither ranked nor tested)" in words
     assert "saturated: no test of RKE and Vendi: 1 up to rounding, because all outputs" in words
     assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
@@ -162,9 +162,9 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
-    assert ("saturated: " in str(found)) == (limit is not None)
-    assert "saturated: total" not in str(found)  # The advice says it.
-    assert limit != "smallest" or str(found).count("saturated: ") == 1
+    assert ("saturated: " in found.details()) == (limit is not None)
+    assert "saturated: total" not in found.details()  # The advice says it.
+    assert limit != "smallest" or found.details().count("saturated: ") == 1
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
 
@@ -174,7 +174,7 @@ def test_scores_of_several_orders_that_are_one_are_named_in_one_line():
     """Every prompt has its own output, and all are told apart."""
     outputs = np.arange(12, dtype=np.float32)[:, None]
     narrow = cv.Gaussian(1e-3)
-    words = str(cv.evaluate(outputs, outputs, output_kernel=narrow, prompt_kernel=narrow))
+    words = cv.evaluate(outputs, outputs, output_kernel=narrow, prompt_kernel=narrow).details()
     line = "conditional of order 2 (RKE), 1 (Vendi) is 1 up to rounding, because similar prompts"
     assert words.count("saturated: " + line) == words.count("conditional of") == 1
 
@@ -226,7 +226,7 @@ def test_each_end_has_one_sentence_with_its_scores_and_a_remedy(prompts, widths,
         way = "wider" if end == "apart" else "narrower"
         remedy = "cv.Indicator()" if end == "blended" else f"{way} {role[:-1]} bandwidth"
         assert remedy in item.remedy
-        assert str(found).count(str(item)) == 1
+        assert found.details().count(str(item)) == 1
 
 
 def test_a_kernel_without_a_bandwidth_has_another_remedy():
@@ -241,7 +241,7 @@ def test_kept_eigenvalues_are_not_taken_for_outputs():
     kernel = cv.Gaussian(0.1)
     found = cv.evaluate(OUTPUTS, output_kernel=kernel, orders=[2], truncation=3, errors=False)
     assert [item.code for item in found.advice] == ["outputs cut"]
-    assert "(RKE 2.999 of 3)" in str(found)
+    assert "(RKE 2.999 of 3)" in found.details()
 
 
 def test_models_share_a_sentence_that_holds_the_scores_of_each():
@@ -256,4 +256,4 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     assert advice["outputs apart"].evidence.startswith("c: RKE ")
     assert ":" not in advice["prompts blended"].evidence  # The same for all.
     for item in found.advice:
-        assert str(found).count(str(item)) == found.markdown().count(str(item)) == 1
+        assert found.details().count(str(item)) == found.markdown().count(str(item)) == 1

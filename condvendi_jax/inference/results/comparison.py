@@ -127,11 +127,12 @@ class Comparison:
             "profile": self.profile and self.profile.as_dict(),
         }
 
-    def scores(self) -> Table:
-        """A row for each model: its scores with errors and letters."""
-        heading = ["model", "n", *(ranking.name for ranking in self.rankings)]
+    def scores(self, rankings: Sequence[Ranking] | None = None) -> Table:
+        """A row for each model: its scores with errors and letters, by all or some rankings."""
+        rankings = self.rankings if rankings is None else rankings
+        heading = ["model", "n", *(ranking.name for ranking in rankings)]
         rows = [
-            [model, f"{n:,}", *(ranking.cell(model) for ranking in self.rankings)]
+            [model, f"{n:,}", *(ranking.cell(model) for ranking in rankings)]
             for model, n in self.n.items()
         ]
         return Table(heading, rows)
@@ -240,7 +241,33 @@ class Comparison:
         """The order of the models over the bandwidths; empty without a profile."""
         return [self.profile.heading(), *self.profile.leads()] if self.profile else []
 
+    @property
+    def main(self) -> list[Ranking]:
+        """The rankings of a short table: by Conditional scores, and by one of outputs alone."""
+        name = "conditional" if len(self.first.names) > 1 else "vendi"
+        main = [ranking for ranking in self.rankings if ranking.score == name]
+        return main + [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
+
     def __str__(self) -> str:
+        """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
+        lines = evaluations.warning_lines(self.advice)
+        lines.append(evaluations.meaning(self.evaluations))
+        main, several = self.main[0], len(self.models) > 1
+        if several:
+            lines.append(f"{main.name}: {main}")
+        if self.untested:
+            lines.append(f"Differences are not tested: {self.untested}")
+        elif self.profile and self.profile.untested is None:
+            lines.append(self.profile.leader())
+        lines += ["", str(self.scores(self.main)), "", evaluations.chosen_kernels(self.bandwidths)]
+        notes = [f"±: {evaluations.ERRORS_COVER}"] if any(main.standard_errors.values()) else []
+        if any(ranking.unbiased for ranking in self.main):
+            notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
+        if main.tested and several:
+            notes.append("models that share a letter cannot be told apart")
+        return "\n".join([*lines, "; ".join(notes), evaluations.MORE])
+
+    def details(self) -> str:
         """The tables, and below them what their numbers mean."""
         parts = [
             [str(self.scores())],

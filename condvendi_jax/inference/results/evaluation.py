@@ -128,13 +128,14 @@ class ScoredOrder:
     def cell(self, name: str, *, unbiased: bool) -> str:
         """A score with its error and interval; the plug-in score unless `unbiased`."""
         if unbiased and self.population is not None:
-            of, ends = self.population, None
-            if of.intervals is not None:
-                ends = getattr(of.intervals, name)
+            of = self.population
+            ends: Any = None if of.intervals is None else getattr(of.intervals, name)
             errors = of.standard_errors
             value = getattr(of.values, name)
             cell = tables.with_interval(value, errors and getattr(errors, name), ends)
-            return f"{cell} {tables.interval(ends)}" if ends and math.isfinite(ends[1]) else cell
+            if ends is None or ends[1] > tables.OPEN * ends[0]:
+                return cell
+            return f"{cell} {tables.interval(ends)}"
         result, errors = self.decomposition, self.standard_errors
         value = float(getattr(result, name))
         cell = tables.with_error(value, errors and float(getattr(errors, name)))
@@ -209,6 +210,8 @@ class Evaluation:
       elsewhere: the scores of order 2 at half and at twice the bandwidths, by the multiple; None
         where order 2 was not computed from all pairs of rows, and above 10,000 rows.
       advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
+      answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
+        count as equal or different; None elsewhere.
     """
 
     n: int
@@ -221,6 +224,7 @@ class Evaluation:
     unbiased: bool = True
     elsewhere: Mapping[float, PerScore] | None = None
     advice: tuple[Advice, ...] = ()
+    answers: tuple[int, int] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -361,10 +365,70 @@ class Evaluation:
         return notes
 
     def __str__(self) -> str:
-        """The table, and below it what its numbers mean."""
+        """What to mend, the scores in a sentence and as a table, and the bandwidths."""
+        lines = [*warning_lines(self.advice), meaning({"": self}), "", str(self.table()), ""]
+        lines.append(chosen_kernels(self.bandwidths))
+        if any(scored.errors_by for scored in self.orders):
+            lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
+        if self.unbiased and any(scored.population for scored in self.orders):
+            lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
+        return "\n".join([*lines, MORE])
+
+    def details(self) -> str:
+        """The table, and below it all that was chosen, and what its numbers mean."""
         kind = "pairs" if len(self.names) > 1 else "outputs"
         title = f"{self.n:,} {kind}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
+
+
+UNBIASED = "for any number of outputs or answers"
+#: The last line of what a result prints.
+MORE = "Choices, tests and notes: .details() or --verbose"
+
+
+def warning_lines(advice: Sequence[Advice]) -> list[str]:
+    """What to mend before the scores are used, in a line."""
+    return [f"WARNING: {'; '.join(map(str, advice))}"] if advice else []
+
+
+def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
+    """What was chosen for outputs and prompts, and why, in a line."""
+    each = [
+        f"{name}: {'' if chosen.bandwidth is None else 'bandwidth '}{chosen}"
+        for name, chosen in bandwidths.items()
+    ]
+    return tables.capitalized("; ".join(each))
+
+
+def meaning(evaluations: Mapping[str, Evaluation]) -> str:
+    """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
+
+    Of answers to repeated prompts, the papers' score: how many of those that were given differ.
+    Elsewhere the unbiased one, for any number of outputs.
+    """
+    first = next(iter(evaluations.values()))
+    name = "conditional" if len(first.names) > 1 else "vendi"
+    place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
+    answers = [result.answers for result in evaluations.values() if result.answers]
+    values = {}
+    for model, result in evaluations.items():
+        scored = result.orders[place]
+        unbiased = None if answers or not result.unbiased else scored.unbiased
+        values[model] = float(getattr(unbiased or scored.decomposition, name))
+    if answers:
+        (least, *_), (*_, most) = map(sorted, zip(*answers, strict=True))
+        given = f"{least:,}" + (f" to {most:,}" if most > least else "")
+        start, verb = f"of {given} answers to a prompt, about", " differ"
+    else:
+        prompts = " for similar prompts" if name == "conditional" else ""
+        start, verb = f"different outputs{prompts}: about", ""
+    decomposition = first.orders[place].decomposition
+    title = score_name(name, decomposition.order, decomposition.truncation)
+    ordered = sorted(values.items(), key=lambda of: -of[1])
+    shown = [f"{tables.rough(value)} ({model})" for model, value in ordered]
+    first_model = f" ({ordered[0][0]})" if shown[1:] else ""
+    shown[0] = f"{tables.rough(ordered[0][1])}{verb}{first_model}"
+    return f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
 
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:

@@ -205,6 +205,36 @@ class Profile:
             f"have no significant difference; {untested} are not tested"
         ]
 
+    def leader(self) -> str:
+        """The model that is never less diverse than another, or those in front, in words."""
+        names, given = self.models, " given the prompts" if len(self.names) > 1 else ""
+        pairs = {a: [self.pair(a, b, self.main) for b in names if b != a] for a in names}
+        untested = [name for name in names if all(None not in p.untested for p in pairs[name])]
+        never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
+        front = [name for name in never if name not in untested]
+        for leader in front:
+            wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
+            if wins.any(axis=1).all():
+                whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
+                places = where(wins.all(axis=0).tolist(), True, self.bandwidths.tolist())
+                return (
+                    f"{leader} leads in diversity{given}: it is more diverse than {whom} "
+                    f"{places or 'at some bandwidth'}, and never less diverse where they were "
+                    "tested."
+                )
+        words = f"No model leads in diversity{given}."
+        if len(untested) == len(names):
+            return f"No difference in diversity{given} was tested."
+        if len(never) == len(names):
+            words = f"No significant difference in diversity{given} at any tested bandwidth."
+        elif front:
+            words += f" In front: {tables.listed(front)}, never less diverse where tested."
+        turning = [p for p in self.pairs if p.score == self.main and p.depends]
+        if turning:
+            named = tables.listed([f"{pair.first} - {pair.second}" for pair in turning])
+            words += f" The order depends on the bandwidth: {named}."
+        return words + (f" Not tested: {tables.listed(untested)}." if untested else "")
+
     def table(self) -> Table:
         """A row for each bandwidth: the main score of every model with its band."""
         values, bands, saturated = self.curves(self.main)

