@@ -20,6 +20,7 @@ from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
+from condvendi_jax.encoders.record_files import RECORD_ENDINGS
 from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.spectra import computation
 
@@ -55,7 +56,12 @@ def as_records(words: Sequence[str], given: Verb) -> tuple[Sequence[str], Verb]:
     """The words and flags, where words that name files of records become --records."""
     if words and given.records is not None:
         raise ValueError(f"--records={given.records} and {words[0]}: give one or the other.")
-    if not words or given.prompts is not None or not all(map(records.holds_records, words)):
+    # Fields that only the user knows.
+    endings = {pathlib.Path(word).suffix.lower() for word in words}
+    named = given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}
+    if not words or given.prompts is not None:
+        return words, given
+    if not named and not all(map(records.holds_records, words)):
         return words, given
     return [], dataclasses.replace(given, records=Source(",".join(words)))
 

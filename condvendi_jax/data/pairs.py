@@ -40,7 +40,7 @@ class Pairs:
 
     Args:
       outputs: X, embeddings `[n, d_x]` of any real dtype, a column of vectors, or
-        `[prompts, k, d_x]`; or labels `[n]`, integers or strings, which are equal or different.
+        `[prompts, k, d_x]`; or integer labels `[n]`, which are equal or different.
         Arrays that are sharded by rows over several devices stay so.
       prompts: T, embeddings `[n, d_t]` or labels `[n]`: row i holds the prompt of output i. None
         for outputs alone.
@@ -387,6 +387,7 @@ def _make(
         for role in NAMES[: 1 + paired]
         if all(shapes.are_labels(arrays[role]) for arrays in models.values())
     ]
+    shapes.check_labels(models, labelled, kernels, similar_prompts)
     of_x, of_t = (
         Indicator() if kernel is None and role in labelled else kernel
         for role, kernel in zip(NAMES, kernels, strict=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from condvendi_jax.base import checks
+from condvendi_jax.data.kernels import Indicator
 
 
 def are_labels(values: Any) -> bool:
@@ -19,6 +20,29 @@ def are_labels(values: Any) -> bool:
     if array.dtype.kind == "O":
         return all(isinstance(value, (str, int, np.integer)) for value in array.tolist())
     return array.dtype.kind in "iubUS"
+
+
+def check_labels(
+    models: Mapping[str, Mapping[str, Any]],
+    labelled: Sequence[str],
+    kernels: Sequence[Any],
+    similar_prompts: bool,
+) -> None:
+    """Refuses labels under a kernel of distances, and texts in place of embeddings of outputs."""
+    for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):
+        if role in labelled and not (kernel is None or isinstance(kernel, Indicator)):
+            raise ValueError(
+                f"{role}: expected embeddings [n, d] under {kernel!r}, received labels, which are "
+                "equal or different: leave the kernel out, or pass embeddings."
+            )
+    if "prompts" in labelled and similar_prompts:
+        raise ValueError("prompts: expected embeddings for similar_prompts, received labels.")
+    for arrays in models.values():
+        if "outputs" in labelled and any(isinstance(x, str) for x in arrays["outputs"]):
+            raise TypeError(
+                "outputs: received texts, which cv.evaluate and cv.compare embed; expected "
+                "embeddings [n, d], or integers that say which are equal."
+            )
 
 
 def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:

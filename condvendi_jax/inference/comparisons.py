@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
@@ -115,7 +116,8 @@ def compare(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = profiles.check_level(level)
-    embedded = texts.embed(models, prompts, prompt_ids, encoder)
+    similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
+    embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
     if embedded is not None:
         models, prompts, prompt_ids, known = embedded
         output_kernel = known if output_kernel is None and rule == AUTO else output_kernel

@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.bandwidth import AUTO as AUTO_RULE
+from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels, Pairs
@@ -100,19 +100,20 @@ def evaluate(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
     if isinstance(outputs, Pairs):
-        beside = (prompts, output_kernel, prompt_kernel, prompt_ids, plan.labels, weights)
+        beside = (prompts, output_kernel, prompt_kernel, prompt_ids, plan.labels, weights, encoder)
         if any(given is not None for given in beside):
             raise TypeError(
-                "evaluate: received Pairs and prompts, kernels, ids, labels or weights; expected "
-                "Pairs alone, which have them."
+                "evaluate: received Pairs and prompts, kernels, ids, labels, weights or encoder; "
+                "expected Pairs alone, which have them."
             )
         pairs = outputs
     else:
         outputs_of: Any = outputs
-        embedded = texts.embed({"": outputs_of}, prompts, prompt_ids, encoder)
+        similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
+        embedded = texts.embed({"": outputs_of}, prompts, prompt_ids, encoder, similar=similar)
         if embedded is not None:
             (outputs_of,), (_, prompts, prompt_ids, known) = embedded.outputs.values(), embedded
-            output_kernel = known if output_kernel is None and rule == AUTO_RULE else output_kernel
+            output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
         pairs = Pairs(
             outputs_of,
             prompts,

@@ -37,9 +37,17 @@ def judged(encoder: Any) -> RuledBandwidth | None:
 
 
 def embed(
-    outputs: Mapping[str, Any], prompts: Any, prompt_ids: Any, encoder: Encoder | None
+    outputs: Mapping[str, Any],
+    prompts: Any,
+    prompt_ids: Any,
+    encoder: Encoder | None,
+    *,
+    similar: bool,
 ) -> Embedded | None:
-    """Embeds the outputs of models, and prompts that do not repeat; None if they are not texts."""
+    """Embeds the outputs of models, and their prompts if these do not repeat, or are `similar`.
+
+    None if the outputs are not texts.
+    """
     named = isinstance(outputs, Mapping) and bool(outputs)
     if not named or not all(map(_are_texts, outputs.values())):
         if encoder is not None:
@@ -53,7 +61,7 @@ def embed(
     by_model = prompts if isinstance(prompts, Mapping) else {"": prompts}
     if prompts is not None and all(map(_are_texts, by_model.values())):
         prompt_ids = prompts if prompt_ids is None else prompt_ids
-        if not all(map(_repeat, by_model.values())):
+        if similar or not all(map(_repeat, by_model.values())):
             embedded = {name: rows(texts) for name, texts in by_model.items()}
             prompts = embedded if isinstance(prompts, Mapping) else embedded[""]
     return Embedded(

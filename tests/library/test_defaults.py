@@ -163,3 +163,32 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     assert str(found) == str(expected)
     with pytest.raises(TypeError, match="encoder: expected texts as the outputs"):
         cv.evaluate(embedded[0], encoder=Means())
+
+
+@pytest.mark.parametrize("kernel", [cv.Gaussian(1.0), cv.Cosine()])
+def test_labels_have_no_distances(kernel):
+    """Their numbers are arbitrary: a kernel of distances would give some wrong number."""
+    outputs, names = np.random.default_rng(0).normal(size=(20, 3)), list("abcde") * 4
+    own = {"output_kernel": cv.Gaussian(1.0)}
+    with pytest.raises(ValueError, match="prompts: expected embeddings .* received labels"):
+        cv.decompose(outputs, names, **own, prompt_kernel=kernel)
+    with pytest.raises(ValueError, match="outputs: expected embeddings .* received labels"):
+        cv.rke(np.arange(20), kernel=kernel)
+    with pytest.raises(ValueError, match="prompts: expected embeddings for similar_prompts"):
+        cv.evaluate(outputs, names, similar_prompts=True)
+    with pytest.raises(TypeError, match="outputs: received texts, which cv.evaluate"):
+        cv.rke(names, kernel=cv.Indicator())
+
+
+def test_prompts_that_are_texts_are_embedded_for_a_kernel_of_distances(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = [f"text {k % 8}" for k in range(40)]
+    prompts = [f"prompt {'a' * (k // 5)}" for k in range(40)]
+    options = {"encoder": Means(), "orders": [2], "errors": False, "prompt_ids": prompts}
+    embedded = embedding.embed(prompts, Means(), kind="texts")
+    x = embedding.embed(texts, Means(), kind="texts")
+    for more in ({"similar_prompts": True}, {"prompt_kernel": cv.Gaussian(0.1)}):
+        found = cv.evaluate(texts, prompts, **options, **more)
+        expected = cv.evaluate(x, embedded, prompt_ids=prompts, orders=[2], errors=False, **more)
+        assert str(found) == str(expected)
+        assert found.bandwidths["prompts"].bandwidth is not None

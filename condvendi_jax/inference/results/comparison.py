@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -260,7 +261,8 @@ class Comparison:
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
         lines += ["", str(self.scores(self.main)), "", evaluations.chosen_kernels(self.bandwidths)]
-        notes = [f"±: {evaluations.ERRORS_COVER}"] if any(main.standard_errors.values()) else []
+        known = not all(map(math.isnan, main.standard_errors.values()))
+        notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
         if any(ranking.unbiased for ranking in self.main):
             notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
         if main.tested and several:

@@ -133,7 +133,7 @@ class ScoredOrder:
             errors = of.standard_errors
             value = getattr(of.values, name)
             cell = tables.with_interval(value, errors and getattr(errors, name), ends)
-            if ends is None or ends[1] > tables.OPEN * ends[0]:
+            if ends is None or not ends[1] <= tables.OPEN * ends[0]:  # Open, or NaN.
                 return cell
             return f"{cell} {tables.interval(ends)}"
         result, errors = self.decomposition, self.standard_errors
@@ -413,8 +413,10 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     values = {}
     for model, result in evaluations.items():
         scored = result.orders[place]
+        values[model] = float(getattr(scored.decomposition, name))
         unbiased = None if answers or not result.unbiased else scored.unbiased
-        values[model] = float(getattr(unbiased or scored.decomposition, name))
+        if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
+            values[model] = value
     if answers:
         (least, *_), (*_, most) = map(sorted, zip(*answers, strict=True))
         given = f"{least:,}" + (f" to {most:,}" if most > least else "")
