@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import math
 import os
 import sys
@@ -20,6 +21,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from condvendi_jax.base import keywords
 from condvendi_jax.base.devices import placed, take, where_it_lies
 
 # A cast that moves differences between rows by more than this share of their largest loses digits
@@ -56,9 +58,11 @@ _TRACED = (
 
 def outside_transformations(function: _Function) -> _Function:
     """Explains JAX's error where a function that depends on concrete numbers is transformed."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Any:
+        keywords.check(kwargs, signature, of=function.__name__)
         try:
             return function(*args, **kwargs)
         except _TRACED as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -42,17 +40,6 @@ class Table(NamedTuple):
             for cells in (self.heading, *self.rows)
         )
         return "\n".join([head, "|" + "---|" * len(self.heading), *lines])
-
-    def comma_separated(self) -> str:
-        """CSV with a line for the heading."""
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows([self.heading, *self.rows])
-        return stream.getvalue()
-
-
-def unrounded(value: float) -> str:
-    """A number with all digits; nothing for a NaN."""
-    return "" if math.isnan(value) else repr(value)
 
 
 def with_error(value: float, error: float | None) -> str:

@@ -422,7 +422,7 @@ def write(
         assert profile is not None  # It was asked for.
         with files.atomic_writer(path) as stream:
             suffix = pathlib.Path(path).suffix.lower()
-            reports.figure(profile).savefig(stream, format=suffix[1:], dpi=200)
+            profile.plot().savefig(stream, format=suffix[1:], dpi=200)
 
     writers = {"json": as_json, "latex": as_latex, "profile": as_figure, **further}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()

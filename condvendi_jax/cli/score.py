@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from condvendi_jax.base import files
+from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.data.pairs import Pairs
@@ -71,11 +72,11 @@ def main(argv: Sequence[str]) -> None:
     names = ("records", "prompts", "outputs_key", "prompts_key", "weights")
     described = {name: getattr(given, name) for name in names if given.is_set(name)}
     described |= {} if model.kind == "records" else {"outputs": model.path}
-    beside = ["", prompt_results.in_words(tables)] if tables else []
+    beside = ["", *map(str, prompt_results.parts(tables))] if tables else []
     beside += ["", str(over)] if over else []
 
     def write_tables(path: str) -> None:
-        files.write_text(path, prompt_results.comma_separated(tables))
+        files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
 
     described |= read.described
     further = {"by_prompt": write_tables}

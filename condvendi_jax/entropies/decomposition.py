@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from condvendi_jax.base.checks import is_concrete
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies.entropy import Entropy, PerScore, PerTerm, log_scores, of_pairs
 
 
@@ -82,8 +85,8 @@ def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array
     data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
     meta_fields=("order", "truncation", "n", "dtype", "method", "unbiased", "duplicates"),
 )
-@dataclasses.dataclass(frozen=True)
-class Decomposition(Scores):
+@dataclasses.dataclass(frozen=True, repr=False)
+class Decomposition(Result, Scores):
     """H(X) = H(X|T) + I(X;T), and the scores, which are the exponentials of its terms.
 
     Without prompts, all outputs count as answers to the same prompt: H(T) = 0, the conditional
@@ -139,6 +142,20 @@ class Decomposition(Scores):
             rounding=rounding,
             unbiased=unbiased,
         )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The scores and all attributes as plain data."""
+        return {**plain(self.scores), **super().as_dict()}
+
+    def parts(self) -> list[str]:
+        """The order, and the scores."""
+        scores = ", ".join(
+            f"{name} {np.array2string(np.asarray(value), precision=4)}"
+            if is_concrete(value)
+            else f"{name} {value}"
+            for name, value in self.scores._asdict().items()
+        )
+        return [f"order {self.order:g}, n = {self.n:,}: {scores}"]
 
     @property
     def intervals(self) -> PerScore:

@@ -12,6 +12,8 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.result import Result
+from condvendi_jax.base.tables import Table
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import (
@@ -31,8 +33,8 @@ from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 
 
-@dataclasses.dataclass(frozen=True)
-class ConvergenceCurve(Scores):
+@dataclasses.dataclass(frozen=True, repr=False)
+class ConvergenceCurve(Result, Scores):
     """The scores of the first n' pairs against n': every field of a `Decomposition` along sizes.
 
     Attributes:
@@ -58,6 +60,26 @@ class ConvergenceCurve(Scores):
     truncation: int | None
     dtype: str
     unbiased: ConvergenceCurve | None = None
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each size and score."""
+        return [
+            {
+                "n": n,
+                "score": name,
+                "value": float(getattr(self.scores, name)[k]),
+                "low": float(getattr(self.intervals, name)[0][k]),
+                "high": float(getattr(self.intervals, name)[1][k]),
+            }
+            for k, n in enumerate(self.sizes)
+            for name in PerScore._fields
+        ]
+
+    def parts(self) -> list[str | Table]:
+        """The scores of every size."""
+        scores = [[f"{value:.4g}" for value in np.asarray(score)] for score in self.scores]
+        cells = list(zip(map(str, self.sizes), *scores, strict=True))
+        return [f"order {self.order:g}", Table(["n", *PerScore._fields], cells)]
 
 
 @checks.outside_transformations

@@ -1,11 +1,13 @@
 """Intervals that hold the RKE scores of a population at any n, and bounds across bandwidths."""
 
+import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.result import Result
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
@@ -14,7 +16,8 @@ from condvendi_jax.grams import to_host
 from condvendi_jax.spectra import order_two
 
 
-class FiniteSampleInterval(NamedTuple):
+@dataclasses.dataclass(frozen=True, repr=False)
+class FiniteSampleInterval(Result):
     """An interval that holds the score of the population with at least this confidence.
 
     Attributes:
@@ -31,11 +34,11 @@ class FiniteSampleInterval(NamedTuple):
     confidence: float
     units: str
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str]:
         """The interval in words."""
         to = f"to {self.high:.3g}" if self.high < math.inf else "or more"
         ends = f"{self.low:.3g} {to} (confidence {self.confidence:g} from {self.units})"
-        return f"{self.name} {self.score:.3g}; of the population {ends}"
+        return [f"{self.name} {self.score:.3g}; of the population {ends}"]
 
 
 @checks.outside_transformations

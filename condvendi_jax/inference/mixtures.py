@@ -21,6 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.pairs import Labels, Pairs
@@ -40,8 +41,8 @@ from condvendi_jax.inference.evaluations import Plan
 _ROUNDING = 1e-5
 
 
-@dataclasses.dataclass(frozen=True)
-class Mixture:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Mixture(Result):
     """The mixture of models with the largest Conditional-RKE. Prints as a few lines.
 
     Attributes:
@@ -74,7 +75,15 @@ class Mixture:
     units: str
     bandwidths: Mapping[str, RuledBandwidth]
 
-    def __str__(self) -> str:
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each model: its weight, its score alone and its slope."""
+        columns = {"weight": self.weights, "score": self.model_scores, "slope": self.slopes}
+        return [
+            {"model": model, **{name: of[model] for name, of in columns.items()}}
+            for model in self.weights
+        ]
+
+    def parts(self) -> list[str]:
         """The score, the weights and the gain, with errors."""
         score = tables.with_error(self.score, self.standard_error)
         lines = [f"{self.name} of the best mixture: {score}"]
@@ -87,7 +96,7 @@ class Mixture:
             lines.append(f"Gain over the best model, {self.best}: {gain}")
         else:
             lines.append(f"No mixture is better than the best model, {self.best}.")
-        return "\n".join([*lines, f"Errors: jackknife over {self.groups} groups of {self.units}"])
+        return [*lines, f"Errors: jackknife over {self.groups} groups of {self.units}"]
 
 
 @checks.outside_transformations

@@ -90,7 +90,7 @@ def profile(
         right at once, with probability 1 - level.
 
     Returns:
-      A `Profile`; `print` shows it, and `report.figure` draws it.
+      A `Profile`; `print` shows it, and its `plot` draws it.
 
     Raises:
       TypeError, ValueError: `over` is unknown, a kernel that moves is not a `Gaussian`, the

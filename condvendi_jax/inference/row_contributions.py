@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.result import Result
+from condvendi_jax.base.tables import Table
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
+from condvendi_jax.inference.results.evaluation import score_name
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method, check_method
 from condvendi_jax.spectra.order_two import Leaving
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclasses.dataclass(frozen=True)
-class Contributions:
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Contributions(Result):
     """The contribution of every row to the scores, in effective numbers of modes.
 
     Attributes:
@@ -38,6 +44,35 @@ class Contributions:
     influences: PerScore
     left_out: PerScore | None
     shares: np.ndarray
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each row."""
+        columns = {"share": self.shares}
+        for what, scores in (("influence_on", self.influences), ("left_out_of", self.left_out)):
+            for name, values in (scores._asdict() if scores else {}).items():
+                columns[f"{what}_{name}"] = values
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [{"row": k, **dict(zip(columns, row, strict=True))} for k, row in enumerate(rows)]
+
+    def parts(self) -> list[str | Table]:
+        """The rows with the smallest and the largest influence on the conditional score."""
+        order = np.argsort(self.influences.conditional, kind="stable").tolist()
+        shown = order if len(order) <= 6 else [*order[:3], *order[-3:]]
+        of = self.decomposition
+        names = ("vendi", "conditional", "information")
+        titles = [score_name(name, of.order, of.truncation) for name in names]
+        each = [[f"{getattr(self.influences, name)[k]:+.3g}" for name in names] for k in shown]
+        rows = [[f"{k}", *cells] for k, cells in zip(shown, each, strict=True)]
+        return [
+            f"{of.n:,} outputs, the most redundant first, by their influence on {titles[1]}:",
+            Table(["row", *titles], rows),
+        ]
+
+    def plot(self) -> Figure:
+        """The influences in ascending order, a panel for each score."""
+        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+
+        return plots.ranked(self.influences, self.decomposition.n)
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.

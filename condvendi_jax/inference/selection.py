@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.grams import sums as pairwise
@@ -19,8 +20,8 @@ from condvendi_jax.grams.fold import Factors, Subsets
 from condvendi_jax.spectra import order_two
 
 
-@dataclasses.dataclass(frozen=True)
-class Selection:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Selection(Result):
     """The rows that `select` chose.
 
     Attributes:
@@ -30,6 +31,15 @@ class Selection:
 
     rows: np.ndarray
     scores: np.ndarray
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each chosen row."""
+        both = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
+        return [{"row": row, "score": score} for row, score in both]
+
+    def parts(self) -> list[str]:
+        """The rows, and the score of all of them."""
+        return [f"rows {self.rows}, of a score of {self.scores[-1]:.4g}"]
 
 
 @checks.outside_transformations

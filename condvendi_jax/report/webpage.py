@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import io
 import math
 import os
 import pathlib
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +13,9 @@ import numpy as np
 
 from condvendi_jax import __version__
 from condvendi_jax.base import files, tables
+from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
-from condvendi_jax.inference.results import Comparison, Profile
+from condvendi_jax.inference.results import Comparison
 from condvendi_jax.inference.results.evaluation import meaning, warning_lines
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
@@ -72,7 +70,7 @@ def html(
         warnings=warning_lines(comparison.advice),
         certainty=certainty,
         scored=_scored(comparison, encoder, command),
-        drawn=over and _drawn(over),
+        drawn=over and svg(over.plot()),
         heat=_heat(behind),
         panels=[_panel(behind, number) for number in range(len(behind.first))],
         lengths=lengths,
@@ -148,21 +146,6 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
         "Command": command or "called from Python",
         "Version": f"condvendi_jax {__version__}, {first.dtype}",
     }
-
-
-def _drawn(over: Profile) -> str:
-    """The figure of a profile as an SVG in base64."""
-    import matplotlib  # Imported where it is used: it is slow to import.
-
-    from condvendi_jax.report.curves import figure
-
-    stream = io.BytesIO()
-    # The browser draws the letters. Fixed ids make equal profiles equal files.
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "condvendi_jax"}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)
-        figure(over).savefig(stream, format="svg", metadata={"Date": None})
-    return base64.b64encode(stream.getvalue()).decode()
 
 
 def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | None]]]]:

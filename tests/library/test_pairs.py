@@ -88,7 +88,7 @@ REFUSED = {
     "kernel: expected a kernel": lambda x, t, p: cv.rke(x, kernel=3),
     "kernel: received beside output_kernel": lambda x, *_: cv.rke(x, kernel=cv.Cosine(), **COSINE),
     "expected Pairs alone": lambda x, t, p: cv.decompose(p, **KERNELS),
-    "rke: expected .*received bandwidth": lambda x, t, p: cv.rke(x, bandwidth=1),
+    "rke: unknown keyword bandwidth; .*cv.Gaussian": lambda x, t, p: cv.rke(x, bandwidth=1),
     "models: expected the outputs": lambda x, t, p: cv.Pairs.of_models({}),
     "models: expected": lambda x, t, p: cv.Pairs.of_models({}, **COSINE),
     "outputs: expected one dimension for all models": (

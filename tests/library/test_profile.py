@@ -363,7 +363,7 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
 def test_a_figure_has_a_panel_a_score_and_shades_what_is_saturated():
     of_models, prompts = models((0, 2))
     found = cv.profile({"$a": of_models["0"], "_b": of_models["2"]}, prompts, **kernels())
-    figure = cv.report.figure(found)
+    figure = found.plot()
     figure.draw_without_rendering()
     titles = [panel.get_title() for panel in figure.axes]
     assert titles == ["RKE", "Conditional-RKE", "Information-RKE"]
@@ -374,8 +374,8 @@ def test_a_figure_has_a_panel_a_score_and_shades_what_is_saturated():
     assert figure.axes[0].lines[-1].get_xdata()[0] == pytest.approx(0.8)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [r"\$a", "b"]
     alone = cv.profile(of_models["0"], output_kernel=cv.Gaussian(0.8), multiples=MULTIPLES)
-    assert len(cv.report.figure(alone).axes) == 1
-    assert not cv.report.figure(alone).legends
+    assert len(alone.plot().axes) == 1
+    assert not alone.plot().legends
 
 
 REFUSED = {

@@ -145,7 +145,7 @@ def of_bandwidths(x, t, labels, weights):
 
 def of_any_n(x, t, labels, weights):
     found = cv.inference.finite_sample_interval(x, **ONE, weights=weights, confidence=0.2)
-    return found[1:4]
+    return found.score, found.low, found.high
 
 
 def of_smaller_designs(x, t, labels, weights):

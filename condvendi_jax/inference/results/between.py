@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Between:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Between(Result):
     """The effective number of different models, and the overlap of every two. Prints as text.
 
     Attributes:
@@ -169,9 +170,13 @@ class Between:
             )
         return notes
 
-    def __str__(self) -> str:
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each overlap of two models."""
+        return self.as_dict()["overlaps"]
+
+    def parts(self) -> list[str | Table]:
         """The number in a line, the overlaps as a table, and what they mean."""
-        return "\n".join([self.headline(), str(self.table()), *self.notes()])
+        return [self.headline(), self.table(), *self.notes()]
 
 
 def _root_mean_square(influences: np.ndarray) -> np.ndarray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from condvendi_jax.base.tables import Table, unrounded, with_interval
+from condvendi_jax.base.result import Result
+from condvendi_jax.base.tables import Table, with_interval
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference.results import evaluation as evaluations
@@ -15,6 +16,9 @@ from condvendi_jax.inference.results.between import Between
 from condvendi_jax.inference.results.evaluation import Advice, Evaluation
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.ranking import Ranking
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MATCHED = {
     "rows": "matched row by row",
@@ -37,8 +41,8 @@ class Design(NamedTuple):
         return f"{self.prompts:,} prompts with {self.answers:,} answers each"
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """Models side by side. Prints as tables; `condvendi_jax.report` writes it for others.
 
     Attributes:
@@ -161,24 +165,26 @@ class Comparison:
         notes = [*self._over_bandwidths(), *self.notes()]
         return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
 
-    def comma_separated(self) -> str:
-        """CSV: a line for each score and model, each difference and each overlap, unrounded."""
-        heading = ["score", "order", "truncation", "first", "second", "value", "standard_error"]
-        heading += ["p_value", "adjusted_p_value"]
-        rows = []
-        for ranking in self.rankings:
-            truncation = "" if ranking.truncation is None else str(ranking.truncation)
-            start = [ranking.score, f"{ranking.order:g}", truncation]
-            for model, value in ranking.values.items():
-                numbers = map(unrounded, (value, ranking.standard_errors[model]))
-                rows.append([*start, model, "", *numbers, "", ""])
-            rows += [[*start, *d[:2], *map(unrounded, d[2:])] for d in ranking.differences]
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each score and model, each difference of two and each overlap."""
+        lines = [line for ranking in self.rankings for line in ranking.lines()]
         if self.between:
-            whole = self.between.as_dict()
-            named = [("different_models", "", "", whole["number"], whole["standard_error"])]
-            named += [("overlap", *overlap.values()) for overlap in whole["overlaps"]]
-            rows += [[s, "2", "", *m, *map(unrounded, (v, e)), "", ""] for s, *m, v, e in named]
-        return Table(heading, rows).comma_separated()
+            number = {"value": self.between.number, "standard_error": self.between.standard_error}
+            lines.append({"score": "different_models", **number})
+            lines += [{"score": "overlap", **overlap} for overlap in self.between.lines()]
+            blank = dict.fromkeys(lines[0], None) | {"order": 2}
+            lines = [blank | line for line in lines]
+        return lines
+
+    def plot(self) -> Figure:
+        """The models by the scores of the short table, with their intervals."""
+        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+
+        panels = {
+            ranking.name: {model: ranking.estimate(model) for model in ranking.values}
+            for ranking in self.main
+        }
+        return plots.intervals(panels, self.n.values())
 
     def saturated(self) -> list[str]:
         """The scores that are not tested, and at which limit they are."""
@@ -249,9 +255,9 @@ class Comparison:
         main = [ranking for ranking in self.rankings if ranking.score == name]
         return main + [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
-        lines = evaluations.warning_lines(self.advice)
+        lines: list[str | Table] = [*evaluations.warning_lines(self.advice)]
         lines.append(evaluations.meaning(self.evaluations))
         main, several = self.main[0], len(self.models) > 1
         if several:
@@ -260,14 +266,14 @@ class Comparison:
             lines.append(f"Differences are not tested: {self.untested}")
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
-        lines += ["", str(self.scores(self.main)), "", evaluations.chosen_kernels(self.bandwidths)]
+        lines += ["", self.scores(self.main), "", evaluations.chosen_kernels(self.bandwidths)]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
         if any(ranking.unbiased for ranking in self.main):
             notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
         if main.tested and several:
             notes.append("models that share a letter cannot be told apart")
-        return "\n".join([*lines, "; ".join(notes), evaluations.MORE])
+        return [*lines, "; ".join(notes), evaluations.MORE]
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""

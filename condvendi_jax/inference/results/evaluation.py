@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
@@ -42,7 +46,9 @@ def _cut(truncation: int | None) -> str:
 
 def plain_order(order: float) -> float | str:
     """An order, or an end of an interval, for JSON, which has no infinity."""
-    return "inf" if math.isinf(order) else order
+    if math.isinf(order):
+        return "inf"
+    return int(order) if float(order).is_integer() else order
 
 
 def limit_in_words(score: str, limit: Limit) -> str:
@@ -82,6 +88,19 @@ class ErrorsBy(NamedTuple):
             return f"from the influences of {self.groups:,} {units}{doubt}"
         because = "" if self.reason is None else f", because {self.reason}"
         return f"from deletions of {self.groups} groups of {self.units}{because}"
+
+
+class Estimate(NamedTuple):
+    """A score, its standard error (NaN if there is none) and the ends of its interval at 95%."""
+
+    value: float
+    error: float
+    ends: tuple[float, ...] | None
+
+    def as_dict(self) -> dict[str, float]:
+        """The value, the error and the ends of the interval, NaN where there is none."""
+        low, high = self.ends or (math.nan, math.nan)
+        return {"value": self.value, "standard_error": self.error, "low": low, "high": high}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,23 +144,28 @@ class ScoredOrder:
         order = self.decomposition.order
         return _ORDERS.get(order, f"{order:g}") + _cut(self.decomposition.truncation)
 
-    def cell(self, name: str, *, unbiased: bool) -> str:
+    def estimate(self, name: str, *, unbiased: bool) -> Estimate:
         """A score with its error and interval; the plug-in score unless `unbiased`."""
-        if unbiased and self.population is not None:
-            of = self.population
-            ends: Any = None if of.intervals is None else getattr(of.intervals, name)
-            errors = of.standard_errors
-            value = getattr(of.values, name)
-            cell = tables.with_interval(value, errors and getattr(errors, name), ends)
-            if ends is None or not ends[1] <= tables.OPEN * ends[0]:  # Open, or NaN.
-                return cell
-            return f"{cell} {tables.interval(ends)}"
-        result, errors = self.decomposition, self.standard_errors
-        value = float(getattr(result, name))
-        cell = tables.with_error(value, errors and float(getattr(errors, name)))
-        if result.estimation is not None:
-            cell += f" {tables.interval(getattr(result.intervals, name))}"
-        return cell
+        of, result = self.population, self.decomposition
+        values, errors, intervals = result.scores, self.standard_errors, None
+        if unbiased and of is not None:
+            values, errors, intervals = of.values, of.standard_errors, of.intervals
+        elif result.estimation is not None:
+            intervals = result.intervals
+        ends = None if intervals is None else tuple(map(float, getattr(intervals, name)))
+        error = math.nan if errors is None else float(getattr(errors, name))
+        return Estimate(float(getattr(values, name)), error, ends)
+
+    def cell(self, name: str, *, unbiased: bool) -> str:
+        """The estimate of a score for a table."""
+        value, error, ends = self.estimate(name, unbiased=unbiased)
+        if not unbiased or self.population is None:
+            cell = tables.with_error(value, error)
+            return cell if ends is None else f"{cell} {tables.interval(ends)}"
+        cell = tables.with_interval(value, error, ends)
+        if ends is None or not ends[1] <= tables.OPEN * ends[0]:  # Open, or NaN.
+            return cell
+        return f"{cell} {tables.interval(ends)}"
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
@@ -194,8 +218,8 @@ class Advice(NamedTuple):
         return {"code": self.code, "sentence": str(self)}
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """Scores with errors, and everything that was chosen on the way. Prints as a table.
 
     Attributes:
@@ -254,6 +278,7 @@ class Evaluation:
             "n": self.n,
             **self.choices(),
             "distinct_prompts": self.distinct_prompts,
+            "answers": self.answers and list(self.answers),
             "advice": [item.as_dict() for item in self.advice],
             "elsewhere": self.elsewhere
             and {
@@ -263,16 +288,50 @@ class Evaluation:
             "scores": [scored.as_dict(self.names) for scored in self.orders],
         }
 
+    def _shown(self) -> list[tuple[ScoredOrder, bool, str]]:
+        """Every order, whether unbiased, with its name; plug-in scores follow unbiased ones."""
+        shown = []
+        for scored in self.orders:
+            unbiased = self.unbiased and scored.population is not None
+            shown.append((scored, unbiased, scored.name))
+            if unbiased:
+                shown.append((scored, False, f"{scored.name}, plug-in"))
+        return shown
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each order and score, and another one for a plug-in score."""
+        return [
+            {
+                "order": plain_order(scored.decomposition.order),
+                "truncation": scored.decomposition.truncation,
+                "unbiased": unbiased,
+                "score": name,
+                "n": self.n,
+                **scored.estimate(name, unbiased=unbiased).as_dict(),
+            }
+            for scored, unbiased, _ in self._shown()
+            for name in self.names
+        ]
+
+    def plot(self) -> Figure:
+        """The scores of all orders with their intervals, a panel for each score."""
+        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+
+        panels = {
+            HEADINGS[name]: {
+                label: scored.estimate(name, unbiased=unbiased)
+                for scored, unbiased, label in self._shown()
+            }
+            for name in self.names
+        }
+        return plots.intervals(panels, [self.n])
+
     def table(self) -> Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
-        rows = []
-        for scored in self.orders:
-            plain = [scored.cell(name, unbiased=False) for name in self.names]
-            if self.unbiased and scored.population is not None:
-                cells = [scored.cell(name, unbiased=True) for name in self.names]
-                rows += [[scored.name, *cells], [f"{scored.name}, plug-in", *plain]]
-            else:
-                rows.append([scored.name, *plain])
+        rows = [
+            [label, *(scored.cell(name, unbiased=unbiased) for name in self.names)]
+            for scored, unbiased, label in self._shown()
+        ]
         return Table(["order", *(HEADINGS[name] for name in self.names)], rows)
 
     def notes(self) -> list[str]:
@@ -364,15 +423,15 @@ class Evaluation:
                 )
         return notes
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
-        lines = [*warning_lines(self.advice), meaning({"": self}), "", str(self.table()), ""]
+        lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines.append(chosen_kernels(self.bandwidths))
         if any(scored.errors_by for scored in self.orders):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
-        return "\n".join([*lines, MORE])
+        return [*lines, MORE]
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""

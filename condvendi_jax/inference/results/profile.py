@@ -6,15 +6,19 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference.results.evaluation import score_name
+from condvendi_jax.inference.results.evaluation import plain_order, score_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Over = Literal["outputs", "prompts", "both"]
 # Bands from fewer groups covered in 85 to 96% of draws, not in 95% (docs/bandwidths.md).
@@ -70,9 +74,17 @@ class PairProfile(NamedTuple):
         return (start if orders else f"{one} and {two}: ") + "; ".join(parts)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Profile:
-    """Scores of models over a ladder of bandwidths. Prints as text; `report.figure` draws it.
+class Curves(NamedTuple):
+    """One score of all models `[models, m]`, its bands `[models, m, 2]`, and its limits."""
+
+    values: np.ndarray
+    bands: np.ndarray
+    saturated: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Profile(Result):
+    """Scores of models over a ladder of bandwidths. Prints as text; `plot` draws it.
 
     Attributes:
       models: their names.
@@ -167,9 +179,38 @@ class Profile:
             "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
         }
 
-    def curves(self, score: str) -> list[Any]:
-        """The `values`, `bands` and `saturated` of a score."""
-        return [getattr(of, score) for of in (self.values, self.bands, self.saturated)]
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each score, model and bandwidth."""
+        return [
+            {
+                "score": name,
+                "order": plain_order(self.order),
+                "model": model,
+                "multiple": float(multiple),
+                "bandwidth": float(self.bandwidths[k]),
+                "value": float(of.values[m, k]),
+                "low": float(of.bands[m, k, 0]),
+                "high": float(of.bands[m, k, 1]),
+                "saturated": bool(of.saturated[m, k]),
+            }
+            for name in self.names
+            for of in [self.curves(name)]
+            for m, model in enumerate(self.models)
+            for k, multiple in enumerate(self.multiples)
+        ]
+
+    def plot(self) -> Figure:
+        """The scores against the bandwidth with their bands, a panel for each score.
+
+        Bandwidths at which all models are at a limit are shaded.
+        """
+        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+
+        return plots.over_bandwidths(self)
+
+    def curves(self, score: str) -> Curves:
+        """A score of all models along the ladder."""
+        return Curves(*(getattr(of, score) for of in (self.values, self.bands, self.saturated)))
 
     @property
     def title(self) -> str:
@@ -253,7 +294,7 @@ class Profile:
         names = [model or "score" for model in self.models]
         return Table(["times", f"bandwidth of {self.axis}", *names], rows)
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Table]:
         """The scores along the ladder, and where one model leads."""
         units = "prompts" if self.units == "rows of one prompt" else self.units
         notes = [
@@ -267,7 +308,8 @@ class Profile:
                 "as the same"
             )
         told = [*self.leads(), ""] if self.pairs else []
-        return "\n".join([self.title, str(self.table()), "", *told, *notes])
+        first = [self.leader(), ""] if self.pairs and self.untested is None else []
+        return [*first, self.title, self.table(), "", *told, *notes]
 
 
 def where(states: Sequence[object], state: object, widths: Sequence[float]) -> str:

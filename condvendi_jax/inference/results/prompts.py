@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.inference.results.evaluation import plain_order, score_name
@@ -49,8 +50,8 @@ class PromptScore(NamedTuple):
         return plain
 
 
-@dataclasses.dataclass(frozen=True)
-class PromptTable:
+@dataclasses.dataclass(frozen=True, repr=False)
+class PromptTable(Result):
     """Every prompt by itself. Prints as a table of the least and the most diverse prompts.
 
     Attributes:
@@ -87,16 +88,19 @@ class PromptTable:
             "prompts": [scored.as_dict() for scored in self.prompts],
         }
 
-    def comma_separated(self) -> str:
-        """CSV: one line for each prompt, unrounded."""
-        return comma_separated([self])
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each prompt."""
+        order, truncation = self.decomposition.order, self.decomposition.truncation
+        start = {"order": plain_order(order), "truncation": truncation}
+        plain = [scored.as_dict() for scored in self.prompts]
+        return [{"prompt": of.pop("prompt"), **start, **of} for of in plain]
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""
-        return in_words([self])
+        return parts([self])
 
 
-def in_words(prompt_tables: Sequence[PromptTable], count: int = 3) -> str:
+def parts(prompt_tables: Sequence[PromptTable], count: int = 3) -> list[str | Table]:
     """The least and the most diverse prompts, with their own scores of the order of each table."""
     first = prompt_tables[0]
     shown = [*first.least_diverse(count), *reversed(first.most_diverse(count))]
@@ -121,8 +125,8 @@ def in_words(prompt_tables: Sequence[PromptTable], count: int = 3) -> str:
     if compared > 2 * count:
         rows.insert(count, ["..."] + [""] * (len(heading) - 1))
     title = f"{len(first.prompts):,} prompts, the least diverse first"
-    table = [str(Table(heading, rows))] if rows else []
-    return "\n".join([title, *table, *_notes(first.prompts, compared)])
+    table = [Table(heading, rows)] if rows else []
+    return [title, *table, *_notes(first.prompts, compared)]
 
 
 def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
@@ -145,18 +149,3 @@ def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
         if saturated:
             notes.append(f"prompts whose outputs all count as {words}: {saturated:,}")
     return notes
-
-
-def comma_separated(prompt_tables: Sequence[PromptTable]) -> str:
-    """CSV: one line for each prompt and table, unrounded."""
-    heading, rows = [], []
-    for table in prompt_tables:
-        order, truncation = table.decomposition.order, table.decomposition.truncation
-        start = [f"{order:g}", "" if truncation is None else str(truncation)]
-        for scored in table.prompts:
-            plain = scored.as_dict()
-            name = plain.pop("prompt")
-            heading = ["prompt", "order", "truncation", *plain]
-            numbers = map(tables.unrounded, plain.values())
-            rows.append(["" if name is None else str(name), *start, *numbers])
-    return Table(heading, rows).comma_separated()

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import listed
-from condvendi_jax.inference.results.evaluation import Limit, plain_order, score_name
+from condvendi_jax.inference.results.evaluation import Estimate, Limit, plain_order, score_name
 
 # With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
 # to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4, and
@@ -39,8 +40,8 @@ class Difference(NamedTuple):
     adjusted: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Ranking:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Ranking(Result):
     """All models by one score of one order. Prints as a line.
 
     Attributes:
@@ -105,6 +106,31 @@ class Ranking:
             "population": population,
         }
 
+    def estimate(self, model: str) -> Estimate:
+        """The score of a model with its error and interval."""
+        intervals = self.population or self.intervals
+        ends = tuple(intervals[model]) if intervals else None
+        return Estimate(self.values[model], self.standard_errors[model], ends)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each model, and one for each difference of two."""
+        of: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
+        of["truncation"] = self.truncation
+        nan = math.nan
+        return [
+            of
+            | {"first": model, "second": None}
+            | self.estimate(model).as_dict()
+            | {"p_value": nan, "adjusted_p_value": nan, "letters": self.letters[model]}
+            for model in self.values
+        ] + [
+            of
+            | {"first": one, "second": two, "value": value, "standard_error": error}
+            | {"low": nan, "high": nan, "p_value": p, "adjusted_p_value": adjusted}
+            | {"letters": None}
+            for one, two, value, error, p, adjusted in self.differences
+        ]
+
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
         ends = self.population[model] if self.population else None
@@ -112,15 +138,15 @@ class Ranking:
         plain = f" ({self.plug_in[model]:.4g})" if self.unbiased and self.plug_in else ""
         return f"{score}{plain} {self.letters[model]}".rstrip()
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
         if self.saturated:
-            return ", ".join(self.values) + " (saturated: neither ranked nor tested)"
+            return [", ".join(self.values) + " (saturated: neither ranked nor tested)"]
         states = {}
         for one, two, *_, adjusted in self.differences:
             apart = set(self.letters[one]).isdisjoint(self.letters[two])
             states[one, two] = math.nan if math.isnan(adjusted) else float(apart)
-        return order_in_words(list(self.values), states)
+        return [order_in_words(list(self.values), states)]
 
     def with_intervals(self) -> str:
         """The line of `str`, and the intervals of up to six models' unbiased scores."""

@@ -1,0 +1,122 @@
+"""What every result does: it prints, shows itself in a notebook, and gives plain data."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import io
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from condvendi_jax.base import extras
+from condvendi_jax.base.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_LINES = 15  # Of `repr`, which a notebook or a session of Python shows unasked.
+
+
+class Result:
+    """A result of the library: text by `print`, at most 15 lines of it by `repr`, and plain data.
+
+    A notebook shows its tables and, if it has one, its picture.
+    """
+
+    def parts(self) -> Sequence[str | Table]:
+        """The lines and tables of which the text consists."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {name: plain(value) for name, value in vars(self).items() if name[0] != "_"}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each number with the names that belong to it, for a table of data."""
+        return [self.as_dict()]
+
+    def to_dataframe(self) -> DataFrame:
+        """The numbers, unrounded, as a DataFrame of pandas.
+
+        Raises:
+          ModuleNotFoundError: pandas is not installed.
+        """
+        with extras.needed("notebook", package="pandas", purpose="to_dataframe"):
+            import pandas  # Imported where it is used: it is optional.
+        return pandas.DataFrame(self.lines())
+
+    def comma_separated(self) -> str:
+        """The numbers, unrounded, as CSV."""
+        return comma_separated(self.lines())
+
+    def __str__(self) -> str:
+        """The lines and the tables."""
+        return "\n".join(map(str, self.parts()))
+
+    def __repr__(self) -> str:
+        lines = str(self).splitlines()
+        if len(lines) > _LINES:
+            lines[_LINES - 1 :] = [f"... {len(lines) - _LINES + 1:,} more lines: use print()"]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        shown = [
+            _table(part) if isinstance(part, Table) else f"<div>{html.escape(part)}</div>"
+            for part in self.parts()
+        ]
+        plot = getattr(self, "plot", None)
+        picture = f'<img src="data:image/svg+xml;base64,{svg(plot())}">' if plot else ""
+        return "\n".join([*shown, picture])
+
+
+def _table(table: Table) -> str:
+    """A table of HTML."""
+
+    def row(cells: Iterable[str], tag: str) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.rows)
+    return f"<table><thead><tr>{row(table.heading, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def plain(value: Any) -> Any:
+    """A value of a result as numbers, texts, lists and dictionaries."""
+    if isinstance(value, Result):
+        return value.as_dict()
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
+    """CSV of lines with the same names; nothing for None and NaN."""
+
+    def cell(value: Any) -> str:
+        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        return "" if missing else str(value)
+
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([lines[0], *([cell(value) for value in line.values()] for line in lines)])
+    return stream.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """A figure as an SVG in base64, the same for equal figures."""
+    import matplotlib  # Imported where it is used: it is slow to import.
+
+    stream = io.BytesIO()
+    # The browser draws the letters. Fixed ids make equal figures equal files.
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "condvendi_jax"}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return base64.b64encode(stream.getvalue()).decode()

@@ -1,0 +1,151 @@
+"""Results as figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference.results.evaluation import HEADINGS, Estimate, score_name
+from condvendi_jax.inference.results.profile import Profile
+
+_PANEL_IN = (3.6, 3.2)
+# Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+_SHADE = "0.9"
+# The ticks of a logarithmic axis of many decades, and of one at most.
+_FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
+
+
+def intervals(panels: Mapping[str, Mapping[str, Estimate]], n: Iterable[int]) -> Figure:
+    """Estimates as points with intervals, the first on top, a panel for each score.
+
+    Where an estimate has no interval, it is that of a normal variable with its standard error; an
+    interval without an upper end goes to the edge.
+    """
+    most = max(map(len, panels.values()))
+    drawn = Figure(figsize=(_PANEL_IN[0] * len(panels), 1.1 + 0.3 * most), layout="constrained")
+    for panel, (title, estimates) in zip(
+        drawn.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        heights = -np.arange(len(estimates))
+        values = np.array([of.value for of in estimates.values()])
+        ends = np.array([of.ends or _normal(of) for of in estimates.values()])
+        ends = np.where(np.isnan(ends), values[:, None], ends)
+        known = [value for value in [*values, *ends.flat] if math.isfinite(value)]
+        edge = max(known, default=1.0) * 1.05
+        panel.hlines(heights, *np.minimum(ends, edge).T, color=_COLOURS[0], linewidth=1.5)
+        panel.plot(
+            np.where(np.isfinite(values), values, ends[:, 0]),
+            heights,
+            "o",
+            color="black",
+            markersize=4,
+        )
+        panel.set_yticks(heights, [name.replace("$", r"\$") for name in estimates], fontsize=8)
+        panel.set_ylim(heights[-1] - 0.6, 0.6)
+        _finish(panel, title, "effective number of modes")
+    numbers = _numbers(n)
+    drawn.supxlabel(f"{numbers}; lines: intervals of 95%", fontsize=7)
+    return drawn
+
+
+def _normal(of: Estimate) -> tuple[float, float]:
+    """The ends of the interval of a normal variable."""
+    return of.value - 1.96 * of.error, of.value + 1.96 * of.error
+
+
+def ranked(influences: PerScore, n: int) -> Figure:
+    """The influences of rows on each score in ascending order, a panel for each score."""
+    names = [name for name, of in influences._asdict().items() if np.any(of)] or ["vendi"]
+    drawn = Figure(figsize=(_PANEL_IN[0] * len(names), _PANEL_IN[1]), layout="constrained")
+    for panel, name in zip(drawn.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        panel.plot(np.sort(getattr(influences, name)), color=_COLOURS[0], linewidth=1.3)
+        panel.axhline(0, color="0.4", linewidth=0.9)
+        _finish(panel, HEADINGS[name], "outputs, the most redundant first")
+        panel.set_ylabel("influence, effective modes", fontsize=8)
+    drawn.supxlabel(_numbers([n]), fontsize=7)
+    return drawn
+
+
+def _finish(panel: Any, title: str, label: str) -> None:
+    """The title, the label of the horizontal axis, and a grid."""
+    panel.set_title(title, fontsize=10)
+    panel.set_xlabel(label, fontsize=8)
+    panel.tick_params(labelsize=8)
+    panel.grid(alpha=0.3)
+
+
+def _numbers(n: Iterable[int]) -> str:
+    """'n = 400', or the range of several."""
+    ends = sorted({min(n := [*n]), max(n)})
+    return f"n = {' to '.join(f'{count:,}' for count in ends)}"
+
+
+def over_bandwidths(profile: Profile) -> Figure:
+    """The scores of models against the bandwidth with their bands, a panel for each score."""
+    names, widths = profile.names, profile.bandwidths
+    size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
+    drawn = Figure(figsize=size, layout="constrained")
+    panels = drawn.subplots(1, len(names), squeeze=False)[0]
+    for panel, name in zip(panels, names, strict=True):
+        values, bands, saturated = profile.curves(name)
+        for index, model in enumerate(profile.models):
+            look = {"color": _COLOURS[index % len(_COLOURS)]}
+            dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+            label = model.replace("$", r"\$").lstrip("_") or None
+            panel.plot(widths, values[index], linestyle=dash, linewidth=1.3, label=label, **look)
+            panel.fill_between(widths, *bands[index].T, alpha=0.25, linewidth=0, **look)
+        for low, high in _runs(np.all(saturated, axis=0), widths):
+            panel.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
+        if widths[0] <= widths[0] / profile.multiples[0] <= widths[-1]:
+            panel.axvline(
+                widths[0] / profile.multiples[0], color="0.4", linewidth=0.9, dashes=(4, 3)
+            )
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.margins(x=0)
+        low, high = panel.get_ylim()
+        panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 30 * low else _MANY))
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter("{x:.3g}")
+            axis.set_minor_formatter("")
+        title = score_name(name, profile.order, None)
+        _finish(panel, title, f"bandwidth of the {profile.axis}")
+    panels[0].set_ylabel("effective number of modes", fontsize=8)
+    if any(profile.models):
+        drawn.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8
+        )
+    drawn.supxlabel(_caption(profile), fontsize=7)
+    return drawn
+
+
+def _runs(marked: np.ndarray, widths: np.ndarray) -> list[tuple[float, float]]:
+    """The ranges of bandwidths that are marked, each up to half way to the next one."""
+    middles = np.sqrt(widths[1:] * widths[:-1])
+    ends = np.concatenate([widths[:1], middles, widths[-1:]])
+    return [(ends[k], ends[k + 1]) for k in np.flatnonzero(marked).tolist()]
+
+
+def _caption(profile: Profile) -> str:
+    """The number of rows, whose bandwidth moves, and the coverage of the bands."""
+    several, multiples = len(profile.names) > 1, profile.multiples
+    moves = "both bandwidths" if profile.over == "both" and several else "the bandwidth"
+    if profile.over != "both" and several:
+        moves += f" of {profile.over} alone"
+    bands = f"bands: {1 - profile.level:.0%}, of a model at all bandwidths at once"
+    if np.isnan(profile.bands.vendi).all() and profile.untested is not None:
+        bands = f"without bands: {profile.untested}"
+    rule = profile.chosen[profile.axis].rule
+    return (
+        f"{_numbers(profile.n)}; {moves} times {multiples[0]:.3g} to {multiples[-1]:.3g}; {bands}; "
+        f"seed {profile.seed}.\nDashed: the chosen bandwidth ({rule}). "
+        "Grey: all models are at a limit."
+    )

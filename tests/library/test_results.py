@@ -1,0 +1,176 @@
+"""What every result does: print, show itself in a notebook, draw, and give plain data."""
+
+import csv
+import io
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.base import files
+
+PROMPTS, KERNEL = np.repeat(np.arange(8), 3), cv.Gaussian(0.5)
+KINDS = np.arange(24) % 3
+
+
+def embeddings(seed):
+    return np.random.default_rng(seed).normal(size=(24, 2)).astype(np.float32)
+
+
+MODELS = {"<a>": embeddings(0), "b, c": embeddings(1)}
+ONE = (MODELS["<a>"], PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def results():
+    compared = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL)
+    (*_, curve) = cv.convergence_curve(*ONE, [3, 24], kernel=KERNEL)
+    return {
+        "evaluation": cv.evaluate(*ONE, output_kernel=KERNEL),
+        "comparison": compared,
+        "ranking": compared.ranking("conditional", 2),
+        "profile": compared.profile,
+        "between": compared.between,
+        "contributions": cv.contributions(*ONE, kernel=KERNEL, order=2),
+        "prompts": cv.prompt_table(*ONE, kernel=KERNEL, order=2, labels=PROMPTS.astype(str)),
+        "mixture": cv.mixture(MODELS, PROMPTS, output_kernel=KERNEL),
+        "decomposition": cv.decompose(*ONE, kernel=KERNEL, order=2),
+        "curve": curve,
+        "selection": cv.select(*ONE, kernel=KERNEL, k=3),
+        "interval": cv.inference.finite_sample_interval(*ONE, kernel=KERNEL),
+    }
+
+
+LINES = {  # How many a table of data has.
+    "evaluation": 3 * 3,  # Order 2 unbiased, its plug-in, order 1.
+    "comparison": 6 * 3 + 1 + 1,
+    "ranking": 2 + 1,
+    "profile": 3 * 2 * 13,
+    "between": 1,
+    "contributions": 24,
+    "prompts": 8,
+    "mixture": 2,
+    "decomposition": 1,
+    "curve": 2 * 3,
+    "selection": 3,
+    "interval": 1,
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_result_is_short_text_a_table_of_data_and_plain(name, results):
+    result = results[name]
+    text, shown = str(result).splitlines(), repr(result).splitlines()
+    assert shown == text or (len(shown) == 15 and shown[:14] == text[:14])
+    assert shown[-1] == text[-1] or shown[-1] == f"... {len(text) - 14} more lines: use print()"
+    json.dumps(files.jsonable(result.as_dict()), allow_nan=False)
+    lines = result.lines()
+    assert len(lines) == LINES[name]
+    frame, read = result.to_dataframe(), csv.DictReader(io.StringIO(result.comma_separated()))
+    assert list(frame.columns) == list(lines[0]) == read.fieldnames
+    for line, cells in zip(lines, read, strict=True):
+        for key, value in line.items():
+            missing = value is None or (isinstance(value, float) and math.isnan(value))
+            assert cells[key] == ("" if missing else str(value))
+    page = result._repr_html_()
+    assert "<a>" not in page.replace("&lt;a&gt;", "")
+    assert page.count("<img") == hasattr(result, "plot")
+
+
+def test_data_have_the_numbers_of_the_result(results):
+    scored = results["evaluation"].order(2)
+    lines = {
+        (line["order"], line["score"], line["unbiased"]): line
+        for line in results["evaluation"].lines()
+    }
+    line = lines[2, "conditional", True]
+    assert line["value"] == scored.unbiased.conditional
+    assert line["standard_error"] == scored.population.standard_errors.conditional
+    assert (line["low"], line["high"]) == scored.population.intervals.conditional
+    assert lines[2, "vendi", False]["value"] == float(scored.decomposition.vendi)
+    of = results["contributions"]
+    for k, line in enumerate(of.lines()):
+        assert line["influence_on_information"] == of.influences.information[k]
+        assert line["left_out_of_vendi"] == of.left_out.vendi[k]
+    over = results["profile"]
+    line = over.lines()[13 + 2]  # RKE of the second model at the third bandwidth.
+    assert (line["model"], line["score"], line["bandwidth"]) == ("b, c", "vendi", 0.125 * 1)
+    assert line["value"] == over.values.vendi[1, 2]
+    assert results["curve"].lines()[-2]["value"] == pytest.approx(
+        float(results["decomposition"].conditional), rel=1e-5
+    )
+    assert results["mixture"].lines()[1]["weight"] == results["mixture"].weights["b, c"]
+
+
+def test_contributions_print_the_rows_at_both_ends(results):
+    of = results["contributions"]
+    shown = [int(line.split()[0]) for line in str(of).splitlines()[3:]]
+    order = np.argsort(of.influences.conditional, kind="stable")
+    assert shown == [*order[:3], *order[-3:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    {
+        "evaluation": ["total", "conditional", "information"],
+        "comparison": ["Conditional-RKE", "Conditional-Vendi", "RKE"],
+        "contributions": ["total", "conditional", "information"],
+        "profile": ["RKE", "Conditional-RKE", "Information-RKE"],
+    }.items(),
+)
+def test_a_plot_has_a_panel_a_score(name, titles, results):
+    figure = results[name].plot()
+    figure.draw_without_rendering()
+    assert [panel.get_title() for panel in figure.axes] == titles
+
+
+def test_a_plot_of_models_has_their_scores_and_intervals(results):
+    panel, *_ = results["comparison"].plot().axes
+    ranking = results["ranking"]
+    assert [tick.get_text() for tick in panel.get_yticklabels()] == list(ranking.values)
+    (points,) = panel.lines
+    np.testing.assert_array_equal(points.get_xdata(), list(ranking.values.values()))
+    (lines,) = panel.collections
+    for (low, high), segment in zip(ranking.population.values(), lines.get_segments(), strict=True):
+        assert segment[0, 0] == low
+        assert segment[1, 0] == (high if math.isfinite(high) else panel.dataLim.x1)
+
+
+def test_a_decomposition_prints_inside_a_transformation():
+    seen = []
+
+    @jax.jit
+    def score(outputs):
+        result = cv.decompose(outputs, kernel=KERNEL, order=2)
+        seen.append(repr(result))
+        return result.vendi
+
+    score(embeddings(0))
+    assert seen[0].startswith("order 2, n = 24: vendi ")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cv.evaluate(*ONE, promt_ids=1), "evaluate: unknown keyword promt_ids; did you"),
+        (lambda: cv.compare(MODELS, lvel=1), "did you mean level"),
+        (
+            lambda: cv.decompose(*ONE, ordre=1),
+            "decompose: unknown keyword ordre; did you mean order",
+        ),
+        (lambda: cv.vendi(*ONE, bandwidth=1), r"pass output_kernel=cv.Gaussian\(0.5\)"),
+        (lambda: cv.profile(MODELS, xyz=1), "expected one of models, prompts, over"),
+    ],
+)
+def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_without_pandas_the_error_has_the_command(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install 'condvendi_jax\[notebook\]'"):
+        cv.decompose(*ONE, kernel=KERNEL).to_dataframe()
