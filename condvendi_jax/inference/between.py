@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Labels, Pairs, distinct_prompts
 from condvendi_jax.entropies import Entropy
@@ -31,7 +30,7 @@ from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.errors import Groups, group_influences
-from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.results import Between, Evaluation
 from condvendi_jax.spectra import order_two
 
@@ -46,21 +45,16 @@ _OTHER_PROMPTS = (
 )
 
 
-@checks.outside_transformations
+@takes_data
 def between_models(
-    models: Mapping[str, ArrayLike],
-    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    models: Mapping[str, ArrayLike | Labels],
+    prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
-    output_kernel: KernelChoice = None,
-    prompt_kernel: KernelChoice = None,
-    rule: str = "auto",
-    similar_prompts: bool = False,
     errors: bool = True,
-    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
-    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
+    **data: Unpack[Data],
 ) -> Between:
     """Returns the effective number of different models, and the overlap of every two.
 
@@ -73,16 +67,12 @@ def between_models(
     single answer of some model are left out. Elsewhere rows of one prompt are not compared.
 
     Args:
-      models: the outputs of at least two by name, embeddings `[n, d_x]` of one encoder.
-      prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
-        name; or None to compare outputs alone.
-      output_kernel, prompt_kernel, rule, similar_prompts, prompt_ids, seed, progress: see
-        `compare`.
+      models, prompts: the outputs of at least two models by name, and their prompts, as `compare`.
       errors: whether to compute standard errors, by leaving out groups of rows in turn, in the one
         pass over all pairs of rows.
       groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
         the same rows. Rows with equal prompts leave together, of all models.
-      weights: of the rows of each model, see `compare`; models keep equal shares.
+      seed, progress, data: see `compare`. Under weights models keep equal shares.
 
     Returns:
       `Between`; `print` shows it.
@@ -104,19 +94,7 @@ def between_models(
       [1. 1. 0.]
     """
     plan = Plan([2], None, None, errors, groups, seed, progress)
-    pairs = Pairs.of_models(
-        models,
-        prompts,
-        output_kernel=output_kernel,
-        prompt_kernel=prompt_kernel,
-        rule=rule,
-        similar_prompts=similar_prompts,
-        key=plan.keys.rule,
-        prompt_ids=prompt_ids,
-        groups=plan.labels,
-        weights=weights,
-        progress=progress,
-    )
+    pairs = plan.pairs(models, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     if len(pairs) < 2:
         raise ValueError(f"models: expected at least two, received {[*pairs]}.")

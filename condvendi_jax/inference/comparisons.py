@@ -12,24 +12,19 @@ import itertools
 import math
 import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
-from condvendi_jax.data.bandwidth import AUTO
-from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import designs, profiles, saturation, texts
+from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
-from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import (
     Comparison,
@@ -53,28 +48,22 @@ _NO_PAIRS = "no two rows have similar prompts: give several answers to each prom
 _ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wider bandwidth"
 
 
-@checks.outside_transformations
+@takes_data
 def compare(
     models: Mapping[str, ArrayLike | Labels],
     prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
-    encoder: Encoder | None = None,
-    output_kernel: KernelChoice = None,
-    prompt_kernel: KernelChoice = None,
-    rule: str = "auto",
-    similar_prompts: bool = False,
     orders: Sequence[float] = (2, 1),
     truncation: int | None = None,
     method: Method | None = None,
     errors: bool = True,
     unbiased: bool = True,
-    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
-    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     level: float = 0.05,
     profile: bool | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
+    **data: Unpack[Data],
 ) -> Comparison:
     """Scores of several models under one bandwidth, and the paired difference of every two.
 
@@ -116,26 +105,8 @@ def compare(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = profiles.check_level(level)
-    similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
-    embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
-    if embedded is not None:
-        models, prompts, prompt_ids, known = embedded
-        output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
-    pairs = Pairs.of_models(
-        models,
-        prompts,
-        output_kernel=output_kernel,
-        prompt_kernel=prompt_kernel,
-        rule=rule,
-        similar_prompts=similar_prompts,
-        key=plan.keys.rule,
-        prompt_ids=prompt_ids,
-        groups=plan.labels,
-        weights=weights,
-        progress=progress,
-    )
-    given = pairs
-    pairs = {name: rows.supported() for name, rows in pairs.items()}
+    given = plan.pairs(models, prompts, **data)
+    pairs = {name: rows.supported() for name, rows in given.items()}
     check_numbers(pairs, plan)
     evaluations, units = plan.evaluate(pairs)
     matched = "none" if units is None else units.matched

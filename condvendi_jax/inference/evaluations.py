@@ -8,9 +8,10 @@ several models.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import jax
 import numpy as np
@@ -31,117 +32,22 @@ from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-@checks.outside_transformations
-def evaluate(
-    outputs: ArrayLike | Labels | Pairs,
-    prompts: ArrayLike | Labels | None = None,
-    *,
-    encoder: Encoder | None = None,
-    output_kernel: KernelChoice = None,
-    prompt_kernel: KernelChoice = None,
-    rule: str = "auto",
-    similar_prompts: bool = False,
-    orders: Sequence[float] = (2, 1),
-    truncation: int | None = None,
-    method: Method | None = None,
-    errors: bool = True,
-    unbiased: bool = True,
-    prompt_ids: Labels | None = None,
-    groups: int | ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    seed: int = 0,
-    progress: Callable[[str], Any] = lambda _: None,
-) -> Evaluation:
-    """The scores of one model with standard errors: what most callers want, in one call.
 
-    Args:
-      outputs: X, embeddings `[n, d_x]`, or `[prompts, k, d_x]` of k answers to each prompt; texts,
-        which are embedded; integer labels `[n]`, which are equal or different; or `Pairs`, which
-        already have prompts, kernels and groups.
-      prompts: T, embeddings `[n, d_t]`, or texts or other labels `[n]`, row by row of the prompts
-        that gave the outputs; without them the scores are Vendi and RKE.
-      encoder: of outputs that are texts; all-MiniLM-L6-v2 where None.
-      output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
-        prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
-      rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or
-        'variance', 'std' (RKE) or 'median': see `bandwidth_by_rule`. CV has
-        `rule="variance", similar_prompts=True`.
-      similar_prompts: whether prompts that repeat get a kernel by the rule, too.
-      orders: Renyi orders in (0, inf].
-      truncation: how many eigenvalues every entropy keeps; all where None.
-      method: how eigenvalues are computed; `Auto` with a key of the seed where None.
-      errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
-      unbiased: whether order 2 is shown as `decompose(unbiased=True)` gives it, with an interval
-        for the population, and the papers' score beside it; or the papers' score alone.
-      prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
-      groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
-        do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
-        rows in turn, at the price of as many scores.
-      weights: as `Pairs`.
-      seed: of the rule's subsets, the groups and the probes of an estimate.
-      progress: called with a few words before each step.
+class Data(TypedDict, total=False):
+    """What `evaluate`, `compare` and the like know of the data beside outputs and prompts.
 
-    Returns:
-      An `Evaluation`; `print` shows it as a table.
-
-    Raises:
-      TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`.
-
-    Examples:
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> rng = np.random.default_rng(0)
-      >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
-      >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
-      >>> result = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors=False)
-      >>> print(f"{result.order(2).unbiased.vendi:.1f}")
-      2.5
+    `Plan.pairs` has the defaults, and the signature of each function shows them.
     """
-    plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
-    if isinstance(outputs, Pairs):
-        beside = (prompts, output_kernel, prompt_kernel, prompt_ids, plan.labels, weights, encoder)
-        if any(given is not None for given in beside):
-            raise TypeError(
-                "evaluate: received Pairs and prompts, kernels, ids, labels, weights or encoder; "
-                "expected Pairs alone, which have them."
-            )
-        pairs = outputs
-    else:
-        outputs_of: Any = outputs
-        similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
-        embedded = texts.embed({"": outputs_of}, prompts, prompt_ids, encoder, similar=similar)
-        if embedded is not None:
-            (outputs_of,), (_, prompts, prompt_ids, known) = embedded.outputs.values(), embedded
-            output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
-        pairs = Pairs(
-            outputs_of,
-            prompts,
-            output_kernel=output_kernel,
-            prompt_kernel=prompt_kernel,
-            rule=rule,
-            similar_prompts=similar_prompts,
-            key=plan.keys.rule,
-            prompt_ids=prompt_ids,
-            groups=plan.labels,
-            weights=weights,
-            progress=progress,
-        )
-    pairs = pairs.supported()
-    evaluations, _ = plan.evaluate({"": pairs})
-    evaluation, orders, elsewhere = evaluations[""], [], None
-    for scored in evaluation.orders:
-        whole = scored.decomposition
-        entropy = Entropy(whole.order, whole.truncation)
-        # Scores that grow with the rows, and that the method does not bound.
-        if entropy.order < 2 and entropy.truncation is None and not plan.method.approximates:
-            progress(f"slope of order {entropy.order:g}")
-            slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
-            scored = dataclasses.replace(scored, slope=slope)
-        orders.append(scored)
-    if not all(map(plan.method.computes, plan.entropies)):
-        elsewhere = populations.at_multiples(pairs, (0.5, 2.0), unbiased=plan.unbiased)
-    return dataclasses.replace(evaluation, orders=tuple(orders), elsewhere=elsewhere)
+
+    encoder: Encoder | None
+    output_kernel: KernelChoice
+    prompt_kernel: KernelChoice
+    rule: str
+    similar_prompts: bool
+    prompt_ids: Labels | Mapping[str, Labels] | None
+    weights: ArrayLike | Mapping[str, ArrayLike] | None
 
 
 class Keys:
@@ -183,6 +89,40 @@ class Plan:
         self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
         self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
+
+    def pairs(
+        self,
+        models: Mapping[str, Any],
+        prompts: Any = None,
+        *,
+        encoder: Encoder | None = None,
+        output_kernel: KernelChoice = None,
+        prompt_kernel: KernelChoice = None,
+        rule: str = AUTO,
+        similar_prompts: bool = False,
+        prompt_ids: Labels | Mapping[str, Labels] | None = None,
+        weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    ) -> dict[str, Pairs]:
+        """The pairs of models under the same kernels; texts are embedded."""
+        similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
+        embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
+        if embedded is not None:
+            models, prompts, prompt_ids, known = embedded
+            output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
+        options = {
+            "output_kernel": output_kernel,
+            "prompt_kernel": prompt_kernel,
+            "rule": rule,
+            "similar_prompts": similar_prompts,
+            "key": self.keys.rule,
+            "prompt_ids": prompt_ids,
+            "groups": self.labels,
+            "weights": weights,
+            "progress": self.progress,
+        }
+        if [*models] == [""]:  # One model may lie on several devices.
+            return {"": Pairs(models[""], prompts, **options)}
+        return Pairs.of_models(models, prompts, **options)
 
     def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
         """The evaluation of each model, under the same kernels and with the same groups.
@@ -237,6 +177,102 @@ class Plan:
                 population=population,
             )
         return scored
+
+
+def takes_data(function: _Function) -> _Function:
+    """Shows the arguments of `Data` in the signature of a function outside transformations."""
+    signature, shared = inspect.signature(function), inspect.signature(Plan.pairs).parameters
+    *given, _ = signature.parameters.values()
+    given[2:2] = [shared[name] for name in Data.__annotations__]  # After outputs and prompts.
+    vars(function)["__signature__"] = signature.replace(parameters=given)
+    return checks.outside_transformations(function)
+
+
+@takes_data
+def evaluate(
+    outputs: ArrayLike | Labels | Pairs,
+    prompts: ArrayLike | Labels | None = None,
+    *,
+    orders: Sequence[float] = (2, 1),
+    truncation: int | None = None,
+    method: Method | None = None,
+    errors: bool = True,
+    unbiased: bool = True,
+    groups: int | ArrayLike | None = None,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+    **data: Unpack[Data],
+) -> Evaluation:
+    """The scores of one model with standard errors: what most callers want, in one call.
+
+    Args:
+      outputs: X, embeddings `[n, d_x]`, or `[prompts, k, d_x]` of k answers to each prompt; texts,
+        which are embedded; integer labels `[n]`, which are equal or different; or `Pairs`, which
+        already have prompts, kernels and groups.
+      prompts: T, embeddings `[n, d_t]`, or texts or other labels `[n]`, row by row of the prompts
+        that gave the outputs; without them the scores are Vendi and RKE.
+      encoder: of outputs that are texts; all-MiniLM-L6-v2 where None.
+      output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
+        prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
+      rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or
+        'variance', 'std' (RKE) or 'median': see `bandwidth_by_rule`. CV has
+        `rule="variance", similar_prompts=True`.
+      similar_prompts: whether prompts that repeat get a kernel by the rule, too.
+      orders: Renyi orders in (0, inf].
+      truncation: how many eigenvalues every entropy keeps; all where None.
+      method: how eigenvalues are computed; `Auto` with a key of the seed where None.
+      errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
+      unbiased: whether order 2 is shown as `decompose(unbiased=True)` gives it, with an interval
+        for the population, and the papers' score beside it; or the papers' score alone.
+      prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
+      groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
+        do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
+        rows in turn, at the price of as many scores.
+      weights: as `Pairs`.
+      seed: of the rule's subsets, the groups and the probes of an estimate.
+      progress: called with a few words before each step.
+
+    Returns:
+      An `Evaluation`; `print` shows it as a table.
+
+    Raises:
+      TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
+      >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
+      >>> result = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors=False)
+      >>> print(f"{result.order(2).unbiased.vendi:.1f}")
+      2.5
+    """
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
+    if isinstance(outputs, Pairs):
+        if any(of is not None and of is not False for of in (prompts, plan.labels, *data.values())):
+            raise TypeError(
+                "evaluate: received Pairs and prompts, kernels, ids, labels, weights or encoder; "
+                "expected Pairs alone, which have them."
+            )
+        pairs = outputs
+    else:
+        pairs = plan.pairs({"": outputs}, prompts, **data)[""]
+    pairs = pairs.supported()
+    evaluations, _ = plan.evaluate({"": pairs})
+    evaluation, orders, elsewhere = evaluations[""], [], None
+    for scored in evaluation.orders:
+        whole = scored.decomposition
+        entropy = Entropy(whole.order, whole.truncation)
+        # Scores that grow with the rows, and that the method does not bound.
+        if entropy.order < 2 and entropy.truncation is None and not plan.method.approximates:
+            progress(f"slope of order {entropy.order:g}")
+            slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
+            scored = dataclasses.replace(scored, slope=slope)
+        orders.append(scored)
+    if not all(map(plan.method.computes, plan.entropies)):
+        elsewhere = populations.at_multiples(pairs, (0.5, 2.0), unbiased=plan.unbiased)
+    return dataclasses.replace(evaluation, orders=tuple(orders), elsewhere=elsewhere)
 
 
 def _answers(pairs: Pairs) -> tuple[int, int] | None:

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, tables
+from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.pairs import Labels
 from condvendi_jax.inference import comparisons
 from condvendi_jax.inference.between import Pooled
 from condvendi_jax.inference.errors import (
@@ -35,7 +34,7 @@ from condvendi_jax.inference.errors import (
     leaves_one_prompt,
     root_mean_square,
 )
-from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 
 # Smaller gains, relative to the score, may be rounding in float32.
 _ROUNDING = 1e-5
@@ -99,18 +98,14 @@ class Mixture(Result):
         return [*lines, f"Errors: jackknife over {self.groups} groups of {self.units}"]
 
 
-@checks.outside_transformations
+@takes_data
 def mixture(
-    models: Mapping[str, ArrayLike],
-    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    models: Mapping[str, ArrayLike | Labels],
+    prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
-    output_kernel: KernelChoice = None,
-    prompt_kernel: KernelChoice = None,
-    rule: str = "auto",
-    similar_prompts: bool = False,
-    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
     seed: int = 0,
+    **data: Unpack[Data],
 ) -> Mixture:
     """The weights of the models whose mixture has the largest Conditional-RKE, with errors.
 
@@ -121,10 +116,8 @@ def mixture(
     score at its maximum, to first order.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder.
-      prompts: embeddings `[n, d_t]` that all models share, or those of each model by name; None for
-        RKE of the outputs.
-      output_kernel, prompt_kernel, rule, similar_prompts, prompt_ids, groups, seed: see `compare`.
+      models, prompts: as `compare`; without prompts the score is RKE.
+      groups, seed, data: see `compare`.
 
     Returns:
       A `Mixture`; `print` shows it as a few lines.
@@ -145,17 +138,8 @@ def mixture(
       Errors: jackknife over 20 groups of rows
     """
     plan = Plan([2], None, None, True, groups, seed, lambda _: None)
-    pairs = Pairs.of_models(
-        models,
-        prompts,
-        output_kernel=output_kernel,
-        prompt_kernel=prompt_kernel,
-        rule=rule,
-        similar_prompts=similar_prompts,
-        key=plan.keys.rule,
-        prompt_ids=prompt_ids,
-        groups=plan.labels,
-    )
+    pairs = plan.pairs(models, prompts, **data)
+    pairs = {name: rows.supported() for name, rows in pairs.items()}
     comparisons.check_numbers(pairs, plan)
     count = plan.count or DEFAULT_GROUPS
     by_name, _ = group_models(pairs, count, key=plan.keys.groups)

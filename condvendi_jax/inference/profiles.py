@@ -14,15 +14,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
-from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
+from condvendi_jax.data.kernel_choice import NAMES
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore, log_scores
@@ -30,7 +29,7 @@ from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import Groups, Units
-from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import PairProfile, Profile
 from condvendi_jax.inference.results.profile import Over
@@ -46,26 +45,21 @@ _DRAWS = 5000
 _CHEAP = 10_000
 
 
-@checks.outside_transformations
+@takes_data
 def profile(
-    models: Mapping[str, ArrayLike] | ArrayLike,
-    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    models: Mapping[str, ArrayLike | Labels] | ArrayLike | Labels,
+    prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
     over: Over | None = None,
     multiples: Sequence[float] = LADDER,
-    output_kernel: KernelChoice = None,
-    prompt_kernel: KernelChoice = None,
-    rule: str = "auto",
-    similar_prompts: bool = False,
     order: float = 2,
     method: Method | None = None,
     unbiased: bool = True,
-    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: ArrayLike | None = None,
-    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     level: float = 0.05,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
+    **data: Unpack[Data],
 ) -> Profile:
     """The scores of models at every bandwidth of a ladder, and where one model leads.
 
@@ -73,14 +67,12 @@ def profile(
     a conclusion holds.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder; or those of one.
-      prompts: embeddings `[n, d_t]` that all models share, or those of each model by name; None to
-        profile outputs alone.
+      models: the outputs of each by name, as `compare`; or those of one.
+      prompts: as `compare`.
       over: which bandwidths the multiples multiply: those of 'outputs', 'prompts' or 'both'; where
         None, those that there are.
       multiples: of the chosen bandwidths, ascending.
-      output_kernel, prompt_kernel, rule, similar_prompts, prompt_ids, weights, seed, progress: see
-        `compare`. The kernels whose bandwidths move are `Gaussian`.
+      seed, progress, data: see `compare`. The kernels whose bandwidths move are `Gaussian`.
       order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
         other orders take spectra at each of them.
       method, unbiased: see `evaluate`.
@@ -111,19 +103,7 @@ def profile(
     plan = Plan([order], None, method, True, groups, seed, progress, unbiased=unbiased)
     if plan.count is not None:
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
-    pairs = Pairs.of_models(
-        models if isinstance(models, Mapping) else {"": models},
-        prompts,
-        output_kernel=output_kernel,
-        prompt_kernel=prompt_kernel,
-        rule=rule,
-        similar_prompts=similar_prompts,
-        key=plan.keys.rule,
-        prompt_ids=prompt_ids,
-        groups=plan.labels,
-        weights=weights,
-        progress=progress,
-    )
+    pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     units = Units.of(pairs, None, plan.keys.groups)
     options: dict[str, Any] = {"multiples": multiples, "level": check_level(level)}

@@ -157,10 +157,14 @@ def test_labels_columns_and_answers_by_prompt(x64):
 def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts, prompts = [f"text {k}" for k in range(20)], [f"prompt {k}" for k in range(20)]
-    found = cv.evaluate(texts, prompts, encoder=Means(), orders=[2], errors=False)
     embedded = [embedding.embed(x, Means(), kind="texts") for x in (texts, prompts)]
+    found = cv.evaluate(texts, prompts, encoder=Means(), orders=[2], errors=False)
     expected = cv.evaluate(*embedded, prompt_ids=prompts, orders=[2], errors=False)
     assert str(found) == str(expected)
+    of_texts, of_models = ({"a": x, "b": x[::-1]} for x in (texts, embedded[0]))
+    for verb in (cv.profile, cv.between_models, cv.mixture):
+        found = verb(of_texts, prompts, encoder=Means())
+        assert str(found) == str(verb(of_models, embedded[1], prompt_ids=prompts))
     with pytest.raises(TypeError, match="encoder: expected texts as the outputs"):
         cv.evaluate(embedded[0], encoder=Means())
 

@@ -162,7 +162,7 @@ def test_a_decomposition_prints_inside_a_transformation():
             "decompose: unknown keyword ordre; did you mean order",
         ),
         (lambda: cv.vendi(*ONE, bandwidth=1), r"pass output_kernel=cv.Gaussian\(0.5\)"),
-        (lambda: cv.profile(MODELS, xyz=1), "expected one of models, prompts, over"),
+        (lambda: cv.profile(MODELS, xyz=1), "expected one of models, prompts, encoder"),
     ],
 )
 def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(call, message):
