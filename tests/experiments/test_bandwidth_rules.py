@@ -1,5 +1,8 @@
 """Candidates for a rule, the sets that judge them, and how they are judged."""
 
+import itertools
+import pathlib
+
 import jax
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from oracles import gaussian_gram, scores
 from experiments.calibration import bandwidth_rules, known_modes
 from experiments.calibration.bandwidth_rules import BandwidthRules
 from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, KnownSet, Question
-from experiments.lab import Context
+from experiments.lab import Context, runner, store
 
 RNG = np.random.default_rng(0)
 run = studies.finished(BandwidthRules)
@@ -157,3 +160,22 @@ def test_a_run_is_judged_and_drawn(run):
     assert counts == [3, 4, 3, run.found.sizes["outputs"]]
     (figure,) = BandwidthRules.figures([run]).values()
     figure.draw_without_rendering()
+
+
+def test_half_of_the_variance_rule_ranks_better_on_sets_left_out():
+    """The default where prompts repeat: what docs/bandwidths.md says of it, and no more."""
+    found = store.read_run(runner.COMMITTED / "bandwidth_rules", BandwidthRules).found
+    wrong = bandwidth_rules.ranked(found).reversed.sum("question")
+    rule, half = (wrong.sel(outputs=x, prompts=t) for x, t in bandwidth_rules.FIXED.values())
+    apart = wrong.sel(outputs="variance x 1", prompts="1% / 3").sum()
+    pairs = 0
+    for i, j in itertools.combinations(range(found.sizes["level"]), 2):
+        differ = found.truth.isel(level=i, drop=True) < found.truth.isel(level=j, drop=True)
+        pairs += found.sizes["half"] * int(differ.sum())
+    counts = [*map(int, (half.sum(), pairs, rule.sum(), apart))]
+    words = "it reversed {} of {} pairs, and the rule itself {}, or {} if all prompts are told"
+    guide = pathlib.Path(__file__).parents[2] / "docs/bandwidths.md"
+    assert words.format(*counts) in guide.read_text(encoding="utf-8")
+    assert found.sizes["set"] == 13
+    assert (half <= rule).all()
+    assert (half.sum() - half < rule.sum() - rule).all()  # On the other twelve.
