@@ -114,17 +114,9 @@ def check_embeddings(array: ArrayLike, *, name: str, origin: np.ndarray | None =
 def check_arrays(
     named: Mapping[str, Any], *, origins: Mapping[str, np.ndarray | None] | None = None
 ) -> list[jax.Array]:
-    """Checks arrays that pair up row by row, and casts them to the compute dtype.
+    """Checks embeddings `[n, d]` that pair up row by row, and casts them to the compute dtype.
 
-    Args:
-      named: by name, embeddings `[n, d]` of any real dtype, cast before any arithmetic; float64 is
-        cast to float32, with a warning, where x64 is off. Tensors are converted.
-      origins: by name, a row `[1, d]` to subtract before the cast: see `origin_of`.
-
-    Raises:
-      TypeError: a dtype is not real (object, string, complex), or an array is masked.
-      ValueError: an array is not two-dimensional, is empty, or holds a NaN, an infinity or a number
-        beyond the range of the compute dtype; or the numbers of rows differ.
+    `origins` are, by name, rows `[1, d]` to subtract before the cast: see `origin_of`.
     """
     arrays = as_paired(named)
     warn_of_float64(arrays)
@@ -260,8 +252,7 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
     """A row near the others where the cast to the compute dtype would lose digits, or None.
 
     Less this row, rows far from the origin keep their differences, which are all that a
-    shift-invariant kernel sees. It is the median of some rows in each coordinate, which no far row
-    moves. None too for arrays that lie on several hosts.
+    shift-invariant kernel sees. The median of some rows in each coordinate: no far row moves it.
     """
     if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
         return None
@@ -521,12 +512,7 @@ def check_key(key: Any) -> jax.Array:
 
 
 def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
-
-    Raises:
-      TypeError: the labels are traced or masked, or not all numbers, strings or dates.
-      ValueError: they are not `[n]`, or hold a NaN.
-    """
+    """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`."""
     if not is_concrete(labels):
         raise TypeError(
             f"{name}: expected concrete labels, received a traced array: they decide shapes."
@@ -561,15 +547,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 def check_weights(
     weights: Any, n: int, *, name: str = "weights", some: bool = True
 ) -> np.ndarray | jax.Array:
-    """Returns weights `[n]` as they are, integers as int64, after looking at them unless traced.
-
-    All may be zero unless there have to be `some` above it.
-
-    Raises:
-      TypeError: the weights are masked or not real numbers.
-      ValueError: they are not `[n]`, or one is negative or not finite, or all are zero; or integers
-        have a sum of 2^53 or more.
-    """
+    """Returns checked weights `[n]`, integers as int64; all may be zero unless `some` must not."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
         raise ValueError(

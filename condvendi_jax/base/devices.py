@@ -28,21 +28,11 @@ Axis = str | tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How n points lie on a mesh: in equal blocks of rows, the last padded; hashable.
+    """How n points lie on a mesh: in equal blocks of rows, the last padded; hashable."""
 
-    Attributes:
-      mesh: the devices; of any axis types, kept with Auto axes.
-      axis: the mesh axis, or axes, that the rows are sharded over.
-      n: the number of points, without the padding.
-
-    Raises:
-      TypeError, ValueError: the mesh is no `jax.sharding.Mesh`, or has no such axis, n is below 1,
-        or there are several CPU devices while JAX's compilation cache is on: see `_check_no_cache`.
-    """
-
-    mesh: Mesh
-    axis: Axis
-    n: int
+    mesh: Mesh  # Of any axis types, kept with Auto axes.
+    axis: Axis  # The mesh axis, or axes, that the rows are sharded over.
+    n: int  # The number of points, without the padding.
 
     def __post_init__(self) -> None:
         """Normalises the mesh and the axis, so that equal layouts compare equal."""
@@ -99,14 +89,13 @@ class Layout:
 
         Points that lie as the layout says stay where they are. An array of the host is cut up
         without ever being whole on one device; with several processes each must pass the same.
-
-        Raises:
-          ValueError: there are not n points.
         """
         known = mesh_of(points)
         lies_here = known is not None and Layout(*known, self.n) == self
         if isinstance(points, jax.Array) and lies_here and points.shape[0] == self.rows:
-            return self._as_auto(points)
+            # The same buffers, under the mesh of Auto axes.
+            buffers = [shard.data for shard in points.addressable_shards]
+            return jax.make_array_from_single_device_arrays(points.shape, self.sharding, buffers)
         if points.ndim != 2 or points.shape[0] != self.n:
             expected = f"expected [n, d] with the layout's n = {self.n}"
             raise ValueError(f"points: {expected}, received shape {points.shape}.")
@@ -132,13 +121,6 @@ class Layout:
         host = np.concatenate([host, np.repeat(fill(host), missing, axis=0)])
         host = host.astype(jax.dtypes.canonicalize_dtype(host.dtype))
         return jax.make_array_from_callback(host.shape, self.sharding, host.__getitem__)
-
-    def _as_auto(self, array: jax.Array) -> jax.Array:
-        """Returns the array's buffers under the mesh of Auto axes."""
-        if array.sharding == self.sharding:
-            return array
-        buffers = [shard.data for shard in array.addressable_shards]
-        return jax.make_array_from_single_device_arrays(array.shape, self.sharding, buffers)
 
     def inside(self, block: Any, length: int) -> jax.Array:
         """True for those of the first `length` rows of a block that are points, `[length]`."""
@@ -175,9 +157,6 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
     """The layout of points `[n, d]`: the one that they have, or rows over all axes of `mesh`.
 
     It is None for points of one device without a mesh. A mesh has Auto or Explicit axes.
-
-    Raises:
-      TypeError, ValueError: `Layout` refuses the mesh, or the points are sharded over another one.
     """
     if mesh is not None:
         _check_mesh(mesh)

@@ -59,11 +59,6 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     `key` names the array of a .npz or .safetensors file; it may be None where there is only one.
     bfloat16 and smaller floats of a .safetensors file become float32, exactly. Pickled objects are
     never loaded.
-
-    Raises:
-      ValueError: the file is missing, damaged, of another format, holds no such array or holds
-        records in its place; the message gives the path and the keys that were found.
-      OSError: a folder on the way to it may not be entered.
     """
     path = expanded(path)
     suffix = path.suffix.lower()
@@ -86,11 +81,7 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
 
 
 def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
-    """Reads n weights, as `read_labels` reads labels; integers if all of them are written as such.
-
-    Raises:
-      ValueError: as `read_labels`; or one is no number, is negative or not finite, or all are zero.
-    """
+    """Reads n weights, as `read_labels` reads labels; integers if all are written as such."""
     weights = read_labels(path, kind="weight")
     if weights.dtype.kind == "U":
         try:
@@ -107,10 +98,6 @@ def read_labels(
 
     A .txt file has one label a line, in UTF-8. An array is `[n]`, `[n, 1]` or `[1, n]`. Errors call
     the labels by their `kind`.
-
-    Raises:
-      ValueError: as `read_array`; a line is blank, the file is not UTF-8, or the array has another
-        shape or dtype.
     """
     path = expanded(path)
     if path.suffix.lower() != ".txt":
@@ -129,9 +116,6 @@ def read_lines(path: pathlib.Path) -> list[str]:
     """The lines of a text file in UTF-8, without their ends and a byte order mark.
 
     Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
-
-    Raises:
-      ValueError: there is no such file, it is not UTF-8, or a line is blank.
     """
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
@@ -187,7 +171,7 @@ def _only_key(key: str | None, keys: list[str]) -> str:
         return keys[0]
     if key not in keys:
         wanted = "which array is meant" if key is None else f"no array {key!r}"
-        raise KeyError(f"{wanted}; the keys found are {', '.join(sorted(keys)) or 'none'}.")
+        raise KeyError(f"{wanted}; its keys are {', '.join(sorted(keys)) or 'none'}.")
     return key
 
 
@@ -197,10 +181,8 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     A link stays, and what it points to is replaced. A pipe, a terminal or another device
     (/dev/stdout, /dev/null) is written to when all is complete, never replaced or truncated. A new
-    file has the mode that the umask gives, one that was there keeps its own.
-
-    Raises:
-      OSError: the folder cannot be written to, or the disk is full; nothing is left behind.
+    file has the mode that the umask gives, one that was there keeps its own. After an error nothing
+    is left behind.
     """
     path = expanded(path)
     target = _target(path)
@@ -260,15 +242,8 @@ def check_targets(
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    Args:
-      targets: the files to write, by flag; None where not wanted.
-      sources: the files that are read, and the folders of such files.
-      overwrite: allows files to be replaced that exist and are not empty, except sources.
-
-    Raises:
-      ValueError: a target is a source or another target, under any name, or it exists and
-        `overwrite` is False.
-      OSError: a target cannot be written.
+    Targets are by flag, and None where not wanted. `overwrite` allows files to be replaced that
+    exist and are not empty, but not sources, which are files that are read, or their folders.
     """
     wanted = {flag: expanded(path) for flag, path in targets.items() if path is not None}
     checked: dict[str, pathlib.Path] = {}

@@ -106,11 +106,7 @@ def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
 
 
 def check_fourier(n: int, count: int, dtype: DTypeLike, *, terms: int, dimensions: int) -> None:
-    """Raises ValueError where the arrays of `count` random Fourier features exceed the memory.
-
-    `terms` of outputs, prompts and pairs are scored, and `dimensions` counts those of outputs and
-    prompts together.
-    """
+    """Raises ValueError where `count` random features of `terms` matrices exceed the memory."""
     entries = (terms + _COVARIANCES_HELD) * (2 * count) ** 2
     what = f"count = {count} random frequencies of n = {n} points"
     advice = ". Give fewer frequencies, with count= (--features on a command line)."

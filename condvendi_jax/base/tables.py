@@ -13,12 +13,7 @@ OPEN = 100
 
 
 class Table(NamedTuple):
-    """A table of texts. Prints as columns of equal width.
-
-    Attributes:
-      heading: the name of each column.
-      rows: the cells, as long as the heading each.
-    """
+    """A table of texts: a heading, and rows as long as it. Prints as columns of equal width."""
 
     heading: Sequence[str]
     rows: Sequence[Sequence[str]]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +18,14 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import take, where_it_lies
 from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel
 
-Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
 # Two embeddings of one text differ by their rounding: by up to so many eps in each coordinate.
 _SAME = 4
-DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
-_FEWEST_ROWS = 2 * DEFAULT_SUBSETS
+_SUBSETS, _THRESHOLD = 10, 0.01  # As in CV appendix E.1.
+_FEWEST_ROWS = 2 * _SUBSETS
+_CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
 # bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
@@ -44,136 +43,24 @@ EQUAL = "none: one where rows are equal, else zero"
 AUTO = "auto"
 
 
-@dataclasses.dataclass(frozen=True)
-class BandwidthSelection:
-    """A bandwidth, and how it was chosen; other attributes as arguments of `select_bandwidth`.
-
-    Attributes:
-      bandwidth: the choice, in the units of the embeddings.
-      threshold: in units of RKE, or of its square for 'variance'.
-      means, spreads: the mean RKE over the subsets, and the criterion, at each candidate.
-      relative_error: the standard error of the bandwidth, relative to it, over other draws of the
-        partitions; None for a single one.
-    """
-
-    bandwidth: float
-    criterion: str
-    threshold: float
-    candidates: np.ndarray
-    means: np.ndarray
-    spreads: np.ndarray
-    subsets: int
-    subset_size: int
-    partitions: int = 1
-    relative_error: float | None = None
-
-    def describe(self) -> str:
-        """The rule in one line, for captions and reports."""
-        averaged = "" if self.partitions == 1 else f", mean of {self.partitions} partitions"
-        return (
-            f"smallest bandwidth with {self.criterion} < {self.threshold:g} over {self.subsets} "
-            f"disjoint subsets of {self.subset_size}{averaged} ({_SOURCES[self.criterion]})"
-        )
-
-
-@checks.outside_transformations
-def select_bandwidth(
-    points: ArrayLike,
-    *,
-    key: jax.Array,
-    criterion: Criterion = "variance",
-    threshold: float = 0.01,
-    subsets: int = DEFAULT_SUBSETS,
-    partitions: int = 1,
-    candidates: Sequence[float] | np.ndarray | None = None,
-) -> BandwidthSelection:
-    """The smallest bandwidth at which RKE varies less than a threshold over disjoint subsets.
-
-    The spread is a standard deviation (RKE section 6), or a variance (CV appendix E.1), which
-    allows ten times the standard deviation. Every larger candidate must satisfy the rule too: as
-    the bandwidth goes to zero the Gram becomes the identity, and the spread vanishes again.
-
-    Args:
-      points: embeddings `[n, d]`.
-      key: draws the subsets.
-      criterion: 'std' or 'variance'.
-      threshold: the upper limit of the spread.
-      subsets: the number of disjoint subsets, at least 2, of up to 1,000 rows each.
-      partitions: how many times the rows are split into subsets; 1 in the papers.
-      candidates: the bandwidths tried, ascending; where None, 49 of ratio 2^(1/6) from 1/16 to 16
-        times the median distance.
-
-    Raises:
-      TypeError, ValueError: the points or an argument are not valid, or no candidate satisfies
-        the rule.
-
-    Examples:
-      >>> import jax, numpy as np
-      >>> import condvendi_jax as cv
-      >>> points = np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32)
-      >>> chosen = cv.bandwidth.select_bandwidth(points, key=jax.random.key(0))
-      >>> print(chosen.describe())
-      smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
-    """
-    checks.check_key(key)
-    return _select(_checked(points), key, criterion, threshold, subsets, partitions, candidates)
-
-
-def _select(
-    points: jax.Array,
-    key: jax.Array,
-    criterion: str,
-    threshold: float,
-    subsets: int,
-    partitions: int,
-    candidates: Sequence[float] | np.ndarray | None,
-) -> BandwidthSelection:
-    """`select_bandwidth` of checked points."""
-    n = points.shape[0]
-    if criterion not in _SOURCES:
-        raise ValueError(f"criterion: expected one of {sorted(_SOURCES)}, received {criterion!r}.")
-    if not threshold > 0:
-        raise ValueError(f"threshold: expected a number above 0, received {threshold!r}.")
-    subsets = checks.check_count(subsets, name="subsets", minimum=2)
-    size = min(n // subsets, _LARGEST_SUBSET)
-    if size < 2:
-        raise ValueError(
-            f"subsets: expected at most {n // 2}, of two rows or more of n = {n}, received "
-            f"{subsets}."
-        )
-    partitions = checks.check_count(partitions, name="partitions", minimum=1)
-    subsets_of, shuffled = _draw(jax.random.split(key), partitions, n, subsets, size)
-    if candidates is None:
-        median = _median(points, shuffled, "points")
-        candidates = median * 2.0 ** (np.arange(-24, 25) / 6)
-    grid = np.asarray(candidates, np.float64)
-    ascending = grid.ndim == 1 and grid.size > 0 and (np.diff(grid) > 0).all()
-    if not ascending or not (grid > 0).all() or not np.isfinite(grid).all():
-        raise ValueError("candidates: expected ascending finite numbers above 0.")
-
+def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.ndarray:
+    """The RKE of subsets of rows `[p, s, m]` at ascending bandwidths `[g]`, `[p, s, g]`."""
+    n, size = points.shape[0], rows.shape[-1]
     # Bandwidths that are tiny relative to the range of the points need another form of the kernel.
     units: list[float | None] = []
     for sigma in grid:  # Once one needs none, no larger one does.
         needs = not units or units[-1] is not None
         units.append(Gaussian(sigma).suited_to(points).unit if needs else None)
-    forms = {unit: [other == unit for other in units] for unit in units}
-    values = np.empty((partitions, subsets, grid.size))
+    values = np.empty((*rows.shape[:2], grid.size))
     # All subsets share the distances of all rows, where these are fewer and need little memory.
-    sharing = n**2 <= min(partitions * subsets * size**2, _PAIRS)
-    for unit, chosen in forms.items():
+    sharing = n**2 <= min(rows.size * size, _PAIRS)
+    for unit in dict.fromkeys(units):
+        chosen = [other == unit for other in units]
         shared = _geometry(points, unit) if sharing else None
         sigmas = np.asarray(grid[chosen], points.dtype)
-        swept = _sweep(points, shared, subsets_of.reshape(-1, size), sigmas, unit)
-        values[:, :, chosen] = np.asarray(swept).reshape(partitions, subsets, -1)
-    spreads = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
-    choose = functools.partial(_choose, grid, threshold)
-    bandwidth = float(choose(spreads.mean(axis=0), between=partitions > 1))
-    error = _relative_error(spreads, choose, grid[-1]) if partitions > 1 else None
-    means, spreads = values.mean(axis=(0, 1)), spreads.mean(axis=0)
-    sizes = (subsets, size, partitions)
-    return BandwidthSelection(
-        bandwidth, criterion, threshold, grid, means, spreads, *sizes, relative_error=error
-    )
+        swept = _sweep(points, shared, rows.reshape(-1, size), sigmas, unit)
+        values[:, :, chosen] = np.asarray(swept).reshape(*rows.shape[:2], -1)
+    return values
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
@@ -199,14 +86,11 @@ def _sweep(
     sigmas: jax.Array,
     unit: float | None,
 ) -> jax.Array:
-    """The RKE of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`.
-
-    `shared` is the geometry of all points `[n, n]`, or None.
-    """
+    """The RKE `[s, g]` of subsets of rows `[s, m]`; `shared` is all points' geometry, or None."""
     size = rows.shape[1]
     first, second = np.triu_indices(size, 1)
 
-    def of_subset(chosen: jax.Array) -> jax.Array:
+    def sweep_subset(chosen: jax.Array) -> jax.Array:
         # All bandwidths share the distances. Each counts twice.
         if shared is None:
             geometry = _geometry(points[chosen], unit)[first, second]
@@ -222,7 +106,7 @@ def _sweep(
         # Small subsets in one step: a step takes longer than its numbers.
         return jax.vmap(rke)(sigmas) if size <= _SMALL_SUBSET else lax.map(rke, sigmas)
 
-    return lax.map(of_subset, rows)
+    return lax.map(sweep_subset, rows)
 
 
 def _choose(
@@ -231,8 +115,9 @@ def _choose(
     """The smallest bandwidth of the upper branch, interpolated where `between`."""
     if not spreads[-1] < threshold:
         raise ValueError(
-            f"candidates: at the largest bandwidth the spread is {spreads[-1]:.3g}, not below "
-            f"{threshold:g}: give larger candidates or a larger threshold."
+            f"at a bandwidth of {grid[-1]:.3g}, 16 times the median distance, the rule finds a "
+            f"spread of RKE of {spreads[-1]:.3g}, not below {threshold:g}: give the bandwidth, or "
+            "take the rule 'median'."
         )
     refused = np.flatnonzero(~(spreads < threshold))
     first = int(refused[-1]) + 1 if refused.size else 0
@@ -284,8 +169,10 @@ def bandwidth_by_rule(
 
     Args:
       points: embeddings `[n, d]`.
-      rule: 'variance' (CV) or 'std' (RKE) for `select_bandwidth` with this criterion, or 'median'
-        for `median_heuristic`.
+      rule: the smallest bandwidth at which RKE has, over ten disjoint subsets of up to 1,000 rows,
+        a 'variance' (CV appendix E.1) or 'std' (RKE section 6) below 0.01, as at all larger
+        candidates: as the bandwidth goes to zero the spread vanishes again. There are 49 of ratio
+        2^(1/6) from 1/16 to 16 times the median distance. Or 'median': `median_heuristic`.
       key: draws the subsets, or the rows.
       partitions: how many times the rows are split into subsets; where None, 8 to 400, more for
         fewer rows, so that the draw matters little.
@@ -319,11 +206,20 @@ def _by_rule(
             f"the rule {rule!r} needs {_FEWEST_ROWS} rows, received {n}; give the "
             "bandwidth, or take the rule 'median'."
         )
+    size = min(n // _SUBSETS, _LARGEST_SUBSET)
     if partitions is None:
-        size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
-        partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
-    chosen = _select(points, key, rule, 0.01, DEFAULT_SUBSETS, partitions, None)
-    return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
+        partitions = int(np.clip(_PAIRS / (_SUBSETS * size**2), *_PARTITIONS))
+    partitions = checks.check_count(partitions, name="partitions", minimum=1)
+    rows, shuffled = _draw(jax.random.split(key), partitions, n, _SUBSETS, size)
+    grid = _median(points, shuffled, name) * _CANDIDATES
+    spread = np.std if rule == "std" else np.var
+    spreads = spread(_rke_of_subsets(points, rows, grid), axis=1, ddof=1)
+    choose = functools.partial(_choose, grid, _THRESHOLD)
+    bandwidth = float(choose(spreads.mean(axis=0), between=partitions > 1))
+    error = _relative_error(spreads, choose, grid[-1]) if partitions > 1 else None
+    averaged = "" if partitions == 1 else f", mean of {partitions} partitions"
+    words = f"smallest bandwidth with {rule} < {_THRESHOLD:g} over {_SUBSETS} disjoint subsets of "
+    return RuledBandwidth(bandwidth, f"{words}{size}{averaged} ({_SOURCES[rule]})", error)
 
 
 @checks.outside_transformations
@@ -407,8 +303,8 @@ def bandwidth_from_pairs(
 
     def excess(log_s: float) -> float:
         assert share is not None
-        of_same, of_others = (np.mean(np.exp(-math.exp(log_s) * of)) for of in (alike, ratios))
-        return float(share * of_same + (1 - share) * of_others) - share
+        alike_mean, other_mean = (np.mean(np.exp(-math.exp(log_s) * of)) for of in (alike, ratios))
+        return float(share * alike_mean + (1 - share) * other_mean) - share
 
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
 
@@ -433,7 +329,7 @@ def check_rule(rule: str, *, auto: bool = False) -> None:
         raise ValueError(f"rule: expected one of {', '.join(rules)}, received {rule!r}.")
 
 
-def of_checked(
+def apply_rule(
     points: jax.Array, rule: str, *, key: jax.Array, name: str, repeated: bool = False
 ) -> RuledBandwidth:
     """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
@@ -515,13 +411,10 @@ def _shuffled(key: jax.Array, n: int) -> jax.Array:
 
 
 def _distances(rows: np.ndarray, eps: float) -> np.ndarray:
-    """The distances of all pairs of different rows `[n, d]`, by differences in float64.
-
-    A matrix product would round all distances by eps of the largest norm, which is that of a single
-    far row. Rows are the same if they differ by a few `eps` of their distance from the centre.
-    """
+    """The distances of all pairs of different rows `[n, d]`, by differences in float64."""
     from scipy.spatial.distance import pdist  # Imported where it is used: it is slow to import.
 
+    # A matrix product would round all distances by eps of the largest norm, that of a far row.
     with np.errstate(over="ignore"):
         centred = rows - np.median(rows, axis=0)  # No far row moves the median.
         sizes = np.abs(centred).max(axis=1)

@@ -58,8 +58,8 @@ def _pooled(
         n = arrays[0].shape[0]
         rows = np.arange(n)
         if n > fewest:
-            of_model = jax.random.fold_in(checks.check_key(key), 100 + index)
-            rows = np.sort(np.asarray(jax.random.permutation(of_model, n))[:fewest])
+            model_key = jax.random.fold_in(checks.check_key(key), 100 + index)
+            rows = np.sort(np.asarray(jax.random.permutation(model_key, n))[:fewest])
         for parts, array in zip(pooled, arrays, strict=True):
             parts.append(np.asarray(array)[rows])
     if prompts_once:
@@ -96,9 +96,9 @@ def choose(
         elif kernel is None:
             progress(f"bandwidth of {name}")
             assert rule is not None  # `check` has seen to it.
-            of_array = jax.random.fold_in(checks.check_key(key), index)
-            ruled[name] = bandwidth.of_checked(
-                array, rule, key=of_array, name=name, repeated=repeated
+            rule_key = jax.random.fold_in(checks.check_key(key), index)
+            ruled[name] = bandwidth.apply_rule(
+                array, rule, key=rule_key, name=name, repeated=repeated
             )
             chosen = ruled[name].bandwidth
             assert chosen is not None  # Every rule gives one.
@@ -112,10 +112,7 @@ def choose(
 
 
 def _suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Kernel, ...]:
-    """The kernels in the form that suits the points.
-
-    Raises where one is not defined on them, and warns where one says nothing of them.
-    """
+    """The kernels in the form that suits the points; warns where one says nothing of them."""
     fitting = list(kernels)
     pairs = zip(kernels, arrays, strict=True)
     known = [index for index, pair in enumerate(pairs) if checks.is_concrete(*pair)]
@@ -148,11 +145,8 @@ def _suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Ker
 
 
 def _probe(array: jax.Array, kernel: Kernel) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Always as many rows `[m, d]` of an array, some of them twice, and which pairs are of two.
-
-    A fixed number of rows lets one program serve arrays of all lengths. Also whether any two of all
-    rows are equal, where the kernel is an `Indicator`.
-    """
+    """Some rows `[m, d]`, which pairs of them are of two, and whether any rows are equal labels."""
+    # A fixed number of rows, some of them twice, lets one program serve arrays of all lengths.
     step = -(-array.shape[0] // _PROBED_ROWS)
     rows = np.resize(np.arange(0, array.shape[0], step), _PROBED_ROWS)
     repeats = False

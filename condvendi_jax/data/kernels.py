@@ -56,7 +56,6 @@ class Kernel(abc.ABC):
 
     def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
         """`prepare` about a given centre `[d]`, for blocks that are prepared at different times."""
-        del centre
         return self.prepare(points)
 
     def geometry(self, left: Any, right: Any) -> Any:
@@ -80,7 +79,6 @@ class Kernel(abc.ABC):
 
     def rounding(self, points: np.ndarray) -> float:
         """How far values of k for some points `[m, d]` may be off, relatively, in eps."""
-        del points
         return _ROUNDING
 
 
@@ -91,10 +89,7 @@ def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
 
 @where_it_lies
 def _reach(xp: Any, points: Any) -> tuple[Any, Any]:
-    """The largest difference e of an entry from the first point's, and max |x - mean|^2 / e^2.
-
-    Their product may leave the range of the dtype.
-    """
+    """The largest difference e of an entry from the first point's, and max |x - mean|^2 / e^2."""
     shifted = points - points[:1]
     extent = xp.max(xp.abs(shifted))
     # Divided by eight where it is large: the inverse of float32's largest numbers counts as zero.
@@ -156,8 +151,8 @@ def _half_squares_backward(unit: float, points: Any, cotangent: jax.Array) -> tu
 
     def pull(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         to_left, to_right = [], []
-        for of_x, of_y in zip(*chunk, strict=True):
-            difference = (of_x[:, None] - of_y[None, :]) * inverse
+        for x_column, y_column in zip(*chunk, strict=True):
+            difference = (x_column[:, None] - y_column[None, :]) * inverse
             # Points that are infinitely far have no weight: 0 * inf would be NaN.
             pulled = jnp.where(cotangent == 0, 0, cotangent * difference) * inverse
             to_left.append(jnp.sum(pulled, axis=1))
@@ -165,8 +160,8 @@ def _half_squares_backward(unit: float, points: Any, cotangent: jax.Array) -> tu
         return jnp.stack(to_left), jnp.stack(to_right)
 
     pulled = lax.map(pull, (_chunks(left), _chunks(right)))
-    of_left, of_right = (part.reshape(-1, part.shape[2])[: left.shape[1]].T for part in pulled)
-    return of_left, of_right
+    x_slope, y_slope = (part.reshape(-1, part.shape[2])[: left.shape[1]].T for part in pulled)
+    return x_slope, y_slope
 
 
 _half_squares.defvjp(_half_squares_forward, _half_squares_backward)

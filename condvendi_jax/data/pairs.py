@@ -336,11 +336,6 @@ class Pairs:
         if self.weights is not None:
             raise ValueError(f"weights: received some, and {asked} have none; expected None.")
 
-    def duplicates(self) -> int:
-        """The number of rows that repeat an earlier one exactly, outputs and prompts together."""
-        host = [to_host(array)[: self.n] for array in self.arrays]
-        return self.n - checks.distinct_rows(np.concatenate(host, axis=1))[0]
-
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Arrays, kernels and weights are children; n and the layout are static."""
         return (self.arrays, self.kernels, self.weights), (self.n, self.layout)
@@ -373,9 +368,7 @@ def _make(
 ) -> dict[str, Pairs]:
     """Checks the arrays `outputs` and `prompts` of each model, and makes their pairs.
 
-    Args:
-      shared: whether all models answer the same prompts row by row.
-      together: whether the models are compared, on one device, and need numbers of their prompts.
+    The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
     first, paired = next(iter(models)), "prompts" in next(iter(models.values()))
     passed, models = models, dict(models)
@@ -388,14 +381,14 @@ def _make(
         if all(shapes.are_labels(arrays[role]) for arrays in models.values())
     ]
     shapes.check_labels(models, labelled, kernels, similar_prompts)
-    of_x, of_t = (
+    x_kernel, t_kernel = (
         Indicator() if kernel is None and role in labelled else kernel
         for role, kernel in zip(NAMES, kernels, strict=True)
     )
     if "prompts" in labelled:
         of_models = zip(models.items(), prompt_ids.values(), strict=True)
         prompt_ids = {m: rows["prompts"] if of is None else of for (m, rows), of in of_models}
-    given = kernel_choice.check(paired, (of_x, of_t), rule)
+    given = kernel_choice.check(paired, (x_kernel, t_kernel), rule)
     identified = any(ids is not None for ids in prompt_ids.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
@@ -553,26 +546,21 @@ def _count_as_repeated(
 
 
 def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
-    """The rows that a bandwidth rule sees, each in proportion to its weight, within one.
-
-    Of integer weights, as many as they say, up to a limit. Systematic resampling of m rows: row i
-    is taken once for every k + 1/2 between m times the shares before it and m times those up to it.
-    """
+    """The rows that a rule sees, by systematic resampling: each by its weight, within one row."""
     if pairs.weights is None or not checks.is_concrete(pairs.weights):
         return pairs.arrays
     shares = pairs.shares
     rows = int(np.count_nonzero(shares))
-    if pairs.copies is not None:
+    if pairs.copies is not None:  # As many as integer weights say, up to a limit.
         rows = max(rows, min(pairs.total, _RESAMPLED))
     chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
     return tuple(take(array, chosen) for array in pairs.arrays)
 
 
 def _numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
-    """The arrays of models, in which labels are the numbers of the distinct rows, `[n, 1]`.
+    """The arrays of models, with numbers, `[n, 1]`, in place of rows under an `Indicator`.
 
-    Labels are rows under an `Indicator`, which only count as equal or not: comparing d coordinates
-    of all pairs takes d times as long. Equal rows of several models get one number.
+    Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
     """
     first = models[0]
     columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]

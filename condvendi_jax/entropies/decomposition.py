@@ -83,7 +83,7 @@ def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
-    meta_fields=("order", "truncation", "n", "dtype", "method", "unbiased", "duplicates"),
+    meta_fields=("order", "truncation", "n", "dtype", "method", "unbiased"),
 )
 @dataclasses.dataclass(frozen=True, repr=False)
 class Decomposition(Result, Scores):
@@ -103,7 +103,6 @@ class Decomposition(Result, Scores):
       rounding: the largest change of the logarithm of each score by rounding of kernel values and
         eigenvalues; None at order 2, of features and in transformations.
       unbiased: whether the pairs of a row with itself are left out, at order 2.
-      duplicates: the number of pairs that repeat an earlier one, if requested.
     """
 
     entropy_outputs: jax.Array
@@ -117,7 +116,6 @@ class Decomposition(Result, Scores):
     estimation: Estimation | None = None
     rounding: PerScore | None = None
     unbiased: bool = False
-    duplicates: int | None = None
 
     @classmethod
     def of(

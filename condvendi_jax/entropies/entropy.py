@@ -144,24 +144,6 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
     )
 
 
-def entropies(entropy: Entropy, gram_x: Any, gram_t: Any = None) -> PerTerm:
-    """H(X), H(T) and H(X, T) in nats of the Grams of outputs and prompts, or H(X) alone.
-
-    Examples:
-      Two outputs to each prompt: H(X|T) = log 2.
-
-      >>> import condvendi_jax as cv
-      >>> pairs = [[0], [1], [2], [3]], [[0], [0], [1], [1]]
-      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in pairs]
-      >>> terms = cv.entropies.entropies(cv.von_neumann, *grams)
-      >>> print(f"{cv.entropies.log_scores(*terms).conditional:.4f}")
-      0.6931
-    """
-    if gram_t is None:
-        return PerTerm(entropy(gram_x), None, None)
-    return PerTerm(entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t))
-
-
 def of_squared_norm(norm: jax.Array) -> jax.Array:
     """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
     return _nonnegative(-jnp.log(norm))
@@ -173,10 +155,7 @@ def _nonnegative(entropy: jax.Array) -> jax.Array:
 
 
 def _renyi(p: jax.Array, order: float) -> jax.Array:
-    """The Renyi entropy of weights p `[n]`, of sum one. Zero weights and their gradients add zero.
-
-    A zero eigenvalue of a positive matrix is at its minimum: its true gradient is zero, not -log 0.
-    """
+    """The Renyi entropy of weights p `[n]`, of sum one; zeros and their gradients add nothing."""
     positive = ~(p <= 0)  # True for a NaN, which stays a NaN.
     log_p = jnp.log(jnp.where(positive, p, 1))
     if order == 1:

@@ -61,12 +61,6 @@ def default_tile_size(matrices: int = 1) -> int:
     return ACCELERATOR_TILE
 
 
-def tiling(n: int, tile_size: int | None) -> tuple[int, int]:
-    """The number of tiles per side, and the tile size near `tile_size` with the least padding."""
-    count = math.ceil(n / (tile_size or default_tile_size()))
-    return count, math.ceil(n / count / _LANES) * _LANES
-
-
 def pad(tree: Any, length: int) -> Any:
     """Pads the leading axis of every leaf with its first entry: a kernel may be undefined at 0."""
 
@@ -248,11 +242,11 @@ def on_devices(
     """
     if layout is None:
         return function(factors, *beside)
-    of_factors = tuple(Factor(PartitionSpec(), layout.spec) for _ in factors)
+    factor_specs = tuple(Factor(PartitionSpec(), layout.spec) for _ in factors)
     mapped = jax.shard_map(
         function,
         mesh=layout.mesh,
-        in_specs=(of_factors, *(layout.spec,) * len(beside)),
+        in_specs=(factor_specs, *(layout.spec,) * len(beside)),
         out_specs=jax.tree.map(lambda same: PartitionSpec() if same else layout.spec, shared),
         # The varying axes of loop carries are not tracked: all results are sums or blocks.
         check_vma=False,
@@ -270,7 +264,8 @@ def block_of(
 ) -> tuple[Block, int]:
     """The block of this device, and the side of its tiles."""
     rows = factors[0].n
-    count, size = tiling(rows, tile_size)
+    count = math.ceil(rows / (tile_size or default_tile_size()))
+    size = math.ceil(rows / count / _LANES) * _LANES  # With the least padding.
     length = count * size
     inside = jnp.arange(length) < rows
     if layout is not None:

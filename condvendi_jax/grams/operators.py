@@ -71,8 +71,8 @@ class Operator(abc.ABC):
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """`SharedTiles.matvecs` of this operator alone."""
-        (of_this,) = vectors
-        return (self.matvec(of_this),)
+        (only,) = vectors
+        return (self.matvec(only),)
 
     @abc.abstractmethod
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:

@@ -63,10 +63,8 @@ def matvecs(
     contract_rows = (((0,), (0,)), ((), ()))
 
     def to_columns(tile: jax.Array, of_rows: jax.Array) -> jax.Array:
-        """The transposed tile times the vectors, without a transposed copy of the tile.
-
-        The barrier keeps XLA from making that copy, which on a CPU takes longer than the product.
-        """
+        """The transposed tile times the vectors."""
+        # The barrier keeps XLA from a transposed copy: on a CPU it takes longer than the product.
         product = lax.dot_general(of_rows, tile, contract_rows, precision=PRECISION)
         return lax.optimization_barrier(product).T
 
@@ -76,8 +74,8 @@ def matvecs(
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
             of_rows = tuple(map(product, tiles, columns.beside))
-            of_columns = None if diagonal else tuple(map(to_columns, tiles, rows.beside))
-            return Parts(None, (of_rows,), (of_columns,))
+            column_parts = None if diagonal else tuple(map(to_columns, tiles, rows.beside))
+            return Parts(None, (of_rows,), (column_parts,))
 
         _, (out,) = fold_pairs(layout, size, block, tile)
         inside, n = block.inside[: factors[0].n, None] > 0, number_of_points(factors, layout)
@@ -137,12 +135,12 @@ def stored_row_squares_beside(
     def local(_: Factors, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
         right = lax.all_gather(right, layout.axis, tiled=True)
 
-        def of_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+        def row_sum(row: tuple[jax.Array, jax.Array]) -> jax.Array:
             values, left_i = row
             approximated = jnp.matmul(right, left_i, precision=PRECISION)
             return jnp.sum(jnp.square(values / n - approximated))
 
-        return lax.map(of_row, (matrix, left), batch_size=CPU_TILE)
+        return lax.map(row_sum, (matrix, left), batch_size=CPU_TILE)
 
     return on_devices(layout, local, (), matrix, left, right)
 
@@ -209,7 +207,7 @@ def assemble(
             return jnp.minimum(k * size, rows - size)
 
         def mirrored(i: Any, j: Any, matrix: jax.Array, *, diagonal: bool) -> jax.Array:
-            del diagonal  # Overlapping tiles beside the diagonal hold some of it as well.
+            # Overlapping tiles beside the diagonal hold some of it as well.
             top, left = start(i), start(j)
             both = tile(me, points, top, left)
             matrix = lax.dynamic_update_slice(matrix, both.T, (left, me * rows + top))

@@ -39,16 +39,10 @@ _DENSE_UP_TO = 2048
 )
 @dataclasses.dataclass(frozen=True)
 class SharedTiles:
-    """Grams that share factors, as pairs do with outputs and prompts: one pass serves all of them.
+    """Grams that share factors, as pairs do with outputs and prompts: one pass serves them all."""
 
-    Attributes:
-      factors: all factors, each once.
-      subsets: the indices of the factors of each Gram.
-      tile_size, layout: those of the Grams.
-    """
-
-    factors: Factors
-    subsets: fold.Subsets
+    factors: Factors  # All of them, each once.
+    subsets: fold.Subsets  # The indices of the factors of each Gram.
     tile_size: int | None = None
     layout: Layout | None = None
 
@@ -73,7 +67,7 @@ class SharedTiles:
         return sums.squared_norms(self.factors, self.subsets, **self._options)
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """(K / n) V of every Gram, each with its own V, `[n, m]` as placed."""
+        """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
         return products.matvecs(self.factors, self.subsets, vectors, **self._options)
 
     def row_squares_beside_each(
@@ -88,7 +82,7 @@ class SharedTiles:
         return {"tile_size": self.tile_size, "layout": self.layout}
 
 
-def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> Gram:
+def gram(kernel: Kernel, points: ArrayLike) -> Gram:
     """The Gram of `points` under `kernel`, in a representation that suits n.
 
     The cosine kernel on fewer dimensions than points gives a `FeatureGram`. Otherwise a small Gram
@@ -97,11 +91,10 @@ def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> 
     Args:
       kernel: a normalised kernel.
       points: embeddings `[n, d]`.
-      tile_size: makes the Gram a `TiledGram` of that tile size.
 
     Raises:
-      TypeError, ValueError: the points are not a finite real array `[n, d]`, the kernel is not a
-        kernel or is not defined on them, or `tile_size` is not a positive integer.
+      TypeError, ValueError: the points are not a finite real array `[n, d]`, or the kernel is not a
+        kernel or is not defined on them.
 
     Examples:
       >>> import numpy as np
@@ -119,9 +112,6 @@ def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> 
         with jax.ensure_compile_time_eval():
             kernel.check_points(checked, name="points")
             kernel = kernel.suited_to(checked)
-    if tile_size is not None:
-        tile_size = checks.check_count(tile_size, name="tile_size", minimum=1)
-        return TiledGram.from_points(kernel, checked, tile_size=tile_size)
     return represent(kernel, checked)
 
 

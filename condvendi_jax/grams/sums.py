@@ -53,10 +53,7 @@ def _weighted_sums(
     geometries: tuple[Any, ...],
     weights: jax.Array,
 ) -> jax.Array:
-    """Sums `weights[i, g] k(i, j)^2` over the rows of a tile, `[subset, g, column]`.
-
-    On a diagonal tile only rows i < j count.
-    """
+    """Sums `weights[i, g] k(i, j)^2` over the rows of a tile, i < j, `[subset, g, column]`."""
     size = weights.shape[0]
     counted = jnp.triu(jnp.ones((size, size), bool), 1) if diagonal else None
     products = squared_products(subsets, kernels, geometries, counted)
@@ -113,13 +110,10 @@ def arrival_sums(
 ) -> jax.Array:
     """Weighted sums of squared kernel products over the earlier points, for every point.
 
-    For every subset s of the factors, every column g of the weights and every point j:
+        sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2
 
-        sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2.
-
-    Their sum up to any n' is that over the pairs of the first n' points. One-hot weights split the
-    sums by the group of i. `weights` are `[n, g]`, ones where None, and the result is
-    `[len(subsets), g, n]`. It is not differentiable in reverse mode; `squared_norms` is.
+    for every subset s of the factors and weights `[n, g]`, ones where None. Their sum up to any n'
+    is that over the pairs of the first n' points. Not differentiable in reverse mode.
     """
     weights = _ones_unless(None, factors)[:, None] if weights is None else weights
     sums, _ = _arrivals(None, factors, subsets, weights, tile_size)
@@ -227,11 +221,9 @@ def bilinear_slope(
 def _pair_sums(
     factors: Factors, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
 ) -> jax.Array:
-    """Sums over the pairs i < j for every subset of the factors, `[subset]`.
+    """Sums over the pairs i < j of w_i w_j times squared products of kernels, `[subset]`.
 
-    With `beside` the weights w `[rows]`, of w_i w_j times the squared products of kernels. With
-    `beside = (left, right)`, zeros with the gradient of the sum over all pairs of
-    K_ij <left_i, right_j>.
+    `beside` is w `[rows]`, or (left, right): zeros with the gradient of sum K_ij <left_i, right_j>.
     """
     if isinstance(beside, tuple):
         return jnp.zeros(len(subsets), factors[0].dtype)
@@ -295,11 +287,11 @@ def _sums_and_gradients(
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             def total(subset: Any, *moving: Any) -> tuple[jax.Array, jax.Array]:
-                of_kernels, *of_points = map(filled, moving, (kernels, rows.points, columns.points))
+                moved, *points = map(filled, moving, (kernels, rows.points, columns.points))
                 blocks = (
-                    b._replace(points=p) for b, p in zip((rows, columns), of_points, strict=True)
+                    b._replace(points=p) for b, p in zip((rows, columns), points, strict=True)
                 )
-                (sums,) = _column_sums((subset,), diagonal, of_kernels, *blocks)
+                (sums,) = _column_sums((subset,), diagonal, moved, *blocks)
                 return jnp.sum(sums), sums
 
             points = (selected(perturbed[1], part.points) for part in (rows, columns))
@@ -309,9 +301,9 @@ def _sums_and_gradients(
             shared, to_rows, to_columns = zip(*pulled, strict=True)
             return Parts(shared, (None, to_rows), (jnp.stack(sums, axis=-1), to_columns))
 
-        of_kernels, (sums, of_points) = fold_pairs(layout, size, block, tile)
-        totals, of_kernels = sum_over_devices(layout, (pairwise_sum(sums.T), of_kernels))
-        return totals, of_kernels, jax.tree.map(lambda leaf: leaf[: factors[0].n], of_points)
+        kernel_slopes, (sums, point_slopes) = fold_pairs(layout, size, block, tile)
+        totals, kernel_slopes = sum_over_devices(layout, (pairwise_sum(sums.T), kernel_slopes))
+        return totals, kernel_slopes, jax.tree.map(lambda leaf: leaf[: factors[0].n], point_slopes)
 
     return on_devices(layout, local, factors, beside, shared=(True, True, False))
 
@@ -328,25 +320,24 @@ def _pair_sums_forward(
     factors, beside = jax.tree.map(lambda leaf: leaf.value, (factors, beside))
     options: Any = {"tile_size": tile_size, "layout": layout}
     sums, *gradients = _sums_and_gradients(factors, beside, perturbed, subsets, layout, tile_size)
-    of_weights = None
+    weight_slopes = None
     if weighted:
-        of_weights = row_norms(factors, subsets, weights=beside, **options)
-    return jnp.zeros_like(sums) if bilinear else sums, (gradients, of_weights)
+        weight_slopes = row_norms(factors, subsets, weights=beside, **options)
+    return jnp.zeros_like(sums) if bilinear else sums, (gradients, weight_slopes)
 
 
 def _pair_sums_backward(
     subsets: Subsets, layout: Any, tile_size: Any, residuals: Any, cotangent: jax.Array
 ) -> tuple[Any, Any]:
-    del subsets, layout, tile_size
-    gradients, of_weights = residuals
+    gradients, weight_slopes = residuals
 
-    def combined(*of_sums: jax.Array) -> jax.Array:
-        pairs = zip(cotangent, of_sums, strict=True)
+    def combined(*slopes: jax.Array) -> jax.Array:
+        pairs = zip(cotangent, slopes, strict=True)
         return functools.reduce(jnp.add, [c.astype(of.dtype) * of for c, of in pairs])
 
-    pulled = (jax.tree.map(combined, *of_sums) for of_sums in gradients)
+    pulled = (jax.tree.map(combined, *slopes) for slopes in gradients)
     factors = tuple(map(Factor, *pulled))
-    return factors, None if of_weights is None else cotangent @ of_weights
+    return factors, None if weight_slopes is None else cotangent @ weight_slopes
 
 
 _pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel, check_kernel
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import DenseGram
 from condvendi_jax.guidance import window as ring
-from condvendi_jax.guidance.spectral import entropy_of
 
 
 def vendi(
@@ -127,7 +127,7 @@ def clip_rows(max_norm: float) -> optax.GradientTransformation:
 def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
     """Rows of unit norm, or of at most `max_norm`; their squares may leave the dtype's range."""
     rows = updates.reshape(updates.shape[0], -1).astype(checks.compute_dtype())
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
+    largest = lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
     unit = jnp.where(largest > 0, largest, 1)
     squares = jnp.sum(jnp.square(rows / unit), axis=1, keepdims=True)
     norms = jnp.where(largest > 0, unit * jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
@@ -162,7 +162,6 @@ def _transformation(
     def update(
         updates: Any, state: Any, params: Any = None, *, prompts: Any = None, **extra_args: Any
     ) -> tuple[jax.Array, Any]:
-        del updates, extra_args
         if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
             raise ValueError("state: expected that of this guide, received that of another score.")
         gradient, skipped = _gradient(entropy, ring.checked_rows(state, params, prompts), state)
@@ -198,14 +197,15 @@ def _log_score_of_squares(
 ) -> jax.Array:
     """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
     assert state.squares is not None
-    of_joint, of_prompts = state.squares
-    count = jnp.sum(state.filled, dtype=of_joint.dtype)
+    joint_squares, prompt_squares = state.squares
+    count = jnp.sum(state.filled, dtype=joint_squares.dtype)
 
     def squared_norm(blocks: tuple[ring.Blocks, ...], later: jax.Array) -> jax.Array:
         within, across = ring.squared(blocks, present, state.filled)
         return count + 2 * jnp.sum(later) + jnp.sum(within) + 2 * jnp.sum(across)
 
-    return jnp.log(squared_norm(blocks[1:], of_prompts)) - jnp.log(squared_norm(blocks, of_joint))
+    prompts = squared_norm(blocks[1:], prompt_squares)
+    return jnp.log(prompts) - jnp.log(squared_norm(blocks, joint_squares))
 
 
 def _log_score_of_spectra(
@@ -215,13 +215,42 @@ def _log_score_of_spectra(
     counts = jnp.concatenate([present, state.filled])
     entropy = entropy.fitted(counts.shape[0])
     matrices = [
-        jnp.block([[block.within, block.across.T], [block.across, of_memory]])
-        for block, of_memory in zip(blocks, ring.blocks_of_memory(state), strict=True)
+        jnp.block([[block.within, block.across.T], [block.across, remembered]])
+        for block, remembered in zip(blocks, ring.blocks_of_memory(state), strict=True)
     ]
     shares = counts.astype(matrices[0].dtype) / jnp.sum(counts, dtype=matrices[0].dtype)
     joint = DenseGram.trusted(functools.reduce(jnp.multiply, matrices)).weighted(shares).dense()
-    of_joint = entropy_of(entropy, joint.matrix / joint.n)
+    joint_entropy = _entropy_of(entropy, joint.matrix / joint.n)
     if len(matrices) == 1:
-        return of_joint
+        return joint_entropy
     prompts = DenseGram.trusted(matrices[1]).weighted(shares)
-    return of_joint - entropy.of_spectrum(prompts.eigenvalues())
+    return joint_entropy - entropy.of_spectrum(prompts.eigenvalues())
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _entropy_of(entropy: Entropy, matrix: jax.Array) -> jax.Array:
+    """The entropy, in nats, of a matrix `[n, n]` of trace one; differentiable once."""
+    return _entropy_and_slope(entropy, matrix)[0]
+
+
+@_entropy_of.defjvp
+def _entropy_jvp(entropy: Entropy, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    value, slope = _entropy_and_slope(entropy, *primals)
+    return value, jnp.sum(slope * tangents[0])
+
+
+def _entropy_and_slope(entropy: Entropy, matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The entropy and its gradient in the matrix: CV eq. 24 for any order."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = eigenvalues.project_to_simplex(values), vectors[:, ::-1]
+    value, weights = jax.value_and_grad(entropy.of_spectrum)(values)
+    if entropy.truncation is not None:
+        tolerance = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * values[0]
+        last = values[entropy.truncation - 1]
+        # Rounding decides which of those that tie are kept. They share a slope, the mean of
+        # subgradients; zeros do not, since those a little above zero have other slopes.
+        tied = (jnp.abs(values - last) <= tolerance) & (last > tolerance)
+        count = jnp.maximum(jnp.sum(tied, dtype=values.dtype), 1)
+        weights = jnp.where(tied, jnp.sum(jnp.where(tied, weights, 0)) / count, weights)
+    slope = jnp.matmul(vectors * weights[None, :], vectors.T, precision=lax.Precision.HIGHEST)
+    return value, slope

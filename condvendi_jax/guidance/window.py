@@ -190,10 +190,8 @@ def squared(blocks: tuple[Blocks, ...], present: jax.Array, filled: jax.Array) -
 
 @jax.jit
 def _remember(batch: tuple[jax.Array, ...], state: GuidanceState) -> GuidanceState:
-    """The state after the batch, of at most `window` rows, replaced the oldest pairs.
-
-    The square of two pairs leaves with the older one: nothing is subtracted, no rounding adds up.
-    """
+    """The state after the batch, of at most `window` rows, replaced the oldest pairs."""
+    # The square of two pairs leaves with the older: nothing is subtracted, no rounding adds up.
     window, b = state.filled.shape[0], batch[0].shape[0]
     slots = (state.position + jnp.arange(b, dtype=jnp.int32)) % window
     present, finite = finite_rows(batch)

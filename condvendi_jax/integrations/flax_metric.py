@@ -23,12 +23,9 @@ _ARGUMENTS = ("outputs", "prompts", "mask", "weights")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Stream:
-    """The batches so far, by the argument of `Pairs` that they are.
+    """The batches so far, by the argument of `Pairs` that they are: no pytree to Flax."""
 
-    Never changed in place, so that copies of a metric may share it; and no pytree, so that Flax
-    leaves it where it is.
-    """
-
+    # Never changed in place: copies of a metric may share it.
     kernels: dict[str, Any]
     options: dict[str, Any]
     batches: tuple[dict[str, np.ndarray], ...] = ()

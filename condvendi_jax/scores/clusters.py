@@ -74,10 +74,7 @@ class ClusterScores(NamedTuple):
 
 
 def _conditional_entropy(share: np.ndarray, entropy: jax.Array, order: float) -> jax.Array:
-    """H(X|T) in nats where the prompt kernel is the indicator of clusters of shares p.
-
-    H(X|T) = log(sum_i w_i e^((1 - a) H_i)) / (1 - a), w_i ~ p_i^a, at order a.
-    """
+    """H(X|T) = log(sum_i w_i e^((1 - a) H_i)) / (1 - a) of clusters i of shares p, w_i ~ p_i^a."""
     if order == 1:
         return jnp.sum(jnp.asarray(share, entropy.dtype) * entropy)
     if math.isinf(order):
@@ -104,16 +101,13 @@ def cluster_vendi(
     """Cluster-Vendi, or at order 2 Cluster-RKE: the scores of all clusters, aggregated (CV G.1).
 
     The aggregate 'arithmetic' is the printed one, sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the
-    share of the weight.
-    'conditional' is Conditional-Vendi with a prompt kernel that is one within clusters and zero
-    between them: the power mean of CV Theorem 6,
+    share of the weight. 'conditional' is Conditional-Vendi with a prompt kernel that is one within
+    clusters and zero between them: the power mean of CV Theorem 6,
 
         exp(H_a(X, T) - H_a(T)) = (sum_i w_i Vendi_a(S_i)^(1 - a))^(1 / (1 - a)),  w_i ~ p_i^a,
 
     the weighted geometric mean at order 1 and the harmonic mean with weights p_i^2 at order 2 (CV
-    Theorem 5). At order 1, and for clusters of equal size at every order, it is at most the
-    arithmetic mean; where scores of clusters of equal size vary by a relative standard deviation
-    c, the two differ by about a c^2 / 2, relatively.
+    Theorem 5). For clusters of equal size it is at most the arithmetic mean.
 
     Args:
       outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used. Their weights, which
@@ -141,7 +135,7 @@ def cluster_vendi(
       CV appendix G.1, and Theorems 5 and 6 (with their proofs' errors, docs/theory.md).
 
     Examples:
-      One prompt has four outputs of its own and the other, as often, one:
+      One prompt has four outputs that the other lacks, which, as often, has one:
 
       >>> import numpy as np
       >>> import condvendi_jax as cv

@@ -7,8 +7,6 @@ at every order: order 1 is Vendi, order 2 is RKE. All are effective numbers of m
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
@@ -28,7 +26,6 @@ def decompose(
     truncation: int | None = None,
     method: Method = AUTO,
     unbiased: bool = False,
-    count_duplicates: bool = False,
 ) -> Decomposition:
     """Splits the diversity of outputs into the part of the model and the part of the prompts.
 
@@ -46,7 +43,6 @@ def decompose(
         grow with n. If most rows answer a prompt that has several answers, scores are those of
         these prompts with any number of answers to each, and prompts with one answer are left out;
         else those of any number of rows. Inside `jax.jit`, prompts need `prompt_ids`.
-      count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 
     Returns:
       A `Decomposition`: three entropies in nats, the scores as effective numbers of modes, and, for
@@ -74,10 +70,7 @@ def decompose(
       4.00 = 2.00 x 2.00
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    scores = computation.score(pairs, entropy, method, unbiased=unbiased)
-    return (
-        dataclasses.replace(scores, duplicates=pairs.duplicates()) if count_duplicates else scores
-    )
+    return computation.score(pairs, entropy, method, unbiased=unbiased)
 
 
 def _some_scores(
@@ -110,7 +103,7 @@ def conditional_vendi(
       >>> print(f"{score:.2f}")  # 2^(2/3)
       1.59
     """
-    entropy = Entropy(order=order, truncation=truncation)
+    entropy = Entropy(order, truncation)
     return _some_scores(pairs, entropy, method, methods.GIVEN_PROMPTS).conditional
 
 
@@ -132,8 +125,7 @@ def information_vendi(
       >>> print(f"{score:.2f}")  # 3 / 2^(4/3)
       1.19
     """
-    entropy = Entropy(order=order, truncation=truncation)
-    return _some_scores(pairs, entropy, method, methods.ALL_TERMS).information
+    return _some_scores(pairs, Entropy(order, truncation), method, methods.ALL_TERMS).information
 
 
 @takes_pairs
@@ -184,8 +176,7 @@ def vendi(
       >>> print(f"{cv.vendi([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")  # 2^1.5
       2.828
     """
-    entropy = Entropy(order=order, truncation=truncation)
-    return _some_scores(pairs, entropy, method, methods.OUTPUTS).vendi
+    return _some_scores(pairs, Entropy(order, truncation), method, methods.OUTPUTS).vendi
 
 
 @takes_pairs

@@ -1,9 +1,7 @@
 """Eigenvalues of Grams: all of them, estimates with an interval, and finite features."""
 
-from condvendi_jax.entropies import Computed
-from condvendi_jax.entropies.eigenvalues import truncate
 from condvendi_jax.spectra.approximate import RandomFeatures
-from condvendi_jax.spectra.computation import AUTO, BY_NAME, Auto, compute, named
+from condvendi_jax.spectra.computation import AUTO, Auto, compute, named
 from condvendi_jax.spectra.estimated import MatrixFree, Stored
 from condvendi_jax.spectra.estimators import Budget
 from condvendi_jax.spectra.exact import Exact
@@ -13,10 +11,8 @@ from condvendi_jax.spectra.refinement import spectral_measure
 
 __all__ = [
     "AUTO",
-    "BY_NAME",
     "Auto",
     "Budget",
-    "Computed",
     "Estimate",
     "Exact",
     "MatrixFree",
@@ -27,5 +23,4 @@ __all__ = [
     "compute",
     "named",
     "spectral_measure",
-    "truncate",
 ]

@@ -226,14 +226,14 @@ def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | 
         return None
     step, eps = -(-points.n // _SAMPLED_ROWS), float(jnp.finfo(points.dtype).eps)
     rows = [to_host(array[::step]) for array in points.arrays]
-    of_kernels = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
+    kernel_rounding = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
     by_term = dict.fromkeys(ALL_TERMS, 0.0)
     for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
         if measure is not None:
             if not isinstance(measure, SpectralMeasure):
                 wide = np.asarray(measure, np.float64)
                 measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
-            relative = eps * sum(of_kernels[k] for k in FACTORS_OF[name])
+            relative = eps * sum(kernel_rounding[k] for k in FACTORS_OF[name])
             by_term[name] = measure.rounding(entropy, relative)
     x, t, joint = by_term.values()
     return PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)

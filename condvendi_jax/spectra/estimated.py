@@ -28,8 +28,8 @@ class Estimating(GramMethod):
 
     #: Whether products are taken with the stored n x n matrix.
     _stores: ClassVar[bool] = False
-    #: All eigenvalues are computed where an estimate is predicted to take more products than this.
-    _products_per_point: ClassVar[int | None] = None
+    #: Whether all eigenvalues are computed where an estimate is predicted to take n products.
+    _limited: ClassVar[bool] = False
     key: jax.Array
     rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
 
@@ -97,7 +97,7 @@ class Estimating(GramMethod):
                 scores,
                 key=self.key,
                 rtol=self.rtol,
-                limit=None if self._products_per_point is None else self._products_per_point * n,
+                limit=n if self._limited else None,
             )
 
     def _held(self, grams: Grams) -> Grams:
@@ -140,7 +140,7 @@ class StoredUnlessSlower(Stored):
     cores at n = 4,000 and 11,822; on an accelerator they take longer.
     """
 
-    _products_per_point: ClassVar[int | None] = 1
+    _limited: ClassVar[bool] = True
 
 
 class MatrixFree(Estimating):

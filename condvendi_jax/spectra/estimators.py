@@ -146,8 +146,7 @@ class Sampler:
         self.gram, self._budget = gram, budget
         self._start_key, self._probe_key = jax.random.split(key)
         self.probes, self.steps = budget.probes, budget.steps
-        #: Probes that are drawn at once.
-        self.batch = budget.probes
+        self.batch = budget.probes  # That are drawn at once.
         self._norm = norm
         self._eps = float(jnp.finfo(gram.dtype).eps)
         self.batches: list[krylov.Tridiagonals] = []
@@ -252,14 +251,14 @@ class Sampler:
         square = float(np.sum(self.rest) - np.sum(np.square(self.residuals)))
         moments = np.array([n - count, 1 - mass, square])
         # The square is a sum of squares over the entries of what is left, rounded like the entries.
-        of_square = math.sqrt(square * self._norm) + square
+        square_size = math.sqrt(square * self._norm) + square
         return SpectralMeasure(
             deflated=self._rules,
             alpha=alpha[:, : self.steps],
             beta=beta[:, : self.steps],
             squares=squares,
             moments=np.maximum(moments, 0),
-            moment_errors=_MOMENT_ROUNDING * eps * np.array([0.0, mass, of_square]),
+            moment_errors=_MOMENT_ROUNDING * eps * np.array([0.0, mass, square_size]),
             projected=self.projected,
             squared_norm=self._norm,
             largest=self._largest,
@@ -363,10 +362,7 @@ class Sampler:
         return starts, krylov.unroll(state, self._like(padded))
 
     def _coefficients(self, function: Function) -> np.ndarray:
-        """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[m, k]`.
-
-        As combinations of the basis of the Krylov space.
-        """
+        """f(A) V, and again P f(A) V of what Lanczos projects off, as combinations `[m, k]`."""
         nodes, vectors = self._eigen
         values = function(np.maximum(nodes, 0))
         images = vectors @ (values[:, None] * (vectors.T @ self._chosen))
@@ -379,10 +375,8 @@ class Sampler:
 
 
 def _quadratic(measure: SpectralMeasure, function: Function) -> np.ndarray:
-    """The coefficients of x and x^2 that leave least noise in the diagonal of f(A).
-
-    The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
-    """
+    """The coefficients of x and x^2 that leave least noise in the diagonal of f(A)."""
+    # The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
     nodes, weights = measure.sampled[0][0]
     roots = np.sqrt(weights).ravel()
     powers = np.stack([nodes.ravel() * roots, np.square(nodes.ravel()) * roots], axis=-1)

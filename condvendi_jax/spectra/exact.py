@@ -162,10 +162,7 @@ def _sloped_term(
     drawn: tuple[int, ...],
     leaving: Sequence[Leaving] | None,
 ) -> _SlopedTerm:
-    """One term, from the eigenvectors of A or of the smaller matrix of finite features.
-
-    In three programs, so that the largest is the same for all terms and is compiled once.
-    """
+    """One term, in three programs, the largest of which is compiled once for all terms."""
     weights = np.asarray(points.shares, points.dtype)
     still = np.zeros(len(drawn), points.dtype)
     operator, features = _operator(points, weights, name, drawn, still)
@@ -181,10 +178,7 @@ def _sloped_term(
 def _operator(
     points: Pairs, weights: jax.Array, name: str, drawn: tuple[int, ...], logs: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    """A and None, or the smaller matrix of its features and the features.
-
-    Bandwidths are multiplied by exp(logs).
-    """
+    """A and None, or features and their smaller matrix; bandwidths are multiplied by exp(logs)."""
     roots = square_roots(weights)
     gram = unweighted_grams(order_two.moved(points, None, drawn, logs))[name]
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
@@ -241,19 +235,13 @@ def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> j
 
 
 class Apart(NamedTuple):
-    """The entropies of g separate sets of points.
+    """The entropies of g separate sets of points, in nats."""
 
-    Attributes:
-      values: in nats, `[g]`.
-      of_rows: `[g, m]`, without subtracting their means: the derivative in the weight of a row; at
-        order 1 without truncation, the loss of entropy without a row, per weight and relative to
-        the rest.
-      squared_norms: the weighted mean of the squared kernel over all pairs of a set, `[g]`.
-    """
-
-    values: jax.Array
+    values: jax.Array  # `[g]`.
+    # The derivatives in the weights of rows `[g, m]`; at order 1 without truncation, the loss of
+    # entropy without a row, per weight and relative to the rest. Not less their means.
     of_rows: jax.Array
-    squared_norms: jax.Array
+    squared_norms: jax.Array  # The weighted mean of the squared kernel over all pairs, `[g]`.
 
 
 @functools.partial(jax.jit, static_argnums=4)
@@ -266,7 +254,7 @@ def compute_apart(
     to delete from each row. A truncation is at most m.
     """
 
-    def of_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:
+    def compute_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:
         (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
         matrix, roots = gram.dense().matrix, square_roots(weights)
         row_norms = jnp.sum(jnp.square(matrix) * weights[None, :], axis=1)
@@ -281,7 +269,7 @@ def compute_apart(
             return Apart(value, _deletions(value, values, projections, each), norm)
         return Apart(value, _matmul(jnp.square(projections), slopes), norm)
 
-    return jax.vmap(of_set)(points, weights, units)
+    return jax.vmap(compute_set)(points, weights, units)
 
 
 def _deletions(

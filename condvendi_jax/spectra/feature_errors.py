@@ -71,7 +71,7 @@ def _spectra_of_subsets(matrix: jax.Array) -> list[jax.Array]:
     rows, features = matrix.shape
     columns = matrix.reshape(rows, GROUPS, -1)
 
-    def of_subset(chosen: jax.Array) -> jax.Array:
+    def subset_spectrum(chosen: jax.Array) -> jax.Array:
         part = columns[:, chosen].reshape(rows, -1)
         if rows < features:  # Z Z^T and Z^T Z have the same eigenvalues, up to zeros.
             part = eigenvalues.outer_products(part.T)
@@ -80,7 +80,7 @@ def _spectra_of_subsets(matrix: jax.Array) -> list[jax.Array]:
         return eigenvalues.spectrum(part / jnp.trace(part))
 
     by_size = (_SUBSETS[:1], _WITHOUT, _HALVES)
-    return [jax.lax.map(of_subset, jnp.array(subsets)) for subsets in by_size]
+    return [jax.lax.map(subset_spectrum, jnp.array(subsets)) for subsets in by_size]
 
 
 @jax.jit
@@ -123,11 +123,7 @@ def _of_squared_norms(norms: np.ndarray, n: int) -> Estimate:
 
 
 def _extrapolated(values: np.ndarray, limit: float, *, below_one: bool = False) -> Estimate:
-    """The entropies `[13]` of all subsets, extrapolated to infinitely many frequencies.
-
-    Below order 1 the jackknife takes too large a step once the features span the points, so that
-    the gap reaches back to where it began. `limit` is the largest possible entropy.
-    """
+    """The entropies `[13]` of all subsets, at most `limit`, extrapolated to all frequencies."""
     added, pseudo = _jackknife(values)
     corrected = min(max(float(np.mean(pseudo)), 0.0), limit)
     halved = float(values[0] - np.mean(values[1 + GROUPS :]))
@@ -137,7 +133,7 @@ def _extrapolated(values: np.ndarray, limit: float, *, below_one: bool = False) 
     else:
         rest = min(max(corrected + _rest(added, halved), 0.0), limit) - corrected
         shift, gap = rest / 3, abs(rest) * 2 / 3
-        if below_one:
+        if below_one:  # Too large a step, once the features span the points.
             shift, gap = 0.0, max(abs(rest), abs(added))
     return Estimate(corrected + shift + pseudo - np.mean(pseudo), gap=gap)
 

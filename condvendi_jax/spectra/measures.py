@@ -53,13 +53,6 @@ def half_interval(values: np.ndarray) -> float:
     return float(stdtrit(values.size - 1, (1 + CONFIDENCE) / 2)) * standard_error(values)
 
 
-class Kink(NamedTuple):
-    """A jump of a function's slope at an eigenvalue: above, it is `excess` less `excess(at)`."""
-
-    at: float
-    excess: Function
-
-
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """An estimated entropy in nats, or an estimated trace, and its errors.
@@ -274,9 +267,10 @@ class SpectralMeasure:
     def _constant(self, value: float, **errors: float) -> Estimate:
         return Estimate(np.full(self.squares.size, value), **errors)
 
-    def trace(self, function: Function, kink: Kink | None = None) -> Estimate:
+    def trace(self, function: Function, kink: tuple[float, Function] | None = None) -> Estimate:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
+        A kink is an eigenvalue x and a function g, where f is zero below x and g less g(x) above.
         Without a kink, Gauss and Gauss-Radau quadrature bracket the trace, and the gap is half
         their distance. With one, both err in either direction: their mean is averaged over the last
         few depths. The gap is then three times what it varies by, or what eigenvalues between the
@@ -291,37 +285,33 @@ class SpectralMeasure:
         factor = 1.0 if smooth else _KINKED
         gap = factor * (gap + abs(exact - bracket) / 2)
         if kink is not None:
-            gap = max(gap, self._within_cell(kink))
+            gap = max(gap, self._within_cell(*kink))
         return Estimate(total, gap, factor * self._coupling(function), rounding)
 
-    def _within_cell(self, kink: Kink) -> float:
-        """The largest contribution of eigenvalues between the two nodes beside a kink to the trace.
-
-        See `_OF_CELL`. Below the last node nothing says how eigenvalues are spread, and they count
-        in full. A kink at the rounding of zeros adds nothing.
-        """
-        if kink.at <= _ZERO * self.eps * self.largest:
-            return 0.0
+    def _within_cell(self, at: float, excess: Function) -> float:
+        """The most that eigenvalues between the two nodes beside a kink may add to a trace."""
+        if at <= _ZERO * self.eps * self.largest:
+            return 0.0  # A kink at the rounding of zeros adds nothing.
         missed = []
         for nodes, weights in zip(*self.sampled[0][0], strict=True):
-            above = int(np.searchsorted(nodes, kink.at))
+            above = int(np.searchsorted(nodes, at))
             inside = 0 < above < nodes.size
             ends = np.array(
                 [nodes[above - 1] if inside else 0.0, nodes[min(above, nodes.size - 1)]]
             )
             count = float(weights[max(above - 1, 0) : above + 1].mean())
+            # Below the last node nothing says how eigenvalues are spread: they count in full.
             part = _OF_CELL if inside else float(above == 0)
-            missed.append(part * count * abs(float(np.subtract(*kink.excess(ends)))))
+            missed.append(part * count * abs(float(np.subtract(*excess(ends)))))
         return float(np.mean(missed))
 
     def _with_moments(
         self, function: Function, degree: int, smooth: bool
     ) -> tuple[np.ndarray, float, float]:
-        """Tr P f(A) P by every probe, with the moments up to a degree as control variates.
+        """Tr P f(A) P by every probe, with moments up to a degree as control variates.
 
-        The moments are differences, one minus what is deflated. Where little is left their rounding
-        counts, so that fewer of them can be better. Beside the values `[probes]` are the error of
-        the quadrature, and what rounding of the moments may move.
+        Beside it are the errors of the quadrature and of the moments, whose rounding counts where
+        little is left, so that fewer of them can be better.
         """
         nodes, weights = self.sampled[0][0]
         scale = float(nodes.max()) or 1.0
@@ -354,11 +344,7 @@ class SpectralMeasure:
         return middle + known, gap, unknown
 
     def _coupling(self, function: Function) -> float:
-        """To second order, what projecting Ritz vectors off in every Lanczos step changes.
-
-        For a pair (theta, residual norm r) and the mean b of what is left, it is
-        r^2 (f(theta) - f(b) - f'(b) (theta - b)) / (theta - b)^2.
-        """
+        """To second order, what projecting Ritz vectors off in every Lanczos step changes."""
         values, residuals = self.projected
         if values.size == 0 or self.moments[1] <= 0:
             return 0.0
@@ -460,7 +446,7 @@ class _Top:
 
     def _sum(self, g: Function, tau: float) -> Estimate:
         base = float(g(np.array(tau)))
-        trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), Kink(tau, g))
+        trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), (tau, g))
         return dataclasses.replace(trace, per_probe=trace.per_probe + self.t * base)
 
     def entropy(self, order: float) -> Estimate:
@@ -490,11 +476,8 @@ class _Top:
         return lambda x: np.where(x > cut, slope(x) - mean, 0.0)
 
     def _with_shift(self, g: Function, derivative: Function) -> Estimate:
-        """The sum of g, a function of the shifted eigenvalues, with the error of the shift.
-
-        An error of the kept sum moves the shift, at the rate below: the errors are those of the sum
-        of g(x) + rate x. They largely cancel, since the t-th eigenvalue is in both.
-        """
+        """The sum of g, a function of the shifted eigenvalues, with the error of the shift."""
+        # An error of the kept sum moves the shift, at this rate. The errors largely cancel.
         rate = -self.sum(derivative).value / self.t
         joined = self.sum(lambda x: g(x) + rate * x)
         return dataclasses.replace(joined, per_probe=joined.per_probe - rate * self.kept.value)

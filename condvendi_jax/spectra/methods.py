@@ -54,7 +54,12 @@ class Method(abc.ABC):
 
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         """A function of rows, booleans `[n]`, and entropies: each entropy of these rows."""
-        return lambda rows, wanted: self.of_points(subset(points, rows), wanted, terms)
+
+        def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
+            some = points if rows.all() else points.rows(np.flatnonzero(rows))
+            return self.of_points(some, wanted, terms)
+
+        return of_rows
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
@@ -68,7 +73,6 @@ class GramMethod(Method):
 
     def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
         """The method that will run on these Grams; ValueError where there is not enough memory."""
-        del grams, terms
         return self
 
     @abc.abstractmethod
@@ -130,8 +134,3 @@ def unweighted_grams(points: Pairs) -> dict[str, Gram]:
 def per_term(values: Mapping[str, Any]) -> PerTerm:
     """The values by the name of their term; None for the other terms."""
     return PerTerm(*map(values.get, ALL_TERMS))
-
-
-def subset(points: Pairs, rows: np.ndarray) -> Pairs:
-    """Some of the rows, booleans `[n]`."""
-    return points if rows.all() else points.rows(np.flatnonzero(rows))

@@ -47,16 +47,11 @@ class Leaving(NamedTuple):
     """Groups of up to m rows that leave together: which rows, and how much of the weight of each.
 
     Groups of sizes that differ by more than a factor of two are in several `Leaving`.
-
-    Attributes:
-      groups: the numbers of the groups, `[G]`.
-      rows: the numbers of the rows of each group, `[G, m]`.
-      weights: the weight that each loses, `[G, m]`; zero where a group has fewer than m rows.
     """
 
-    groups: np.ndarray
-    rows: np.ndarray
-    weights: Any
+    groups: np.ndarray  # The numbers of the groups, `[G]`.
+    rows: np.ndarray  # The numbers of the rows of each group, `[G, m]`.
+    weights: Any  # That each loses, `[G, m]`; zero where a group has fewer than m rows.
 
 
 def leaving_of(
@@ -111,13 +106,10 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
-    """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`.
-
-    Matrices of few points have derivatives in forward mode too.
-    """
+    """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`."""
     first, *second = grams_of(points)
     grams, weights = [first, *second, *(first * other for other in second)], points.weights
-    if not in_tiles and weights is not None:
+    if not in_tiles and weights is not None:  # Matrices have derivatives in forward mode too.
         return jnp.stack([gram.squared_norm_by(weights) for gram in grams])
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
         factors, subsets = factors_of(points)
@@ -208,14 +200,14 @@ def _sums_inside(points: Pairs, leaving: Leaving) -> jax.Array:
     weights = jnp.asarray(leaving.weights, points.dtype)
     size = weights.shape[1]
 
-    def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def sum_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
         members = _members(points, *group)
         if size > _TILED_ABOVE:
             return row_sums(members)
         return jnp.stack([_matmul(square, group[1]) for square in _squares(members)])
 
     groups = (jnp.asarray(leaving.rows), weights)
-    sums = lax.map(of_group, groups, batch_size=max(1, _AT_ONCE // size**2))
+    sums = lax.map(sum_group, groups, batch_size=max(1, _AT_ONCE // size**2))
     return jnp.swapaxes(sums, 0, 1)
 
 
@@ -233,17 +225,11 @@ def _squares(points: Pairs) -> list[jax.Array]:
 
 
 class PairSums(NamedTuple):
-    """Sums of squared kernels over the pairs of different rows, in float64.
+    """Sums of squared kernels over the pairs of different rows, in float64."""
 
-    Attributes:
-      rows: `row_sums`, and their slopes in the logarithms of bandwidths, `[1 + drawn, terms, n]`.
-      leaving: groups of rows that leave together.
-      inside: `sums_inside` these groups, `[terms, G, m]` each.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # `row_sums`, and slopes in the logs of bandwidths, `[1 + drawn, terms, n]`.
     leaving: Sequence[Leaving]
-    inside: Sequence[np.ndarray]
+    inside: Sequence[np.ndarray]  # `sums_inside` these groups, `[terms, G, m]` each.
 
     @classmethod
     def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
@@ -272,11 +258,8 @@ def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) ->
 def single_answers(prompt: np.ndarray, copies: np.ndarray, model: np.ndarray) -> np.ndarray | None:
     """The rows of prompts to which some model has a single answer, booleans `[n]`.
 
-    None where they are most rows of a model, and where all prompts are equal.
-
-    Args:
-      prompt, model: the numbers of the prompt and of the model of each row, from 0, `[n]`.
-      copies: how many independent rows each of them is, `[n]`.
+    None where they are most rows of a model, and where all prompts are equal. Prompts and models
+    have numbers from 0; `copies` is how many independent rows each row is.
     """
     answers = model * (prompt.max() + 1) + prompt
     alone = np.bincount(answers, copies)[answers] == 1
@@ -286,23 +269,14 @@ def single_answers(prompt: np.ndarray, copies: np.ndarray, model: np.ndarray) ->
 
 
 class Answers(NamedTuple):
-    """The rows that answer the same prompt, and for how much they count.
+    """The rows that answer the same prompt, and for how much they count."""
 
-    Attributes:
-      points: the rows that count.
-      rows: their numbers among all rows.
-      copies: how many independent rows each of them is, `[n]`.
-      kind: the number of the prompt of each, `[n]`; None where no prompt repeats, or too few.
-      groups: the rows of each prompt, with weights 1; none where `kind` is None.
-      left_out: how many prompts with a single answer do not count, beside others with several.
-    """
-
-    points: Pairs
-    rows: np.ndarray
-    copies: np.ndarray
-    kind: np.ndarray | None
-    groups: tuple[Leaving, ...]
-    left_out: int
+    points: Pairs  # The rows that count.
+    rows: np.ndarray  # Their numbers among all rows.
+    copies: np.ndarray  # How many independent rows each of them is, `[n]`.
+    kind: np.ndarray | None  # The number of the prompt of each; None where too few repeat.
+    groups: tuple[Leaving, ...]  # The rows of each prompt, with weights 1; none without `kind`.
+    left_out: int  # How many prompts with a single answer do not count, beside others with several.
 
     @classmethod
     def apart(cls, pairs: Pairs) -> Answers:
@@ -392,27 +366,22 @@ def _totals_inside(points: Pairs, rows: jax.Array, weights: jax.Array) -> jax.Ar
     """Sums of squared kernels over the pairs of different rows of each group, `[terms, G]`."""
     size = rows.shape[1]
 
-    def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def sum_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
         members = _members(points, *group)
         if size > _TILED_ABOVE:
             return pairwise.squares_of_others(*factors_of(members), weights=group[1])
         return jnp.stack([group[1] @ _matmul(of, group[1]) for of in _squares(members)])
 
-    return lax.map(of_group, (rows, weights), batch_size=max(1, _AT_ONCE // size**2)).T
+    return lax.map(sum_group, (rows, weights), batch_size=max(1, _AT_ONCE // size**2)).T
 
 
 class PairMeans(NamedTuple):
-    """Means of squared kernels over pairs of different rows, in float64.
+    """Means of squared kernels over pairs of different rows, in float64."""
 
-    Attributes:
-      within: of two answers to one prompt, `[..., terms]`; 1 where no prompt repeats.
-      between: of rows of two prompts, or of any two rows where no prompt repeats, `[..., terms]`.
-      own: the share of the pairs of a prompt with itself: 1 / P of P equal prompts. Where no prompt
-        repeats, that of the pairs of a row with itself. A number, or `[G]` without groups.
-    """
-
-    within: np.ndarray
-    between: np.ndarray
+    within: np.ndarray  # Of two answers to one prompt, `[..., terms]`; 1 where no prompt repeats.
+    between: np.ndarray  # Of rows of two prompts or, where no prompt repeats, of any two rows.
+    # The share of the pairs of a prompt with itself: 1 / P of P equal prompts. Where no prompt
+    # repeats, that of the pairs of a row with itself. A number, or `[G]` without groups.
     own: Any
 
     def norms(self, own: float | None = None, same: float = 0.0) -> np.ndarray:
@@ -435,21 +404,18 @@ def pair_means(
 ) -> tuple[PairMeans, PairMeans]:
     """The means of all rows, and without each group, `[..., terms, G]`.
 
-    Args:
-      sums, inside: `row_sums` and `Answers.inside`, `[..., terms, n]`.
-      answers: of the rows.
-      leaving, among: the groups and their `sums_inside`. Where prompts repeat, all answers to a
-        prompt are in one group.
+    `sums` are `row_sums`, `inside` is `Answers.inside`, and `among` are `sums_inside` the groups
+    `leaving`. Where prompts repeat, all answers to a prompt are in one group.
     """
     shares, kind = answers.points.shares, answers.kind
-    of_one = shares / answers.copies  # The other copies of a row are other rows.
+    one_copy = shares / answers.copies  # The other copies of a row are other rows.
     if kind is None or inside is None:
-        between, paired = sums + (shares - of_one), shares * of_one
+        between, paired = sums + (shares - one_copy), shares * one_copy
         squares = paired * np.ones((*sums.shape[:-1], 1))
     else:
         between, paired = sums - inside, np.square(np.bincount(kind, shares))
-        inside_prompts = by_number(shares * (inside + shares - of_one), kind, paired.size)
-        squares = inside_prompts * paired / (paired - np.bincount(kind, shares * of_one))
+        inside_prompts = by_number(shares * (inside + shares - one_copy), kind, paired.size)
+        squares = inside_prompts * paired / (paired - np.bincount(kind, shares * one_copy))
     same, total = float(paired.sum()), between @ shares
     if inside is not None:  # Where prompts have nothing in common, the difference is rounding.
         rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
@@ -462,13 +428,13 @@ def pair_means(
     lost, taken, kept = weight_of(leaving), [], same
     for of, weight, inner in zip(leaving, weights, among, strict=True):
         if kind is None or inside is None:
-            others = inner + np.where(weight > 0, weight - of_one[of.rows], 0)
+            others = inner + np.where(weight > 0, weight - one_copy[of.rows], 0)
         else:
             others = inner - inside[..., of.rows]
         taken.append(np.sum((2 * between[..., of.rows] - others) * weight, axis=-1))
     if kind is None or inside is None:
         pairs = zip(leaving, weights, strict=True)
-        kept = same - in_order([np.sum(w * of_one[of.rows], axis=1) for of, w in pairs], leaving)
+        kept = same - in_order([np.sum(w * one_copy[of.rows], axis=1) for of, w in pairs], leaving)
         within = np.ones((*means.within.shape, lost.size))
     else:
         group = np.zeros(paired.size, int)
@@ -510,28 +476,20 @@ def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.nd
 
 
 class Sloped(NamedTuple):
-    """Entropies in nats, and how they change with the weights of rows and with bandwidths.
-
-    Attributes:
-      computed: the entropies of one order and truncation.
-      rows: for each term the influences of the rows, float64 `[replicates, n]` in NumPy: the
-        derivative in the weight of a row, less its mean over the weights. Replicates are
-        independent estimates; exact influences have one. NaN where a row of weight zero has none.
-      bandwidths: by the index of a kernel, for each term, the derivative in the logarithm of its
-        bandwidth.
-      deletions: for each term, what the entropy loses without each group of `Leaving`, per
-        weight and relative to the rest, `[G]`, not less its mean; None where it is not computed,
-        NaN where nothing is left.
-      pair_sums: at order 2, the sums over pairs that all of this follows from.
-      decomposition: the scores, which `compute_sloped` adds.
-    """
+    """Entropies in nats, and how they change with the weights of rows and with bandwidths."""
 
     computed: Computed
+    # For each term the influences of the rows, float64 `[replicates, n]`: the derivative in the
+    # weight of a row, less its mean over the weights. Replicates are independent estimates; exact
+    # influences have one. NaN where a row of weight zero has none.
     rows: PerTerm
+    # By the index of a kernel, for each term, the derivative in the logarithm of its bandwidth.
     bandwidths: dict[int, PerTerm]
+    # What the entropy loses without each group of `Leaving`, per weight and relative to the rest,
+    # `[G]`, not less its mean; None where it is not computed, NaN where nothing is left.
     deletions: PerTerm | None = None
-    pair_sums: PairSums | None = None
-    decomposition: Decomposition | None = None
+    pair_sums: PairSums | None = None  # At order 2.
+    decomposition: Decomposition | None = None  # Which `compute_sloped` adds.
 
 
 def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:

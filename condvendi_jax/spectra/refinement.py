@@ -146,10 +146,8 @@ def _plan(
 ) -> Plan | None:
     """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
 
-    The noise falls with the root of the probes. The gap between the quadratures falls by the same
-    factor with every doubling of the steps as it did at the last one. Where no plan is predicted to
-    do, the steps are doubled, because a gap need not fall evenly. `even` asks for as many steps of
-    all, because a pass serves all.
+    A gap is predicted to fall with each doubling of the steps as it did at the last one. It need
+    not: where no plan will do, the steps are doubled. `even` is for as many steps of all.
     """
     shallow = [measure.at_half_depth() for measure in measures]
     rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
@@ -172,8 +170,8 @@ def _plan(
         powers = [math.log2(new / old) for new, old in zip(steps, current, strict=True)]
         predicted = [
             dataclasses.replace(estimate, gap=estimate.gap * fall**power)
-            for row, of_row in zip(rows, falls, strict=True)
-            for estimate, fall, power in zip(row, of_row, powers, strict=True)
+            for row, row_falls in zip(rows, falls, strict=True)
+            for estimate, fall, power in zip(row, row_falls, powers, strict=True)
         ]
         width = len(samplers)
         asked = (combine(predicted[k : k + width]) for k in range(0, len(predicted), width))

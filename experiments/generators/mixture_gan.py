@@ -19,8 +19,8 @@ from jax import lax
 from scipy import optimize
 
 import condvendi_jax as cv
-from condvendi_jax.scores.populations import GaussianMixture
 from experiments.generators import fitting
+from experiments.generators.populations import GaussianMixture
 from experiments.lab import records
 
 VERSION = 1

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.scores.populations import GaussianMixture
 from experiments.conditional_vendi.theorems import REPORT
 from experiments.generators import checkpoints, mixture_gan
+from experiments.generators.populations import GaussianMixture
 
 _N, _MODES = 150, 10
 

@@ -214,7 +214,7 @@ def test_arrays_of_one_file_are_named_by_key(tmp_path):
     named = flags(outputs=both, prompts=both, outputs_key="x")
     run = execute(Convergence, tmp_path, *named, "--prompts_key=t", *own[2:])
     assert run.study.description == "both: 150 pairs from both.npz and both.npz"
-    with pytest.raises(ValueError, match="keys found are t, x"):
+    with pytest.raises(ValueError, match="its keys are t, x"):
         execute(Convergence, tmp_path, *named, *own[2:])
 
 

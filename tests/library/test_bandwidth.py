@@ -12,7 +12,7 @@ from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.bandwidth import median_heuristic, select_bandwidth
+from condvendi_jax.data.bandwidth import median_heuristic
 
 KEY = jax.random.key(0)
 GRID = tuple(0.02 * 2.0 ** np.arange(12))
@@ -23,98 +23,82 @@ def points():
     return draw_pairs(100, dtype=np.float32)[0]
 
 
+def values_of(points, partitions=1, subsets=10, grid=GRID):
+    """The disjoint subsets of the rows that the key draws, and the RKE of each by bandwidth."""
+    size = len(points) // subsets
+    rows = bandwidth._draw(jax.random.split(KEY), partitions, len(points), subsets, size)[0]
+    return rows, bandwidth._rke_of_subsets(jax.numpy.asarray(points), rows, np.asarray(grid))
+
+
 def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
     """Read literally the rule is met at the smallest candidate, where scores only count points."""
-    chosen = select_bandwidth(points, key=KEY, candidates=GRID)
-    assert chosen.spreads[0] < chosen.threshold
-    assert abs(chosen.means[0] / chosen.subset_size - 1) < 1e-2
-    index = int(np.flatnonzero(chosen.candidates == chosen.bandwidth)[0])
-    assert (chosen.spreads[index:] < chosen.threshold).all()
-    assert chosen.spreads[index - 1] >= chosen.threshold
-    assert chosen.means[index] < chosen.subset_size / 2
+    _, rke = values_of(points)
+    spreads, means = np.var(rke, axis=1, ddof=1)[0], rke.mean(axis=(0, 1))
+    assert spreads[0] < 0.01
+    assert abs(means[0] / 10 - 1) < 1e-2
+    index = GRID.index(bandwidth._choose(np.array(GRID), 0.01, spreads))
+    assert (spreads[index:] < 0.01).all()
+    assert spreads[index - 1] >= 0.01
+    assert means[index] < 5
 
 
 @pytest.mark.parametrize(("partitions", "far"), [(1, 0), (30, 0), (30, 1e6)])
 def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions, far):
     """Distances are computed by subset for one partition, and shared by all subsets of 30."""
     points = points + far * (np.arange(100) == 7)[:, None].astype(np.float32)
-    options = {"candidates": GRID, "criterion": "std", "threshold": 5, "subsets": 5}
-    chosen = select_bandwidth(points, key=KEY, **options, partitions=partitions)
-    rows = bandwidth._draw(jax.random.split(KEY), partitions, 100, 5, 20)[0]
+    rows, found = values_of(points, partitions, subsets=5)
     assert all(len(np.unique(own)) == 100 for own in rows)
     rke = np.array(
         [[[1 / np.mean(gaussian_gram(points[r], s) ** 2) for s in GRID] for r in p] for p in rows]
     )
-    expected = np.std(rke, axis=1, ddof=1).mean(axis=0)
-    np.testing.assert_allclose(chosen.spreads, expected, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(chosen.means, np.mean(rke, axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found, rke, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_rule_is_a_selection_of_many_partitions(shared, monkeypatch):
-    points = draw_pairs(160, dtype=np.float32)[0]
-    count = 40 if shared else 8
-    monkeypatch.setattr(bandwidth, "_PARTITIONS", (count, count))
-    chosen = cv.bandwidth_by_rule(points, "std", key=KEY)
-    every = select_bandwidth(points, key=KEY, criterion="std", partitions=count)
-    assert chosen == (every.bandwidth, every.describe(), every.relative_error)
-
-
-def test_the_two_papers_criteria_differ_by_the_square(points):
-    variance, std = (
-        select_bandwidth(points, key=KEY, candidates=GRID, criterion=c) for c in ("variance", "std")
-    )
-    np.testing.assert_allclose(variance.spreads, std.spreads**2, rtol=1e-6)
-    assert std.bandwidth > variance.bandwidth
-    assert "CV appendix E.1" in variance.describe()
-    assert "RKE section 6" in std.describe()
-    assert (variance.criterion, std.criterion) == ("variance", "std")
+@pytest.mark.parametrize("rule", ["variance", "std"])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_rule_takes_its_spread_over_subsets_at_49_candidates(points, rule, partitions):
+    """Ascending by the sixth root of 2, from 1/16 to 16 times the median distance."""
+    chosen = cv.bandwidth_by_rule(points, rule, key=KEY, partitions=partitions)
+    np.testing.assert_allclose(bandwidth._CANDIDATES, np.geomspace(1 / 16, 16, 49))
+    grid = median_heuristic(points, key=KEY) * bandwidth._CANDIDATES
+    _, rke = values_of(points, partitions, grid=grid)
+    spread = {"variance": np.var, "std": np.std}[rule](rke, axis=1, ddof=1).mean(axis=0)
+    expected = bandwidth._choose(grid, 0.01, spread, between=partitions > 1)
+    assert chosen.bandwidth == pytest.approx(expected, rel=1e-5)
+    source = {"variance": "CV appendix E.1", "std": "RKE section 6"}[rule]
+    averaged = ", mean of 2 partitions" if partitions == 2 else ""
+    words = f"smallest bandwidth with {rule} < 0.01 over 10 disjoint subsets of 10"
+    assert chosen.rule == f"{words}{averaged} ({source})"
+    assert (chosen.relative_error is None) == (partitions == 1)
 
 
 def test_every_argument_changes_the_selection(points):
-    default = {"points": points, "key": KEY, "candidates": GRID, "subsets": 5}
-    changes = {"points": 3 * points, "key": jax.random.key(1), "candidates": GRID[:-1] + (70.0,)}
-    changes |= {"criterion": "std", "threshold": 1e-5, "subsets": 4}
-
-    def outcome(**arguments):
-        chosen = select_bandwidth(**arguments)
-        return [chosen.bandwidth, *chosen.spreads, chosen.candidates[-1]]
-
-    reference = np.array(outcome(**default))
+    default = {"points": points, "rule": "variance", "key": KEY, "partitions": 2}
+    changes = {"points": 3 * points, "key": jax.random.key(1), "rule": "std", "partitions": 3}
+    reference = cv.bandwidth_by_rule(**default).bandwidth
+    assert cv.bandwidth_by_rule(**default).bandwidth == reference
     for name, value in changes.items():
-        assert not np.allclose(outcome(**(default | {name: value})), reference, rtol=1e-3), name
-
-
-def test_the_same_key_gives_the_same_choice(points):
-    one, two = (select_bandwidth(points, key=KEY, candidates=GRID) for _ in range(2))
-    assert one.bandwidth == two.bandwidth
+        found = cv.bandwidth_by_rule(**(default | {name: value})).bandwidth
+        assert abs(found / reference - 1) > 1e-3, name
 
 
 def test_default_candidates_scale_with_the_points(points):
-    one, two = (select_bandwidth(s * points, key=KEY) for s in (1, 10))
-    assert one.candidates.size == 49
+    one, two = (
+        cv.bandwidth_by_rule(s * points, "variance", key=KEY, partitions=1) for s in (1, 10)
+    )
     assert abs(two.bandwidth / one.bandwidth / 10 - 1) < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"criterion": "range"}, r"criterion: expected one of \['std', 'variance'\]"),
-        ({"threshold": 0}, "threshold: expected a number above 0"),
-        ({"threshold": float("nan")}, "threshold: expected a number above 0"),
-        ({"subsets": 1}, "subsets: expected an integer of at least 2"),
-        ({"subsets": 51}, "subsets: expected at most 50, of two rows or more of n = 100"),
-        ({"candidates": []}, "candidates: expected ascending"),
-        ({"candidates": [2.0, 1.0]}, "candidates: expected ascending"),
-        ({"candidates": [0.0, 1.0]}, "candidates: expected ascending"),
-        ({"candidates": [1.0, float("nan")]}, "candidates: expected ascending"),
-        ({"candidates": [1.0, float("inf")]}, "candidates: expected ascending"),
-        ({"candidates": [0.2, 0.3]}, "at the largest bandwidth the spread is"),
-    ],
-)
-def test_bad_arguments_are_refused(points, options, message):
-    with pytest.raises(ValueError, match=message):
-        select_bandwidth(points, key=KEY, **options)
+def test_more_partitions_are_drawn_of_fewer_rows(points):
+    assert "mean of 400 partitions" in cv.bandwidth_by_rule(points, "variance", key=KEY).rule
+    with pytest.raises(ValueError, match="partitions: expected an integer of at least 1"):
+        cv.bandwidth_by_rule(points, "variance", key=KEY, partitions=0)
+
+
+def test_a_rule_without_a_bandwidth_says_so():
+    grid = np.array([0.2, 16.0])
+    with pytest.raises(ValueError, match="at a bandwidth of 16, .* a spread of RKE of 0.02, not b"):
+        bandwidth._choose(grid, 0.01, np.array([0.001, 0.02]))
 
 
 def test_median_by_hand():
@@ -163,7 +147,8 @@ def test_partitions_take_the_noise_out_of_the_choice(points):
     """Of eight keys: the spread of a single draw is many times that of 200 partitions."""
     keys = [jax.random.key(k) for k in range(8)]
     single, many = (
-        [select_bandwidth(points, key=key, partitions=count) for key in keys] for count in (1, 200)
+        [cv.bandwidth_by_rule(points, "variance", key=key, partitions=count) for key in keys]
+        for count in (1, 200)
     )
     spread_of_single, spread = (
         np.std(np.log([found.bandwidth for found in each]), ddof=1) for each in (single, many)
@@ -172,7 +157,7 @@ def test_partitions_take_the_noise_out_of_the_choice(points):
     assert spread < spread_of_single / 3
     # Each says what the others show: a normal sample of eight leaves these bounds once in 10,000.
     assert 0.2 < spread / np.mean([found.relative_error for found in many]) < 2.5
-    assert "mean of 200 partitions" in many[0].describe()
+    assert "mean of 200 partitions" in many[0].rule
 
 
 def test_a_bandwidth_between_candidates_by_hand():

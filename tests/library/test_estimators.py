@@ -443,6 +443,6 @@ def test_known_eigenvalues_give_one_exact_replicate(kernel, entropy, x64):
 
 
 def test_equal_rows_have_no_influence_at_any_n():
-    gram = cv.gram(cv.Gaussian(1.0), np.ones((700, 2), np.float32), tile_size=128)
+    gram = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), jnp.ones((700, 2)), tile_size=128)
     found = sampler_of(gram).influences(cv.von_neumann, np.full(700, 1 / 700))
     np.testing.assert_array_equal(found, np.zeros((1, 700)))

@@ -45,7 +45,7 @@ def test_arrays_come_back_as_they_were_written_and_the_key_chooses(saved):
     for name in ("two.npz", "two.safetensors"):
         np.testing.assert_array_equal(files.read_array(saved / name, key="labels"), np.arange(3))
         for key in (None, "absent"):
-            with pytest.raises(ValueError, match=rf"{name}: .*keys found are labels, points"):
+            with pytest.raises(ValueError, match=rf"{name}: .*its keys are labels, points"):
                 files.read_array(saved / name, key=key)
     with pytest.raises(ValueError, match=r"one\.npy: .*without a key, received 'points'"):
         files.read_array(saved / "one.npy", key="points")
@@ -106,7 +106,7 @@ def test_bfloat16_is_read_as_float32(tmp_path):
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got, array.astype(np.float32))
     np.testing.assert_array_equal(files.read_array(path, key="first"), half)
-    with pytest.raises(ValueError, match="keys found are first, points"):
+    with pytest.raises(ValueError, match="its keys are first, points"):
         files.read_array(path)
 
 

@@ -64,8 +64,10 @@ def test_bandwidths_below_the_rounding_of_a_matrix_product(name, order):
         assert_close(getattr(found, name), value, loosened=10)
     alone = cv.vendi(points, kernel=cv.Gaussian(sigma), order=order)
     assert_close(alone, expected["vendi"], loosened=10)
-    tiled = cv.gram(cv.Gaussian(sigma), points, tile_size=16).squared_frobenius_norm()
-    assert_close(tiled, np.mean(gram**2), loosened=10)
+    points = jnp.asarray(points)
+    kernel = cv.Gaussian(sigma).suited_to(points)
+    tiled = cv.grams.TiledGram.from_points(kernel, points, tile_size=16)
+    assert_close(tiled.squared_frobenius_norm(), np.mean(gram**2), loosened=10)
 
 
 def test_the_form_by_differences_is_taken_only_where_it_is_needed():
@@ -102,11 +104,10 @@ def test_the_gradient_by_differences_is_that_of_the_formula():
 def test_a_sweep_of_bandwidths_resolves_its_narrow_end():
     points, sigma = tight_clusters(400)
     grid = [sigma, 10.0]
-    found = bandwidth.select_bandwidth(points, key=KEY, subsets=2, candidates=grid, threshold=1e9)
-    order = np.asarray(jax.random.permutation(jax.random.split(KEY)[0], 400))
-    subsets = [points[rows] for rows in order.reshape(2, 200)]
-    expected = [np.mean([1 / np.mean(gaussian_gram(s, b) ** 2) for s in subsets]) for b in grid]
-    assert_close(np.float32(found.means), expected, loosened=10)
+    rows = np.random.default_rng(0).permutation(400).reshape(1, 2, 200)
+    found = bandwidth._rke_of_subsets(jnp.asarray(points), jnp.asarray(rows), np.array(grid))
+    expected = [[1 / np.mean(gaussian_gram(points[of], b) ** 2) for b in grid] for of in rows[0]]
+    assert_close(np.float32(found[0]), expected, loosened=10)
 
 
 FAR = {"int64 + 2^40": lambda x: x + 2**40, "float64 + 1e8": lambda x: x + 1e8}
@@ -258,7 +259,7 @@ def test_the_min_entropy_takes_the_krylov_space_alone(monkeypatch, x64):
     [
         lambda p: cv.standard_error(jnp.mean, p, key=0),
         lambda p: bandwidth.median_heuristic(p, key=3),
-        lambda p: bandwidth.select_bandwidth(p, key="k"),
+        lambda p: bandwidth.bandwidth_by_rule(p, "variance", key="k"),
         lambda p: cv.spectra.spectral_measure(cv.gram(cv.Cosine(), p), key=1),
     ],
 )

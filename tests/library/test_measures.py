@@ -129,17 +129,17 @@ def test_a_kink_is_within_what_its_cell_may_add():
         measure, alpha=measure.alpha[:1], beta=measure.beta[:1], squares=measure.squares[:1]
     )
     at = low + (high - low) / 2
-    found = alone._within_cell(measures.Kink(at, lambda x: 3 * x))
+    found = alone._within_cell(at, lambda x: 3 * x)
     assert found == pytest.approx(count[0] * 3 * (high - low) / 8)
     even = np.linspace(low, high, 10_001)
     missed = abs(1.5 * (high - at) - np.mean(3 * np.maximum(even - at, 0)))
     assert found == pytest.approx(count[0] * missed, rel=1e-3)
-    steep = measures.Kink(at, lambda x: 1e3 * x)
-    assert measure.trace(lambda x: x, steep).gap == measure._within_cell(steep)
-    assert alone._within_cell(measures.Kink(2 * high, lambda x: 3 * x)) == 0
+    steep = at, lambda x: 1e3 * x
+    assert measure.trace(lambda x: x, steep).gap == measure._within_cell(*steep)
+    assert alone._within_cell(2 * high, lambda x: 3 * x) == 0
     whole = alone.sampled[0][0].weights[0, 0] * 3 * low
-    assert alone._within_cell(measures.Kink(low / 2, lambda x: 3 * x)) == pytest.approx(whole)
-    assert alone._within_cell(measures.Kink(1e-18, lambda x: 3 * x)) == 0
+    assert alone._within_cell(low / 2, lambda x: 3 * x) == pytest.approx(whole)
+    assert alone._within_cell(1e-18, lambda x: 3 * x) == 0
 
 
 def test_truncated_entropies_keep_their_intervals_wherever_the_kink_lies():

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from canonical import KERNELS, OUTPUTS, PROMPTS, N, kernels
+from canonical import OUTPUTS, PROMPTS, N, kernels
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams, scores
 
 import condvendi_jax as cv
@@ -123,7 +123,7 @@ def test_every_argument_changes_the_score(function):
         return np.array(jax.tree.leaves(function(**arguments)), np.float64)
 
     # These leave the scores of few points alone; test_methods.py and test_sharding.py are of them.
-    elsewhere = {"pairs", "count_duplicates", "method"}
+    elsewhere = {"pairs", "method"}
     own = set(inspect.signature(inspect.unwrap(function)).parameters)
     for name in (set(default) | own) - elsewhere:
         order = {"order": 2} if name == "unbiased" and function is cv.decompose else {}
@@ -163,11 +163,5 @@ def test_a_kernel_of_two_points_alone_is_enough(order, x64):
     expected = scores(*city_block, order=order)
     for name, got in _named(cv.decompose(*pairs, **kernels, order=order)).items():
         assert_close(got, expected[name])
-    tiled = cv.gram(Laplace(), pairs[0], tile_size=16).squared_frobenius_norm()
-    assert_close(tiled, np.mean(city_block[0] ** 2))
-
-
-def test_duplicates_are_valid_and_counted_on_request():
-    doubled = [np.concatenate([a[:5], a[:-5]]) for a in (OUTPUTS, PROMPTS)]
-    assert cv.decompose(*doubled, **KERNELS, order=2).duplicates is None
-    assert cv.decompose(*doubled, **KERNELS, order=2, count_duplicates=True).duplicates == 5
+    tiled = cv.grams.TiledGram.from_points(Laplace(), jnp.asarray(pairs[0]), tile_size=16)
+    assert_close(tiled.squared_frobenius_norm(), np.mean(city_block[0] ** 2))

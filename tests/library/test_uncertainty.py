@@ -149,7 +149,6 @@ _KERNEL = {"output_kernel": cv.Gaussian(1.0)}
 _UNTRACEABLE = {
     "evaluate": lambda x: cv.evaluate(x, **_KERNEL, orders=[2]).n,
     "compare": lambda x: cv.compare({"a": x, "b": x}, **_KERNEL, orders=[2]).groups,
-    "select_bandwidth": lambda x: cv.bandwidth.select_bandwidth(x, key=KEY).bandwidth,
     "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
     "median_heuristic": lambda x: cv.bandwidth.median_heuristic(x, key=KEY),
     "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),

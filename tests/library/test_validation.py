@@ -58,7 +58,7 @@ WITHOUT_KERNEL = {
     "standard_error": lambda x, _: jackknife.standard_error(
         lambda _: pytest.fail("evaluated"), x, key=KEY, groups=3
     ),
-    "select_bandwidth": lambda x, _: bandwidth.select_bandwidth(x, key=KEY),
+    "bandwidth_by_rule": lambda x, _: bandwidth.bandwidth_by_rule(x, "variance", key=KEY),
     "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
     "mid": lambda x, _: cv.baselines.mutual_information_divergence(x, PROMPTS),
     "evaluate": lambda x, _: cv.evaluate(x),
@@ -311,6 +311,7 @@ def test_truncation_beyond_n_clamps_with_one_warning(name):
 def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch):
     monkeypatch.setattr(memory, "limit", lambda: 4 * N * N * 4 - 1)
     message = r"n = 20 points need about .* GiB.*method=cv.Auto.key=.*order 2"
+    tiled = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), jnp.asarray(OUTPUTS))
     paired, wide = _kernels(cv.Gaussian(1.0)), draw_pairs(N, d_x=12, d_t=12, dtype=np.float32)
     for refused in (
         lambda: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0)),
@@ -318,23 +319,17 @@ def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired, order=2, truncation=4),
         lambda: cv.conditional_vendi(*wide, **_kernels(cv.Cosine())),
         lambda: cv.convergence_curve(OUTPUTS, PROMPTS, (5, N), **paired),
-        lambda: cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=16).eigenvalues(),
+        tiled.eigenvalues,
     ):
         with pytest.raises(ValueError, match=message):
             refused()
-    cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=16).squared_frobenius_norm()
+    tiled.squared_frobenius_norm()
     cv.vendi(OUTPUTS, kernel=cv.Cosine())
 
 
 def test_memory_is_found_out_before_anything_is_allocated():
     with pytest.raises(ValueError, match=r"n = 1000000 points need about"):
         cv.vendi(jnp.zeros((1_000_000, 1)), kernel=cv.Gaussian(1.0))
-
-
-@pytest.mark.parametrize("tile_size", [0, -16, 2.5, True])
-def test_tile_sizes_are_positive_integers(tile_size):
-    with pytest.raises(ValueError, match="tile_size: expected an integer of at least 1"):
-        cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=tile_size)
 
 
 def test_values_are_not_looked_at_inside_jit():

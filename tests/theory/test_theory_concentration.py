@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-import condvendi_jax as cv
+from condvendi_jax.entropies import eigenvalues
 from theory_checks import claim, concentration, numerics
 from theory_checks.populations import Population, finite_populations, product
 
@@ -129,7 +129,7 @@ def test_the_library_truncates_by_projection(t):
     """`truncate` against the threshold of the projection onto the simplex."""
     p = np.sort(np.random.default_rng(t).dirichlet(np.ones(7)))[::-1]
     with claim.double_precision():
-        found = cv.spectra.truncate(jnp.asarray(p), t)
+        found = eigenvalues.truncate(jnp.asarray(p), t)
     np.testing.assert_allclose(found, concentration.projected(p, t))
 
 
