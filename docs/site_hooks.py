@@ -78,6 +78,7 @@ def on_page_content(content, page, **_):
     """Replaces LaTeX, which the Markdown extension marks, by MathML; mends links of tutorials."""
     if page.file.src_uri.endswith(".py"):  # MkDocs leaves their links as they are.
         content = re.sub(r'(href="[^":]+)\.(?:md|py)(["#])', r"\g<1>.html\g<2>", content)
+    content = _UNDESCRIBED.sub("", content)
     content = _NAMES.sub(  # Attributes that share a line are names, not a name and its type.
         lambda found: f"<code>{found[1]} {found[2].removeprefix('(').removesuffix(')')}</code></b>",
         content,
@@ -104,6 +105,12 @@ def on_post_page(output, **_):
 
 
 _NAMES = re.compile(r"<code>([^\n]*,(?:</\w+>)?)</code></b>\s*\(<code>(.*?)</code>\)")
+# Arguments of a `TypedDict` that the text above describes.
+_UNDESCRIBED = re.compile(
+    r'<li class="doc-section-item field-body">(?:(?!</li>).)*?'
+    r'<div class="doc-md-description">\s*</div>\s*</li>',
+    re.DOTALL,
+)
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|.", re.DOTALL)
 _OPENING = {"{", "(", "[", r"\{", r"\left", r"\begin", r"\lVert"}
 _CLOSING = {"}", ")", "]", r"\}", r"\right", r"\end", r"\rVert"}

@@ -72,10 +72,9 @@ def compare(
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Outputs alone, and models without a prompt in common, are not matched.
-      encoder: see `evaluate`.
-      output_kernel, prompt_kernel, rule, similar_prompts, orders, truncation, method, unbiased,
-        seed, progress: see `evaluate`. A rule is applied to the outputs of all models, an equal
-        number of each.
+      encoder, output_kernel, prompt_kernel, similar_prompts: see `evaluate`.
+      rule: as `evaluate`; applied to the outputs of all models, an equal number of each.
+      orders, truncation, method, unbiased, seed, progress: see `evaluate`.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       prompt_ids: which prompts are the same, within models and across them: a label, such as the
         text, for each row `[n]` of all models, or those of each model by its name.
