@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 from collections.abc import Iterator
 
 
@@ -25,3 +26,9 @@ def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
             f"pip install 'condvendi_jax[{extra}]'",
             name=error.name,
         ) from error
+
+
+def check(extra: str, *, package: str, purpose: str) -> None:
+    """Raises `MissingExtra` if a package is not installed, without importing it."""
+    with needed(extra, package=package, purpose=purpose):
+        importlib.metadata.version(package)  # Its error is one of a module that is not found.

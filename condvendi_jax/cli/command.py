@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib.metadata
 import importlib.util
 import os
@@ -10,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 _ONE_THREAD_UP_TO = 1_500  # Rows.
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # A progress bar hides it.
+_BETWEEN_LINES = 20  # Seconds, of progress without a terminal.
 _one_thread = False  # Whether we have set the number of threads.
 
 
@@ -29,11 +32,8 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     """Runs `main`: bad input ends in one clear line and a non-zero exit status.
 
     Exit statuses: what `main` returns, 0 where that is None, and for help; 2 for refused input, 1
-    for a malformed flag that absl parses and for a reader that left, 130 for an interrupt.
-
-    Args:
-      main: receives the arguments that are not flags, the program's name first.
-      parse_flags: whether absl parses the global flags; if not, `main` receives all arguments.
+    for a malformed flag that absl parses and for a reader that left, 130 for an interrupt. `main`
+    receives the program's name and its arguments, without flags if absl is to parse those.
     """
     _replace_closed_streams()
     _compile_quickly()
@@ -163,27 +163,71 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
-class _NoBar(contextlib.nullcontext):
-    """Stands for a progress bar where nobody would see it."""
+class _Lines:
+    """The progress of one task at a time in lines, as a file keeps them; none of a short job."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock, self.ended = clock, threading.Event()
+        self.add_task("")
 
     def __enter__(self) -> Any:
+        threading.Thread(target=self.run, daemon=True).start()
         return self
 
-    def add_task(self, *_: Any, **__: Any) -> int:
+    def stop(self, *_: Any) -> None:
+        self.ended.set()
+
+    __exit__ = stop
+
+    def run(self) -> None:
+        while not self.ended.wait(_BETWEEN_LINES):
+            with contextlib.suppress(OSError, ValueError):  # Nobody reads them any more.
+                sys.stderr.write(f"{escaped(self)}\n")
+                sys.stderr.flush()
+
+    def add_task(self, description: str, total: float | None = None) -> int:
+        self._words, self._total, self._done, self._since = description, total, 0.0, self._clock()
+        self._first: tuple[float, float] | None = None
         return 0
 
-    update = advance = add_task
+    def update(
+        self, _: int, *, description: str = "", total: float | None = None, completed: float = 0
+    ) -> None:
+        self._words, self._total = description or self._words, total or self._total
+        if completed > self._done:
+            self.advance(0, completed - self._done)
+
+    def advance(self, _: int, advance: float = 1) -> None:
+        self._done += advance
+        self._first = self._first or (self._clock(), self._done)
+
+    def __str__(self) -> str:
+        now, ago = self._clock(), datetime.timedelta(seconds=round(self._clock() - self._since))
+        if self._total is None:
+            return f"{self._words}: {ago} so far"
+        words = f"{self._words}: {self._done:,.0f} of {self._total:,.0f}, "
+        # The first step does not tell the speed: it compiles, or takes what is there already.
+        started, before = self._first or (now, self._done)
+        if self._done == before:
+            return f"{words}{ago} so far"
+        left = (self._total - self._done) * (now - started) / (self._done - before)
+        return f"{words}about {datetime.timedelta(seconds=round(left))} left"
 
 
 def progress_bar() -> Any:
-    """A progress bar of rich on standard error, with the time left, that leaves nothing behind."""
+    """The progress of tasks on standard error, with the time left, as rich shows it.
+
+    On a terminal it is a bar that leaves nothing behind, elsewhere a line every 20 seconds.
+    """
     if not sys.stderr.isatty():
-        return _NoBar()
+        return _Lines()
     from rich import console, progress  # Imported where they are used: they are slow.
 
-    columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
     return progress.Progress(
-        *(*columns, progress.TimeElapsedColumn(), progress.TimeRemainingColumn()),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.TaskProgressColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        *(progress.TimeElapsedColumn(), progress.TimeRemainingColumn()),
         console=console.Console(stderr=True),
         transient=True,
         speed_estimate_period=3600,  # Seconds. A batch of a large encoder takes minutes.

@@ -26,9 +26,8 @@ class Options(options.Options):
     A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv,
     .parquet, .eval), of embeddings (.npy, .npz, .safetensors), of texts (.txt, .csv, .jsonl), or a
     folder of pictures; all models are of one kind. Pictures and texts are embedded. A model
-    may be given a name, name=path. Otherwise it has the name of its file or, where two files have
-    one name, its path. All models share the rows of one --prompts file, or each has its own:
-    --prompts=a_prompts.npy,b_prompts.npy.
+    may be given a name, name=path; else it has that of its file or, if two share it, its path. All
+    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
     """
 
     level: float = option(
@@ -47,27 +46,17 @@ def main(argv: Sequence[str]) -> None:
 
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
-    words, given = inputs.as_records(words, given)
-    if given.records is not None:
-        paths, prompt_paths = {}, {}
-        models = {"": inputs.Model("records", given.records, given.records)}
-    else:
-        paths = _named(words)
-        prompt_paths = given.by_model("prompts", list(paths))
-        models = {
-            name: inputs.Model(inputs.kind_of(path), path, prompt_paths.get(name, given.prompts))
-            for name, path in paths.items()
-        }
+    models = inputs.models_of(words, given, several=True)
     inputs.check(given, models)
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar, several=True)
-        task = bar.add_task("", total=None)
+        task = bar.add_task("scores", total=None)
         prompts: Any = read.prompts or None
         texts: Any = read.texts or None
-        if given.records is None and not prompt_paths:  # All models share the rows of one file.
-            prompts = next(iter(read.prompts.values()), None)
-            texts = next(iter(read.texts.values()), texts)
+        if read.shared:
+            prompts = next(iter(read.prompts.values()))
+            texts = next(iter(read.texts.values()), None)
         compared = comparisons.compare(
             read.outputs,
             prompts,
@@ -77,13 +66,6 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )
-    names = ("outputs_key", "prompts_key", "weights")
-    described = {name: getattr(given, name) for name in names if given.is_set(name)}
-    if given.records is not None:
-        described |= {"records": given.records}
-    else:
-        described |= {"models": paths, "prompts": prompt_paths or given.prompts}
-
     further: dict[str, Callable[[str], Any]] = {
         "csv": lambda path: files.write_text(path, compared.comma_separated()),
         "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
@@ -98,42 +80,5 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
             encoder=" and ".join(filter(None, encoders)) or None,
             command=called,
         )
-    options.write(
-        given,
-        compared,
-        described | read.described,
-        read.notes,
-        (),
-        further,
-        profile=compared.profile,
-        since=started,
-    )
-
-
-def _named(words: Sequence[str]) -> dict[str, str]:
-    """The models' paths by name."""
-    named = [_split(word) for word in words]
-    short = iter(files.names_of([path for name, path in named if name is None]))
-    paths: dict[str, str] = {}
-    for given, path in named:
-        name = next(short) if given is None else given
-        if name in paths:
-            raise ValueError(
-                f"{name!r} names both {paths[name]} and {path}; give names, as name=path."
-            )
-        paths[name] = path
-    if len(paths) < 2:
-        raise ValueError(
-            f"expected the files of at least two models, received {len(paths)}; --help has more."
-        )
-    return paths
-
-
-def _split(word: str) -> tuple[str | None, str]:
-    """The name that a word gives to a model, None if it gives none, and the path."""
-    name, equals, path = word.partition("=")
-    if files.expanded(word).exists() or not equals or "/" in name:
-        name, path = None, word
-    if name == "" or not path:
-        raise ValueError(f"{word!r}: expected a path, or name=path.")
-    return name, path
+    inputs_read, over = (read.described, read.notes, ()), compared.profile
+    options.write(given, compared, *inputs_read, further, profile=over, since=started)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,12 @@ import numpy as np
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, options
-from condvendi_jax.cli.options import Options, Source, Target, Verb
+from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
-from condvendi_jax.encoders.record_files import RECORD_ENDINGS
+from condvendi_jax.encoders.record_files import RECORD_ENDINGS, record_files
 from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.spectra import computation
 
@@ -32,19 +31,13 @@ class Model(NamedTuple):
 
     `kind` is `embeddings`, `images`, `texts` or `records`; `path` an array file, a folder of
     pictures or a file of texts; `prompts` an array file or a file of texts, None without prompts.
-    Files of records, of all models, are both.
+    `path` of records names files, which may hold several models unless there is a `name`.
     """
 
     kind: str
     path: str
-    prompts: str | None
-
-
-def kind_of(path: str) -> str:
-    """Returns what a path holds, by its ending: `embeddings`, `images` or `texts`."""
-    if is_text(path):
-        return "texts"
-    return "images" if files.expanded(path).is_dir() else "embeddings"
+    prompts: str | None = None
+    name: str | None = None
 
 
 def is_text(path: str) -> bool:
@@ -52,27 +45,74 @@ def is_text(path: str) -> bool:
     return pathlib.Path(path).suffix.lower() in items.TEXT_ENDINGS
 
 
-def as_records(words: Sequence[str], given: Verb) -> tuple[Sequence[str], Verb]:
-    """The words and flags, where words that name files of records become --records."""
+def models_of(words: Sequence[str], given: Options, *, several: bool) -> dict[str, Model]:
+    """What the words of a command line, or --records, name: one model or `several`, by name.
+
+    Files of records are all that has fields of prompts and answers, where there are no --prompts.
+    """
     if words and given.records is not None:
         raise ValueError(f"--records={given.records} and {words[0]}: give one or the other.")
-    # Fields that only the user knows.
-    endings = {pathlib.Path(word).suffix.lower() for word in words}
+    words = words or ([] if given.records is None else options.paths_in(given.records))
+    named = [(word, *_split(word)) for word in words]
+    paths = [path for *_, path in named]
+    unnamed = [path for _, name, path in named if name is None]
+    if given.records is not None or (paths and given.prompts is None and _hold(paths, given)):
+        names = [word if name is None else name for word, name, _ in named]
+        kinds = ["records"] * len(paths)
+    elif several != (len(paths) > 1) or not paths:
+        told = ("one model", "compare takes several"), ("at least two models", "score takes one")
+        wanted, other = told[several]
+        raise ValueError(
+            f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
+            f"condvendi {other}; prompts are given as --prompts=FILE; --help has more."
+        )
+    else:
+        short = iter(files.names_of(unnamed))
+        names = [(next(short) if name is None else name) * several for _, name, _ in named]
+        kinds = list(map(_kind_of, paths))
+    prompts = given.by_model("prompts", names)
+    models: dict[str, Model] = {}
+    for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
+        if model in models:
+            raise ValueError(
+                f"{model!r} names both {models[model].path} and {path}; give names, as name=path."
+            )
+        models[model] = Model(kind, path, prompts.get(model, given.prompts), name)
+    if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
+        _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
+    return models
+
+
+def _note(given: Options, words: str) -> None:
+    if not given.verbose:  # Else the notes below the table are printed.
+        sys.stderr.write(f"note: {command.escaped(words)}.\n")
+
+
+def _kind_of(path: str) -> str:
+    place = files.expanded(path)
+    if not place.suffix and not place.exists():
+        raise ValueError(f"{path}: there is no such file or folder.")
+    return "texts" if is_text(path) else "images" if place.is_dir() else "embeddings"
+
+
+def _split(word: str) -> tuple[str | None, str]:
+    """The name that a word gives to a model, None if it gives none, and the path."""
+    name, equals, path = word.partition("=")
+    if files.expanded(word).exists() or not equals or "/" in name:
+        name, path = None, word
+    if name == "" or not path:
+        raise ValueError(f"{word!r}: expected a path, or name=path.")
+    return name, path
+
+
+def _hold(paths: Sequence[str], given: Options) -> bool:
+    endings = {pathlib.Path(path).suffix.lower() for path in paths}
     named = given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}
-    if not words or given.prompts is not None:
-        return words, given
-    if not named and not all(map(records.holds_records, words)):
-        return words, given
-    return [], dataclasses.replace(given, records=Source(",".join(words)))
+    return named or all(map(records.holds_records, paths))
 
 
 def check(given: Options, models: Mapping[str, Model]) -> None:
-    """Sets the precision, and refuses what cannot work, before anything is read.
-
-    Raises:
-      ValueError: models are of different kinds, or a flag has no effect.
-      ValueError, OSError: a file to write is one to read, exists, or cannot be written.
-    """
+    """Sets the precision, and refuses what cannot work, before anything is read."""
     kinds = {model.kind: name for name, model in models.items()}
     if len(kinds) > 1:
         (first, one), (second, other) = list(kinds.items())[:2]
@@ -82,8 +122,8 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         )
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
-    answers, paired = kind == "records", bool(prompts)
-    texts = not answers and any(map(is_text, prompts))
+    answers = kind == "records"
+    texts, paired = any(map(is_text, prompts)), answers or bool(prompts)
     if texts and not all(map(is_text, prompts)):
         raise ValueError(
             f"--prompts: expected texts for all models, or embeddings for all, received "
@@ -122,29 +162,24 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
 
 
 def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]]:
-    """Returns every file that will be read, by the flag or the model that names it."""
+    """Every file that will be read, by the flag or the model that names it."""
     read: dict[str, list[Any]] = {
         flag: options.paths_in(value) for flag, value in given.paths(Source).items()
     }
-    if given.records is not None:
-        read["--records"] = list(records.record_files(read["--records"]))
-        return read
-    for name, model in models.items():
-        read[f"the model {name}" if name else "this command"] = [model.path]
+    read.pop("--records", None)
+    for name, (kind, path, *_) in models.items():
+        paths = record_files(path) if kind == "records" else [path]
+        reader = f"the model {name}" if len(models) > 1 else "this command"
+        read["--records" if given.records is not None else reader] = list(paths)
     return read
 
 
 class Inputs(NamedTuple):
-    """The arrays that were read, and what to say about them.
+    """The arrays that were read, `[n, d_x]` and `[n, d_t]` by model, and what to say about them.
 
-    Attributes:
-      outputs: embeddings `[n, d_x]`, by model.
-      prompts: embeddings `[n, d_t]`, by model.
-      texts: the texts of prompts that were embedded, by model.
-      described: columns, pairing and encoders for JSON, one entry a model where they differ.
-      notes: lines to print below the table.
-      items: the texts, or paths of pictures, that were embedded as outputs, by model.
-      bandwidth: that of the encoder of the outputs, where people's judgements gave it one.
+    `texts` are those of prompts, and `items` the texts or pictures of outputs, that were embedded;
+    `described` is for JSON; `shared` says whether all models have the rows of one file of prompts;
+    `bandwidth` is that of the encoder of outputs, where people's judgements gave it one.
     """
 
     outputs: dict[str, np.ndarray]
@@ -153,10 +188,11 @@ class Inputs(NamedTuple):
     described: dict[str, Any]
     notes: list[str]
     items: Mapping[str, Sequence[Any]]
+    shared: bool = False
     bandwidth: RuledBandwidth | None = None
 
     def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the arguments that `evaluate` and, for several `models`, `compare` take."""
+        """The arguments that `evaluate` and, for several `models`, `compare` take."""
         kernels = given.kernels(paired=bool(self.prompts))
         return {
             "output_kernel": kernels["outputs"] or (None if given.rule else self.bandwidth),
@@ -179,31 +215,56 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
     Records must hold one model, or `several`. What an encoder prints goes to standard error:
     standard output is for the results.
     """
+    kinds = [kind for kind, *_ in models.values()]
+    asked = {model.prompts for model in models.values() if model.prompts is not None}
+    media = {kind: "texts" if kind == "records" else kind for kind in kinds if kind != "embeddings"}
+    media |= {"prompts": "texts"} if any(map(is_text, asked)) else {}
     with contextlib.redirect_stdout(sys.stderr):
-        if given.records is not None:
-            read = _read_records(given, bar, several)
+        # Before anything is read, as a package or the weights may be missing.
+        used = {medium: _load_encoder(given, medium) for medium in media.values()}
+        if "records" in kinds:
+            read = _read_records(given, models, used["texts"], bar, several)
         else:
-            read = _read(given, models, bar)
+            read = _read(given, models, used, bar)
     for name, outputs in read.outputs.items():
-        if np.array_equal(outputs, read.prompts.get(name, ())):
+        prompts, of_model = read.prompts.get(name, ()), f"outputs{' of ' if name else ''}{name}"
+        if np.array_equal(outputs, prompts):
             raise ValueError(
-                f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: "
-                "give the outputs, and the prompts that they answer."
+                f"{of_model} and their prompts are equal in every row: give the outputs, and the "
+                "prompts that they answer."
+            )
+        if name in read.prompts and len(prompts) != len(outputs):
+            raise ValueError(
+                f"{of_model} and prompts must pair up row by row: received {len(outputs):,} and "
+                f"{len(prompts):,}. Give the prompt of each output; if k outputs in "
+                "turn answer a prompt, np.repeat(prompts, k, axis=0) makes an array of them."
             )
     command.use_threads(max(map(len, read.outputs.values())))
-    return read
+    flags = ("outputs_key", "prompts_key", "prompts", "weights")
+    described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
+    if "records" in kinds:
+        described["records"] = given.records or ",".join(models)
+    elif several:
+        described["models"] = {name: model.path for name, model in models.items()}
+        described["prompts"] = given.by_model("prompts", list(models)) or given.prompts
+    else:
+        described["outputs"] = models[""].path
+    return read._replace(described=described | read.described)
 
 
-def _read_records(given: Options, bar: Any, several: bool) -> Inputs:
+def _read_records(
+    given: Options, models: Mapping[str, Model], encoder: LoadedEncoder, bar: Any, several: bool
+) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
-    named = {name: getattr(given, name) for name in _RECORD_FIELDS if given.is_set(name)}
-    read = records.read_records(options.paths_in(given.records or ""), **named)
+    fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
+    paths = [model.path for model in models.values()]
+    names = {model.path: model.name for model in models.values() if model.name}
+    read = records.read_records(paths, names=names, **fields)
     if several != (len(read.answers) > 1):
         wanted = "at least two models" if several else "one model, or condvendi compare"
         received = ", ".join(read.answers)
-        raise ValueError(f"--records: expected answers of {wanted}, received those of {received}.")
+        raise ValueError(f"expected answers of {wanted}, received those of {received}.")
     _warn_of_missing_prompts(read.counts)
-    encoder = _load_encoder(given, "texts")
     answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
     prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
     notes = [_embedded(role, encoder, "field", names) for role, names in read.fields.items()]
@@ -212,7 +273,7 @@ def _read_records(given: Options, bar: Any, several: bool) -> Inputs:
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
-        each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        each = items.span(counts.values())
         notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {each} answers a prompt")
     described = {
         "answers": counted,
@@ -222,11 +283,10 @@ def _read_records(given: Options, bar: Any, several: bool) -> Inputs:
         "text_encoder_path": encoder.spec,
     }
     judged = texts_of.judged(encoder)
-    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, judged)
+    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, bandwidth=judged)
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Warns of prompts that some models answer and others do not."""
     prompts = dict.fromkeys(prompt for answered in counts.values() for prompt in answered)
     absent = {p: name for name, answered in counts.items() for p in prompts if p not in answered}
     if absent:
@@ -237,35 +297,37 @@ def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
         )
 
 
-def _read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
+def _read(
+    given: Options, models: Mapping[str, Model], used: Mapping[str, LoadedEncoder], bar: Any
+) -> Inputs:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    texts = {p: items.read_prompts(p, column=given.prompt_column) for p in paths if is_text(p)}
-    prompts = {p: files.read_array(p, key=given.prompts_key) for p in paths if not is_text(p)}
-    outputs, described = {}, {}
+    tables = {p: items.read_prompts(p, column=given.prompt_column) for p in paths if is_text(p)}
+    arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if not is_text(p)}
+    outputs, prompts, texts, rows, described = {}, {}, {}, {}, {}
     for name, model in models.items():
-        table = texts.get(model.prompts or "")
-        outputs[name], columns = _read_outputs(given, model, table)
-        if table is not None and table.column:
-            columns = {"prompt_column": table.column, **columns}
-        if paths and (texts or kind != "embeddings"):
+        table = tables.get(model.prompts or "")
+        outputs[name], columns, rows[name] = _read_outputs(given, model, table)
+        if table is not None:
+            texts[name] = [table.texts[row] for row in rows[name] or range(len(table.texts))]
+            columns |= {"prompt_column": table.column} if table.column else {}
+        elif model.prompts is not None:
+            prompts[name] = arrays[model.prompts]
+        if paths and (tables or kind != "embeddings"):
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    used, notes, shown = {}, [], {}
+    notes, shown = [], {}
     if kind != "embeddings":
         shown = dict(outputs)
-        encoder = used[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
-        outputs = _embed(shown, encoder, kind, given, bar, what)
+        outputs = _embed(shown, used[kind], kind, given, bar, what)
         columns = described.get("text_column", {}).values()
-        notes.append(_embedded(what, encoder, "column", columns))
+        notes.append(_embedded(what, used[kind], "column", columns))
     if texts:
-        encoder = used["texts"] = used.get("texts") or _load_encoder(given, "texts")
-        by_path = {path: table.texts for path, table in texts.items()}
-        prompts = _embed(by_path, encoder, "texts", given, bar, "prompts")
+        prompts = _embed(texts, used["texts"], "texts", given, bar, "prompts")
         columns = described.get("prompt_column", {}).values()
-        notes.append(_embedded("prompts", encoder, "column", columns))
+        notes.append(_embedded("prompts", used["texts"], "column", columns))
     report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
     for medium, encoder in used.items():
         name = f"{medium[:-1]}_encoder"
@@ -275,10 +337,11 @@ def _read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
         if not isinstance(paired_by, str):
             paired_by = ", ".join(f"{entry} ({name})" for name, entry in paired_by.items())
         notes.append(f"outputs paired with prompts by {paired_by}")
-    asked = {name: model.prompts for name, model in models.items() if model.prompts is not None}
-    words = {name: texts[path].texts for name, path in asked.items() if texts}
-    rows = {name: prompts[path] for name, path in asked.items()}
-    return Inputs(outputs, rows, words, report, notes, shown, texts_of.judged(used.get(kind)))
+        if any(rows.values()):  # Else nobody asked for it.
+            _note(given, notes[-1])
+    shared = len(paths) == 1 and not any(rows.values())
+    judged = texts_of.judged(used.get(kind))
+    return Inputs(outputs, prompts, texts, report, notes, shown, shared, judged)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:
@@ -295,28 +358,36 @@ def _embedded(role: str, encoder: LoadedEncoder, kind: str, names: Any) -> str:
 
 def _read_outputs(
     given: Options, model: Model, prompts: items.Texts | None
-) -> tuple[Any, dict[str, str]]:
-    """A model's array, texts or paths of pictures; and its columns and pairing."""
+) -> tuple[Any, dict[str, str], Sequence[int]]:
+    """A model's array, texts or paths of pictures; its columns; and, if need be, prompts' rows."""
     if model.kind == "embeddings":
-        return files.read_array(model.path, key=given.outputs_key), {}
+        return files.read_array(model.path, key=given.outputs_key), {}, ()
     if model.kind == "images":
-        images = items.list_images(model.path)
-        column = None
-        if prompts is not None:
-            images, column = items.pair_images(prompts, images, column=given.image_column)
-            for one, two in zip(images, sorted(images), strict=True):
-                if column is None and one != two:  # The prompts may be in the order of `sorted`.
-                    return images, {"paired_by": f"order, {one.name} before {two.name}"}
-        paired_by = {"image_column": column, "paired_by": f"image column {column!r}"}
-        return images, paired_by if column is not None else {}
-    texts = items.read_texts(model.path, column=given.text_column)
+        images = items.list_images(model.path, below=prompts is not None)
+        if prompts is None:
+            return images, {}, ()
+        images, rows, column, how = items.pair_images(prompts, images, column=given.image_column)
+        for one, two in zip(images, sorted(images), strict=True):
+            if how == "order" and one != two:  # The prompts may be in the order of `sorted`.
+                how = f"order, {one.name} before {two.name}"
+        columns = {"paired_by": how} | ({"image_column": column} if column else {})
+        return images, columns, () if rows == [*range(len(prompts.texts))] else rows
+    try:
+        texts = items.read_texts(model.path, column=given.text_column)
+    except ValueError as error:
+        if records.holds_records(model.path):
+            error.add_note(
+                "It holds prompts with their answers: name such files alone, without --prompts."
+            )
+        raise
     if prompts is not None:
         items.pair_texts(prompts, texts)
-    return texts.texts, {"text_column": texts.column} if texts.column else {}
+    return texts.texts, {"text_column": texts.column} if texts.column else {}, ()
 
 
 def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
     if kind == "images":
+        items.pillow()
         return embedding.load_encoder(given.image_encoder, encoders.load_efficientnet)
     more = {} if given.long_texts is None else {"long_texts": given.long_texts}
     return embedding.load_encoder(given.text_encoder, encoders.load_minilm, **more)
@@ -338,7 +409,7 @@ def _embed(
         encoder,
         kind=kind,
         cache=given.cache,
-        progress=lambda count: bar.advance(task, count),
+        progress=lambda done: bar.update(task, completed=done),
     )
     ends = np.cumsum([len(items) for items in named.values()])
     return dict(zip(named, np.split(rows, ends[:-1]), strict=True))

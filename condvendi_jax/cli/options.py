@@ -56,13 +56,8 @@ def option(
 ) -> Any:
     """A field that becomes a flag of its name and type.
 
-    Args:
-      default: its value where the flag is not given.
-      help: what the flag means.
-      choices: the words that are allowed.
-      endings: those that the name of its file may have.
-      excludes: the flags that may not be given beside it.
-      check: raises ValueError for a value that is refused, with a message `name: reason`.
+    `endings` are those of its file, `excludes` the flags that may not be given beside it; `check`
+    raises ValueError for a value that is refused, with a message `name: reason`.
     """
     limits = {"choices": choices, "endings": endings, "excludes": excludes, "check": check}
     return dataclasses.field(default=default, metadata={"help": help, **limits})
@@ -88,13 +83,13 @@ class Options:
     )
     long_texts: str | None = option(
         None,
-        "What all-MiniLM-L6-v2 does with texts longer than the 256 tokens that it reads: 'cut', "
-        "the default, ignores the rest with a warning; 'chunks' averages the embeddings of pieces.",
+        "What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores the "
+        "rest with a warning; 'chunks' averages the embeddings of pieces.",
         choices=("cut", "chunks"),
         excludes=("text_encoder",),
     )
     prompt_column: str | None = option(None, "The column of the prompts' file with the prompts.")
-    image_column: str | None = option(None, "Its column with the names of the pictures.")
+    image_column: str | None = option(None, "Its column that names pictures, or that names hold.")
     text_column: str | None = option(None, "The column of the texts' file that holds the texts.")
     cache: Source | None = option(
         None, "The folder that keeps embeddings; the user's cache folder if unset."
@@ -118,7 +113,7 @@ class Options:
     kernel: str = option("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
     output_bandwidth: float | None = option(
         None,
-        "Gaussian bandwidth of the outputs, in their units; by rule if unset.",
+        "Gaussian bandwidth of outputs, in their units; by rule if unset.",
         check=check_bandwidth,
     )
     prompt_bandwidth: float | None = option(
@@ -129,9 +124,8 @@ class Options:
     )
     equal_prompts: bool = option(
         False,
-        "Prompts count as the same only where they are equal, so that Conditional scores count the "
-        "different outputs of one prompt. So it is without this flag if more than half of the rows "
-        "share a prompt with another row.",
+        "Prompts count as the same only where they are equal: Conditional scores count the outputs "
+        "of one prompt. The default where more than half of the rows share their prompt.",
         excludes=("similar_prompts",),
     )
     similar_prompts: bool = option(
@@ -141,19 +135,19 @@ class Options:
         None,
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
         "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance. If unset: "
-        "for answers embedded by all-MiniLM-L6-v2 0.5, which fits people's judgements; elsewhere "
-        "variance, and half of it for outputs of prompts that repeat.",
+        "0.5 for answers under all-MiniLM-L6-v2; elsewhere variance, and half of it for outputs of "
+        "prompts that repeat.",
         choices=tuple(bandwidth.RULES),
     )
     order: tuple[float, ...] = option((2.0, 1.0), "Renyi orders above 0, 'inf' included.")
     plugin: bool = option(
         False,
-        "Order 2 as in the papers, which compare every row with itself, so that it grows with the "
-        "number of rows. If unset it is unbiased, and the papers' numbers stand beside it.",
+        "Order 2 as in the papers, which compare every row with itself: it grows with n. If "
+        "unset it is unbiased, and the papers' numbers stand beside it.",
     )
     truncation: int | None = option(
         None,
-        "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.",
+        "Eigenvalues that an entropy keeps (CV eq. 13); else all.",
         check=checks.check_truncation,
     )
     method: str | None = option(
@@ -166,9 +160,7 @@ class Options:
         choices=tuple(computation.BY_NAME),
     )
     rtol: float | None = option(
-        None,
-        f"Relative half width of an estimated score; {estimators.DEFAULT_RTOL:g} if unset.",
-        check=checks.check_rtol,
+        None, f"Relative half width; {estimators.DEFAULT_RTOL:g} if unset.", check=checks.check_rtol
     )
     features: int | None = option(
         None, f"Frequencies, a multiple of 8; {approximate.DEFAULT_COUNT} if unset."
@@ -244,11 +236,7 @@ class Options:
         return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
     def by_model(self, name: str, models: Sequence[str]) -> dict[str, str]:
-        """The file of each model that a flag names; none where all share one file, or it is unset.
-
-        Raises:
-          ValueError: there are not as many files as models.
-        """
+        """The file of each model that a flag names; none where all share one, or none."""
         value = getattr(self, name)
         paths = [] if value is None or not models else paths_in(value)
         if len(paths) < 2:
@@ -281,11 +269,7 @@ class Options:
         return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
 
     def read_groups(self) -> int | np.ndarray | None:
-        """The number of groups of rows that deletions leave out, the label of every row, or None.
-
-        Raises:
-          ValueError: the labels cannot be read.
-        """
+        """The number of groups that deletions leave out, the label of every row, or None."""
         if self.groups_file is None:
             return self.groups
         with checks.naming("--groups_file"):
@@ -308,8 +292,6 @@ def paths_in(value: str) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises ValueError for a mistake, which ends in one line on standard error."""
-
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; --help lists all flags.")
 
@@ -344,9 +326,6 @@ def parse(kind: type[Verb], argv: Sequence[str]) -> tuple[list[str], Verb]:
 
     Flags are written `--name=value` or `--name value`; those of a boolean `--name` and `--noname`
     too. Switches the cache of compiled programs on, before the first one is compiled.
-
-    Raises:
-      ValueError: a flag is unknown, malformed or refused.
     """
     switches = {}
     for name, hint in typing.get_type_hints(kind).items():
@@ -394,17 +373,8 @@ def write(
     """Writes the files that were asked for, then prints the table, also where writing fails.
 
     The table is not printed first: a reader that leaves early ends the process. Where a file goes
-    to standard output, the table goes to standard error.
-
-    Args:
-      given: the options.
-      result: the scores.
-      read: what was read, for JSON.
-      details: lines below the table if all is printed.
-      beside: what was asked for beside the scores.
-      further: the functions that write the files of other flags, by flag.
-      profile: the scores over the bandwidths, if they were computed.
-      since: the time at the start, of `time.perf_counter`.
+    to standard output, the table goes to standard error. `read` describes the inputs for JSON,
+    `details` are lines for --verbose, `further` writes the files of other flags.
     """
 
     def as_json(path: str) -> None:

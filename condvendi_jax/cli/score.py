@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from condvendi_jax.base import files
 from condvendi_jax.base.result import comma_separated
@@ -37,17 +37,16 @@ class Options(options.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, scores, prints, writes."""
-    words, given = inputs.as_records(*options.parse(Options, argv))
-    model = _model(words, given)
-    models = {"": model}
+    words, given = options.parse(Options, argv)
+    models = inputs.models_of(words, given, several=False)
     inputs.check(given, models)
-    _check(given)
+    _check(given, models)
     started = time.perf_counter()
     tables, over = [], None
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
-        task = bar.add_task("", total=None)
+        task = bar.add_task("scores", total=None)
 
         def show(words: str) -> None:
             bar.update(task, description=words)
@@ -69,41 +68,23 @@ def main(argv: Sequence[str]) -> None:
             data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
             data |= {name: settings[name] for name in ("seed", "unbiased")}
             over = profiles.profile(outputs, prompts, progress=show, **data)
-    names = ("records", "prompts", "outputs_key", "prompts_key", "weights")
-    described = {name: getattr(given, name) for name in names if given.is_set(name)}
-    described |= {} if model.kind == "records" else {"outputs": model.path}
     beside = ["", *map(str, prompt_results.parts(tables))] if tables else []
     beside += ["", str(over)] if over else []
 
     def write_tables(path: str) -> None:
         files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
 
-    described |= read.described
-    further = {"by_prompt": write_tables}
-    options.write(
-        given, scores, described, read.notes, beside, further, profile=over, since=started
-    )
+    further, lines = {"by_prompt": write_tables}, (read.notes, beside)
+    options.write(given, scores, read.described, *lines, further, profile=over, since=started)
 
 
-def _check(given: Options) -> None:
+def _check(given: Options, models: Mapping[str, inputs.Model]) -> None:
     """Refuses flags that the method, or the absence of prompts, makes meaningless."""
-    if given.by_prompt and not given.is_set("prompts", "records"):
+    paired = any(model.prompts or model.kind == "records" for model in models.values())
+    if given.by_prompt and not paired:
         raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
     if given.chosen_method.approximates and (given.errors or given.by_prompt):
         raise ValueError(
             f"--method={given.method} gives no standard errors and no contributions of prompts: "
             "add --noerrors, without --by_prompt, or choose another method."
         )
-
-
-def _model(words: Sequence[str], given: Options) -> inputs.Model:
-    """The outputs, which a word or --records names, and their prompts."""
-    if given.records is not None:
-        return inputs.Model("records", given.records, given.records)
-    if not words:
-        raise ValueError(
-            "expected outputs: a file or a folder, as in `condvendi score answers.jsonl`; --help "
-            "has more."
-        )
-    command.no_words(words[1:])
-    return inputs.Model(inputs.kind_of(words[0]), words[0], given.prompts)

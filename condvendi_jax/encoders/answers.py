@@ -77,11 +77,7 @@ def listed(text: str) -> Any:
 
 
 def assistant_text(completion: Any, name: str = "completion") -> str:
-    """Return the assistant's text in a completion, a text or chat messages; it may be empty.
-
-    Raises:
-      ValueError: it is neither.
-    """
+    """Return the assistant's text in a completion, a text or chat messages; it may be empty."""
     turns = _turns(completion, name, ASSISTANTS[0], attached=False)
     return "\n\n".join(text for role, text in turns if role in ASSISTANTS and text)
 

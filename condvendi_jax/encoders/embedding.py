@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -24,6 +25,7 @@ from condvendi_jax.encoders.items import decode_image
 
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 1024}
+_UNTOLD = {"images": 32, "texts": 128}  # Of encoders that tell no progress within a batch.
 _BYTES = 2**28  # Of decoded pictures that are held at once.
 _ROUNDING = 1e-5  # Of a row's largest entry. Encoders round at 1e-6; one pixel's step moves 8e-5.
 
@@ -48,6 +50,13 @@ class LoadedEncoder:
         return getattr(self.encoder, "bandwidth", None)
 
     @property
+    def tells_progress(self) -> bool:
+        """Whether its `encode` takes `progress`."""
+        with contextlib.suppress(TypeError, ValueError):  # Of compiled code.
+            return "progress" in inspect.signature(self.encoder.encode).parameters
+        return False
+
+    @property
     def side(self) -> int | None:
         """Pixels along each side of the pictures that it takes; None for those of any size."""
         return getattr(self.encoder, "side", None)
@@ -63,10 +72,6 @@ def load_encoder(
         makes one. The current folder is searched last. None takes the default.
       default: makes the encoder where `spec` is None.
       options: arguments of the class or function.
-
-    Raises:
-      ValueError: it cannot be imported or made, for example because a package or the weights are
-        missing, or the result has no `encode`.
     """
     encoder: Any = default if spec is None else _import(spec)
     spec = spec or f"{encoder.__module__}:{encoder.__qualname__}"
@@ -121,29 +126,19 @@ def embed(
       kind: `images` or `texts`.
       cache: folder of the cache; `default_cache()` if None. Where that cannot be written, nothing
         is kept, with a warning.
-      progress: called with the number of items that were just finished.
+      progress: called with the number of items that are done.
 
     Returns:
       float32 `[n, d]`, row by row.
-
-    Raises:
-      TypeError: `items` is one text or path instead of a sequence, or an item is not a text.
-      ValueError: there are no items, a picture cannot be decoded, Pillow is not installed, or the
-        encoder does not give one finite row an item.
-      EncoderError: the encoder raised an error; the message names the first item of the batch.
-      OSError: a picture cannot be read, or the folder that was named cannot be written to.
     """
     if kind not in _BATCHES:
         raise ValueError(f"kind: expected one of {', '.join(_BATCHES)}, received {kind!r}.")
-    if kind == "texts":
-        items = checked_texts(items)
-    elif isinstance(items, (str, bytes, os.PathLike)):
+    if isinstance(items, (str, bytes, os.PathLike)):
         raise TypeError(
-            f"items: expected a sequence of paths, received one {type(items).__name__}; for one "
-            "picture pass a list, [path]."
+            f"items: expected a sequence of {kind}, received one {type(items).__name__}; for one "
+            "item pass a list, [item]."
         )
-    else:
-        items = [files.expanded(item) for item in items]
+    items = checked_texts(items) if kind == "texts" else [files.expanded(item) for item in items]
     if not items:
         raise ValueError(f"no {kind} to embed.")
     spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
@@ -159,16 +154,18 @@ def embed(
     places = {digest: item for digest, item in zip(reversed(digests), reversed(items), strict=True)}
     rows = shelf.read(set(places)) if shelf else {}
     missing = {digest: places[digest] for digest in dict.fromkeys(digests) if digest not in rows}
-    if progress is not None and rows:
-        progress(sum(counts[digest] for digest in rows))
-    for batch in _batches(missing, kind, loaded.side):
+    tell = progress or (lambda _: None)
+    tell(done := sum(counts[digest] for digest in rows))
+    for batch in _batches(missing, kind, loaded):
         names = [str(missing[digest]) for digest in batch]
-        made = dict(zip(batch, _embeddings(loaded, list(batch.values()), names), strict=True))
+        due = sum(counts[digest] for digest in batch)
+        steps = [done + due * k // len(batch) for k in range(len(batch) + 1)]
+        embedded = _embeddings(loaded, list(batch.values()), names, tell, steps)
+        made = dict(zip(batch, embedded, strict=True))
         if shelf and not shelf.write(made):
             shelf = None
         rows |= made
-        if progress is not None:
-            progress(sum(counts[digest] for digest in made))
+        tell(done := done + due)
     lengths = sorted({row.size for row in rows.values()})
     if len(lengths) > 1:
         raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
@@ -207,24 +204,25 @@ def _digest(content: bytes) -> str:
 
 
 def _batches(
-    missing: Mapping[str, str | pathlib.Path], kind: Kind, side: int | None
+    missing: Mapping[str, str | pathlib.Path], kind: Kind, loaded: LoadedEncoder
 ) -> Iterator[dict[str, Any]]:
     """Yield decoded items by digest, a batch at a time; one error names all broken pictures."""
     batch: dict[str, Any] = {}
-    held, broken = 0, []
+    held, broken, limit = 0, [], _BATCHES[kind]
+    limit = limit if loaded.tells_progress else min(limit, _UNTOLD[kind])
     for digest, item in missing.items():
         if isinstance(item, pathlib.Path):
             content = item.read_bytes()
             if _digest(content) != digest:
                 raise ValueError(f"{item}: was changed while it was read.")
             try:
-                batch[digest] = decode_image(content, name=str(item), side=side)
+                batch[digest] = decode_image(content, name=str(item), side=loaded.side)
                 held += batch[digest].nbytes
             except ValueError as error:
                 broken.append(str(error))
         else:
             batch[digest] = item
-        if len(batch) == _BATCHES[kind] or held > _BYTES:
+        if len(batch) == limit or held > _BYTES:
             if not broken:
                 yield batch
             batch, held = {}, 0
@@ -234,10 +232,13 @@ def _batches(
         yield batch
 
 
-def _embeddings(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.ndarray:
+def _embeddings(
+    loaded: LoadedEncoder, batch: list[Any], names: list[str], tell: Progress, steps: Sequence[int]
+) -> np.ndarray:
     """Return the batch's embeddings, float32 `[n, d]`, after checks."""
+    more = {"progress": lambda k: tell(steps[k])} if loaded.tells_progress else {}
     try:
-        rows = loaded.encoder.encode(batch)
+        rows = loaded.encoder.encode(batch, **more)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         which = ", ".join(dict.fromkeys((loaded.name, loaded.spec)))
         told = _told(error).partition("\n")[0]  # The traceback has the rest.

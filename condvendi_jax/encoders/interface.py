@@ -26,6 +26,7 @@ class Encoder(Protocol):
     - `side = 224`: pictures are resampled and cut to a square of this side (`items.decode_image`).
     - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
       to the end, or not know the words of, or None.
+    - `encode(items, progress=None)`: calls `progress` with the number of items done so far.
     - `bandwidth = 0.5`: the default of its outputs, which should fit people's judgements.
     """
 
@@ -51,15 +52,11 @@ class EncoderError(ValueError):
 
 
 Progress = Callable[[int], None]
-"""Called with the number of items that a batch has just finished."""
+"""Called with the number of items that are done."""
 
 
 def checked_texts(items: Iterable[Any]) -> list[str]:
-    """The items as a list, after a check that they are texts.
-
-    Raises:
-      TypeError: `items` is one text instead of a sequence of texts, or an item is not a text.
-    """
+    """The items as a list, after a check that they are texts; else TypeError."""
     if isinstance(items, (str, bytes)):
         raise TypeError(
             f"items: expected a sequence of texts, received one {type(items).__name__}; for one "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import csv
 import io
 import itertools
 import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ _DECIMAL = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?|[-+]?\d+e[-+]?\d+", re.IGNOREC
 _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
 TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
+_NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
+_PLACES = 4  # Words of the name of a picture that may be those of its prompt.
 
 
 class Texts(NamedTuple):
@@ -50,20 +53,12 @@ class Texts(NamedTuple):
 
 
 def read_prompts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
-    """Reads prompts, in UTF-8.
+    """Reads prompts, at least one and none blank, or raises ValueError with the path and line.
 
     Args:
       path: a .txt file of one prompt a line, a .csv file with a header, or a .jsonl file of one
-        object a line.
+        object a line, in UTF-8.
       column: the column, or key, of the prompts; if unset, the first of `PROMPT_COLUMNS` there.
-
-    Returns:
-      At least one prompt; none is blank.
-
-    Raises:
-      ValueError: the file is missing, of another format, not UTF-8, empty or malformed; it has no
-        such column, a blank prompt, or numbers instead of texts. The message
-        gives the path and the line.
     """
     return _read_texts(path, column, PROMPT_COLUMNS, "prompts", blank=False)
 
@@ -125,8 +120,8 @@ def _refuse_numbers(path: pathlib.Path, texts: Sequence[str]) -> None:
     if (several or scientific) and all(map(_NUMBER.fullmatch, words)):
         raise ValueError(
             f"{path}: expected texts, but each line holds numbers alone. If this is an array, save "
-            "it as a .npy file: np.save('x.npy', np.loadtxt(...)). If these are texts, put them "
-            "into a .csv file with a header."
+            "it as a .npy file: np.save('x.npy', np.loadtxt('x.csv', delimiter=',')). If these are "
+            "texts, put them into a .csv file with a header."
         )
 
 
@@ -147,21 +142,19 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     )
 
 
-def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
+def list_images(folder: str | PathLike[str], *, below: bool = False) -> list[pathlib.Path]:
     """Returns the pictures of a folder in natural order: `img2` comes before `img10`.
 
-    Hidden files are ignored. Pictures in the folders below, and pictures with an ending of
-    `UNREAD_ENDINGS`, are left out with a warning.
-
-    Raises:
-      ValueError: there is no such folder, or no picture in it.
+    Hidden files are ignored. Pictures in the folders below, unless there are no others and `below`
+    takes them, and pictures with an ending of `UNREAD_ENDINGS`, are left out with a warning.
     """
     folder = files.expanded(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
     shown = [path for path in folder.rglob("*") if "/." not in f"/{path.relative_to(folder)}"]
     paths = [p for p in shown if p.is_file() and p.name.lower().endswith(_ALL_ENDINGS)]
-    images = [p for p in paths if p.parent == folder and p.name.lower().endswith(IMAGE_ENDINGS)]
+    images = [path for path in paths if path.name.lower().endswith(IMAGE_ENDINGS)]
+    images = [p for p in images if p.parent == folder] or (images if below else [])
     why, left_out = "", {*paths} - {*images}
     if left_out:
         why = (
@@ -178,30 +171,32 @@ def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
 
 def _natural(path: pathlib.Path) -> tuple[list[Any], str]:
     # Splitting at a group alternates: texts at even places, digits at odd ones.
-    parts: list[Any] = re.split(r"(\d+)", path.name.casefold())
+    parts: list[Any] = re.split(r"(\d+)", str(path).casefold())
     parts[1::2] = map(int, parts[1::2])
-    return parts, path.name
+    return parts, str(path)
+
+
+class Pairing(NamedTuple):
+    """Pictures, the row of the prompt of each, the column that names them, and how, in words."""
+
+    images: list[pathlib.Path]
+    rows: list[int]
+    column: str | None
+    how: str
 
 
 def pair_images(
     prompts: Texts, images: Sequence[pathlib.Path], *, column: str | None = None
-) -> tuple[list[pathlib.Path], str | None]:
-    """Pairs pictures with prompts: by the column that names the pictures, or else by order.
+) -> Pairing:
+    """Pairs pictures with prompts.
 
-    The column is `column`, or else the first of `IMAGE_COLUMNS` that is there.
+    The column `column`, or else the first of `IMAGE_COLUMNS` that is there, names the picture of
+    each prompt. Without it, as many pictures as prompts are paired by order. Otherwise the names of
+    the pictures, or of their folders, hold the number of the prompt from 0 or 1, or what one of the
+    columns holds: `000_3.png`, `000/3.png`.
 
-    Args:
-      prompts: n prompts.
-      images: the pictures of one folder. Those that the column does not name are left out, with a
-        warning.
-      column: the column that names the pictures, with or without folders and endings.
-
-    Returns:
-      n pictures, in the order of the prompts, and the column; None if order paired them.
-
-    Raises:
-      ValueError: the column is missing; a picture is named twice or is not there; or order pairs
-        them, and their numbers differ, or another column seems to name them in another order.
+    Pictures that the column does not name are left out, with a warning. What cannot be known is a
+    ValueError, with the file to write.
     """
     path = prompts.path
     others = [name for name in prompts.columns if name != prompts.column]
@@ -209,33 +204,54 @@ def pair_images(
         _column(prompts, column, (), "pictures")
     else:
         column = next(iter(known_fields(others, IMAGE_COLUMNS)), None)
-    stems = collections.Counter(image.stem for image in images)
-    by_name = {image.stem: image for image in images if stems[image.stem] == 1}
-    by_name |= {image.name: image for image in images}
-    if column is None:
-        _check_numbers(prompts, [image.name for image in images], what="pictures")
-        for other in others:
-            names = _names(prompts, other)
-            paired = [by_name.get(name) for name in names]
-            has_endings = any(name.lower().endswith(_ALL_ENDINGS) for name in names)
-            if (has_endings or {*paired} == {*images}) and paired != list(images):
+    folder = os.path.commonpath([image.parent for image in images])
+    places = {image.relative_to(folder).as_posix(): image for image in images}
+    in_folders = any("/" in place for place in places)
+    names = [p.rpartition("/")[0] if in_folders else i.stem for p, i in places.items()]
+    cells = {name: _cells(prompts, name) for name in (others if column is None else [column])}
+    found = {name: _pictures(cells[name], places) for name in cells}
+    keys = {f"column {name!r}": texts for name, texts in cells.items()}
+    count, in_order = len(prompts.texts), list(range(len(images)))
+    numbers = {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
+    write = _to_write(prompts, list(places), "image")
+    if column is None and len(images) == count and not in_folders:
+        for other, key in zip(others, keys, strict=True):
+            rows, _ = _by_names(names, {key: keys[key]}, count)
+            has_endings = any(cell.lower().endswith(_ALL_ENDINGS) for cell in cells[other])
+            if rows not in ([], in_order) or (has_endings and found[other] != list(images)):
                 raise ValueError(
                     f"{path}: column {other!r} seems to name the pictures, in another order than "
                     f"that of the folder. Pair them by --image_column={other}, or remove it."
                 )
-        return list(images), None
-    names = _names(prompts, column)
+        rows, how = _by_names(names, numbers, count)
+        if rows not in ([], in_order):
+            raise ValueError(f"{path}: the {how} has another order than the names. {write}")
+        return Pairing(list(images), in_order, None, "order")
+    if column is None or not any(found[column] + [cell == "" for cell in cells[column]]):
+        rows, how = _by_names(names, keys | (numbers if column is None else {}), count)
+        if rows:
+            where = "folders" if in_folders else "pictures"
+            each = span(collections.Counter(rows).values())
+            how = f"the {how} of the {where}, {each} pictures a prompt"
+            return Pairing(list(images), rows, None, how)
+    if column is None:
+        raise ValueError(
+            f"{path}: holds {count:,} prompts for {len(images):,} pictures, whose names do "
+            f"not tell which prompt each belongs to{how}. If a column says it, name it with "
+            f"--image_column. {write}"
+        )
+    names, pictures = cells[column], found[column]
     if "" in names:
         line = prompts.rows[names.index("")][0]
         raise ValueError(f"{path}, line {line}: expected the name of a picture in {column!r}.")
-    if absent := [name for name in names if name not in by_name]:
+    if absent := [name for name, image in zip(names, pictures, strict=True) if image is None]:
         raise ValueError(
             f"{path}: column {column!r} should name pictures, but {len(absent):,} of "
             f"{len(names):,} names match no picture in the folder: {_some(absent)}. A name without "
             "its ending must match exactly one picture. Correct the names, choose another column "
             "with --image_column, or remove this column to pair pictures by order."
         )
-    counts = collections.Counter(by_name[name] for name in names)
+    counts = collections.Counter(filter(None, pictures))
     if repeated := [image.name for image, count in counts.items() if count > 1]:
         raise ValueError(f"{path}: column {column!r} names pictures twice: {_some(repeated)}.")
     if left := [image.name for image in images if image not in counts]:
@@ -243,14 +259,104 @@ def pair_images(
             f"{path} does not name {len(left):,} of {len(images):,} pictures, which are left out: "
             f"{_some(left)}."
         )
-    return list(counts), column
+    return Pairing(list(counts), list(range(count)), column, f"image column {column!r}")
 
 
-def _names(table: Texts, column: str) -> list[str]:
-    """The last path part of every cell; empty where the cell holds neither a text nor a number."""
+def _cells(table: Texts, column: str) -> list[str]:
+    """The cells of a column; empty where one holds neither a text nor a whole number."""
     cells = (row.get(column) for _, row in table.rows)
-    texts = (str(cell).strip() if type(cell) in (str, int) else "" for cell in cells)
-    return [re.split(r"[/\\]", text)[-1] for text in texts]
+    return [str(cell).strip() if type(cell) in (str, int) else "" for cell in cells]
+
+
+def _pictures(
+    cells: Sequence[str], places: Mapping[str, pathlib.Path]
+) -> list[pathlib.Path | None]:
+    """The pictures that cells name by their place below the folder, or by a name of one picture."""
+    by_name = dict(places)
+    for names in ([i.name for i in places.values()], [i.stem for i in places.values()]):
+        counts = collections.Counter(names)
+        unique = {n: i for n, i in zip(names, places.values(), strict=True) if counts[n] == 1}
+        by_name = unique | by_name
+    cells = [cell.replace("\\", "/") for cell in cells]
+    return [by_name.get(cell) or by_name.get(cell.rpartition("/")[2]) for cell in cells]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The words and numbers of a name."""
+    return tuple(re.findall(r"\d+|[^\W\d_]+", text.casefold()))
+
+
+def _plain(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words, and the numbers without the zeros before them."""
+    return tuple((word.lstrip("0") or "0") if word.isdecimal() else word for word in words)
+
+
+def _by_names(
+    names: Sequence[str], keys: Mapping[str, Sequence[str]], count: int
+) -> tuple[list[int], str]:
+    """The row of the prompt of each name, and how it is known; no rows, and why, where it is not.
+
+    What `keys` hold for a prompt stands at one place of all names, for all prompts, and nothing
+    else says that a name belongs to another prompt.
+    """
+    split = list(map(_words, names))
+    by = {how: list(map(_words, texts)) for how, texts in keys.items()}
+    ways = [(how, k, _matches(split, by[how], k)) for how in by for k in range(_PLACES)]
+    whole = [way for way in ways if {*way[2]} == {*range(count)}]
+    lacks = [(rows.count(None), count - len({*rows} - {None})) for *_, rows in ways]
+    if not whole:
+        shares = [none / len(names) + without / count for none, without in lacks]
+        best = min(range(len(ways)), key=shares.__getitem__)
+        (none, without), (how, place, _) = lacks[best], ways[best]
+        return [], (
+            f": by the {how} in word {place + 1} of the names, {none:,} of {len(names):,} pictures "
+            f"match no prompt and {without:,} of {count:,} prompts have no picture"
+        )
+    how, place, rows = whole[0]
+    # Numbers say nothing beside ids that are words.
+    rivals = by if all("".join(key).isdecimal() for key in by[how]) else by.keys() - {*_NUMBERS}
+    for (other, at, found), (none, without) in zip(ways, lacks, strict=True):
+        # The number of a sample may pass for that of a prompt. And ids from 1 are half right beside
+        # pictures that are numbered from 0.
+        doubt = none == without == 0 or (at < place and 0 in (none, without))
+        doubt |= other not in _NUMBERS and at == place and 2 * none < len(names)
+        differs = any(row not in (None, own) for row, own in zip(found, rows, strict=True))
+        if doubt and differs and other in rivals:
+            ways_of = f"the {how} in word {place + 1} of the names and the {other} in word {at + 1}"
+            return [], f": {ways_of} disagree"
+    return [row for row in rows if row is not None], f"{how} in word {place + 1} of the names"
+
+
+def _matches(
+    names: Sequence[tuple[str, ...]], keys: Sequence[tuple[str, ...]], place: int
+) -> list[int | None]:
+    """The row whose key stands at a place of each name; None where there is none, or several.
+
+    Numbers may have zeros before them, but one number is written in one way only.
+    """
+    rows = {_plain(key): row for row, key in enumerate(keys)}
+    if len(rows) < len(keys) or () in rows:  # Repeated, or blank.
+        return [None] * len(names)
+    lengths, found, spelled = {len(key) for key in keys}, [], collections.defaultdict(set)
+    for name in names:
+        parts = {name[place : place + k] for k in lengths if len(name) >= place + k}
+        hits = {part: rows[_plain(part)] for part in parts if _plain(part) in rows}
+        found.append(next(iter(hits.values())) if len(hits) == 1 else None)
+        for part, row in hits.items():
+            spelled[row].add(part)
+    return [None if row is None or len(spelled[row]) > 1 else row for row in found]
+
+
+def _to_write(prompts: Texts, items: Sequence[str], column: str) -> str:
+    """How to say which prompt each of several items belongs to, with the first lines to copy."""
+    stream, last = io.StringIO(), len(prompts.texts) - 1
+    each = max(1, len(items) // len(prompts.texts))
+    rows = [[item, prompts.texts[min(k // each, last)]] for k, item in enumerate(items[:_SHOWN])]
+    csv.writer(stream, lineterminator="\n").writerows([[column, "prompt"], *rows])
+    return (
+        f"Write a .csv file with a line for each {column} and its prompt. If they are in the order "
+        f"of the prompts, it begins:\n{stream.getvalue()}"
+    )
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:
@@ -261,15 +367,16 @@ def pair_texts(prompts: Texts, texts: Texts) -> None:
             f"{prompts.path}: {column}is both the texts and their prompts. Choose two columns with "
             "--prompt_column and --text_column, or give two files."
         )
-    _check_numbers(prompts, texts.texts, what="texts")
-
-
-def _check_numbers(prompts: Texts, items: Sequence[str], *, what: str) -> None:
-    if len(items) != len(prompts.texts):
+    if len(texts.texts) != len(prompts.texts):
         raise ValueError(
-            f"{prompts.path}: holds {len(prompts.texts):,} prompts for {len(items):,} "
-            f"{what}; the first are {prompts.texts[0]!r} and {items[0]!r}."
+            f"{prompts.path}: holds {len(prompts.texts):,} prompts for {len(texts.texts):,} texts. "
+            f"{_to_write(prompts, texts.texts, 'answer')}"
         )
+
+
+def span(counts: Collection[int]) -> str:
+    """The least and the most of some numbers, once where they are equal."""
+    return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -277,26 +384,21 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.ndarray:
-    """A picture as colours, the way that a viewer shows it.
-
-    It is turned as its EXIF orientation says, put on white where it is transparent; of an animation
-    the first frame is taken. Colour profiles are not applied.
-
-    Args:
-      content: what the file holds.
-      name: of the file, for errors.
-      side: the shorter side is resampled (bicubic) to this many pixels and the middle square is cut
-        out. If unset, the picture keeps its size.
-
-    Returns:
-      uint8 `[height, width, 3]`, or `[side, side, 3]`.
-
-    Raises:
-      ValueError: it cannot be decoded, or Pillow is not installed.
-    """
+def pillow() -> tuple[Any, Any]:
+    """Pillow's modules `Image` and `ImageOps`; MissingExtra if it is not installed."""
     with extras.needed("embed", package="Pillow", purpose="decoding pictures"):
         from PIL import Image, ImageOps
+    return Image, ImageOps
+
+
+def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.ndarray:
+    """A picture as colours, uint8 `[height, width, 3]`, the way that a viewer shows it.
+
+    It is turned as its EXIF orientation says, put on white where it is transparent; of an animation
+    the first frame is taken. Colour profiles are not applied. With `side`, the shorter side is
+    resampled (bicubic) to this many pixels, and the middle square is cut out. `name` is for errors.
+    """
+    Image, ImageOps = pillow()  # noqa: N806 - as Pillow names them.
     try:
         with Image.open(io.BytesIO(content)) as opened:
             picture = ImageOps.exif_transpose(opened)

@@ -18,14 +18,14 @@ from condvendi_jax.encoders import answers
 
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
 INSPECT_METRIC = "answer_diversity"
+_PACKAGES = {
+    ".parquet": ("pyarrow", "pyarrow.parquet", "reading Parquet"),
+    ".eval": ("inspect_ai", "inspect_ai.log", "reading logs of Inspect"),
+}
 
 
 def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[pathlib.Path]:
-    """The files that paths and patterns name, each once.
-
-    Raises:
-      ValueError: one is missing, a directory, of another format, or given twice.
-    """
+    """The files that paths and patterns name, each once; ValueError for one that cannot be read."""
     named: list[pathlib.Path] = []
     for given in [paths] if isinstance(paths, (str, PathLike)) else paths:
         path = files.expanded(given)
@@ -37,6 +37,8 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
         named += matches
     if not named:
         raise ValueError("expected at least one file of records, received none.")
+    for ending in {path.suffix.lower() for path in named} & {*_PACKAGES}:
+        _package(ending)  # Before anything is read.
     for k, path in enumerate(named):
         if path.suffix.lower() not in _READERS or path.is_dir():
             raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}.")
@@ -48,13 +50,17 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
     return named
 
 
+def _package(ending: str) -> Any:
+    """The module that reads files of this ending."""
+    package, module, purpose = _PACKAGES[ending]
+    with extras.needed("records", package=package, purpose=purpose):
+        return importlib.import_module(module)
+
+
 def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answers.Unfit]]:
     """The records of a file, each with its line, row or sample from 1; or why it is none.
 
     Blank lines hold no record. Bytes that are not UTF-8 become halves of surrogate pairs.
-
-    Raises:
-      ValueError: the file is damaged, or a package that reads it is missing.
     """
     for line, record in _READERS[path.suffix.lower()](path):
         if not isinstance(record, (dict, answers.Unfit)):
@@ -113,8 +119,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_parquet(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    with extras.needed("records", package="pyarrow", purpose="reading Parquet"):
-        parquet = importlib.import_module("pyarrow.parquet")
+    parquet = _package(".parquet")
     try:
         batches = parquet.ParquetFile(path).iter_batches()
         rows = (row for batch in batches for row in batch.to_pylist())
@@ -140,8 +145,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
     The answer is that of the scorer that has the metric `answer_diversity`, or else the completion.
     """
-    with extras.needed("records", package="inspect_ai", purpose="reading logs of Inspect"):
-        read_eval_log = importlib.import_module("inspect_ai.log").read_eval_log
+    read_eval_log = _package(".eval").read_eval_log
     try:
         log = read_eval_log(str(path), resolve_attachments=True)
         scores = log.results.scores if log.results else []

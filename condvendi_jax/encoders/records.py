@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import pathlib
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
@@ -76,6 +77,7 @@ def read_records(
     answer_field: str | None = None,
     model_field: str | None = None,
     strip_thinking: bool = True,
+    names: Mapping[str, str] = types.MappingProxyType({}),
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
@@ -90,6 +92,7 @@ def read_records(
       prompt_field: the only field of the prompt; if unset, all fields that the model was given.
       answer_field: the field of the answer or answers; if unset, the one of `ANSWER_FIELDS`.
       model_field: the field of the model's name. If unset, `model`, or else the file names it.
+      names: the names of models by their path or pattern in `paths`, whatever their records say.
       strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
 
     Returns:
@@ -112,18 +115,27 @@ def read_records(
     named = {"prompt": prompt_field, "answer": answer_field, "model": model_field}
     paths = record_files(paths)
     answers, prompts = collections.defaultdict(list), collections.defaultdict(list)
-    sources: dict[str, dict[pathlib.Path, bool]] = collections.defaultdict(dict)
+    given = {file: name for pattern, name in names.items() for file in record_files(pattern)}
+    sources: dict[str, dict[pathlib.Path, tuple[bool, bool]]] = collections.defaultdict(dict)
     used: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     skipped: list[Skipped] = []
-    for path, name in zip(paths, files.names_of(list(map(str, paths))), strict=True):
+    others = [path for path in paths if path not in given]
+    plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
+    for path in paths:
         rows, unfit = _read_file(path, named, strip_thinking, used)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
         skipped += unfit
+        models = list(dict.fromkeys(model for _, model, *_ in rows if model))
+        if path in given and len(models) > 1:
+            raise ValueError(
+                f"{path}: holds answers of {', '.join(models)}, which are not all "
+                f"{given[path]!r}: leave this name out."
+            )
         for _, named_model, prompt, answer in rows:
-            model = named_model or name
-            sources[model][path] = named_model is not None
+            model = given.get(path) or named_model or plain[path]
+            sources[model][path] = path in given, named_model is not None
             answers[model].append(answer)
             prompts[model].append(prompt)
     notes = []
@@ -131,8 +143,8 @@ def read_records(
         if len({*places.values()}) > 1:
             raise ValueError(
                 f"{' and '.join(map(str, places))} hold answers of {model!r}, which one of them "
-                f"names in {model_field or MODEL_FIELD!r}, and another by its file name alone: "
-                "rename the file, or add the field to its records."
+                f"names in {model_field or MODEL_FIELD!r} and another does not: give each file a "
+                f"name of its own, as other={next(reversed(places))}."
             )
         if len(places) > 1:
             notes.append(f"{model}: answers of {len(places):,} files")

@@ -29,11 +29,7 @@ def dense(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def package_folder(package: str) -> Path:
-    """The folder of an installed package, by its import name, without importing it.
-
-    Raises:
-      ModuleNotFoundError: it is not installed; the message has the command that installs it.
-    """
+    """The folder of an installed package, by its import name, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
@@ -70,10 +66,8 @@ def read_torch_checkpoint(path: str | Path) -> dict[str, np.ndarray]:
     """Read a legacy (pre-zip) torch checkpoint of named tensors, without torch.
 
     The file is five pickles (magic number, protocol, system, tensors, storage keys), then each
-    storage as a 64-bit count and that many little-endian numbers.
-
-    Raises:
-      pickle.UnpicklingError: if it names anything but tensors and containers, or is malformed.
+    storage as a 64-bit count and that many little-endian numbers. Anything but tensors and
+    containers is a pickle.UnpicklingError.
     """
     with open(path, "rb") as file:
         *_, tensors, keys = [_Unpickler(file).load() for _ in range(5)]

@@ -31,6 +31,7 @@ class PromptClusters(lab.Study):
     name = "prompt_clusters"
     reproduces = "CV figs 4, 23; CV-early fig 4"
     duration = "1 minute"
+    packages = {"clusters": "scikit-learn"}
     takes = ("models",)
     runs = ((), ("--data=captions",), ("--data=gallery",))
     drawings = ("prompt_clusters", "prompt_clusters_captions", "prompt_clusters_gallery")

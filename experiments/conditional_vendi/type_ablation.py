@@ -35,6 +35,7 @@ class TypeAblation(lab.Study):
     name = "type_ablation"
     reproduces = "CV figs 5, 16-18; CV-early figs 2, 3, 12-23"
     duration = "2 minutes"
+    packages = {"clusters": "scikit-learn"}
     data = "dogs"
     needs = ("types",)
     takes = ("wording", "models")

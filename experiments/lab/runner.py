@@ -16,10 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
-from rich.console import Console
-from rich.markup import escape
 
-from condvendi_jax.base import files
+from condvendi_jax.base import extras, files
 from condvendi_jax.cli import command, provenance
 from experiments import data
 from experiments.lab import records, store, style, tables
@@ -63,6 +61,8 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
     check_bounds(given)
     if not values["output"].value:
         raise ValueError("--output: expected a folder, received nothing.")
+    for extra, package in study.packages.items():  # Before the data are read, which takes long.
+        extras.check(extra, package=package, purpose=f"the study {study.name}")
     named = values["data"].value if study.data is not None else None
     folder = pathlib.Path(values["output"].value) / given.folder(named)
     load = functools.partial(_load, study, values)
@@ -209,6 +209,8 @@ def usage(study: type[Study], values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag with its default and choices."""
     reproduces = "" if study.reproduces == "-" else f"Reproduces {study.reproduces}. "
     lines = [study.question(), f"{reproduces}Takes {study.duration}.", ""]
+    if study.packages:
+        lines.insert(2, f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
     needs = {field.name: field.metadata["needs"] for field, _ in flag_fields(study)}
     for name in values:
@@ -266,12 +268,13 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     files.check_writable(folder / store.RUN)  # Before anything takes long.
     with contextlib.ExitStack() as stack:
-        status = stack.enter_context(Console(stderr=True).status("reading the data"))
+        bar = stack.enter_context(command.progress_bar())
+        task = bar.add_task("reading the data", total=None)
         setup = given.prepare(load, seed)
         # Not before: a study may choose its devices and connect to other processes.
         first = jax.process_index() == 0
         if not first:
-            status.stop()
+            bar.stop()
         stack.callback(setup.close)
         study, kind = setup.study, type(given)
         identity = records.identify(study.name, study.version, study, setup.arrays, seed)
@@ -284,12 +287,14 @@ def run(
         missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
         if not missing and first:
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
+        bar.update(task, total=len(cells))
+        bar.advance(task, len(cells) - len(missing))
         for done, cell in enumerate(missing, start=len(cells) - len(missing) + 1):
             name = f"[{done}/{len(cells)}] {cell}"
-            status.update(escape(name))
+            bar.update(task, description=name)
 
             def say(words: str, name: str = name) -> None:
-                status.update(escape(f"{name}: {words}"))
+                bar.update(task, description=f"{name}: {words}")
 
             context = Context(cell_key(seed, cell), jax.random.key(seed), finished, say)
             started = time.perf_counter()
@@ -300,6 +305,7 @@ def run(
                 error.add_note(f"{place.filename}:{place.lineno}: where {cell} was computed.")
                 raise
             seconds = time.perf_counter() - started
+            bar.advance(task)
             if saved:
                 origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
                 saved.save(cell, finished[cell], origin)

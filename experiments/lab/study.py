@@ -134,6 +134,7 @@ class Study(abc.ABC):
       needs: the labels that it needs of a user's own files, such as 'types' or 'models'.
       takes: the labels that it takes where they are given.
       further: more embeddings of the pairs that it takes where they are given.
+      packages: those that it needs of an extra of the installation, by extra.
       paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
       random: whether anything is drawn at random, so that a seed has a meaning.
       runs: the flags of each committed run; one without flags by default.
@@ -149,6 +150,7 @@ class Study(abc.ABC):
     needs: ClassVar[Collection[str]] = ()
     takes: ClassVar[Collection[str]] = ()
     further: ClassVar[Collection[str]] = ()
+    packages: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     paired: ClassVar[bool] = True
     random: ClassVar[bool] = True
     runs: ClassVar[Sequence[Sequence[str]]] = ((),)

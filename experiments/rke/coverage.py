@@ -80,6 +80,7 @@ class Coverage(lab.Study):
     name = "coverage"
     reproduces = "RKE fig 3"
     duration = "1 minute"
+    packages = {"clusters": "scikit-learn"}
     data = "dogs"
     needs = ("types",)
     paired = False

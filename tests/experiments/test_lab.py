@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import xarray as xr
 from absl import flags
-from rich.status import Status
 from rich.table import Table
 from small import write_pairs
 from studies import changed
 
+from condvendi_jax.cli import command
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import Rules, Scales, figures, records, runner, scales, store, style, tables
@@ -552,7 +552,17 @@ def test_cells_see_what_is_finished_and_a_run_shows_its_progress(
     tmp_path, own, monkeypatch, capsys
 ):
     lines, finished = [], []
-    monkeypatch.setattr(Status, "update", lambda self, line: lines.append(line))
+
+    class Bar(command._Lines):
+        def update(self, *task, **changes):
+            super().update(*task, **changes)
+            lines.append(self._words)
+
+        def advance(self, *task):
+            super().advance(*task)
+            lines.append(self._done)
+
+    monkeypatch.setattr(command, "progress_bar", Bar)
 
     class Telling(Toy):
         def compute(self, state, context, **cell):
@@ -562,9 +572,21 @@ def test_cells_see_what_is_finished_and_a_run_shows_its_progress(
 
     execute(tmp_path, *own(), study=Telling)
     cells = ["[1/2] mean-1", "[2/2] mean-2"]
-    assert lines == [line for cell in cells for line in (cell, f"{cell}: half")]
+    each = [line for k, cell in enumerate(cells, 1) for line in (cell, f"{cell}: half", k)]
+    assert lines == ["reading the data", 0, *each]
     assert "[1/2] mean-1: 0." in capsys.readouterr().err
     assert finished == [[], [place(1)]]
+
+
+def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path):
+    lacking = changed(Toy, packages={"clusters": "no-such-package"}, prepare=None)
+    words = r"the study toy needs no-such-package.*: pip install 'condvendi_jax\[clusters\]'"
+    with pytest.raises(ValueError, match=words):
+        execute(tmp_path, "--outputs=absent.npy", study=lacking)
+    assert not list(tmp_path.iterdir())
+    assert "pip install 'condvendi_jax[clusters]'" in runner.usage(
+        lacking, runner.define_flags(lacking)
+    )
 
 
 def test_a_cell_has_its_own_key_whatever_was_computed_before(tmp_path, own):

@@ -21,12 +21,84 @@ def test_progress_shows_the_time_left_also_of_slow_steps(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     bar = command.progress_bar()
     bar.get_time = lambda: clock[0]
+    bar.add_task("the [bandwidth]", total=None)
     task = bar.add_task("embedding answers", total=1000)
     for seconds, count in ((0, 400), (100, 50), (300, 100)):
         clock[0] = float(seconds)
         bar.advance(task, count)
     Console(width=200, file=drawn).print(bar.get_renderable())
-    assert "550/1000 0:05:00 0:15:00" in drawn.getvalue()
+    assert "550/1,000 0:05:00 0:15:00" in drawn.getvalue()
+    assert "the [bandwidth]" in drawn.getvalue() and "?" not in drawn.getvalue()
+
+
+class Clock:
+    """A clock, and an event that ends when the seconds are over; waiting moves the clock."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+        return self.now > self.seconds
+
+    set = __call__
+
+
+def _lines(seconds, steps, capsys):
+    """The lines of a job whose steps, by their seconds, are calls of the bar."""
+    clock = Clock(seconds)
+    bar = command._Lines(clock)
+    bar.ended = clock
+    waited = clock.wait
+
+    def wait(span):
+        until = clock.now + span
+        for at in [at for at in steps if clock.now <= at < until]:
+            clock.now = at
+            steps[at](bar)
+        clock.now = until - span
+        return waited(span)
+
+    clock.wait = wait
+    bar.run()
+    return capsys.readouterr().err.splitlines()
+
+
+def test_without_a_terminal_a_line_every_20_seconds_says_what_is_done(capsys):
+    steps = {
+        0: lambda bar: bar.add_task("embedding answers", total=1000),
+        1: lambda bar: bar.advance(0, 400),  # What is there already.
+        30: lambda bar: bar.advance(0, 50),
+        41: lambda bar: bar.advance(0, 100),
+        61: lambda bar: bar.add_task("scores"),
+        62: lambda bar: bar.update(0, description="order 2 of [a]\x1b"),
+    }
+    assert _lines(100, steps, capsys) == [
+        "embedding answers: 400 of 1,000, 0:00:20 so far",
+        "embedding answers: 450 of 1,000, about 0:07:09 left",
+        "embedding answers: 550 of 1,000, about 0:02:57 left",
+        "order 2 of [a]\\x1b: 0:00:19 so far",
+        "order 2 of [a]\\x1b: 0:00:39 so far",
+    ]
+
+
+def test_a_short_job_prints_no_progress(capsys):
+    assert _lines(19, {0: lambda bar: bar.add_task("scores")}, capsys) == []
+
+
+def test_progress_ends_with_its_block_and_where_nobody_reads(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with command.progress_bar() as bar:
+        bar.add_task("scores")
+    assert bar.ended.is_set()
+    sys.stderr.close()
+    clock = Clock(50)
+    bar.ended = clock
+    bar.run()
+    assert clock.now == 60
 
 
 def test_control_characters_are_shown_as_python_writes_them():

@@ -369,7 +369,7 @@ BAD_INPUTS = {
     f"{X} {WIDTH} --order=": "--order",
     f"{X} {WIDTH} --order=1,1.0": "--order: expected different",
     f"{X} --kernel=polynomial": "--kernel: invalid choice: 'polynomial' (choose from",
-    f"{X} t.npy": "unexpected argument 't.npy'",
+    f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
     "rank": "expected one of score, compare, report, received 'rank'",
     # Of the library, by the name of the flag.
     f"{X} {WIDTH} --truncation=0": "--truncation: expected",
@@ -391,7 +391,7 @@ BAD_INPUTS = {
     f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
     "answers.txt --prompts=answers.txt": "answers.txt: is both the texts and their",
     # Flags that contradict one another, or do nothing.
-    "": "expected outputs: a file or a folder",
+    "": "expected one model, each a file or the folder of its pictures, received 0",
     f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
     f"{X} {T} --by_prompt=t.csv --method=random-features --noerrors": "no contributions",
     f"{X} {WIDTH} --order=1 --method=random-features": "gives no standard errors",

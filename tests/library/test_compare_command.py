@@ -3,13 +3,14 @@
 import csv
 import functools
 import json
+import sys
 
 import fake_encoders
 import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.cli import __main__
+from condvendi_jax.cli import __main__, inputs
 from condvendi_jax.cli import compare as verb
 
 N = 60
@@ -30,6 +31,7 @@ def files_of_models(tmp_path_factory):
     for name, outputs in MODELS.items():
         np.save(folder / f"{name}.npy", outputs)
     np.save(folder / "t.npy", PROMPTS)
+    np.save(folder / "five.npy", PROMPTS[:5])
     np.savez(folder / "all.npz", few=MODELS["few"], prompts=PROMPTS)
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)))
     np.save(folder / "w.npy", np.arange(N) % 5 + 0.5)
@@ -213,6 +215,35 @@ def test_pictures_are_compared_and_paired_by_name(compare, folder):
     assert vendi[names[1]] == pytest.approx(3 / (1 + 2 * square), rel=1e-5)
 
 
+def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd, monkeypatch):
+    """Both models have two pictures a prompt, in other orders; the second lack one."""
+    Image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(folder)
+    colours = {"0": "red", "1": "lime", "2": "blue"}
+    for model, name in (("flat", "{k}_{j}.png"), ("deep", "p{k}/{j}.png")):
+        for k, colour in colours.items():
+            for j in range(2 if model == "flat" or k != "1" else 1):
+                path = folder / model / name.format(k=k, j=j)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (4, 4), colour).save(path)
+    (folder / "ids.csv").write_text("id,prompt\n2,c\n0,a\n1,b\n")
+    words = ("flat", "deep", "--prompts=ids.csv", "--image_encoder=fake_encoders:Means", *TEXT)
+    with pytest.raises(ValueError, match="disagree. If .* name it with --image_column"):
+        __main__.main(["condvendi", "compare", *words])
+    words += ("--image_column=id",)
+    words += ("--order=2", "--output_bandwidth=30", "--cache=cache")
+    __main__.main(["condvendi", "compare", *words, "--json=paired.json", "--overwrite"])
+    err = capfd.readouterr().err
+    assert "note: outputs paired with prompts by the column 'id' in word 1 of the names of" in err
+    assert "of the pictures, 2 pictures a prompt (flat)" in err
+    assert "in word 2 of the names of the folders, 1 to 2 pictures a prompt (deep)" in err
+    report = json.loads((folder / "paired.json").read_text())
+    assert report["n"] == {"flat": 6, "deep": 5}
+    (found,) = (ranking for ranking in report["rankings"] if ranking["score"] == "conditional")
+    for value in found["plug_in"].values():  # One colour a prompt, whatever the order of the files.
+        assert value == pytest.approx(1, abs=1e-3)
+
+
 NAMES = {
     "stems": (("a/x.npy", "y.npy"), ("x", "y")),
     "folders": (("m1/emb.npy", "./m2/emb.npy"), ("m1/emb.npy", "m2/emb.npy")),
@@ -221,10 +252,15 @@ NAMES = {
 }
 
 
+def _paths(*words):
+    models = inputs.models_of(words, verb.Options(), several=True)
+    return {name: model.path for name, model in models.items()}
+
+
 @pytest.mark.parametrize("case", NAMES)
 def test_models_whose_files_share_a_name_are_called_by_their_paths(case):
     paths, names = NAMES[case]
-    assert verb._named(paths) == dict(zip(names, paths, strict=True))
+    assert _paths(*paths) == dict(zip(names, paths, strict=True))
 
 
 def test_a_file_that_exists_is_no_name(folder, compare):
@@ -238,7 +274,70 @@ def test_a_file_that_exists_is_no_name(folder, compare):
         path = word.removeprefix("a=")
         assert report["inputs"]["models"] == {name: path, "few": "few.npy"}
         assert report["inputs"]["prompts"] == "p,q.npy"
-    assert verb._named(words[1:]) == {"eq=al": "./eq=al.npy", "a": "eq=al.npy"}
+    assert _paths(*words[1:]) == {"eq=al": "./eq=al.npy", "a": "eq=al.npy"}
+
+
+def _write_records(folder, path, answers, **more):
+    records = [
+        {"prompt": f"p{k}", "answers": [answer * (k + 1) for answer in answers], **more}
+        for k in range(4)
+    ]
+    (folder / path).parent.mkdir(exist_ok=True)
+    (folder / path).write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def test_records_get_the_names_that_are_given_in_every_verb(folder, compare, run_command, capfd):
+    _write_records(folder, "r/same.jsonl", ("a", "bb"), model="inside")
+    _write_records(folder, "s/same.jsonl", ("c", "c"))
+    words = ("one=r/same.jsonl", "two=s/same.jsonl")
+    options = ("--order=2", "--output_bandwidth=1", "--cache=cache", *TEXT)
+    for given in (words, (f"--records={','.join(words)}",)):
+        report, _ = compare(*given, *options)
+        assert list(report["n"]) == ["one", "two"]
+    page = ("--output=named.html", "--overwrite")
+    __main__.main(["condvendi", "report", *words, *page, *options])
+    assert "one" in capfd.readouterr().out
+    one, _ = run_command("score", words[0], *options)
+    assert one["n"] == 8
+    report, _ = compare("two=r/same.jsonl", "s/same.jsonl", *options)
+    assert list(report["n"]) == ["two", "same"]
+    __main__.main(["condvendi", "compare", "r/same.jsonl", "s/same.jsonl", *options])
+    assert "note: files share a name, so paths name models: for others write a=r/same.jsonl" in (
+        capfd.readouterr().err
+    )
+
+
+def test_names_of_records_are_not_mixed_up(folder):
+    _write_records(folder, "r/x.jsonl", "ab", model="x")
+    _write_records(folder, "r/y.jsonl", "cd", model="y")
+    both = (folder / "r/x.jsonl").read_text() + (folder / "r/y.jsonl").read_text()
+    (folder / "r/both.jsonl").write_text(both)
+    for words, message in (
+        (("z=r/both.jsonl", "r/x.jsonl"), "holds answers of x, y, which are not all 'z'"),
+        (("y=r/x.jsonl", "r/y.jsonl"), "a name of its own, as other=r/y.jsonl"),
+        (("x=r/x.jsonl", "x=r/y.jsonl"), "'x' names both r/x.jsonl and r/y.jsonl"),
+        (("r/x.jsonl", "few.npy"), "outputs of one kind"),
+        (("r/x.jsonl", "labels.txt", *TEXT), "It holds prompts with their answers"),
+        (
+            ("r/x.jsonl", "r/y.jsonl", "--prompts=labels.txt", *TEXT),
+            "name such files alone, without",
+        ),
+        (("absent", "few.npy"), "absent: there is no such file or folder"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            __main__.main(["condvendi", "compare", *words])
+        assert message in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+def test_what_is_missing_is_named_before_anything_is_read(folder, monkeypatch):
+    words = ("labels.txt", "absent.txt", "--prompts=absent.csv", "--text_encoder=no_such:Encoder")
+    with pytest.raises(ValueError, match="no_such:Encoder: cannot be imported"):
+        __main__.main(["condvendi", "compare", *words])
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ValueError, match="decoding pictures needs Pillow"):
+        __main__.main(["condvendi", "compare", "one", "two", "--prompts=absent.csv"])
 
 
 BAD_INPUTS = {
@@ -255,10 +354,11 @@ BAD_INPUTS = {
         (*FILES[:2], "--prompts=t.npy,labels.txt"),
         "--prompts: expected texts for all models, or embeddings for all",
     ),
-    "no model": ((), "at least two models, received 0"),
-    "one model": (("few.npy",), "at least two models, received 1"),
+    "no model": ((), "expected at least two models, each a file or"),
+    "one model": (("few.npy",), "received 1. condvendi score takes one"),
     "one stem twice": (("few.npy",) * 2, "'few.npy' names both few.npy and few.npy; give names"),
     "no path": (("few=", "some.npy"), "'few=': expected a path, or name=path"),
+    "fewer prompts": ((*FILES, "--prompts=five.npy", *GIVEN), "received 60 and 5. Give the prompt"),
     "outputs as prompts": (
         (*FILES, "--prompts=some.npy", *GIVEN),
         "outputs of some and their prompts are equal in every row",

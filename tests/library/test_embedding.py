@@ -218,12 +218,37 @@ def test_batches_are_bounded_and_what_is_finished_is_kept(tmp_path, monkeypatch)
     encoder, done = Interrupted(), []
     with pytest.raises(KeyboardInterrupt):
         embed(texts, encoder, kind="texts", cache=tmp_path, progress=done.append)
-    assert done == [2, 2]
+    assert done == [0, 2, 4]
     encoder.seen, resumed = [], []
     got = embed([*texts, texts[0]], encoder, kind="texts", cache=tmp_path, progress=resumed.append)
     assert [len(batch) for batch in encoder.seen] == [2, 1]
-    assert resumed == [5, 2, 1]
+    assert resumed == [5, 7, 8]
     np.testing.assert_array_equal(got, Means().encode([*texts, texts[0]]))
+
+
+class Telling(Means):
+    """Tells how many items of a batch are done after each of them."""
+
+    def encode(self, items, progress=None):
+        for k in range(len(items)):
+            progress(k + 1)
+        return super().encode(items)
+
+
+def test_an_encoder_tells_what_is_done_of_a_batch(tmp_path):
+    """Equal texts are embedded once and counted as often as they are there."""
+    embed(["a"], Telling(), kind="texts", cache=tmp_path)
+    encoder, done = Telling(), []
+    embed(list("abbbcaa"), encoder, kind="texts", cache=tmp_path, progress=done.append)
+    assert (done, encoder.seen) == ([3, 5, 7, 7], [["b", "c"]])
+
+
+@pytest.mark.parametrize("own, sizes", [(Means, [3, 3, 1]), (Telling, [7])])
+def test_batches_are_small_where_an_encoder_tells_nothing(own, sizes, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "_UNTOLD", {"texts": 3})
+    encoder = own()
+    embed(list("abcdefg"), encoder, kind="texts", cache=tmp_path, progress=lambda _: None)
+    assert [len(batch) for batch in encoder.seen] == sizes
 
 
 def test_few_large_pictures_are_held_at_once(folder, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import io
 import json
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -169,7 +170,7 @@ def test_one_column_is_not_both_texts_and_prompts(write, tmp_path):
     with pytest.raises(ValueError, match=words):
         items.pair_texts(prompts, texts)
     items.pair_texts(items.read_prompts(path, column="id"), texts)
-    with pytest.raises(ValueError, match=r"1 prompts for 2 texts.*'a' and 'b'"):
+    with pytest.raises(ValueError, match=r"1 prompts for 2 texts(?s:.*)answer,prompt\nb,a\nc,a"):
         items.pair_texts(prompts, items.read_texts(write("other.txt", "b\nc\n")))
     path = write("qa.jsonl", _jsonl({"question": "q", "text": "a"}))  # Two columns of one file.
     prompts, texts = items.read_prompts(path), items.read_texts(path)
@@ -241,9 +242,10 @@ def _prompts(n=4, **columns):
 
 def _paired(prompts, *names, column=None):
     images = [pathlib.Path("images", name) for name in names] or PICTURES
-    paired, column = items.pair_images(prompts, images, column=column)
-    assert all(path in images for path in paired)
-    return [path.name for path in paired], column
+    paired = items.pair_images(prompts, images, column=column)
+    assert all(path in images for path in paired.images)
+    assert paired.rows == list(range(len(paired.images)))
+    return [path.name for path in paired.images], paired.column
 
 
 NAMED = ["3.png", "some/4.png", "1.png", "dos\\2.png"]
@@ -304,8 +306,107 @@ def test_order_pairs_where_no_column_names_pictures_and_the_numbers_must_agree()
     # Repeated numbers are a category, other texts are no names, and prompts never name pictures.
     assert _paired(_prompts(kind=["1", "2", "1", "2"], style=["a", "b", "c", "4"])) == in_order
     assert _paired(_prompts(prompt=["4", "3", "2", "1"])) == in_order
-    with pytest.raises(ValueError, match=r"3 prompts for 4 pictures.*'text 0' and '1\.png'"):
+    with pytest.raises(ValueError, match=r"3 prompts for 4 pictures, whose names do"):
         _paired(_prompts(3))
+
+
+IDS = {"id": ["7", "2", "10", "1"]}
+BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts, and how.
+    "number from 0": ({}, "000_0 000_1 001_0 002_0 003_0", [0, 0, 1, 2, 3], "from 0 in word 1"),
+    "number from 1": ({}, "p_4_0 p_1_5 p_2_5 p_3_5 p_3_6", [3, 0, 1, 2, 2], "from 1 in word 2"),
+    "an id": (IDS, "10_0 1_0 1_1 7_0 2_0", [2, 3, 3, 0, 1], "column 'id' in word 1"),
+    "after a word": (IDS, "img010-s1 img001-s1 img007-s1 img002-s1 img002-s2", [2, 3, 0, 1, 1], ""),
+    "a folder": (IDS, "10/a 1/a 7/b 7/c 2/a", [2, 3, 0, 0, 1], "column 'id' .* of the folders"),
+    "as many": (IDS, "10/a 1/a 7/b 2/a", [2, 3, 0, 1], "folders, 1 pictures a prompt"),
+    "a prompt": ({}, "text_1/0 text_0/0 text_3/1 text_2/1", [1, 0, 3, 2], "number of the prompt"),
+    "a category": ({"kind": ["1", "2"] * 2}, "1_a 1_b 2_a 2_b 3_a 4_a", [0, 0, 1, 1, 2, 3], ""),
+    "words beside numbers": (
+        {"id": ["fox", "owl", "cat", "elk"]},
+        "0_owl 1_owl 2_cat 3_elk 3_fox",
+        [1, 1, 2, 3, 0],
+        "column 'id' in word 2",
+    ),
+    "fewer samples": ({}, "0_0 0_1 1_0 2_0 3_1", [0, 0, 1, 2, 3], "from 0 in word 1"),
+    "more samples": ({}, "0_0 0_1 1_2 2_3 3_4", [0, 0, 1, 2, 3], "from 0 in word 1"),
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_pictures_are_paired_by_what_their_names_hold_of_a_prompt(name):
+    columns, names, rows, how = BY_NAME[name]
+    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
+    found = items.pair_images(_prompts(**columns), images)
+    assert (found.images, found.rows, found.column) == (images, rows, None)
+    assert re.search(how, found.how)
+    if "id" in columns:  # The same where the column is named, or is one that names pictures.
+        assert items.pair_images(_prompts(**columns), images, column="id").rows == rows
+        assert items.pair_images(_prompts(image=columns["id"]), images).rows == rows
+
+
+NOT_BY_NAME = {
+    "no number": ({}, "a b c d e", "each belongs to"),
+    "without an end": ({}, "00 01 10 11 20", "3 of 5 pictures match no prompt and 2 of 4 prompts"),
+    "a prompt without pictures": ({}, "0_0 0_1 1_0 1_1 2_0", "0 of 5 pictures .* 1 of 4 prompts"),
+    "from 1 without the last": ({}, "1_0 1_1 2_0 2_1 3_0", "1 of 4 prompts have no picture"),
+    "a picture too many": ({}, "0_0 1_0 2_0 3_0 4_0", "1 of 5 pictures match no prompt"),
+    "what explains most": (
+        {},
+        " ".join(f"{k}_{j}" for k in range(5) for j in range(3)),
+        "in word 1 of the names, 3 of 15 pictures match no prompt and 0 of 4",
+    ),
+    "an unknown id": (IDS, "7_a 2_a 10_a 1_a 3_a", "'id' .*1 of 5 pictures match no prompt"),
+    "1 is not 01": ({}, "0_0 1_0 01_0 2_0 3_0", "2 of 5 pictures match no prompt and 1 of 4"),
+    "ids 1 and 01": ({"id": ["1", "01", "2", "3"]}, "1_0 01_0 2_0 3_0 3_1", "which prompt each"),
+    "ids that begin alike": (
+        {"id": ["a", "a_1", "b", "c"]},
+        " ".join([*(f"a_1_{k}" for k in range(9)), "a_2_0 b_0 c_0"]),
+        "match no prompt",
+    ),
+    "samples as prompts": ({}, "0_1 1_2 2_3 3_0 0_2 1_3", "in word 1 .* in word 2 disagree"),
+    "samples before": ({}, "0_000 0_001 1_002 1_003 1_000", "0 in word 2 .*0 in word 1 disagree"),
+    "too many before": ({}, "0_0 1_1 2_2 3_3 4_0 5_1", "from 0 in word 2 .* in word 1 disagree"),
+    "a sample passes for a prompt": ({}, "0_0 0_1 1_2 1_3 2_0", "in word 2 .* word 1 disagree"),
+    "ids of another order": ({"id": ["3", "2", "1", "0"]}, "0_a 1_a 2_a 3_a 3_b", "disagree"),
+    "ids from 1": ({"id": ["1", "2", "3", "4"]}, "0_a 1_a 2_a 3_a 3_b", "from 0 .*'id' .*disagree"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_BY_NAME)
+def test_no_prompt_of_a_picture_is_guessed(name):
+    columns, names, words = NOT_BY_NAME[name]
+    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
+    with pytest.raises(ValueError, match=r"4 prompts for \d+ pictures, whose names do") as caught:
+        items.pair_images(_prompts(**columns), images)
+    assert re.search(words, str(caught.value))
+
+
+ONE_EACH = {
+    "ids": (IDS, "1_0 2_0 7_0 10_0", "column 'id' seems to name .* --image_column=id"),
+    "seeds before": ({}, "3_1 5_0 7_3 8_2", "number of the prompt from 0 in word 2 .*image,prompt"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_order_is_refused_where_names_hold_another(name):
+    columns, names, words = ONE_EACH[name]
+    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
+    with pytest.raises(ValueError, match=f"(?s){words}"):
+        items.pair_images(_prompts(**columns), images)
+    in_order = [pathlib.Path("images", f"{k}_{9 - k}.png") for k in range(4)]
+    assert items.pair_images(_prompts(), in_order).rows == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("names", ["b a c d", "x/0 y/0 x/1 y/1"])
+def test_lines_that_an_error_prints_are_those_of_a_file_that_works(write, names):
+    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
+    prompts = _prompts(2)._replace(texts=['a "big", red\ncat', "dog"])
+    with pytest.raises(ValueError) as caught:
+        items.pair_images(prompts, images)
+    start = str(caught.value).index("image,prompt\n")
+    written = items.read_prompts(write("new.csv", str(caught.value)[start:]))
+    assert written.texts == [*prompts.texts[:1] * 2, "dog"]
+    with pytest.warns(UserWarning, match="does not name 1 of 4 pictures"):
+        assert items.pair_images(written, images).images == images[:3]
 
 
 def _encoded(picture, format="PNG", **options):
