@@ -32,7 +32,6 @@ _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
 TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
 _NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
-_PLACES = 4  # Words of the name of a picture that may be those of its prompt.
 
 
 class Texts(NamedTuple):
@@ -212,23 +211,29 @@ def pair_images(
     found = {name: _pictures(cells[name], places) for name in cells}
     keys = {f"column {name!r}": texts for name, texts in cells.items()}
     count, in_order = len(prompts.texts), list(range(len(images)))
-    numbers = {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
+    if column is None:
+        keys |= {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
+    ways = _ways(names, keys)
     write = _to_write(prompts, list(places), "image")
     if column is None and len(images) == count and not in_folders:
-        for other, key in zip(others, keys, strict=True):
-            rows, _ = _by_names(names, {key: keys[key]}, count)
-            has_endings = any(cell.lower().endswith(_ALL_ENDINGS) for cell in cells[other])
-            if rows not in ([], in_order) or (has_endings and found[other] != list(images)):
-                raise ValueError(
-                    f"{path}: column {other!r} seems to name the pictures, in another order than "
-                    f"that of the folder. Pair them by --image_column={other}, or remove it."
-                )
-        rows, how = _by_names(names, numbers, count)
-        if rows not in ([], in_order):
-            raise ValueError(f"{path}: the {how} has another order than the names. {write}")
+        others = [
+            f"the {how}" for how, of in ways.items() if {*of} == {*in_order} and of != in_order
+        ]
+        others += [
+            f"column {name!r}"
+            for name, texts in cells.items()
+            if any(cell.lower().endswith(_ALL_ENDINGS) for cell in texts)
+            and found[name] != list(images)
+        ]
+        if others:
+            raise ValueError(
+                f"{path}: {others[0]} seems to name the pictures, in another order than the "
+                f"folder's. If a column names them, pass it as --image_column. {write}"
+            )
         return Pairing(list(images), in_order, None, "order")
+    how = ""
     if column is None or not any(found[column] + [cell == "" for cell in cells[column]]):
-        rows, how = _by_names(names, keys | (numbers if column is None else {}), count)
+        rows, how = _by_names(ways, count)
         if rows:
             where = "folders" if in_folders else "pictures"
             each = span(collections.Counter(rows).values())
@@ -281,66 +286,64 @@ def _pictures(
     return [by_name.get(cell) or by_name.get(cell.rpartition("/")[2]) for cell in cells]
 
 
+def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> dict[str, list[int | None]]:
+    """The rows whose keys the names begin with, or end with, in words how."""
+    split = list(map(_words, names))
+    common = [word for word in os.path.commonprefix(split) if not word.isdecimal()]
+    ways = {}
+    for how, texts in keys.items():
+        words = list(map(_words, texts))
+        after = (_matches([name[k:] for name in split], words) for k in (0, len(common)))
+        ways[f"{how} at the start of the names"] = min(after, key=lambda rows: rows.count(None))
+        back = [[name[::-1] for name in of] for of in (split, words)]
+        ways[f"{how} at the end of the names"] = _matches(*back)
+    return ways
+
+
+def _by_names(ways: Mapping[str, list[int | None]], count: int) -> tuple[list[int], str]:
+    """The row of the prompt of each name, and how it is known; no rows, and why, where it is not.
+
+    What the names begin with tells it, for all prompts, if nothing else says otherwise: numbers at
+    their end may be those of samples.
+    """
+    lacks = {how: (of.count(None), count - len({*of} - {None})) for how, of in ways.items()}
+    how = min(list(ways)[::2], key=lacks.__getitem__)
+    none, without = lacks[how]
+    if none or without:
+        return [], (
+            f": by the {how}, {none:,} of {len(ways[how]):,} pictures match no prompt and "
+            f"{without:,} of {count:,} prompts have no picture"
+        )
+    rows = [row for row in ways[how] if row is not None]
+    for other, found in ways.items():
+        partly = other in [*ways][::2] and not other.startswith(_NUMBERS)
+        decides = partly or lacks[other] == (0, 0)
+        if decides and any(row not in (None, own) for row, own in zip(found, rows, strict=True)):
+            return [], f": the {how} and the {other} disagree"
+    return rows, how
+
+
 def _words(text: str) -> tuple[str, ...]:
     """The words and numbers of a name."""
     return tuple(re.findall(r"\d+|[^\W\d_]+", text.casefold()))
 
 
-def _plain(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words, and the numbers without the zeros before them."""
-    return tuple((word.lstrip("0") or "0") if word.isdecimal() else word for word in words)
-
-
-def _by_names(
-    names: Sequence[str], keys: Mapping[str, Sequence[str]], count: int
-) -> tuple[list[int], str]:
-    """The row of the prompt of each name, and how it is known; no rows, and why, where it is not.
-
-    What `keys` hold for a prompt stands at one place of all names, for all prompts, and nothing
-    else says that a name belongs to another prompt.
-    """
-    split = list(map(_words, names))
-    by = {how: list(map(_words, texts)) for how, texts in keys.items()}
-    ways = [(how, k, _matches(split, by[how], k)) for how in by for k in range(_PLACES)]
-    whole = [way for way in ways if {*way[2]} == {*range(count)}]
-    lacks = [(rows.count(None), count - len({*rows} - {None})) for *_, rows in ways]
-    if not whole:
-        shares = [none / len(names) + without / count for none, without in lacks]
-        best = min(range(len(ways)), key=shares.__getitem__)
-        (none, without), (how, place, _) = lacks[best], ways[best]
-        return [], (
-            f": by the {how} in word {place + 1} of the names, {none:,} of {len(names):,} pictures "
-            f"match no prompt and {without:,} of {count:,} prompts have no picture"
-        )
-    how, place, rows = whole[0]
-    # Numbers say nothing beside ids that are words.
-    rivals = by if all("".join(key).isdecimal() for key in by[how]) else by.keys() - {*_NUMBERS}
-    for (other, at, found), (none, without) in zip(ways, lacks, strict=True):
-        # The number of a sample may pass for that of a prompt. And ids from 1 are half right beside
-        # pictures that are numbered from 0.
-        doubt = none == without == 0 or (at < place and 0 in (none, without))
-        doubt |= other not in _NUMBERS and at == place and 2 * none < len(names)
-        differs = any(row not in (None, own) for row, own in zip(found, rows, strict=True))
-        if doubt and differs and other in rivals:
-            ways_of = f"the {how} in word {place + 1} of the names and the {other} in word {at + 1}"
-            return [], f": {ways_of} disagree"
-    return [row for row in rows if row is not None], f"{how} in word {place + 1} of the names"
-
-
-def _matches(
-    names: Sequence[tuple[str, ...]], keys: Sequence[tuple[str, ...]], place: int
-) -> list[int | None]:
-    """The row whose key stands at a place of each name; None where there is none, or several.
+def _matches(names: Sequence[Any], keys: Sequence[Any]) -> list[int | None]:
+    """The row whose key begins each name; None where there is none, or several.
 
     Numbers may have zeros before them, but one number is written in one way only.
     """
-    rows = {_plain(key): row for row, key in enumerate(keys)}
+
+    def plain(words: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple((word.lstrip("0") or "0") if word.isdecimal() else word for word in words)
+
+    rows = {plain(key): row for row, key in enumerate(keys)}
     if len(rows) < len(keys) or () in rows:  # Repeated, or blank.
         return [None] * len(names)
-    lengths, found, spelled = {len(key) for key in keys}, [], collections.defaultdict(set)
+    lengths, found, spelled = {*map(len, rows)}, [], collections.defaultdict(set)
     for name in names:
-        parts = {name[place : place + k] for k in lengths if len(name) >= place + k}
-        hits = {part: rows[_plain(part)] for part in parts if _plain(part) in rows}
+        parts = {name[:k] for k in lengths if len(name) >= k}
+        hits = {part: rows[plain(part)] for part in parts if plain(part) in rows}
         found.append(next(iter(hits.values())) if len(hits) == 1 else None)
         for part, row in hits.items():
             spelled[row].add(part)

@@ -234,9 +234,11 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd,
     words += ("--order=2", "--output_bandwidth=30", "--cache=cache")
     __main__.main(["condvendi", "compare", *words, "--json=paired.json", "--overwrite"])
     err = capfd.readouterr().err
-    assert "note: outputs paired with prompts by the column 'id' in word 1 of the names of" in err
+    assert (
+        "note: outputs paired with prompts by the column 'id' at the start of the names of" in err
+    )
     assert "of the pictures, 2 pictures a prompt (flat)" in err
-    assert "in word 2 of the names of the folders, 1 to 2 pictures a prompt (deep)" in err
+    assert "at the start of the names of the folders, 1 to 2 pictures a prompt (deep)" in err
     report = json.loads((folder / "paired.json").read_text())
     assert report["n"] == {"flat": 6, "deep": 5}
     (found,) = (ranking for ranking in report["rankings"] if ranking["score"] == "conditional")
