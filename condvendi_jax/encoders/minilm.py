@@ -21,8 +21,6 @@ TOKENS = 2048
 """The most tokens of a forward pass, padding included: they suit the caches of a CPU."""
 
 LongTexts = Literal["cut", "chunks"]
-
-
 _HEADS = 12  # Of the attention of every layer.
 
 

@@ -1,8 +1,6 @@
 """The effective number of different models given the prompts, and the overlap of every two.
 
-With M the model of an output, the number is the exponential of I(X; M | T) at order 2. All
-entropies are those of a mixture in which every model has the same share, whatever its number of
-rows. Pairs of different rows give unbiased estimates: see docs/contributions.md.
+Pairs of different rows give unbiased estimates: see docs/contributions.md.
 """
 
 from __future__ import annotations
@@ -231,8 +229,8 @@ class Pooled:
     def means_of(self, terms: tuple[str, ...], repeated: bool) -> list[np.ndarray]:
         """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
 
-        If prompts are `repeated`, the means hold for these prompts with any number of answers. If
-        not, they are over the pairs of rows of different prompts.
+        Of these prompts with any number of answers if they are `repeated`; else over the pairs of
+        rows of different prompts.
         """
         copies = self.weights**2 * (1 - 1 / self.copies)
         if not repeated:
@@ -253,11 +251,7 @@ class Pooled:
         ]
 
     def means(self, terms: Sequence[str], kind: np.ndarray, copies: np.ndarray) -> list[np.ndarray]:
-        """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
-
-        Over the pairs of rows of different kinds `[n]`, and those of the copies of a row, of weight
-        `copies` `[n]`.
-        """
+        """As `means_of`, over pairs of rows of unlike `kind`, and pairs of `copies` of one row."""
         from scipy.sparse import csr_array  # Imported where it is used: it is slow to import.
 
         of_kind = csr_array((self.weights, (self._place, kind)), (self.sizes.size, kind.max() + 1))
@@ -280,25 +274,20 @@ class Pooled:
 
     def _total(self, sums: np.ndarray) -> np.ndarray:
         """Totals for every two models, `[1 + g, m, m]`, with all rows and without each group."""
-        kept = np.concatenate(
-            [np.ones((1, self.sizes.shape[1])), 1 - np.eye(self.count, self.sizes.shape[1])]
-        )
+        groups = self.sizes.shape[1]
+        kept = np.concatenate([np.ones((1, groups)), 1 - np.eye(self.count, groups)])
         return np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
 
     def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
-        """Sums of squared kernels over pairs of different rows, by models and groups.
+        """Sums of squared kernels over pairs of different rows, `[m, g, m, g]` for each term.
 
-        `[m, g, m, g]` for each term. Those of two rows of one kind `[n]` are multiplied by the
-        `times` `[2, n]` of the joint kernel and of the prompts' kernel.
+        Those of one kind `[n]` are multiplied by the `times` `[2, n]` of joint and prompts' kernel.
         """
         weights = np.zeros((self.points.n, self.sizes.size))
         weights[np.arange(self.points.n), self._place] = self.weights
         multipliers = [np.stack([kind, np.sqrt(of)], axis=1) for of in times]
-        dtype = self.points.dtype
-        sums = _sums_between(
-            self.points, jnp.asarray(multipliers, dtype), jnp.asarray(weights, dtype), tuple(terms)
-        )
-        sums = np.asarray(sums, np.float64)
+        arrays = (jnp.asarray(of, self.points.dtype) for of in (multipliers, weights))
+        sums = np.asarray(_sums_between(self.points, *arrays, tuple(terms)), np.float64)
         return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
 
 
@@ -316,10 +305,9 @@ class _Multiplier(Kernel):
 def _sums_between(
     points: Pairs, multipliers: jax.Array, weights: jax.Array, terms: tuple[str, ...]
 ) -> jax.Array:
-    """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2.
+    """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2, for each term.
 
-    `multipliers` `[2, n, 2]` are the rows of a `_Multiplier` of the joint kernel, and of that of
-    the prompts. Returns `[terms, columns, columns]`.
+    `multipliers` `[2, n, 2]` are the rows of a `_Multiplier` of the joint and the prompts' kernel.
     """
     factors, subsets = order_two.factors_of(points)
     count = len(factors)

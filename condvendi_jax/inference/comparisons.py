@@ -1,9 +1,7 @@
 """Which of several models is more diverse, and whether the difference is real.
 
-All models are scored under the same kernels: bandwidths chosen for each would give numbers of
-different scales. What models share, such as their prompts, moves all their scores alike and cancels
-in a difference: its error is the root mean square of the differences of the influences of each
-prompt, or of each other group of rows.
+What models share, such as their prompts, moves all their scores alike and cancels in a difference:
+its error is the root mean square of the differences of the influences of each group of rows.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from jax.typing import ArrayLike
 
+from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
@@ -26,14 +25,7 @@ from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results import (
-    Comparison,
-    Difference,
-    ErrorsBy,
-    Evaluation,
-    Ranking,
-    ScoredOrder,
-)
+from condvendi_jax.inference.results import Comparison, Difference, Ranking, ScoredOrder
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 from condvendi_jax.spectra.methods import Method
 
@@ -103,7 +95,7 @@ def compare(
       (['many', 'few'], {'many': 'a', 'few': 'b'})
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
-    level = profiles.check_level(level)
+    level = checks.check_number(level, name="level", above=0, below=1)
     given = plan.pairs(models, prompts, **data)
     pairs = {name: rows.supported() for name, rows in given.items()}
     check_numbers(pairs, plan)
@@ -111,8 +103,15 @@ def compare(
     matched = "none" if units is None else units.matched
     common = Common.of(pairs)
     first, untested = next(iter(evaluations.values())), None
-    computed = [o.errors_by for e in evaluations.values() for o in e.orders if o.errors_by]
-    fewest = min(computed + _kept(evaluations, plan), key=lambda by: by.groups, default=None)
+    every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
+    computed = [scored.errors_by for scored in every if scored.errors_by]
+    unbiased_scores = [scored.population for scored in every if plan.unbiased and scored.population]
+    kept = [
+        scored.errors_by._replace(groups=scored.population.freedom + 1)
+        for scored in every
+        if plan.unbiased and scored.errors_by and scored.population and scored.population.freedom
+    ]
+    fewest = min(computed + kept, key=lambda by: by.groups, default=None)
     if fewest and fewest.groups < FEWEST_TESTED and len(evaluations) > 1:
         untested = (
             f"{fewest.groups} groups of {fewest.units} are too few, at least "
@@ -126,11 +125,9 @@ def compare(
         options["unbiased"] = plan.unbiased and of_models[0].population is not None
         rankings += [_ranking(score, scored, compared, **options) for score in first.names]
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
-        missing = any(o.errors_by is None for e in evaluations.values() for o in e.orders)
+        missing = len(computed) < len(every)
         withheld = [by.reason for by in computed if by.withheld]
-        if plan.unbiased:
-            populations = [o.population for e in evaluations.values() for o in e.orders]
-            withheld += [of.withheld for of in populations if of and of.withheld]
+        withheld += [of.withheld for of in unbiased_scores if of.withheld]
         main = [[*r.values.values()] for r in rankings if r.unbiased and r.score != "information"]
         undefined = not np.isfinite(main).all()
         other = common.untested or (withheld[0] if withheld else _ONE_PROMPT)
@@ -138,9 +135,8 @@ def compare(
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
     between = between_models.of_plan(pairs, plan, evaluations)
-    over = None
-    if profile or (profile is None and (untested is None or undefined)):
-        asked = bool(profile)
+    over, asked = None, bool(profile)
+    if asked or (profile is None and (untested is None or undefined)):
         over = profiles.of_plan(pairs, plan, common, units, level=level, asked=asked)
     return Comparison(
         evaluations,
@@ -155,16 +151,6 @@ def compare(
     )
 
 
-def _kept(evaluations: Mapping[str, Evaluation], plan: Plan) -> list[ErrorsBy]:
-    """The groups of unbiased scores: single answers beside prompts of several do not count."""
-    scored = [result for evaluation in evaluations.values() for result in evaluation.orders]
-    return [
-        result.errors_by._replace(groups=result.population.freedom + 1)
-        for result in scored
-        if plan.unbiased and result.errors_by and result.population and result.population.freedom
-    ]
-
-
 def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> None:
     """Refuses models of too few rows."""
     numbers = {name: pairs.total for name, pairs in models.items()}
@@ -173,28 +159,17 @@ def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> None:
 
 
 class _Compared(NamedTuple):
-    """The scores of one model and order, brought to the design that all models have.
-
-    Attributes:
-      values: the scores.
-      tested: what differences are tested of: the scores, or for some of them one over it.
-      inverted: for which.
-      influences: the effect of each unit on what is tested.
-      standard_errors, bandwidth_errors: of the scores.
-      intervals: of estimated scores, None where they are exact.
-      population: the intervals of the population, of unbiased scores.
-      freedom: the degrees of freedom of the errors of unbiased scores.
-    """
+    """The scores of one model and order, brought to the design that all models have."""
 
     values: PerScore
-    tested: PerScore
+    tested: PerScore  # The scores, or one over those that are inverted.
     inverted: PerScore
-    influences: PerScore | None
+    influences: PerScore | None  # Of each unit, on what is tested.
     standard_errors: PerScore | None
     bandwidth_errors: PerScore | None
-    intervals: PerScore | None = None
-    population: PerScore | None = None
-    freedom: int | None = None
+    intervals: PerScore | None = None  # Of estimated scores.
+    population: PerScore | None = None  # Intervals of the population, of unbiased scores.
+    freedom: int | None = None  # Of the errors of unbiased scores.
 
 
 _PLAIN = PerScore(False, False, False)
@@ -291,7 +266,6 @@ def _ranking(
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
         apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
         letters = letter_display(list(values), apart)
-    population = of_each("population") or None
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
     return Ranking(
         score=score,
@@ -305,7 +279,7 @@ def _ranking(
         bandwidth_errors=of_each("bandwidth_errors") or None,
         saturated=limit,
         unbiased=unbiased,
-        population=population,
+        population=of_each("population") or None,
         plug_in=plain,
     )
 
@@ -339,9 +313,8 @@ def _differences(
     """Every pair of models, with p-values for each and for all at once if they are `tested`.
 
     Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
-    an estimate is added, by the width of the intervals. The influences of `paired` models are of
-    the same groups; `freedom` is the number of degrees of freedom of their errors. Where `at` is
-    given, it is one over the values: influences are on it, and differences of it are tested.
+    an estimate is added, by the width of the intervals. `paired` models have the same groups. Where
+    `at` is given, it is one over the values: influences are on it, and its differences are tested.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -372,8 +345,7 @@ def _differences(
 def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:
     """The error of a difference from the influences `[replicates, g]` of two models."""
     if paired:
-        several = [len(of) for of in (one, two) if len(of) > 1]
-        count = min(several, default=1)
+        count = min((len(of) for of in (one, two) if len(of) > 1), default=1)
         return error_of(one[:count] - two[:count])
     return math.hypot(error_of(one), error_of(two))
 

@@ -42,15 +42,10 @@ def common(models: Mapping[str, Pairs]) -> Design | None:
 
 
 class Common(NamedTuple):
-    """The design that all models have, because scores grow with prompts and answers.
+    """The design that all models have, because scores grow with prompts and answers."""
 
-    Attributes:
-      design: the smallest common one, where designs differ.
-      untested: why scores that grow cannot be compared, in a sentence; None where they can.
-    """
-
-    design: Design | None
-    untested: str | None
+    design: Design | None  # The smallest common one, where designs differ.
+    untested: str | None  # Why scores that grow cannot be compared.
 
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Common:
@@ -75,8 +70,7 @@ class Common(NamedTuple):
     def shares(self, of: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
         """The shares of pairs of a prompt and of an answer with itself at which models are scored.
 
-        Of unbiased scores, those of the fewest prompts, or of any number of prompts where those of
-        some model do not repeat.
+        Unbiased: of the fewest prompts, or of any number where those of some model do not repeat.
         """
         if unbiased or self.design is None:
             shares = [population.of_prompts for population in of]

@@ -1,12 +1,9 @@
 """Standard errors of scores: from the influences of groups of rows, or from their deletions.
 
-A score of n rows changes, to first order, by the sum of the influences of the rows that change.
 Rows that depend on each other, such as those of one prompt, are one unit: their influences add up.
-The variance of a score is then G / (G - 1) times the sum of the squares over G units, as
-docs/errors.md derives, which also says how often the intervals cover. It costs one decomposition
-into eigenvectors. At orders 1 and 2 the exact change of the score without a unit takes the place of
-the unit's influence. If units are too few, or the score is too steep, groups of rows are left out
-in turn, at the price of one spectrum for each: the delete-group jackknife.
+At orders 1 and 2 the exact change of the score without a unit takes the place of its influence. If
+units are too few, or the score is too steep, groups of rows are left out in turn, at the price of
+one spectrum for each: the delete-group jackknife. See docs/errors.md.
 """
 
 from __future__ import annotations
@@ -34,8 +31,7 @@ from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
 FEWEST_UNITS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
 # Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
-# this share of modes among the rows it does not matter.
-# This is also true of groups of rows, up to a larger share (docs/errors.md).
+# this share of modes among the rows it does not matter; of groups of rows, up to a larger one.
 _MODES, _MODES_OF_GROUPS = 0.1, 0.5
 # Where noise is a larger part of the variance, it stays in.
 _NOISE = 0.5
@@ -149,29 +145,28 @@ def group_models(
         split = _split(together, models)
         for name, groups in split.items():
             if groups.present < 2:
-                raise ValueError(
-                    f"{name}: groups: expected two distinct labels or more, received one."
-                )
+                words = "expected two distinct labels or more, received one."
+                raise ValueError(f"{name}: groups: {words}")
         return split, "labels"
     if len(models) == 1:
         dealt = deal(count, key, first.prompt_kinds[1], _numbers(first))
         return dict.fromkeys(models, dealt), "none"
     kinds, of_row = distinct_prompts([*models.values()])
-    own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
+    kind_counts = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
     numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
     together = deal(count and min(count, kinds), key, of_row, numbers)
     split = _split(together, models)
-    nothing_common = kinds == 1 or kinds == sum(own_kinds.values())
+    nothing_common = kinds == 1 or kinds == sum(kind_counts.values())
     if nothing_common or min(groups.present for groups in split.values()) < 2:
         if count is not None:
-            count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
+            count = min([count, *(kinds for kinds in kind_counts.values() if kinds > 1)])
         return {
             name: deal(
                 count, jax.random.fold_in(key, index), pairs.prompt_kinds[1], _numbers(pairs)
             )
             for index, (name, pairs) in enumerate(models.items())
         }, "none"
-    if all(own_kinds[name] == pairs.total for name, pairs in models.items()):
+    if all(kind_counts[name] == pairs.total for name, pairs in models.items()):
         split = {name: groups._replace(units="rows") for name, groups in split.items()}
     prompts, *others = np.split(of_row, np.cumsum([pairs.n for pairs in models.values()])[:-1])
     return split, "rows" if all(np.array_equal(prompts, of) for of in others) else "prompts"
@@ -188,21 +183,13 @@ def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
 
 
 class Units(NamedTuple):
-    """The independent groups of several models, and how to form groups that are left out.
+    """The independent groups of several models, and how to form groups that are left out."""
 
-    Attributes:
-      of_models: by name, every row by itself, or the rows of one prompt or label together.
-      leaving: by name, the rows of each unit.
-      matched: how models are matched, as in `group_models`.
-      count: how many groups are left out in turn; None to use influences where they suffice.
-      key: draws the groups that are left out.
-    """
-
-    of_models: dict[str, Groups]
-    leaving: dict[str, list[Leaving]]
-    matched: str
-    count: int | None
-    key: jax.Array
+    of_models: dict[str, Groups]  # Every row by itself, or those of one prompt or label together.
+    leaving: dict[str, list[Leaving]]  # The rows of each unit.
+    matched: str  # As in `group_models`.
+    count: int | None  # Of groups to leave out in turn; None to use influences if they suffice.
+    key: jax.Array  # Draws the groups that are left out.
 
     @classmethod
     def of(cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array) -> Units:
@@ -231,21 +218,16 @@ def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
 
 
 class Errors(NamedTuple):
-    """The scores of one model with their standard errors, as in `ScoredOrder`.
+    """The scores of one model with their standard errors, as in `ScoredOrder`."""
 
-    Attributes:
-      pairs, units: the rows that were scored, and the groups of them that count as independent.
-      pair_sums: the sums over pairs of these groups, at order 2.
-    """
-
-    pairs: Pairs
+    pairs: Pairs  # The rows that were scored.
     decomposition: Decomposition
     standard_errors: PerScore | None
     bandwidth_errors: PerScore | None = None
     influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
-    units: Groups | None = None
-    pair_sums: PairSums | None = None
+    units: Groups | None = None  # The groups that count as independent.
+    pair_sums: PairSums | None = None  # Of these groups, at order 2.
 
 
 def standard_errors(
@@ -319,23 +301,13 @@ def _counting(progress: Callable[[str], Any], words: str) -> Callable[[], Any]:
 
 
 class Influences(NamedTuple):
-    """The scores of one model, and how the weight of each row changes them.
-
-    Attributes:
-      decomposition: the scores.
-      rows: for each score, float64 `[replicates, n]`, in effective numbers of modes: as
-        `order_two.Sloped`.
-      bandwidth_errors: what the draws of the bandwidth rule move, to first order; None where none
-        was drawn.
-      deletions: what each score loses without each unit, `[1, G]`: as `order_two.Sloped`.
-      pair_sums: the sums over pairs at order 2, None elsewhere.
-    """
+    """The scores of one model, and how the weight of each row changes them (`order_two.Sloped`)."""
 
     decomposition: Decomposition
-    rows: PerScore
-    bandwidth_errors: PerScore | None
-    deletions: PerScore | None
-    pair_sums: PairSums | None
+    rows: PerScore  # Float64 `[replicates, n]`, in effective numbers of modes.
+    bandwidth_errors: PerScore | None  # To first order; None where no bandwidth was drawn.
+    deletions: PerScore | None  # What each score loses without each unit, `[1, G]`.
+    pair_sums: PairSums | None  # None at orders other than 2.
 
 
 def row_influences(
@@ -424,20 +396,15 @@ def _effective_count(pairs: Pairs, units: Groups) -> int:
 
 def influences_of_units(influences: Influences, pairs: Pairs, units: Groups) -> PerScore:
     """The influences of units on each score, `[replicates, G]`, from deletions if there are any."""
-    if influences.deletions is None:
-        return PerScore(*(unit_influences(of, pairs, units) for of in influences.rows))
-    return PerScore(
-        *(unit_influences(of, pairs, units, deleted=True) for of in influences.deletions)
-    )
+    deleted = influences.deletions is not None
+    changes = influences.rows if influences.deletions is None else influences.deletions
+    return PerScore(*(unit_influences(of, pairs, units, deleted=deleted) for of in changes))
 
 
 def unit_influences(
     changes: np.ndarray, pairs: Pairs, units: Groups, *, deleted: bool = False
 ) -> np.ndarray:
-    """The influences of units, `[replicates, G]`, whose root mean square is the error.
-
-    From those of rows, or from what is lost without each unit.
-    """
+    """The influences of units, `[replicates, G]`, whose root mean square is the error."""
     count, independent = units.count, units.independent(pairs)
     shares, membership = pairs.shares, units.membership
     if deleted:

@@ -1,8 +1,6 @@
 """One call from arrays to scores with errors: bandwidths by rule, groups by prompt.
 
-What `decompose` leaves to its caller is chosen here, and the result records every choice: the
-bandwidths and their rule, the groups of the jackknife, the seed. `compare` is the same program for
-several models.
+`compare` is the same program for several models.
 """
 
 from __future__ import annotations
@@ -125,10 +123,7 @@ class Plan:
         return Pairs.of_models(models, prompts, **options)
 
     def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
-        """The evaluation of each model, under the same kernels and with the same groups.
-
-        No row of the models has weight zero. Also returns the groups, None without errors.
-        """
+        """The evaluation of each model, whose rows have weights above 0, and the groups if any."""
         fewest, units = min(pairs.n for pairs in models.values()), None
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
             units = Units.of(models, self.count, self.keys.groups)

@@ -6,9 +6,7 @@ T_ab that of k_t^2. The mixture has
 
     Conditional-RKE(w) = w' T w / w' U w,    w >= 0,    sum_a w_a = 1.
 
-No row meets itself, so that the score depends neither on the number of rows, nor on how many models
-are mixed: a mixture of equal models has the score of each of them. Where prompts repeat, the means
-are those of these prompts with any number of answers, as in `between_models`.
+No row meets itself, so that a mixture of equal models has the score of each of them.
 """
 
 from __future__ import annotations
@@ -144,7 +142,11 @@ def mixture(
     count = plan.count or DEFAULT_GROUPS
     by_name, _ = group_models(pairs, count, key=plan.keys.groups)
     pooled, units = Pooled(pairs, by_name), next(iter(by_name.values())).units
-    means = _means(pooled)
+    repeated = pooled.leave_out_single_answers() is not None
+    terms = ("joint", "prompts") if pooled.points.paired else ("joint",)
+    below, *above = pooled.means_of(terms, repeated)
+    fractions = pooled.sizes / pooled.sizes.sum(axis=1, keepdims=True)
+    means = _Means(above[0] if above else np.ones_like(below), below, fractions)
     weights, best = _maximise(means)
     alone = np.eye(len(pairs))
     of_mixture, of_best = means.influences(weights), means.influences(alone[best])
@@ -196,21 +198,8 @@ class _Means(NamedTuple):
         return group_influences(whole, deleted, weights @ self.fractions)
 
 
-def _means(pooled: Pooled) -> _Means:
-    """T and U."""
-    repeated = pooled.leave_out_single_answers() is not None
-    terms = ("joint", "prompts") if pooled.points.paired else ("joint",)
-    below, *above = pooled.means_of(terms, repeated)
-    fractions = pooled.sizes / pooled.sizes.sum(axis=1, keepdims=True)
-    return _Means(above[0] if above else np.ones_like(below), below, fractions)
-
-
 def _maximise(means: _Means) -> tuple[np.ndarray, int]:
-    """The weights of the largest score, and the number of the best model.
-
-    If no mixture is better than the best model by more than rounding, that model has all the
-    weight.
-    """
+    """The weights of the largest score, all on the best model unless they gain; and its number."""
     from scipy.optimize import minimize  # Imported where it is used: it is slow to import.
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:

@@ -100,8 +100,7 @@ class Population:
     def _similarities(self, means: PairMeans) -> np.ndarray:
         """`[scores, ...]` of means `[terms, ...]`."""
         norms = means.norms(self.own, self.same)
-        flat = norms.reshape(len(norms), -1)
-        return order_two.similarities(flat).reshape(norms.shape)
+        return order_two.similarities(norms.reshape(len(norms), -1)).reshape(norms.shape)
 
     @functools.cached_property
     def similarities(self) -> PerScore:
@@ -268,8 +267,7 @@ def of_pairs(
         inside = answers.inside(lambda points, of: order_two.sums_inside(points, of)[None])
         scores = _checked(answers, sums, inside)
         return scores if unbiased else scores.at(None, 0.0)
-    units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
-    leaving = order_two.leaving_of(points, units.labels, units.count)
+    units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
         pair_sums = PairSums.of(points, leaving)
     inside = answers.inside(
@@ -306,18 +304,21 @@ def of_each(
     inside_of: Callable[[Leaving], np.ndarray],
 ) -> list[Population]:
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
-    among: list[np.ndarray] = []
     leaving: Sequence[Leaving] = ()
     if units is not None:
-        units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
-        leaving = order_two.leaving_of(answers.points, units.labels, units.count)
-        among = [inside_of(of) for of in leaving]
-    populations = []
+        units, leaving = _leaving(answers, units)
+    among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
         within = None if inside is None else inside[k : k + 1]
         groups = [of[k : k + 1] for of in among]
         populations.append(_checked(answers, sums[k : k + 1], within, units, leaving, groups))
     return populations
+
+
+def _leaving(answers: Answers, units: Groups) -> tuple[Groups, list[Leaving]]:
+    """The units of the rows that count, and the rows of each unit."""
+    units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
+    return units, order_two.leaving_of(answers.points, units.labels, units.count)
 
 
 def _checked(answers: Answers, *of: Any) -> Population:

@@ -1,11 +1,8 @@
 """Scores of models at every bandwidth of a ladder, and over which of them one model leads.
 
-A score depends on the bandwidths, and so may the order of two models. A profile has the scores at
-all bandwidths of a ladder, with bands that hold for the whole ladder at once, and says for every
-two models where one is more diverse than the other. Both come from the influences of rows at every
-bandwidth: with a normal multiplier for each independent group of rows, their sums have the joint
-distribution of the errors of all models at all bandwidths, and so of the largest of them
-(docs/bandwidths.md).
+Bands and signs come from the influences of rows at every bandwidth: with a normal multiplier for
+each independent group of rows, their sums have the joint distribution of the errors of all models
+at all bandwidths, and so of the largest of them (docs/bandwidths.md).
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import NAMES
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.data.pairs import Labels, Pairs
@@ -106,15 +104,9 @@ def profile(
     pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     units = Units.of(pairs, None, plan.keys.groups)
-    options: dict[str, Any] = {"multiples": multiples, "level": check_level(level)}
+    level = checks.check_number(level, name="level", above=0, below=1)
+    options: dict[str, Any] = {"multiples": multiples, "level": level}
     return of_pairs(pairs, plan, Common.of(pairs), units, over=over, **options)
-
-
-def check_level(level: float) -> float:
-    """The level, or ValueError."""
-    if not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
-    return float(level)
 
 
 def of_plan(
@@ -483,8 +475,7 @@ def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.n
 def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The p-value of each of the statistics `[k]`, and those adjusted for their number.
 
-    Adjusted as by Westfall and Young (1993): against the largest of the draws `[draws, k]` of those
-    that are not larger; none is less than that of a larger one.
+    As Westfall and Young (1993): against the largest draw `[draws, k]` of those not larger.
     """
     draws = len(drawn)
     alone = (1 + np.sum(drawn >= observed, axis=0)) / (draws + 1)

@@ -1,12 +1,8 @@
 """Saturated scores: those that differ by nothing but rounding, or are nearly at a limit.
 
-A score is saturated if it is 1, or as large as it can be (the number of rows), up to rounding. The
-scores of several models are saturated if all of them are at the same limit, or if all of them are
-equal. At these bandwidths they tell nothing apart: ranks, correlations and tests would order
-rounding errors.
-
-A score that is nearly at a limit can be tested, but it means something else than a number of modes.
-`nearly` finds such scores, and `advice` says what to do about them.
+At these bandwidths saturated scores tell nothing apart: ranks, correlations and tests would order
+rounding errors. A score that is nearly at a limit can be tested, but it means something else than a
+number of modes. `nearly` marks such scores, and `advice` says what to do about them.
 """
 
 from __future__ import annotations
@@ -115,10 +111,7 @@ def limit_of(
 
 
 def limits_of(decomposition: Decomposition, *, paired: bool, largest: float) -> dict[str, Limit]:
-    """By name, the limits that scores of one model have reached; of Vendi alone unless paired.
-
-    `largest` is the largest score that the weights of the rows allow: n where they are equal.
-    """
+    """By name, the limits that scores of one model have reached; of Vendi alone unless paired."""
     entropy = Entropy(decomposition.order, decomposition.truncation)
     limits: dict[str, Limit] = {}
     for name in PerScore._fields if paired else ("vendi",):
@@ -224,8 +217,8 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
       >>> import numpy as np
       >>> import condvendi_jax as cv
       >>> outputs = np.arange(30, dtype=np.float32)[:, None]
-      >>> found = cv.evaluate(outputs, output_kernel=cv.Gaussian(0.2), orders=[2], errors=False)
-      >>> [(item.code, item.evidence) for item in cv.inference.saturation.advice(found)]
+      >>> result = cv.evaluate(outputs, output_kernel=cv.Gaussian(0.2), orders=[2], errors=False)
+      >>> [(item.code, item.evidence) for item in cv.inference.saturation.advice(result)]
       [('outputs apart', 'RKE 30 of 30')]
     """
     advised = []

@@ -89,8 +89,10 @@ def select(
     near = pairs.gathered()
     factors, subsets = order_two.factors_of(near)
     subsets = subsets[1:] or subsets  # Of the prompts and the pairs, or of the outputs alone.
-    if first is None:
-        start = _most_influential(1 + pairwise.row_norms(factors, subsets))
+    if first is None:  # By the influence on an entropy of order 2, but for a constant.
+        sums = 1 + pairwise.row_norms(factors, subsets)
+        *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
+        start = jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
     else:
         start = jnp.asarray(first)
     kinds = np.zeros(near.n, int) if per_prompt is None else near.prompt_kinds[1]
@@ -110,16 +112,6 @@ def _check_counts(pairs: Pairs, k: Any, per_prompt: Any) -> tuple[int, int]:
         limit = "" if per_prompt is None else f", at most {most} of each prompt"
         raise ValueError(f"k: expected at most {available} rows{limit}, received {k}.")
     return k, most
-
-
-def _most_influential(sums: jax.Array) -> jax.Array:
-    """The row with the largest influence on the score, by row sums of squared kernels.
-
-    `sums` are those of the outputs `[1, n]`, or of the prompts and the pairs `[2, n]`.
-    """
-    # The influence on an entropy of order 2, but for a constant.
-    *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
-    return jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
 
 
 @functools.partial(jax.jit, static_argnames=("subsets", "k"))

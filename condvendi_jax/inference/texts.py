@@ -15,18 +15,12 @@ from condvendi_jax.encoders import Encoder, embedding
 
 
 class Embedded(NamedTuple):
-    """Outputs and prompts of each model as embeddings, and what is known of them beside.
-
-    Attributes:
-      outputs, prompts: by the name of the model; prompts as they were passed where they repeat.
-      prompt_ids: the texts of the prompts.
-      output_kernel: the bandwidth of the encoder, where it has one.
-    """
+    """Outputs and prompts of each model as embeddings, and what is known of them beside."""
 
     outputs: dict[str, Any]
-    prompts: Any
-    prompt_ids: Any
-    output_kernel: KernelChoice
+    prompts: Any  # As they were passed where they repeat.
+    prompt_ids: Any  # The texts of the prompts.
+    output_kernel: KernelChoice  # The bandwidth of the encoder, where it has one.
 
 
 def judged(encoder: Any) -> RuledBandwidth | None:
@@ -44,10 +38,7 @@ def embed(
     *,
     similar: bool,
 ) -> Embedded | None:
-    """Embeds the outputs of models, and their prompts if these do not repeat, or are `similar`.
-
-    None if the outputs are not texts.
-    """
+    """Embeds outputs that are texts, else None, and prompts that do not repeat or are `similar`."""
     named = isinstance(outputs, Mapping) and bool(outputs)
     if not named or not all(map(_are_texts, outputs.values())):
         if encoder is not None:

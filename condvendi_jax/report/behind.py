@@ -27,32 +27,19 @@ SHOWN = 50
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Behind:
-    """The outputs behind a comparison, model by model; `[n]` each, without rows of weight zero.
-
-    Attributes:
-      models: the names of the models.
-      model: the number of the model.
-      row: the row in the arrays of the model, from 0.
-      prompt: the number of the prompt, shared by all models.
-      group: the number of the near-duplicates of one prompt, shared by all models; -1 where the
-        output is not compared.
-      influence: on the main score of order 2 of its model, see `Contributions.influences`.
-      scores: the main score of order 2 of each model, `[models]`.
-      prompts: for each model every prompt by itself, of order 2, by its number.
-      main: the score that contributions are of, 'conditional' or, without prompts, 'vendi'.
-      nearest: the largest kernel between outputs of two models to one prompt; NaN of one model.
-    """
+    """The outputs behind a comparison, model by model; `[n]` each, without rows of weight zero."""
 
     models: list[str]
-    model: np.ndarray
-    row: np.ndarray
-    prompt: np.ndarray
+    model: np.ndarray  # By its number.
+    row: np.ndarray  # In the arrays of the model, from 0.
+    prompt: np.ndarray  # By a number that all models share.
+    # The near-duplicates of one prompt by a number that all models share; -1 if not compared.
     group: np.ndarray
-    influence: np.ndarray
-    scores: np.ndarray
-    prompts: list[dict[int, PromptScore]]
-    main: str
-    nearest: float
+    influence: np.ndarray  # On the main score of order 2 of the model.
+    scores: np.ndarray  # The main score of order 2 of each model, `[models]`.
+    prompts: list[dict[int, PromptScore]]  # For each model, by the number of the prompt.
+    main: str  # 'conditional' or, without prompts, 'vendi'.
+    nearest: float  # The largest kernel of two models' outputs to one prompt; NaN of one model.
 
     @functools.cached_property
     def first(self) -> list[int]:
@@ -68,11 +55,7 @@ class Behind:
         return [groups[k] for k in np.argsort(first)]
 
     def shared(self, count: int) -> list[tuple[np.ndarray, dict[str, int]]]:
-        """Near-duplicates of several models, those of most models first, then the largest.
-
-        Returns:
-          The outputs, and how many each model has of them.
-        """
+        """Near-duplicates of several models, of most models first, and how many each model has."""
         shared = []
         for alike in self.groups():
             numbers = collections.Counter(self.models[k] for k in self.model[alike])
@@ -83,10 +66,7 @@ class Behind:
     def redundant(self, count: int) -> list[tuple[np.ndarray, float]]:
         """The largest near-duplicates of one model, then single outputs, by influence.
 
-        Influences sum to zero, so that a model that always repeats itself has none.
-
-        Returns:
-          The outputs, and their mean influence relative to the score.
+        The mean influence relative to the score is 0 of a model that always repeats itself.
         """
         redundant = []
         for model, score in enumerate(self.scores):
@@ -148,10 +128,7 @@ def _grouped(
 
 
 def check_prompts(given: Any, models: Mapping[str, Pairs]) -> dict[str, list[Any]]:
-    """The texts of the prompts of each model; one list stands for all models.
-
-    Warns where equal embeddings have different texts, as texts in another order have.
-    """
+    """The texts of each model's prompts; warns where equal embeddings have different texts."""
     if not isinstance(given, Mapping):
         given = dict.fromkeys(models, given)
     texts = check_texts(given, models, "prompts")
@@ -169,11 +146,7 @@ def check_prompts(given: Any, models: Mapping[str, Pairs]) -> dict[str, list[Any
 
 
 def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str, list[Any]]:
-    """The texts, or paths of pictures, of each model, in the order of its rows.
-
-    Raises:
-      TypeError, ValueError: they are not of these models, or not a text or a path for each row.
-    """
+    """The texts, or paths of pictures, of each model, after a check that each row has one."""
     if not isinstance(given, Mapping) or set(given) != set(models):
         received = [*given] if isinstance(given, Mapping) else type(given).__name__
         raise ValueError(f"{what}: expected those of {[*models]}, received {received}.")

@@ -22,27 +22,15 @@ _PICTURES = ((96, 50), (64, 50), (48, 50), (40, 50), *((40, k) for k in (8, 6, 4
 
 
 class Item(NamedTuple):
-    """An output or a prompt as a page shows it.
+    """An output or a prompt as a page shows it."""
 
-    Attributes:
-      text: the text as far as there is room, the name of a picture, or the number of a row.
-      rest: how many more characters the text has.
-      picture: a small picture in base64.
-    """
-
-    text: str
-    rest: int = 0
-    picture: str | None = None
+    text: str  # As far as there is room; or the name of a picture, or the number of a row.
+    rest: int = 0  # How many more characters the text has.
+    picture: str | None = None  # A small one in base64.
 
 
 class Items:
-    """The outputs and prompts of a page.
-
-    Args:
-      behind: the outputs behind the comparison.
-      outputs, prompts: their texts, or the paths of pictures, of each model in the order of its
-        rows; None to show the numbers of the rows.
-    """
+    """The outputs and prompts of a page, by their texts or pictures, or else by their rows."""
 
     def __init__(
         self,

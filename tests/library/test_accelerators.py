@@ -193,7 +193,7 @@ def test_the_reading_finds_what_it_looks_for():
         return jax.pure_callback(lambda x: x, matrix, x)
 
     with pytest.raises(ValueError, match="different from the lowering platform"):
-        _lowered("cuda", on_the_host, matrix)
+        _lowered("tpu" if jax.default_backend() == "gpu" else "cuda", on_the_host, matrix)
     assert _largest(_lowered("cuda", lambda *p: _joint(*p).dense().matrix, *_points(300))) >= 300**2
     with precision.x64(True):
         wide = jax.ShapeDtypeStruct((3,), jnp.float64)

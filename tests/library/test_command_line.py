@@ -358,6 +358,7 @@ def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folde
 
 
 NO_EFFECT = "has no effect"
+FAKE = "--text_encoder=fake_encoders:Means"
 BAD_INPUTS = {
     # Of the parser.
     "--flagfile=flags.txt": "unrecognized arguments: --flagfile=flags.txt",
@@ -386,10 +387,10 @@ BAD_INPUTS = {
         "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1"
     ),
     f"{X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
-    f"{X} --prompts=numbers.csv": "numbers.csv: expected texts, but each line holds numbers",
+    f"{X} --prompts=numbers.csv {FAKE}": "numbers.csv: expected texts, but each line holds numbers",
     f"{X} --prompts=t.npz --prompts_key=text": "labels, prompts",
     f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
-    "answers.txt --prompts=answers.txt": "answers.txt: is both the texts and their",
+    f"answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
     # Flags that contradict one another, or do nothing.
     "": "expected one model, each a file or the folder of its pictures, received 0",
     f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",

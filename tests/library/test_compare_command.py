@@ -315,8 +315,8 @@ def test_names_of_records_are_not_mixed_up(folder):
     both = (folder / "r/x.jsonl").read_text() + (folder / "r/y.jsonl").read_text()
     (folder / "r/both.jsonl").write_text(both)
     for words, message in (
-        (("z=r/both.jsonl", "r/x.jsonl"), "holds answers of x, y, which are not all 'z'"),
-        (("y=r/x.jsonl", "r/y.jsonl"), "a name of its own, as other=r/y.jsonl"),
+        (("z=r/both.jsonl", "r/x.jsonl", *TEXT), "holds answers of x, y, which are not all 'z'"),
+        (("y=r/x.jsonl", "r/y.jsonl", *TEXT), "a name of its own, as other=r/y.jsonl"),
         (("x=r/x.jsonl", "x=r/y.jsonl"), "'x' names both r/x.jsonl and r/y.jsonl"),
         (("r/x.jsonl", "few.npy"), "outputs of one kind"),
         (("r/x.jsonl", "labels.txt", *TEXT), "It holds prompts with their answers"),

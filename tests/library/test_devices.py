@@ -1,6 +1,7 @@
 """Where memory ends, and what is said then; where points lie on a mesh: blocks and padding."""
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -56,12 +57,15 @@ resource.setrlimit(resource.{name}, (before - 4096, hard))
 assert memory.process_limit() == before - 4096, memory.process_limit()
 print(before - memory.limit())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}  # An accelerator has a memory of its own.
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout) == (0, "4096\n"), done.stderr
 
 
 @pytest.mark.parametrize("least", ["machine_memory", "container_limit", "process_limit"])
 def test_the_least_limit_counts(monkeypatch, least):
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices("cpu"))
     for name in ("machine_memory", "container_limit", "process_limit"):
         monkeypatch.setattr(memory, name, lambda value=500 if name == least else 600: value)
     assert memory.limit() == 500

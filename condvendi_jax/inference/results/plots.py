@@ -34,31 +34,21 @@ def intervals(panels: Mapping[str, Mapping[str, Estimate]], n: Iterable[int]) ->
     for panel, (title, estimates) in zip(
         drawn.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
-        heights = -np.arange(len(estimates))
-        values = np.array([of.value for of in estimates.values()])
-        ends = np.array([of.ends or _normal(of) for of in estimates.values()])
+        heights, each = -np.arange(len(estimates)), list(estimates.values())
+        values = np.array([of.value for of in each])
+        normal = [(of.value - 1.96 * of.error, of.value + 1.96 * of.error) for of in each]
+        ends = np.array([of.ends or by_error for of, by_error in zip(each, normal, strict=True)])
         ends = np.where(np.isnan(ends), values[:, None], ends)
         known = [value for value in [*values, *ends.flat] if math.isfinite(value)]
         edge = max(known, default=1.0) * 1.05
         panel.hlines(heights, *np.minimum(ends, edge).T, color=_COLOURS[0], linewidth=1.5)
-        panel.plot(
-            np.where(np.isfinite(values), values, ends[:, 0]),
-            heights,
-            "o",
-            color="black",
-            markersize=4,
-        )
+        places = np.where(np.isfinite(values), values, ends[:, 0])
+        panel.plot(places, heights, "o", color="black", markersize=4)
         panel.set_yticks(heights, [name.replace("$", r"\$") for name in estimates], fontsize=8)
         panel.set_ylim(heights[-1] - 0.6, 0.6)
         _finish(panel, title, "effective number of modes")
-    numbers = _numbers(n)
-    drawn.supxlabel(f"{numbers}; lines: intervals of 95%", fontsize=7)
+    drawn.supxlabel(f"{_numbers(n)}; lines: intervals of 95%", fontsize=7)
     return drawn
-
-
-def _normal(of: Estimate) -> tuple[float, float]:
-    """The ends of the interval of a normal variable."""
-    return of.value - 1.96 * of.error, of.value + 1.96 * of.error
 
 
 def ranked(influences: PerScore, n: int) -> Figure:
@@ -104,10 +94,9 @@ def over_bandwidths(profile: Profile) -> Figure:
             panel.fill_between(widths, *bands[index].T, alpha=0.25, linewidth=0, **look)
         for low, high in _runs(np.all(saturated, axis=0), widths):
             panel.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
-        if widths[0] <= widths[0] / profile.multiples[0] <= widths[-1]:
-            panel.axvline(
-                widths[0] / profile.multiples[0], color="0.4", linewidth=0.9, dashes=(4, 3)
-            )
+        chosen = widths[0] / profile.multiples[0]
+        if widths[0] <= chosen <= widths[-1]:
+            panel.axvline(chosen, color="0.4", linewidth=0.9, dashes=(4, 3))
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.margins(x=0)
@@ -116,13 +105,11 @@ def over_bandwidths(profile: Profile) -> Figure:
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_formatter("{x:.3g}")
             axis.set_minor_formatter("")
-        title = score_name(name, profile.order, None)
-        _finish(panel, title, f"bandwidth of the {profile.axis}")
+        _finish(panel, score_name(name, profile.order, None), f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
     if any(profile.models):
-        drawn.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8
-        )
+        labels = panels[0].get_legend_handles_labels()
+        drawn.legend(*labels, loc="outside upper center", ncols=6, fontsize=8)
     drawn.supxlabel(_caption(profile), fontsize=7)
     return drawn
 
