@@ -10,6 +10,9 @@ import importlib.util
 import pathlib
 import sys
 
+if importlib.util.find_spec("xarray") is None:
+    raise ModuleNotFoundError("The studies need more packages: pip install -e '.[studies]'")
+
 THEMES = ("conditional_vendi", "rke", "guidance", "language_models", "calibration", "cost")
 
 

@@ -16,6 +16,6 @@ def check(given: Iterable[str], signature: inspect.Signature, *, of: str) -> Non
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}."
-            if "bandwidth" in name or "sigma" in name:
+            if difflib.get_close_matches(name, ("bandwidth", "output_bandwidth", "sigma"), n=1):
                 meant = "for a bandwidth of 0.5, say, pass output_kernel=cv.Gaussian(0.5)."
             raise TypeError(f"{of}: unknown keyword {name}; {meant}")

@@ -29,7 +29,11 @@ class Result:
 
     def parts(self) -> Sequence[str | Table]:
         """The lines and tables of which the text consists."""
-        raise NotImplementedError
+        lines = self.lines()
+        rows = [
+            [f"{v:.4g}" if isinstance(v, float) else f"{v}" for v in of.values()] for of in lines
+        ]
+        return [Table(list(lines[0]), rows)]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""

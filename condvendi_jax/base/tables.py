@@ -42,7 +42,7 @@ def with_error(value: float, error: float | None) -> str:
     if error is None or math.isnan(error):
         return f"{value:.4g}"
     if not 1e-6 * abs(value) < error < math.inf:  # Zero, or one of rounding alone.
-        return f"{value:.4g} ± {error:.2g}"
+        return f"{value:.4g} ± {error if math.isinf(error) else 0:g}"
     decimals = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 

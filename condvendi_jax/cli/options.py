@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import functools
 import hashlib
 import inspect
 import os
 import pathlib
 import platform
+import re
 import shutil
 import sys
 import time
@@ -293,7 +295,11 @@ def paths_in(value: str) -> list[str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; --help lists all flags.")
+        _, unknown, name = message.partition("unrecognized arguments: --")
+        flags = [action.dest for action in self._actions] if unknown else []
+        near = difflib.get_close_matches(re.split("[ =]", name)[0], flags, n=1, cutoff=0.5)
+        meant = f"did you mean --{near[0]}? " if near else ""
+        raise ValueError(f"{message}; {meant}--help lists all flags.")
 
 
 def _parser(kind: type[Options]) -> argparse.ArgumentParser:

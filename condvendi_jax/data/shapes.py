@@ -63,12 +63,15 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     elif prompts.ndim < 3 and prompts.shape[0] == outputs.shape[0]:
         prompts = prompts.repeat(each, axis=0)
     else:
-        return made
+        expected = f"outputs: expected [{len(prompts)}, k, d] or [n, d], one or k for each prompt"
+        raise ValueError(f"{expected}, received shape {outputs.shape}.")
     return {"outputs": outputs.reshape(-1, outputs.shape[2]), "prompts": prompts}
 
 
 def _stacked(values: Any, name: str) -> Any:
-    """A column of vectors as a matrix; other values as they are."""
+    """A column of vectors as a matrix, and lists of lists of vectors; other values as they are."""
+    if isinstance(values, (list, tuple)) and values and np.ndim(values[0]) == 2:
+        return np.stack([np.asarray(rows) for rows in values])
     column = _column(values)
     if column is None or column.dtype.kind != "O" or are_labels(column):
         return values

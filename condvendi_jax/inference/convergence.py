@@ -13,7 +13,6 @@ from jax import lax
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import (
@@ -74,12 +73,6 @@ class ConvergenceCurve(Result, Scores):
             for k, n in enumerate(self.sizes)
             for name in PerScore._fields
         ]
-
-    def parts(self) -> list[str | Table]:
-        """The scores of every size."""
-        scores = [[f"{value:.4g}" for value in np.asarray(score)] for score in self.scores]
-        cells = list(zip(map(str, self.sizes), *scores, strict=True))
-        return [f"order {self.order:g}", Table(["n", *PerScore._fields], cells)]
 
 
 @checks.outside_transformations

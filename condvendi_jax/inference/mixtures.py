@@ -74,11 +74,10 @@ class Mixture(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model: its weight, its score alone and its slope."""
-        columns = {"weight": self.weights, "score": self.model_scores, "slope": self.slopes}
-        return [
-            {"model": model, **{name: of[model] for name, of in columns.items()}}
-            for model in self.weights
-        ]
+        of_models = zip(
+            self.weights.items(), self.model_scores.values(), self.slopes.values(), strict=True
+        )
+        return [{"model": m, "weight": w, "score": of, "slope": s} for (m, w), of, s in of_models]
 
     def parts(self) -> list[str]:
         """The score, the weights and the gain, with errors."""

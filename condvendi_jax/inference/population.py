@@ -421,7 +421,7 @@ def _per_score(values: Sequence[Any], information: Any) -> PerScore:
 
 
 def _inverse(value: float) -> float:
-    return 1 / value if value > 0 else math.nan if math.isnan(value) else math.inf
+    return math.inf if value < 1e-12 else 1 / value  # Smaller ones are rounding.
 
 
 def _finite(value: Any) -> Any:

@@ -59,10 +59,8 @@ class Contributions(Result):
         order = np.argsort(self.influences.conditional, kind="stable").tolist()
         shown = order if len(order) <= 6 else [*order[:3], *order[-3:]]
         of = self.decomposition
-        names = ("vendi", "conditional", "information")
-        titles = [score_name(name, of.order, of.truncation) for name in names]
-        each = [[f"{getattr(self.influences, name)[k]:+.3g}" for name in names] for k in shown]
-        rows = [[f"{k}", *cells] for k, cells in zip(shown, each, strict=True)]
+        titles = [score_name(name, of.order, of.truncation) for name in PerScore._fields]
+        rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in self.influences)] for k in shown]
         return [
             f"{of.n:,} outputs, the most redundant first, by their influence on {titles[1]}:",
             Table(["row", *titles], rows),

@@ -37,10 +37,6 @@ class Selection(Result):
         both = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
         return [{"row": row, "score": score} for row, score in both]
 
-    def parts(self) -> list[str]:
-        """The rows, and the score of all of them."""
-        return [f"rows {self.rows}, of a score of {self.scores[-1]:.4g}"]
-
 
 @checks.outside_transformations
 @takes_pairs

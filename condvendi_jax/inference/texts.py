@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -40,6 +41,9 @@ def embed(
 ) -> Embedded | None:
     """Embeds outputs that are texts, else None, and prompts that do not repeat or are `similar`."""
     named = isinstance(outputs, Mapping) and bool(outputs)
+    by_prompt = named and all(isinstance(of, (list, tuple)) for of in outputs.values())
+    if by_prompt and all(map(_are_texts, itertools.chain(*outputs.values()))):
+        outputs, prompts = _by_row(outputs, prompts)
     if not named or not all(map(_are_texts, outputs.values())):
         if encoder is not None:
             raise TypeError("encoder: expected texts as the outputs of all models.")
@@ -58,6 +62,24 @@ def embed(
     return Embedded(
         {name: rows(texts) for name, texts in outputs.items()}, prompts, prompt_ids, judged(encoder)
     )
+
+
+def _by_row(outputs: Mapping[str, Any], prompts: Any) -> tuple[dict[str, Any], Any]:
+    """Lists of the answers to each prompt, one after the other, each with its prompt."""
+    flat = {name: [text for each in of for text in each] for name, of in outputs.items()}
+    if prompts is None:
+        return flat, None
+    repeated = {}
+    for name, of in outputs.items():
+        asked = prompts[name] if isinstance(prompts, Mapping) else prompts
+        if len(asked) != len(of):
+            raise ValueError(
+                f"outputs{name and f' of {name}'}: expected lists of answers to {len(asked):,} "
+                f"prompts, received {len(of):,} lists."
+            )
+        repeated[name] = [p for p, each in zip(asked, of, strict=True) for _ in each]
+    alike = all(of == next(iter(repeated.values())) for of in repeated.values())
+    return flat, next(iter(repeated.values())) if alike else repeated
 
 
 def _are_texts(values: Any) -> bool:

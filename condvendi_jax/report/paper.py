@@ -9,7 +9,12 @@ from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized
 from condvendi_jax.inference.results import Comparison, Evaluation, ScoredOrder
 from condvendi_jax.inference.results.comparison import MATCHED
-from condvendi_jax.inference.results.evaluation import error_notes, score_name, unbiased_notes
+from condvendi_jax.inference.results.evaluation import (
+    error_notes,
+    meaning,
+    score_name,
+    unbiased_notes,
+)
 
 _ESCAPES = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -88,6 +93,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     )
     unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
     sentences = [
+        meaning(evaluations),
         f"We scored {_data(evaluations)}: {scores}",
         f"The embeddings are those of {encoder or '[name the encoder]'}.",
         *_kernels(first),
@@ -100,7 +106,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     ]
     sentences = list(map(escaped, sentences))
     bibtex = "\n\n".join(_BIBTEX[key] for key in (*cited, _SOFTWARE))
-    sentences[0] += f" \\cite{{{','.join(cited)}}}."
+    sentences[1] += f" \\cite{{{','.join(cited)}}}."
     sentences[-1] += f" \\cite{{{_SOFTWARE}}}."
     table = result.table() if alone else result.scores()
     return Report(" ".join(sentences), tabular(table), bibtex)

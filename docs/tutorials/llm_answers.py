@@ -65,8 +65,8 @@ print(comparison)
 # How to read it:
 #
 # - **Conditional-RKE** is the number of different answers to one prompt, for any number of answers:
-#   near 2.5 for `cautious`, which has three, and one of the snail; 7 to 8 for the others. In
-#   brackets is the papers' score, of 24 answers.
+#   near 2.5 for `cautious`, which has three, and one of the snail; 7 to 8 for the others. "Differ,
+#   of 24" is the papers' score: how many of the given answers differ.
 # - **RKE** is the number of different answers to all prompts together.
 # - Models with a common letter cannot be told apart. `inventive` and `deaf` share one in the column
 #   Conditional-RKE: **a high conditional score alone is no sign of quality.** Information-RKE shows

@@ -361,6 +361,7 @@ NO_EFFECT = "has no effect"
 FAKE = "--text_encoder=fake_encoders:Means"
 BAD_INPUTS = {
     # Of the parser.
+    f"{X} --orders=2": "--orders=2; did you mean --order? --help lists all flags",
     "--flagfile=flags.txt": "unrecognized arguments: --flagfile=flags.txt",
     f"{X} --prompts=": "--prompts: received nothing",
     f"{X} --output_bandwidth=abc": "--output_bandwidth: invalid float value: 'abc'",

@@ -161,6 +161,17 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     found = cv.evaluate(texts, prompts, encoder=Means(), orders=[2], errors=False)
     expected = cv.evaluate(*embedded, prompt_ids=prompts, orders=[2], errors=False)
     assert str(found) == str(expected)
+    lists = [texts[4 * k : 4 * k + 4] for k in range(5)], prompts[:5]
+    found = cv.evaluate(*lists, encoder=Means(), orders=[2], errors=False)
+    assert str(found) == str(
+        cv.evaluate(
+            texts, np.repeat(prompts[:5], 4).tolist(), encoder=Means(), orders=[2], errors=False
+        )
+    )
+    uneven = {"a": lists[0], "b": [each[: k + 1] for k, each in enumerate(lists[0])]}
+    assert cv.compare(uneven, lists[1], encoder=Means(), orders=[2]).n == {"a": 20, "b": 14}
+    with pytest.raises(ValueError, match="outputs of b: expected lists of answers to 5 prompts"):
+        cv.compare({"a": lists[0], "b": lists[0][:4]}, lists[1], encoder=Means())
     of_texts, of_models = ({"a": x, "b": x[::-1]} for x in (texts, embedded[0]))
     for verb in (cv.profile, cv.between_models, cv.mixture):
         found = verb(of_texts, prompts, encoder=Means())

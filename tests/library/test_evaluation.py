@@ -274,7 +274,7 @@ def test_values_are_rounded_to_what_their_error_leaves_and_columns_are_aligned()
         (0.07799, 0.096, "0.078 ± 0.096"),
         (-2.0, 0.5, "-2.00 ± 0.50"),
         (3.0, 0.0, "3 ± 0"),
-        (1.0, 6e-8, "1 ± 6e-08"),
+        (1.0, 6e-8, "1 ± 0"),
         (2.5, float("nan"), "2.5"),
         (2.54321, None, "2.543"),
     ):

@@ -108,14 +108,17 @@ def test_outputs_alone_of_one_model_without_errors():
     found = cv.compare({"a": OUTPUTS}, **options, truncation=5, weights=np.arange(1.0, N + 1))
     report = cv.report.latex(found, encoder="x")
     words, keys = prose(report.paragraph)
-    assert words.startswith("We scored 40 weighted outputs of a: Vendi (order 1, from all eigen")
+    start = (
+        "Different outputs: about 4.8, by Vendi, t = 5. We scored 40 weighted outputs of a: Vendi "
+    )
+    assert words.startswith(f"{start}(order 1, from all eigen")
     assert "of which the largest 5 are kept" in words
     assert "Standard errors were not computed. The computation" in words
     assert keys == ["jalali2026conditional", "condvendi-jax"]
     assert cells(report.latex)[0] == ["model", "n", "Vendi, t = 5"]
     plain = cv.report.latex(cv.evaluate(OUTPUTS, **options))
     assert cells(plain.latex)[1][0] == "1 (Vendi)"
-    assert prose(plain.paragraph)[0].startswith("We scored 40 outputs: Vendi")
+    assert ". We scored 40 outputs: Vendi" in prose(plain.paragraph)[0]
 
 
 def test_models_of_different_numbers_are_named_with_theirs():

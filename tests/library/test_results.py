@@ -174,3 +174,18 @@ def test_without_pandas_the_error_has_the_command(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install 'condvendi_jax\[notebook\]'"):
         cv.decompose(*ONE, kernel=KERNEL).to_dataframe()
+
+
+def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(results):
+    compared = results["comparison"]
+    heading, _, *rows = str(compared).splitlines()[4:8]
+    assert "differ, of 3" in heading
+    for row, (model, evaluation) in zip(rows, compared.evaluations.items(), strict=True):
+        scored = evaluation.order(2)
+        assert row.split("  ")[0].strip() == model
+        assert scored.cell("conditional", unbiased=False) in row
+        low, high = scored.population.intervals.conditional
+        assert (f"[{low:.4g}, {high:.4g}]" if high < 100 * low else f"more than {low:.4g}") in row
+    assert "may exceed those given" in str(compared)
+    alone = cv.compare(MODELS, output_kernel=KERNEL, orders=[2])
+    assert "differ, of" not in str(alone) and "Without prompts" in str(alone)

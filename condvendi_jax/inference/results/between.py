@@ -155,8 +155,8 @@ class Between(Result):
         undefined = np.isnan(self.overlaps).any()
         notes = [
             f"overlap: the share of their outputs that two models have in common{self._given}; 1 if"
-            " they say the same, 0 if nothing is common"
-            + (", - if they have no prompt in common" if undefined else "")
+            " they say the same, 0 if nothing is common, above 1 if outputs of one model avoid each"
+            " other" + (", - if they have no prompt in common" if undefined else "")
         ]
         if self.left_out:
             notes.append(

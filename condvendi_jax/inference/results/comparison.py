@@ -266,14 +266,40 @@ class Comparison(Result):
             lines.append(f"Differences are not tested: {self.untested}")
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
-        lines += ["", self.scores(self.main), "", evaluations.chosen_kernels(self.bandwidths)]
+        lines += ["", self._short(), "", evaluations.chosen_kernels(self.bandwidths)]
+        lines += [] if len(self.first.names) > 1 else [evaluations.NO_PROMPTS]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
-        if any(ranking.unbiased for ranking in self.main):
+        if self._given:
+            notes.append(
+                "[low, high]: 95%, for any number of answers, which may exceed those given"
+            )
+        elif any(ranking.unbiased for ranking in self.main):
             notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
         if main.tested and several:
             notes.append("models that share a letter cannot be told apart")
         return [*lines, "; ".join(notes), evaluations.MORE]
+
+    @property
+    def _given(self) -> str:
+        """How many answers a prompt has, if the short table says how many of these differ."""
+        unbiased = self.main[0].order == 2 and self.main[0].unbiased
+        return evaluations.given_answers(self.evaluations) if unbiased else ""
+
+    def _short(self) -> Table:
+        """The scores of the short table."""
+        if not self._given:
+            return self.scores(self.main)
+        rows = []
+        for model, evaluation in self.evaluations.items():
+            count = evaluation.order(2).cell("conditional", unbiased=False)
+            cells = [
+                of.cell_of_any_number(model) if of.unbiased else of.cell(model) for of in self.main
+            ]
+            rows.append([model, f"{evaluation.n:,}", count, *cells])
+        return Table(
+            ["model", "n", f"differ, of {self._given}", *(of.name for of in self.main)], rows
+        )
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""

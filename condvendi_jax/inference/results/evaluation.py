@@ -427,6 +427,7 @@ class Evaluation(Result):
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines.append(chosen_kernels(self.bandwidths))
+        lines += [] if len(self.names) > 1 else [NO_PROMPTS]
         if any(scored.errors_by for scored in self.orders):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -441,6 +442,7 @@ class Evaluation(Result):
 
 
 UNBIASED = "for any number of outputs or answers"
+NO_PROMPTS = "Without prompts: part of this diversity may be that of the prompts"
 #: The last line of what a result prints.
 MORE = "Choices, tests and notes: .details() or --verbose"
 
@@ -459,6 +461,15 @@ def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
     return tables.capitalized("; ".join(each))
 
 
+def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
+    """How many answers a prompt has, where prompts repeat: '8', '4 to 8'; else nothing."""
+    answers = [result.answers for result in evaluations.values() if result.answers]
+    if not answers:
+        return ""
+    (least, *_), (*_, most) = map(sorted, zip(*answers, strict=True))
+    return f"{least:,}" + (f" to {most:,}" if most > least else "")
+
+
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
@@ -468,17 +479,14 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     first = next(iter(evaluations.values()))
     name = "conditional" if len(first.names) > 1 else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
-    answers = [result.answers for result in evaluations.values() if result.answers]
-    values = {}
+    given, values = given_answers(evaluations), {}
     for model, result in evaluations.items():
         scored = result.orders[place]
         values[model] = float(getattr(scored.decomposition, name))
-        unbiased = None if answers or not result.unbiased else scored.unbiased
+        unbiased = None if given or not result.unbiased else scored.unbiased
         if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
             values[model] = value
-    if answers:
-        (least, *_), (*_, most) = map(sorted, zip(*answers, strict=True))
-        given = f"{least:,}" + (f" to {most:,}" if most > least else "")
+    if given:
         start, verb = f"of {given} answers to a prompt, about", " differ"
     else:
         prompts = " for similar prompts" if name == "conditional" else ""

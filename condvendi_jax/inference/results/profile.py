@@ -221,8 +221,9 @@ class Profile(Result):
 
     def heading(self) -> str:
         """The main score and the ends of the ladder, to stand before `leads`."""
-        widths = self.bandwidths
-        return f"{self.title}, {self.axis} from {widths[0]:.3g} to {widths[-1]:.3g}:"
+        widths, axis = self.bandwidths, self.axis
+        whose = "" if self.title.endswith(axis) else f"{axis} "
+        return f"{self.title}, {whose}from {widths[0]:.3g} to {widths[-1]:.3g}:"
 
     def joint_confidence(self) -> str:
         """The confidence in all stated differences together."""
@@ -253,6 +254,11 @@ class Profile(Result):
         untested = [name for name in names if all(None not in p.untested for p in pairs[name])]
         never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
         front = [name for name in never if name not in untested]
+        turning = [p for p in self.pairs if p.score == self.main and p.depends]
+        turns = ""
+        if turning:
+            named = tables.listed([f"{pair.first} - {pair.second}" for pair in turning])
+            turns = f" The order depends on the bandwidth: {named}."
         for leader in front:
             wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
             if wins.any(axis=1).all():
@@ -261,7 +267,7 @@ class Profile(Result):
                 return (
                     f"{leader} leads in diversity{given}: it is more diverse than {whom} "
                     f"{places or 'at some bandwidth'}, and never less diverse where they were "
-                    "tested."
+                    f"tested.{turns}"
                 )
         words = f"No model leads in diversity{given}."
         if len(untested) == len(names):
@@ -270,11 +276,7 @@ class Profile(Result):
             words = f"No significant difference in diversity{given} at any tested bandwidth."
         elif front:
             words += f" In front: {tables.listed(front)}, never less diverse where tested."
-        turning = [p for p in self.pairs if p.score == self.main and p.depends]
-        if turning:
-            named = tables.listed([f"{pair.first} - {pair.second}" for pair in turning])
-            words += f" The order depends on the bandwidth: {named}."
-        return words + (f" Not tested: {tables.listed(untested)}." if untested else "")
+        return words + turns + (f" Not tested: {tables.listed(untested)}." if untested else "")
 
     def table(self) -> Table:
         """A row for each bandwidth: the main score of every model with its band."""

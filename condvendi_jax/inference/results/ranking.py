@@ -116,20 +116,14 @@ class Ranking(Result):
         """A line for each model, and one for each difference of two."""
         of: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
         of["truncation"] = self.truncation
-        nan = math.nan
-        return [
-            of
-            | {"first": model, "second": None}
-            | self.estimate(model).as_dict()
-            | {"p_value": nan, "adjusted_p_value": nan, "letters": self.letters[model]}
+        names = ("first", "second", "value", "standard_error", "low", "high", "p_value")
+        names, nan = (*names, "adjusted_p_value", "letters"), math.nan
+        rows: list[Any] = [
+            (model, None, *self.estimate(model).as_dict().values(), nan, nan, self.letters[model])
             for model in self.values
-        ] + [
-            of
-            | {"first": one, "second": two, "value": value, "standard_error": error}
-            | {"low": nan, "high": nan, "p_value": p, "adjusted_p_value": adjusted}
-            | {"letters": None}
-            for one, two, value, error, p, adjusted in self.differences
         ]
+        rows += [(*of_two[:4], nan, nan, *of_two[4:], None) for of_two in self.differences]
+        return [of | dict(zip(names, row, strict=True)) for row in rows]
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
@@ -137,6 +131,14 @@ class Ranking(Result):
         score = tables.with_interval(self.values[model], self.standard_errors[model], ends)
         plain = f" ({self.plug_in[model]:.4g})" if self.unbiased and self.plug_in else ""
         return f"{score}{plain} {self.letters[model]}".rstrip()
+
+    def cell_of_any_number(self, model: str) -> str:
+        """An unbiased score with its interval in place of its error, and its letters."""
+        value, error, ends = self.estimate(model)
+        cell = tables.with_interval(value, None if ends else error, ends)
+        if ends and ends[1] <= tables.OPEN * ends[0]:
+            cell += f" {tables.interval(ends)}"
+        return f"{cell} {self.letters[model]}".rstrip()
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
