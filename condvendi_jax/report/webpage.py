@@ -58,11 +58,10 @@ def html(
         prompts = outputs_behind.check_prompts(prompts, comparison.pairs)
     behind = outputs_behind.of_pairs(comparison.pairs)
     answer, certainty = answered(comparison)
-    over, main = comparison.profile, comparison.main
+    over = comparison.profile
     lengths, ratio = _lengths(behind, outputs)
     page = _template().render(
         comparison=comparison,
-        scores=comparison.scores(sorted(comparison.rankings, key=lambda r: r not in main)),
         models=list(comparison.models),
         behind=behind,
         items=Items(behind, outputs, prompts),

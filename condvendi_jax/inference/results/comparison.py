@@ -266,7 +266,7 @@ class Comparison(Result):
             lines.append(f"Differences are not tested: {self.untested}")
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
-        lines += ["", self._short(), "", evaluations.chosen_kernels(self.bandwidths)]
+        lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
         lines += [] if len(self.first.names) > 1 else [evaluations.NO_PROMPTS]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
@@ -286,8 +286,8 @@ class Comparison(Result):
         unbiased = self.main[0].order == 2 and self.main[0].unbiased
         return evaluations.given_answers(self.evaluations) if unbiased else ""
 
-    def _short(self) -> Table:
-        """The scores of the short table."""
+    def summary(self) -> Table:
+        """A short table: the main scores and, where prompts repeat, how many answers differ."""
         if not self._given:
             return self.scores(self.main)
         rows = []
