@@ -141,7 +141,9 @@ def test_labels_columns_and_answers_by_prompt(x64):
     expected = cv.decompose(flat, numbers, **kernel, prompt_kernel=cv.Indicator(), order=2)
     column = np.empty(20, object)
     column[:] = list(flat)
-    for x, t in ((outputs, list("abcde")), (column, names.tolist()), (flat, numbers[:, 0])):
+    by_prompt = list("abcde")
+    given = [(outputs, by_prompt), (outputs.tolist(), by_prompt), (list(outputs), by_prompt)]
+    for x, t in (*given, (column, names.tolist()), (flat, numbers[:, 0])):
         found = cv.decompose(x, t, **kernel, order=2)
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
     assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
@@ -169,7 +171,8 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
         )
     )
     uneven = {"a": lists[0], "b": [each[: k + 1] for k, each in enumerate(lists[0])]}
-    assert cv.compare(uneven, lists[1], encoder=Means(), orders=[2]).n == {"a": 20, "b": 14}
+    compared = cv.compare(uneven, lists[1], encoder=Means(), orders=[2])
+    assert compared.n == {"a": 20, "b": 14} and str(compared).startswith("Of 1 to 4 answers to")
     with pytest.raises(ValueError, match="outputs of b: expected lists of answers to 5 prompts"):
         cv.compare({"a": lists[0], "b": lists[0][:4]}, lists[1], encoder=Means())
     of_texts, of_models = ({"a": x, "b": x[::-1]} for x in (texts, embedded[0]))

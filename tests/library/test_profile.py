@@ -313,7 +313,9 @@ def test_no_text_says_more_or_less_than_the_tests(five):
             of = [rng.choice([sign, 0, "x"], p=chances) for sign in signs]
             pairs[one, two] = of_states(one, two, [of if of == "x" else int(of) for of in of])
         scores = five.values._replace(conditional=values)
-        found = dataclasses.replace(five, models=names, values=scores, pairs=tuple(pairs.values()))
+        turning = of_states("A", "B", [1, -1, 1])._replace(score="vendi")  # It tells of another.
+        of_all = (*pairs.values(), turning)
+        found = dataclasses.replace(five, models=names, values=scores, pairs=of_all)
         states = {(a, b): found.pair(a, b).states for a, b in itertools.permutations(names, 2)}
         for k in range(3):
             ordered = [names[m] for m in np.argsort(-values[:, k])]

@@ -102,7 +102,8 @@ def test_data_have_the_numbers_of_the_result(results):
     assert results["curve"].lines()[-2]["value"] == pytest.approx(
         float(results["decomposition"].conditional), rel=1e-5
     )
-    assert results["mixture"].lines()[1]["weight"] == results["mixture"].weights["b, c"]
+    of, line = results["mixture"], results["mixture"].lines()[1]
+    assert (line["weight"], line["score"]) == (of.weights["b, c"], of.model_scores["b, c"])
 
 
 def test_contributions_print_the_rows_at_both_ends(results):
@@ -137,6 +138,16 @@ def test_a_plot_of_models_has_their_scores_and_intervals(results):
     for (low, high), segment in zip(ranking.population.values(), lines.get_segments(), strict=True):
         assert segment[0, 0] == low
         assert segment[1, 0] == (high if math.isfinite(high) else panel.dataLim.x1)
+
+
+def test_a_plot_of_orders_has_normal_intervals_where_there_are_no_others(results):
+    panel, *_ = results["evaluation"].plot().axes
+    (lines,), scored = panel.collections, results["evaluation"].order(1)
+    (low, _), (high, _) = lines.get_segments()[-1]
+    error = 1.96 * scored.standard_errors.vendi
+    assert [low, high] == pytest.approx(
+        [float(scored.decomposition.vendi) + k * error for k in (-1, 1)]
+    )
 
 
 def test_a_decomposition_prints_inside_a_transformation():
@@ -185,7 +196,10 @@ def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(res
         assert row.split("  ")[0].strip() == model
         assert scored.cell("conditional", unbiased=False) in row
         low, high = scored.population.intervals.conditional
-        assert (f"[{low:.4g}, {high:.4g}]" if high < 100 * low else f"more than {low:.4g}") in row
+        value = f"{scored.unbiased.conditional:.4g} [{low:.4g}, {high:.4g}]"
+        assert (value if high < 100 * low else f"more than {low:.4g}") in row
     assert "may exceed those given" in str(compared)
     alone = cv.compare(MODELS, output_kernel=KERNEL, orders=[2])
     assert "differ, of" not in str(alone) and "Without prompts" in str(alone)
+    for options in ({"orders": [1]}, {"orders": [2], "unbiased": False}):
+        assert "differ, of" not in str(cv.compare(MODELS, PROMPTS, output_kernel=KERNEL, **options))
