@@ -8,16 +8,16 @@ import math
 import jax
 import numpy as np
 import pytest
+from canonical import OUTPUTS, N
 
 import condvendi_jax as cv
 from condvendi_jax.base import files
 
-PROMPTS, KERNEL = np.repeat(np.arange(8), 3), cv.Gaussian(0.5)
-KINDS = np.arange(24) % 3
+PROMPTS, KERNEL = np.repeat(np.arange(8), 6), cv.Gaussian(1.0)
 
 
 def embeddings(seed):
-    return np.random.default_rng(seed).normal(size=(24, 2)).astype(np.float32)
+    return np.random.default_rng(seed).normal(size=OUTPUTS.shape).astype(np.float32)
 
 
 MODELS = {"<a>": embeddings(0), "b, c": embeddings(1)}
@@ -27,7 +27,7 @@ ONE = (MODELS["<a>"], PROMPTS)
 @pytest.fixture(scope="module")
 def results():
     compared = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL)
-    (*_, curve) = cv.convergence_curve(*ONE, [3, 24], kernel=KERNEL)
+    (*_, curve) = cv.convergence_curve(*ONE, [3, N], kernel=KERNEL)
     return {
         "evaluation": cv.evaluate(*ONE, output_kernel=KERNEL),
         "comparison": compared,
@@ -50,7 +50,7 @@ LINES = {  # How many a table of data has.
     "ranking": 2 + 1,
     "profile": 3 * 2 * 13,
     "between": 1,
-    "contributions": 24,
+    "contributions": N,
     "prompts": 8,
     "mixture": 2,
     "decomposition": 1,
@@ -97,7 +97,7 @@ def test_data_have_the_numbers_of_the_result(results):
         assert line["left_out_of_vendi"] == of.left_out.vendi[k]
     over = results["profile"]
     line = over.lines()[13 + 2]  # RKE of the second model at the third bandwidth.
-    assert (line["model"], line["score"], line["bandwidth"]) == ("b, c", "vendi", 0.125 * 1)
+    assert (line["model"], line["score"], line["bandwidth"]) == ("b, c", "vendi", 0.25)
     assert line["value"] == over.values.vendi[1, 2]
     assert results["curve"].lines()[-2]["value"] == pytest.approx(
         float(results["decomposition"].conditional), rel=1e-5
@@ -160,7 +160,7 @@ def test_a_decomposition_prints_inside_a_transformation():
         return result.vendi
 
     score(embeddings(0))
-    assert seen[0].startswith("order 2, n = 24: vendi ")
+    assert seen[0].startswith("order 2, n = 48: vendi ")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_without_pandas_the_error_has_the_command(monkeypatch):
 def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(results):
     compared = results["comparison"]
     heading, _, *rows = str(compared).splitlines()[4:8]
-    assert "differ, of 3" in heading
+    assert "differ, of 6" in heading
     for row, (model, evaluation) in zip(rows, compared.evaluations.items(), strict=True):
         scored = evaluation.order(2)
         assert row.split("  ")[0].strip() == model
