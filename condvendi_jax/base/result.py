@@ -30,9 +30,7 @@ class Result:
     def parts(self) -> Sequence[str | Table]:
         """The lines and tables of which the text consists."""
         lines = self.lines()
-        rows = [
-            [f"{v:.4g}" if isinstance(v, float) else f"{v}" for v in of.values()] for of in lines
-        ]
+        rows = [[f"{v:.4g}" if isinstance(v, float) else f"{v}" for v in x.values()] for x in lines]
         return [Table(list(lines[0]), rows)]
 
     def as_dict(self) -> dict[str, Any]:

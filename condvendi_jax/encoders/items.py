@@ -31,6 +31,7 @@ _DECIMAL = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?|[-+]?\d+e[-+]?\d+", re.IGNOREC
 _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
 TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
+_Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
 _NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
 
 
@@ -213,11 +214,13 @@ def pair_images(
     count, in_order = len(prompts.texts), list(range(len(images)))
     if column is None:
         keys |= {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
-    ways = _ways(names, keys)
+    starts, ends = _ways(names, keys)
     write = _to_write(prompts, list(places), "image")
     if column is None and len(images) == count and not in_folders:
         others = [
-            f"the {how}" for how, of in ways.items() if {*of} == {*in_order} and of != in_order
+            f"the {how}"
+            for how, of in (starts | ends).items()
+            if {*of} == {*in_order} and of != in_order
         ]
         others += [
             f"column {name!r}"
@@ -233,7 +236,7 @@ def pair_images(
         return Pairing(list(images), in_order, None, "order")
     how = ""
     if column is None or not any(found[column] + [cell == "" for cell in cells[column]]):
-        rows, how = _by_names(ways, count)
+        rows, how = _by_names(starts, ends, count)
         if rows:
             where = "folders" if in_folders else "pictures"
             each = span(collections.Counter(rows).values())
@@ -286,28 +289,28 @@ def _pictures(
     return [by_name.get(cell) or by_name.get(cell.rpartition("/")[2]) for cell in cells]
 
 
-def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> dict[str, list[int | None]]:
-    """The rows whose keys the names begin with, or end with, in words how."""
+def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Rows, _Rows]:
+    """The rows whose keys the names begin with, and those they end with, by what the keys are."""
     split = list(map(_words, names))
     common = [word for word in os.path.commonprefix(split) if not word.isdecimal()]
-    ways = {}
+    starts, ends = {}, {}
     for how, texts in keys.items():
         words = list(map(_words, texts))
         after = (_matches([name[k:] for name in split], words) for k in (0, len(common)))
-        ways[f"{how} at the start of the names"] = min(after, key=lambda rows: rows.count(None))
+        starts[f"{how} at the start of the names"] = min(after, key=lambda rows: rows.count(None))
         back = [[name[::-1] for name in of] for of in (split, words)]
-        ways[f"{how} at the end of the names"] = _matches(*back)
-    return ways
+        ends[f"{how} at the end of the names"] = _matches(*back)
+    return starts, ends
 
 
-def _by_names(ways: Mapping[str, list[int | None]], count: int) -> tuple[list[int], str]:
+def _by_names(starts: _Rows, ends: _Rows, count: int) -> tuple[list[int], str]:
     """The row of the prompt of each name, and how it is known; no rows, and why, where it is not.
 
-    What the names begin with tells it, for all prompts, if nothing else says otherwise: numbers at
-    their end may be those of samples.
+    The start of the names tells it if nothing denies it: numbers at the end may be of samples.
     """
+    ways = starts | ends
     lacks = {how: (of.count(None), count - len({*of} - {None})) for how, of in ways.items()}
-    how = min(list(ways)[::2], key=lacks.__getitem__)
+    how = min(starts, key=lacks.__getitem__)
     none, without = lacks[how]
     if none or without:
         return [], (
@@ -316,8 +319,7 @@ def _by_names(ways: Mapping[str, list[int | None]], count: int) -> tuple[list[in
         )
     rows = [row for row in ways[how] if row is not None]
     for other, found in ways.items():
-        partly = other in [*ways][::2] and not other.startswith(_NUMBERS)
-        decides = partly or lacks[other] == (0, 0)
+        decides = lacks[other] == (0, 0) or (other in starts and not other.startswith(_NUMBERS))
         if decides and any(row not in (None, own) for row, own in zip(found, rows, strict=True)):
             return [], f": the {how} and the {other} disagree"
     return rows, how

@@ -74,10 +74,8 @@ class Mixture(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model: its weight, its score alone and its slope."""
-        of_models = zip(
-            self.weights.items(), self.model_scores.values(), self.slopes.values(), strict=True
-        )
-        return [{"model": m, "weight": w, "score": of, "slope": s} for (m, w), of, s in of_models]
+        each, alone, slope = self.weights.items(), self.model_scores, self.slopes
+        return [{"model": m, "weight": w, "score": alone[m], "slope": slope[m]} for m, w in each]
 
     def parts(self) -> list[str]:
         """The score, the weights and the gain, with errors."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
+from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
-from condvendi_jax.inference.results.evaluation import score_name
+from condvendi_jax.inference.results.evaluation import chosen_kernels, score_name
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method, check_method
 from condvendi_jax.spectra.order_two import Leaving
@@ -38,12 +40,14 @@ class Contributions(Result):
         row, exactly; at order 2 without truncation, None elsewhere. Its mean is not zero, because a
         score changes with n as well.
       shares: the weight of each row, `[n]`, of sum one.
+      bandwidths: of outputs and prompts, and where they come from.
     """
 
     decomposition: Decomposition
     influences: PerScore
     left_out: PerScore | None
     shares: np.ndarray
+    bandwidths: Mapping[str, RuledBandwidth]
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each row."""
@@ -70,7 +74,8 @@ class Contributions(Result):
         """The influences in ascending order, a panel for each score."""
         from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
 
-        return plots.ranked(self.influences, self.decomposition.n)
+        of, kernels = self.decomposition, chosen_kernels(self.bandwidths)
+        return plots.ranked(self.influences, f"n = {of.n:,}, order {of.order:g}; {kernels}")
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.
@@ -141,4 +146,4 @@ def contributions(
         each = zip(map(float, result.decomposition.scores), result.deletions, strict=True)
         left_out = PerScore(*(-of * np.expm1(-lost[0] / of * times) for of, lost in each))
     of_rows = PerScore(*(of.mean(axis=0) for of in result.rows))
-    return Contributions(result.decomposition, of_rows, left_out, shares)
+    return Contributions(result.decomposition, of_rows, left_out, shares, pairs.bandwidths)

@@ -126,6 +126,8 @@ def test_a_plot_has_a_panel_a_score(name, titles, results):
     figure = results[name].plot()
     figure.draw_without_rendering()
     assert [panel.get_title() for panel in figure.axes] == titles
+    assert "n = 48" in figure.get_supxlabel()
+    assert any(words in figure.get_supxlabel() for words in ("bandwidth 1, given", "(given)"))
 
 
 def test_a_plot_of_models_has_their_scores_and_intervals(results):
@@ -198,7 +200,7 @@ def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(res
         low, high = scored.population.intervals.conditional
         value = f"{scored.unbiased.conditional:.4g} [{low:.4g}, {high:.4g}]"
         assert (value if high < 100 * low else f"more than {low:.4g}") in row
-    assert "may exceed those given" in str(compared)
+    assert "for any number of answers, not only those given" in str(compared)
     alone = cv.compare(MODELS, output_kernel=KERNEL, orders=[2])
     assert "differ, of" not in str(alone) and "Without prompts" in str(alone)
     for options in ({"orders": [1]}, {"orders": [2], "unbiased": False}):

@@ -180,11 +180,8 @@ class Comparison(Result):
         """The models by the scores of the short table, with their intervals."""
         from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
 
-        panels = {
-            ranking.name: {model: ranking.estimate(model) for model in ranking.values}
-            for ranking in self.main
-        }
-        return plots.intervals(panels, self.n.values())
+        panels = {of.name: {model: of.estimate(model) for model in of.values} for of in self.main}
+        return plots.intervals(panels, self.n.values(), self.first)
 
     def saturated(self) -> list[str]:
         """The scores that are not tested, and at which limit they are."""
@@ -271,9 +268,7 @@ class Comparison(Result):
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
         if self._given:
-            notes.append(
-                "[low, high]: 95%, for any number of answers, which may exceed those given"
-            )
+            notes.append("[low, high]: 95%, for any number of answers, not only those given")
         elif any(ranking.unbiased for ranking in self.main):
             notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
         if main.tested and several:
@@ -297,9 +292,8 @@ class Comparison(Result):
                 of.cell_of_any_number(model) if of.unbiased else of.cell(model) for of in self.main
             ]
             rows.append([model, f"{evaluation.n:,}", count, *cells])
-        return Table(
-            ["model", "n", f"differ, of {self._given}", *(of.name for of in self.main)], rows
-        )
+        names = [of.name for of in self.main]
+        return Table(["model", "n", f"differ, of {self._given}", *names], rows)
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""

@@ -324,7 +324,7 @@ class Evaluation(Result):
             }
             for name in self.names
         }
-        return plots.intervals(panels, [self.n])
+        return plots.intervals(panels, [self.n], self)
 
     def table(self) -> Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""

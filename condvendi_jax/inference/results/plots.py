@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference.results.evaluation import HEADINGS, Estimate, score_name
+from condvendi_jax.inference.results import evaluation
 from condvendi_jax.inference.results.profile import Profile
 
+_Panels = Mapping[str, Mapping[str, evaluation.Estimate]]  # Of each score, by model or order.
 _PANEL_IN = (3.6, 3.2)
 # Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -23,11 +24,11 @@ _SHADE = "0.9"
 _FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
 
 
-def intervals(panels: Mapping[str, Mapping[str, Estimate]], n: Iterable[int]) -> Figure:
+def intervals(panels: _Panels, n: Iterable[int], of: evaluation.Evaluation) -> Figure:
     """Estimates as points with intervals, the first on top, a panel for each score.
 
     Where an estimate has no interval, it is that of a normal variable with its standard error; an
-    interval without an upper end goes to the edge.
+    interval without an upper end goes to the edge. The caption has the choices `of` an evaluation.
     """
     most = max(map(len, panels.values()))
     drawn = Figure(figsize=(_PANEL_IN[0] * len(panels), 1.1 + 0.3 * most), layout="constrained")
@@ -47,20 +48,21 @@ def intervals(panels: Mapping[str, Mapping[str, Estimate]], n: Iterable[int]) ->
         panel.set_yticks(heights, [name.replace("$", r"\$") for name in estimates], fontsize=8)
         panel.set_ylim(heights[-1] - 0.6, 0.6)
         _finish(panel, title, "effective number of modes")
-    drawn.supxlabel(f"{_numbers(n)}; lines: intervals of 95%", fontsize=7)
+    caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
+    drawn.supxlabel(f"{_numbers(n)}; lines: intervals of 95%\n{caption}", fontsize=7)
     return drawn
 
 
-def ranked(influences: PerScore, n: int) -> Figure:
+def ranked(influences: PerScore, caption: str) -> Figure:
     """The influences of rows on each score in ascending order, a panel for each score."""
     names = [name for name, of in influences._asdict().items() if np.any(of)] or ["vendi"]
     drawn = Figure(figsize=(_PANEL_IN[0] * len(names), _PANEL_IN[1]), layout="constrained")
     for panel, name in zip(drawn.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         panel.plot(np.sort(getattr(influences, name)), color=_COLOURS[0], linewidth=1.3)
         panel.axhline(0, color="0.4", linewidth=0.9)
-        _finish(panel, HEADINGS[name], "outputs, the most redundant first")
+        _finish(panel, evaluation.HEADINGS[name], "outputs, the most redundant first")
         panel.set_ylabel("influence, effective modes", fontsize=8)
-    drawn.supxlabel(_numbers([n]), fontsize=7)
+    drawn.supxlabel(caption, fontsize=7)
     return drawn
 
 
@@ -105,7 +107,8 @@ def over_bandwidths(profile: Profile) -> Figure:
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_formatter("{x:.3g}")
             axis.set_minor_formatter("")
-        _finish(panel, score_name(name, profile.order, None), f"bandwidth of the {profile.axis}")
+        title = evaluation.score_name(name, profile.order, None)
+        _finish(panel, title, f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
     if any(profile.models):
         labels = panels[0].get_legend_handles_labels()
