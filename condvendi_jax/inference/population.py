@@ -18,6 +18,7 @@ import numpy as np
 from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference import components
 from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influences
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Leaving, PairMeans, PairSums
@@ -195,18 +196,12 @@ class Population:
         left = pairs[kind] - 2 * one * (of_prompt[kind] - one)
         both = order_two.by_number(shares * answers, kind, numbers.size)
         within = (both[:, kind] - 2 * one * answers) / left - (both / pairs)[:, kind]
-        if (k := numbers).min() > _FEWEST_ANSWERS and np.allclose(
-            one, (of_prompt / k)[kind], atol=0
-        ):
-            # Deletions count twice what two answers to a prompt have only together, of variance
-            # E h_ij^2 - 2 E h_ij h_il + E h_ij h_lm for the squared kernels h of different answers.
-            twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
-            twice.weights, mean = points.weights, answers[0] / one
-            squares: Any = self.answers._replace(points=twice).inside(order_two.sums_inside)
-            of_each = np.stack([mean, mean**2, squares[2] / one + copies - 1])
-            s, r, q = order_two.by_number(copies * of_each, kind, k.size)
-            both = q - 2 * (r - q) / (k - 2) + (s**2 - 4 * r + 2 * q) / ((k - 2) * (k - 3))
-            excess = np.sum(of_prompt**4 * 2 * both / (k * (k - 1) ** 2 * (k - 2)))
+        parts = None
+        if numbers.min() >= components.FEWEST_ANSWERS:
+            parts = components.of_prompts(self.answers, inside)
+        if parts is not None:
+            k = numbers  # Deletions count twice what two answers to a prompt have only together.
+            excess = np.sum(of_prompt**4 * 2 * parts.of_pairs / ((k - 1) * (k - 2)))
             total = np.sum(copies * (of_prompt**4 * (k - 1) / k)[kind] * within[0] ** 2)
             least = 0.5 - 0.5 / (k.min() - 1)  # Where all is counted twice.
             within *= math.sqrt(max(1 - excess / max(total, _LEAST), least))

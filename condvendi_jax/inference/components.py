@@ -1,0 +1,64 @@
+"""How much the similarity of a prompt's answers varies with the answers, and between prompts.
+
+The similarity U of k answers to a prompt is the mean of the squared kernel h over their pairs. Over
+other answers to the same prompt its variance is that of a U-statistic (Hoeffding, 1948),
+
+    Var U = 4 zeta_1 / k + 2 delta / (k (k - 1)),   delta = zeta_2 - 2 zeta_1,
+
+with zeta_1 = Cov(h_ij, h_il) and zeta_2 = Var(h_ij). Means over pairs, triples and quadruples of
+different answers estimate both without bias; quadruples need four answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra.order_two import Answers
+
+FEWEST_ANSWERS = 4
+
+
+class Components(NamedTuple):
+    """The prompts of a model, `[p]` each, by the numbers of `Answers.kind`."""
+
+    answers: np.ndarray  # The number of answers k.
+    similarity: np.ndarray  # U.
+    of_answers: np.ndarray  # An unbiased estimate of zeta_1; NaN below four answers.
+    of_pairs: np.ndarray  # An unbiased estimate of delta; NaN below four answers.
+
+    def within(self, answers: Any = None) -> np.ndarray:
+        """The variance of U over other answers: as many as there are, or another number of them."""
+        k = np.asarray(self.answers if answers is None else answers, np.float64)
+        return 4 * self.of_answers / k + 2 * self.of_pairs / (k * (k - 1))
+
+
+def of_prompts(answers: Answers, inside: np.ndarray) -> Components | None:
+    """The components of each prompt from `Answers.inside`, `[terms, n]`.
+
+    None where the answers to a prompt have unequal weights.
+    """
+    kind, points, copies = answers.kind, answers.points, answers.copies
+    assert kind is not None
+    k = np.bincount(kind, copies)
+    one = points.shares / copies
+    if not np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0):
+        return None
+    twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
+    twice.weights = points.weights
+    squares: Any = answers._replace(points=twice).inside(order_two.sums_inside)
+    sums = inside[0] / one + copies - 1  # Of each answer with the others; copies are alike.
+    of_each = np.stack([sums, sums**2, squares[2] / one + copies - 1])
+    s, r, q = order_two.by_number(copies * of_each, kind, k.size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pair = k * (k - 1)
+        triples = (r - q) / (pair * (k - 2))
+        quadruples = (s**2 - 4 * r + 2 * q) / (pair * (k - 2) * (k - 3))
+        of_pairs = q / pair - 2 * triples + quadruples
+        of_answers = np.where(k >= FEWEST_ANSWERS, triples - quadruples, np.nan)
+    return Components(
+        k.astype(int), s / pair, of_answers, np.where(k >= FEWEST_ANSWERS, of_pairs, np.nan)
+    )
