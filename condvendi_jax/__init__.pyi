@@ -27,6 +27,7 @@ from .inference import contributions as contributions
 from .inference import convergence_curve as convergence_curve
 from .inference import evaluate as evaluate
 from .inference import mixture as mixture
+from .inference import plan as plan
 from .inference import profile as profile
 from .inference import prompt_table as prompt_table
 from .inference import select as select

@@ -1,4 +1,4 @@
-"""The `condvendi` command, also `python -m condvendi_jax.cli`: `score`, `compare` and `report`."""
+"""The `condvendi` command, also `python -m condvendi_jax.cli`, and its verbs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from condvendi_jax.cli import command
 _VERBS = {
     "score": "the scores of one model's outputs, with errors",
     "compare": "several models side by side, and whether they differ",
+    "plan": "how many prompts, and answers to each, a difference takes",
     "report": "the same as a page of HTML, with the outputs behind the scores",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from condvendi_jax import report as reports
@@ -13,6 +13,7 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.inference import comparisons
+from condvendi_jax.inference.results import Comparison, StudyPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,17 @@ class Options(options.Options):
         "The rate of false differences that the letters allow.",
         check=functools.partial(checks.check_number, name="level", above=0, below=1),
     )
+    equal_ratio: float = option(
+        1.1,
+        "Models are said to be equal where the ratio of their scores is shown to be smaller.",
+        check=functools.partial(checks.check_number, name="equal_ratio", above=1),
+        excludes=("equal_difference",),
+    )
+    equal_difference: float | None = option(
+        None,
+        "The same of the difference of their scores, in place of the ratio.",
+        check=functools.partial(checks.check_number, name="equal_difference", above=0),
+    )
     csv: Target | None = option(None, "Also write the table to this file as CSV.")
     markdown: Target | None = option(None, "Also write the table to this file as Markdown.")
 
@@ -46,11 +58,30 @@ def main(argv: Sequence[str]) -> None:
 
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
-    models = inputs.models_of(words, given, several=True)
+    read, compared, started = read_and_compare(words, given, several=True)
+    further: dict[str, Callable[[str], Any]] = {}
+    if called is not None:
+        encoders = [read.described.get(f"{medium}_encoder") for medium in ("image", "text")]
+        further["output"] = lambda path: reports.html(
+            compared,
+            path,
+            outputs=read.items or None,
+            prompts=read.texts or None,
+            encoder=" and ".join(filter(None, encoders)) or None,
+            command=called,
+        )
+    write(given, read, compared, further, since=started)
+
+
+def read_and_compare(
+    words: Sequence[str], given: Options, *, several: bool | None
+) -> tuple[inputs.Inputs, Comparison, float]:
+    """What a command line names, compared, and when that began."""
+    models = inputs.models_of(words, given, several=several)
     inputs.check(given, models)
     started = time.perf_counter()
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar, several=True)
+        read = inputs.read(given, models, bar, several=several)
         task = bar.add_task("scores", total=None)
         prompts: Any = read.prompts or None
         texts: Any = read.texts or None
@@ -63,22 +94,35 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
             prompt_ids=texts,
             **read.settings(given, list(read.outputs)),
             level=given.level,
+            equal_ratio=given.equal_ratio,
+            equal_difference=given.equal_difference,
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )
-    further: dict[str, Callable[[str], Any]] = {
+    return read, compared, started
+
+
+def write(
+    given: Options,
+    read: inputs.Inputs,
+    compared: Comparison,
+    further: Mapping[str, Callable[[str], Any]],
+    *,
+    since: float,
+    plan: StudyPlan | None = None,
+) -> None:
+    """Writes the files that were asked for, and prints the comparison, or a plan from it."""
+    tables = {
         "csv": lambda path: files.write_text(path, compared.comma_separated()),
         "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
     }
-    if called is not None:
-        encoders = [read.described.get(f"{medium}_encoder") for medium in ("image", "text")]
-        further["output"] = lambda path: reports.html(
-            compared,
-            path,
-            outputs=read.items or None,
-            prompts=read.texts or None,
-            encoder=" and ".join(filter(None, encoders)) or None,
-            command=called,
-        )
-    inputs_read, over = (read.described, read.notes, ()), compared.profile
-    options.write(given, compared, *inputs_read, further, profile=over, since=started)
+    inputs_read = (read.described, read.notes, ())
+    options.write(
+        given,
+        compared,
+        *inputs_read,
+        tables | dict(further),
+        profile=compared.profile,
+        plan=plan,
+        since=since,
+    )

@@ -45,8 +45,10 @@ def is_text(path: str) -> bool:
     return pathlib.Path(path).suffix.lower() in items.TEXT_ENDINGS
 
 
-def models_of(words: Sequence[str], given: Options, *, several: bool) -> dict[str, Model]:
+def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> dict[str, Model]:
     """What the words of a command line, or --records, name: one model or `several`, by name.
+
+    Any number where `several` is None.
 
     Files of records are all that has fields of prompts and answers, where there are no --prompts.
     """
@@ -59,16 +61,17 @@ def models_of(words: Sequence[str], given: Options, *, several: bool) -> dict[st
     if given.records is not None or (paths and given.prompts is None and _hold(paths, given)):
         names = [word if name is None else name for word, name, _ in named]
         kinds = ["records"] * len(paths)
-    elif several != (len(paths) > 1) or not paths:
+    elif several not in (None, len(paths) > 1) or not paths:
         told = ("one model", "compare takes several"), ("at least two models", "score takes one")
-        wanted, other = told[several]
+        wanted, other = told[bool(several)]
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
             f"condvendi {other}; prompts are given as --prompts=FILE; --help has more."
         )
     else:
         short = iter(files.names_of(unnamed))
-        names = [(next(short) if name is None else name) * several for _, name, _ in named]
+        named_all = several is not False
+        names = [(next(short) if name is None else name) * named_all for _, name, _ in named]
         kinds = list(map(_kind_of, paths))
     prompts = given.by_model("prompts", names)
     models: dict[str, Model] = {}
@@ -209,7 +212,9 @@ class Inputs(NamedTuple):
         }
 
 
-def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool = False) -> Inputs:
+def read(
+    given: Options, models: Mapping[str, Model], bar: Any, *, several: bool | None = False
+) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
     Records must hold one model, or `several`. What an encoder prints goes to standard error:
@@ -244,7 +249,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
     described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     if "records" in kinds:
         described["records"] = given.records or ",".join(models)
-    elif several:
+    elif several is not False:
         described["models"] = {name: model.path for name, model in models.items()}
         described["prompts"] = given.by_model("prompts", list(models)) or given.prompts
     else:
@@ -253,14 +258,18 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
 
 
 def _read_records(
-    given: Options, models: Mapping[str, Model], encoder: LoadedEncoder, bar: Any, several: bool
+    given: Options,
+    models: Mapping[str, Model],
+    encoder: LoadedEncoder,
+    bar: Any,
+    several: bool | None,
 ) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
     fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
     read = records.read_records(paths, names=names, **fields)
-    if several != (len(read.answers) > 1):
+    if several not in (None, len(read.answers) > 1):
         wanted = "at least two models" if several else "one model, or condvendi compare"
         received = ", ".join(read.answers)
         raise ValueError(f"expected answers of {wanted}, received those of {received}.")

@@ -32,7 +32,7 @@ from condvendi_jax.data.pairs import NAMES
 from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
-from condvendi_jax.inference.results import Evaluation
+from condvendi_jax.inference.results import Evaluation, StudyPlan
 from condvendi_jax.inference.results.evaluation import warning_lines
 from condvendi_jax.spectra import approximate, computation, estimators
 from condvendi_jax.spectra.computation import Auto
@@ -375,18 +375,21 @@ def write(
     *,
     profile: Profile | None,
     since: float,
+    plan: StudyPlan | None = None,
 ) -> None:
     """Writes the files that were asked for, then prints the table, also where writing fails.
 
     The table is not printed first: a reader that leaves early ends the process. Where a file goes
     to standard output, the table goes to standard error. `read` describes the inputs for JSON,
-    `details` are lines for --verbose, `further` writes the files of other flags.
+    `details` are lines for --verbose, `further` writes the files of other flags. A plan is
+    printed in place of the result, its pilot.
     """
 
     def as_json(path: str) -> None:
         content = {"kernel": given.kernel, "inputs": read, "seconds": time.perf_counter() - since}
         content |= {"provenance": provenance.collect()}
         over = {} if profile is None else {"profile": profile.as_dict()}
+        over |= {} if plan is None else {"plan": plan.as_dict()}
         files.write_json(path, {**result.as_dict(), **content, **over})
 
     def as_latex(path: str) -> None:
@@ -396,9 +399,7 @@ def write(
 
     def as_figure(path: str) -> None:
         assert profile is not None  # It was asked for.
-        with files.atomic_writer(path) as stream:
-            suffix = pathlib.Path(path).suffix.lower()
-            profile.plot().savefig(stream, format=suffix[1:], dpi=200)
+        draw(profile, path)
 
     writers = {"json": as_json, "latex": as_latex, "profile": as_figure, **further}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
@@ -409,9 +410,17 @@ def write(
     finally:
         for line in warning_lines(result.advice):
             sys.stderr.write(f"{command.escaped(line)}\n")
-        answer = [result.details(), *details] if given.verbose else [str(result)]
+        answer = [result.details(), *details, ""] if given.verbose else []
+        answer += [] if given.verbose and plan is None else [str(plan or result)]
         table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
+
+
+def draw(result: Profile | StudyPlan, path: str) -> None:
+    """Writes the picture of a result."""
+    with files.atomic_writer(path) as stream:
+        suffix = pathlib.Path(path).suffix.lower()
+        result.plot().savefig(stream, format=suffix[1:], dpi=200)
 
 
 def keep_programs() -> None:

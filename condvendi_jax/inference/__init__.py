@@ -14,6 +14,7 @@ from condvendi_jax.inference.finite_sample import (
 )
 from condvendi_jax.inference.jackknife import group_rows, standard_error
 from condvendi_jax.inference.mixtures import Mixture, mixture
+from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
 from condvendi_jax.inference.results import (
@@ -27,6 +28,8 @@ from condvendi_jax.inference.results import (
     PromptTable,
     Ranking,
     ScoredOrder,
+    Size,
+    StudyPlan,
 )
 from condvendi_jax.inference.row_contributions import Contributions, contributions
 from condvendi_jax.inference.selection import Selection, select
@@ -51,6 +54,8 @@ __all__ = [
     "Ranking",
     "ScoredOrder",
     "Selection",
+    "Size",
+    "StudyPlan",
     "at_equal_coverage",
     "between_models",
     "bounds_at",
@@ -64,6 +69,7 @@ __all__ = [
     "holm",
     "letter_display",
     "mixture",
+    "plan",
     "profile",
     "prompt_table",
     "saturation",

@@ -26,7 +26,8 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import Comparison, Difference, Ranking, ScoredOrder
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED
+from condvendi_jax.inference.results.planning import detectable, ratio_of
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Margin
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -52,6 +53,8 @@ def compare(
     unbiased: bool = True,
     groups: int | ArrayLike | None = None,
     level: float = 0.05,
+    equal_ratio: float = 1.1,
+    equal_difference: float | None = None,
     profile: bool | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
@@ -74,6 +77,9 @@ def compare(
         together, within models and across them.
       weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
+      equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
+        show that the ratio of their scores is smaller.
+      equal_difference: the same of the difference of the scores, in place of their ratio.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
 
@@ -96,6 +102,7 @@ def compare(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = checks.check_number(level, name="level", above=0, below=1)
+    margin = Margin.of(equal_ratio, equal_difference)
     given = plan.pairs(models, prompts, **data)
     pairs = {name: rows.supported() for name, rows in given.items()}
     check_numbers(pairs, plan)
@@ -117,7 +124,7 @@ def compare(
             f"{fewest.groups} groups of {fewest.units} are too few, at least "
             f"{FEWEST_TESTED} are needed"
         )
-    options: dict[str, Any] = {"level": level, "paired": matched != "none"}
+    options: dict[str, Any] = {"level": level, "paired": matched != "none", "margin": margin}
     options["tested"], rankings, undefined = untested is None, [], False
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
@@ -232,6 +239,7 @@ def _ranking(
     compared: Mapping[str, _Compared],
     *,
     level: float,
+    margin: Margin,
     tested: bool,
     paired: bool,
     unbiased: bool,
@@ -261,6 +269,8 @@ def _ranking(
         rounding=saturation.rounding(entropy, first.dtype),
         paired=paired,
         freedom=min(freedom, default=1),
+        level=level,
+        margin=margin,
     )
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
@@ -281,6 +291,8 @@ def _ranking(
         unbiased=unbiased,
         population=of_each("population") or None,
         plug_in=plain,
+        level=level,
+        margin=margin,
     )
 
 
@@ -305,6 +317,8 @@ def _differences(
     intervals: Mapping[str, tuple[float, float]],
     *,
     freedom: int,
+    level: float,
+    margin: Margin,
     at: Mapping[str, float] | None = None,
     tested: bool = True,
     rounding: float = 0.0,
@@ -318,7 +332,7 @@ def _differences(
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
-    differences = []
+    differences, count = [], math.comb(len(values), 2)
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
@@ -330,16 +344,42 @@ def _differences(
             if at is not None:
                 with np.errstate(invalid="ignore"):
                     error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
+        compared = [(at or values)[name] for name in (one, two)]
         nothing = at is not None and at[one] == at[two] == 0  # No two outputs are alike.
         if not tested or math.isnan(of_tested) or math.isnan(apart) or nothing:
-            p_value = math.nan
-        elif abs(apart) <= rounding * max(abs((at or values)[one]), abs((at or values)[two])):
+            differences.append(Difference(one, two, value, error, math.nan, math.nan))
+            continue
+        if abs(apart) <= rounding * np.abs(compared).max():
             p_value = 1.0
         else:
             p_value = float(2 * stdtr(freedom, -abs(apart) / of_tested)) if of_tested > 0 else 0.0
-        differences.append(Difference(one, two, value, error, p_value, math.nan))
-    adjusted = holm([difference.p_value for difference in differences])
-    return tuple(d._replace(adjusted=p) for d, p in zip(differences, adjusted, strict=True))
+        smallest = ratio_of(
+            detectable(of_tested, freedom, level / count), math.sqrt(abs(math.prod(compared)))
+        )
+        inside = [(margin.size + side * value, error) for side in (-1, 1)]
+        if not margin.absolute:
+            pair = list(zip(compared, both, estimated or [0, 0], strict=True))
+            inside = [_inside(pair[k], pair[1 - k], margin.size, paired) for k in (0, 1)]
+        equal = max(
+            float(stdtr(freedom, -room / spread)) if spread > 0 else float(room <= 0)
+            for room, spread in inside
+        )
+        differences.append(Difference(one, two, value, error, p_value, math.nan, equal, smallest))
+    adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
+    return tuple(
+        d._replace(adjusted=p, equal=equal)
+        for d, p, equal in zip(differences, *adjusted, strict=True)
+    )
+
+
+def _inside(one: Any, two: Any, ratio: float, paired: bool) -> tuple[float, float]:
+    """By how much the first value is below the second times a ratio, and the error of that.
+
+    Each is a value, its influences and the error of its estimate.
+    """
+    (value, influences, noise), (other, of_other, of_estimate) = one, two
+    sampling = _error(influences, ratio * of_other, paired)
+    return ratio * other - value, math.hypot(sampling, noise, ratio * of_estimate)
 
 
 def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:

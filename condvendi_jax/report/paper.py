@@ -129,8 +129,10 @@ def _on_models(result: Comparison) -> list[str]:
     if any(ranking.tested for ranking in result.rankings if ranking.differences):
         sentences.append(
             f"Models that share a letter cannot be told apart at the level {result.level:g} "
-            "(two-sided t-tests; Holm's method for all pairs of models within a score)."
+            "(two-sided t-tests; Holm's method for all pairs of models within a score), which does "
+            "not show that they are equal."
         )
+        sentences += [f"{of.name}: {words}." for of in result.main if (words := of.equality())]
     sentences += [f"Saturated: {words}." for words in result.saturated()]
     if result.untested:
         sentences.append(f"Differences are not tested: {result.untested}.")

@@ -124,7 +124,8 @@ def answered(comparison: Comparison) -> tuple[str, str]:
         why = comparison.untested or (over.untested if over else "no profile was computed")
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
         return words, f"Over the bandwidths nothing was tested: {why}."
-    return over.leader(), f"{over.heading()} {over.joint_confidence()}."
+    certainty = [f"{over.heading()} {over.joint_confidence()}", comparison.main[0].equality(), ""]
+    return over.leader(), ". ".join(certainty).strip()
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from condvendi_jax.inference.results.evaluation import (
     Limit,
     ScoredOrder,
 )
+from condvendi_jax.inference.results.planning import Size, StudyPlan
 from condvendi_jax.inference.results.profile import PairProfile, Profile
 from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
 from condvendi_jax.inference.results.ranking import Difference, Ranking
@@ -27,4 +28,6 @@ __all__ = [
     "PromptTable",
     "Ranking",
     "ScoredOrder",
+    "Size",
+    "StudyPlan",
 ]

@@ -14,6 +14,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference.results import evaluation as evaluations
 from condvendi_jax.inference.results.between import Between
 from condvendi_jax.inference.results.evaluation import Advice, Evaluation
+from condvendi_jax.inference.results.planning import percent
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.ranking import Ranking
 
@@ -150,10 +151,14 @@ class Comparison(Result):
 
         rows = [
             [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
+            + [percent(found)]
             for ranking in self.rankings
-            for one, two, value, error, *p_values in ranking.differences
+            for one, two, value, error, *p_values, found in ranking.differences
         ]
-        return Table(["score", "models", "difference", "p", "adjusted p"], rows)
+        equal = f"equal {self.rankings[0].margin}, p"
+        return Table(
+            ["score", "models", "difference", "p", "adjusted p", equal, "smallest found"], rows
+        )
 
     def markdown(self) -> str:
         """The tables and their notes in Markdown."""
@@ -213,8 +218,12 @@ class Comparison(Result):
             return notes
         if any(ranking.tested for ranking in self.rankings):
             notes.append(
-                f"models that share a letter cannot be told apart at the level {self.level:g} "
-                "(Holm, over all pairs of models within a score)"
+                f"models that share a letter cannot be told apart at the level {self.level:g}, "
+                "which does not show that they are equal (Holm, over all pairs within a score)"
+            )
+            notes.append(
+                "equal: two one-sided tests, also by Holm; smallest found: the difference, as a "
+                "ratio of scores, that the test finds in 4 of 5 such samples"
             )
         if self.untested:
             notes.append(f"differences are not tested: {self.untested}")
@@ -263,6 +272,7 @@ class Comparison(Result):
             lines.append(f"Differences are not tested: {self.untested}")
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
+        lines += [words] if (words := main.equality()) else []
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
         lines += [] if len(self.first.names) > 1 else [evaluations.NO_PROMPTS]
         known = not all(map(math.isnan, main.standard_errors.values()))

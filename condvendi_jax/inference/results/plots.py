@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator
 
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference.results import evaluation
+from condvendi_jax.inference.results.planning import StudyPlan
 from condvendi_jax.inference.results.profile import Profile
 
 _Panels = Mapping[str, Mapping[str, evaluation.Estimate]]  # Of each score, by model or order.
@@ -114,6 +115,32 @@ def over_bandwidths(profile: Profile) -> Figure:
         labels = panels[0].get_legend_handles_labels()
         drawn.legend(*labels, loc="outside upper center", ncols=6, fontsize=8)
     drawn.supxlabel(_caption(profile), fontsize=7)
+    return drawn
+
+
+def over_sizes(plan: StudyPlan) -> Figure:
+    """The smallest difference that is found against the number of prompts, by that of answers."""
+    drawn = Figure(figsize=(1.4 * _PANEL_IN[0], _PANEL_IN[1] + 0.4), layout="constrained")
+    panel, best = drawn.subplots(), plan.best
+    prompts = np.unique(np.geomspace(10, max(4 * best.prompts, 100), 30).astype(int))
+    for index, size in enumerate(plan.shown):
+        k = size.answers
+        ratios = [plan.spread.smallest_ratio(k, p, plan.level, plan.power) for p in prompts]
+        label = f"{k} answers each" + (", the best" if size == best else "")
+        percent = 100 * (np.array(ratios) - 1)
+        panel.plot(prompts, percent, color=_COLOURS[index], linewidth=1.3, label=label)
+    panel.plot(best.prompts, 100 * (best.ratio - 1), "o", color="black", markersize=5)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:.3g}")
+        axis.set_minor_formatter("")
+    _finish(panel, f"{' and '.join(filter(None, plan.models)) or 'two models'}", "prompts")
+    panel.set_ylabel("smallest difference that is found, %", fontsize=8)
+    panel.legend(fontsize=7)
+    test = f"power {plan.power:.0%}, level {plan.level:.2g}"
+    drawn.supxlabel(f"{test}; from a pilot of {plan.spread.prompts} prompts", fontsize=7)
     return drawn
 
 

@@ -8,15 +8,35 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from condvendi_jax.base import tables
+from condvendi_jax.base import checks, tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import listed
+from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.inference.results.evaluation import Estimate, Limit, plain_order, score_name
+from condvendi_jax.inference.results.planning import percent
 
 # With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
 # to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4, and
 # in at most 6% with 5 or more (three scores, orders 1 and 2, Gaussian kernels).
 FEWEST_TESTED = 5
+
+
+class Margin(NamedTuple):
+    """Scores within it are stated to be equal."""
+
+    size: float
+    absolute: bool  # A difference of the scores; or their ratio, above 1.
+
+    @classmethod
+    def of(cls, ratio: float, difference: float | None) -> Margin:
+        """The margin of a ratio or, where it is given, of a difference."""
+        if difference is not None:
+            size = checks.check_number(difference, name="equal_difference", above=0)
+            return cls(size, absolute=True)
+        return cls(checks.check_number(ratio, name="equal_ratio", above=1), absolute=False)
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"within {self.size:g}" if self.absolute else f"within {percent(self.size)}"
 
 
 class Difference(NamedTuple):
@@ -30,6 +50,10 @@ class Difference(NamedTuple):
         there are groups; 1 where the values differ by no more than rounding; NaN where there is no
         test (`Comparison.untested`, `Ranking.saturated`).
       adjusted: the same for all pairs of models at once, by Holm's step-down.
+      equal: the p-value of two one-sided tests that the scores are within the margin (Schuirmann,
+        1987), of all pairs at once, by Holm's step-down.
+      detectable: the smallest ratio of the two scores that such a test would have found in four of
+        five samples, at the level divided by the number of pairs.
     """
 
     first: str
@@ -38,6 +62,8 @@ class Difference(NamedTuple):
     standard_error: float
     p_value: float
     adjusted: float
+    equal: float = math.nan
+    detectable: float = math.nan
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -60,6 +86,8 @@ class Ranking(Result):
         the similarity.
       population: (low, high) of unbiased scores at 95%; high may be infinite.
       plug_in: the score of each model's sample as the papers have it.
+      level: the family-wise rate of false differences, and of false equalities.
+      margin: within which models are stated to be equal.
     """
 
     score: str
@@ -75,6 +103,8 @@ class Ranking(Result):
     unbiased: bool = False
     population: dict[str, tuple[float, float]] | None = None
     plug_in: dict[str, float] | None = None
+    level: float = 0.05
+    margin: Margin = Margin(1.1, absolute=False)
 
     @property
     def tested(self) -> bool:
@@ -103,6 +133,7 @@ class Ranking(Result):
         return vars(self) | {
             "order": plain_order(self.order),
             "differences": [difference._asdict() for difference in self.differences],
+            "margin": self.margin._asdict(),
             "population": population,
         }
 
@@ -117,9 +148,9 @@ class Ranking(Result):
         of: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
         of["truncation"] = self.truncation
         names = ("first", "second", "value", "standard_error", "low", "high", "p_value")
-        names, nan = (*names, "adjusted_p_value", "letters"), math.nan
+        names, nan = (*names, "adjusted_p_value", "equal", "detectable", "letters"), math.nan
         rows: list[Any] = [
-            (model, None, *self.estimate(model).as_dict().values(), nan, nan, self.letters[model])
+            (model, None, *self.estimate(model).as_dict().values(), *[nan] * 4, self.letters[model])
             for model in self.values
         ]
         rows += [(*of_two[:4], nan, nan, *of_two[4:], None) for of_two in self.differences]
@@ -145,13 +176,32 @@ class Ranking(Result):
         if self.saturated:
             return [", ".join(self.values) + " (saturated: neither ranked nor tested)"]
         states = {}
-        for one, two, *_, adjusted in self.differences:
-            apart = set(self.letters[one]).isdisjoint(self.letters[two])
-            states[one, two] = math.nan if math.isnan(adjusted) else float(apart)
+        for of_two in self.differences:
+            untested = math.isnan(of_two.adjusted)
+            states[of_two[:2]] = math.nan if untested else float(of_two.adjusted <= self.level)
         return [order_in_words(list(self.values), states)]
 
+    def equality(self) -> str:
+        """Which models are equal within the margin, which are not told apart, and what would be."""
+        if not self.tested or not self.differences:
+            return ""
+        within = [d for d in self.differences if d.equal <= self.level]
+        alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
+        lines = []
+        if within:
+            lines.append(f"equal {self.margin}: {_pairs(within)}")
+        if alike:
+            lines.append(f"neither told apart nor equal {self.margin}: {_pairs(alike)}")
+        ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
+        if ratios:
+            ends = dict.fromkeys(percent(of) for of in (min(ratios), max(ratios)))
+            pairs = ", depending on the pair" if len(ends) > 1 else ""
+            words = f"smallest difference that 4 of 5 such samples find: {' to '.join(ends)}"
+            lines.append(words + pairs)
+        return capitalized("; ".join(lines))
+
     def with_intervals(self) -> str:
-        """The line of `str`, and the intervals of up to six models' unbiased scores."""
+        """The line of `str`, intervals of up to six models' unbiased scores, and `equality`."""
         each = []
         if self.population is not None and len(self.values) <= tables.LISTED:
             each = [
@@ -159,7 +209,12 @@ class Ranking(Result):
                 for name, ends in self.population.items()
                 if math.isfinite(ends[1])
             ]
-        return f"{self}; {listed(each)}" if each else str(self)
+        words = f"{self}; {listed(each)}" if each else str(self)
+        return f"{words}. {equality}" if (equality := self.equality()) else words
+
+
+def _pairs(differences: Sequence[Difference]) -> str:
+    return listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
 
 
 def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:

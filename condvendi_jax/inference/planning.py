@@ -1,0 +1,235 @@
+"""How many prompts, and answers to each, a difference of two models takes.
+
+The difference of two models' mean similarities, over P prompts with k answers to each, has the
+variance (tau^2 + 4 zeta_1 / k + 2 delta / (k (k - 1))) / P: tau^2 is that between prompts of the
+difference, and the rest, over other answers, the sum of both models' (`components`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.data.kernels import Indicator
+from condvendi_jax.data.pairs import distinct_prompts
+from condvendi_jax.inference import components
+from condvendi_jax.inference.components import Components
+from condvendi_jax.inference.population import Population
+from condvendi_jax.inference.results import Comparison, Evaluation, Size, StudyPlan
+from condvendi_jax.inference.results.planning import POWER, Spread, ratio_of
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED
+
+_ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)
+_MOST = 10**7  # Prompts.
+
+
+@checks.outside_transformations
+def plan(
+    pilot: Evaluation | Comparison,
+    *,
+    models: Sequence[str] | None = None,
+    ratio: float | None = None,
+    difference: float | None = None,
+    power: float = POWER,
+    level: float | None = None,
+    prompts: int | None = None,
+    answers: int | None = None,
+    prompt_cost: float = 0.0,
+    answer_cost: float = 1.0,
+    budget: float | None = None,
+) -> StudyPlan:
+    """Prompts, and answers to each, for a wanted difference of Conditional-RKE, from a pilot.
+
+    Args:
+      pilot: of order 2, with at least 5 prompts, better 30: what `compare` returns; or `evaluate`,
+        as if a second model had the same spread, and nothing in common with the first.
+      models: two of a comparison; where None, those whose difference takes the most prompts.
+      ratio: of the two scores that is to be found; 1.1, a difference of 10%, unless there is a
+        `difference` of the scores, in effective numbers, or a `budget`.
+      power: how often it is to be found, in the mean over what the pilot leaves open.
+      level: of the two-sided test; where None, 0.05, or that of the comparison, divided by the
+        number of its pairs of models.
+      prompts: the most that there are; any number where None.
+      answers: to each prompt; the best number where None. Numbers other than the pilot's need a
+        pilot with four answers or more to each prompt, and an `Indicator` of prompts.
+      prompt_cost, answer_cost: of one prompt and of one answer, for each model.
+      budget: at most this cost; the best size is then that which finds the smallest ratio.
+
+    Returns:
+      A `StudyPlan`; `print` shows it as a table and `plot` draws it.
+
+    Raises:
+      TypeError, ValueError: the pilot has no order 2, too few prompts, or no similar answers; or
+        a number is out of its range.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> answers = rng.integers(rng.integers(2, 9, 30), size=(10, 30)).T.reshape(-1, 1)
+      >>> prompts = np.repeat(np.arange(30), 10)
+      >>> pilot = cv.evaluate(answers, prompts, output_kernel=cv.Indicator(), orders=[2])
+      >>> cv.plan(pilot, ratio=1.5).best.answers
+      2
+    """
+    power = checks.check_number(power, name="power", above=0.5, below=1)
+    for name, value in {
+        "difference": difference,
+        "budget": budget,
+        "answer_cost": answer_cost,
+    }.items():
+        if value is not None:
+            checks.check_number(value, name=name, above=0)
+    checks.check_number(prompt_cost, name="prompt_cost", above=-math.ulp(0))
+    if ratio is not None and difference is not None:
+        raise ValueError("ratio and difference: give one or the other.")
+    most = _MOST
+    if prompts is not None:
+        most = checks.check_count(prompts, name="prompts", minimum=FEWEST_TESTED)
+    chosen, spread, pairs = _of_pilot(pilot, models)
+    if level is None:
+        level = (pilot.level if isinstance(pilot, Comparison) else 0.05) / pairs
+    else:
+        level, pairs = checks.check_number(level, name="level", above=0, below=1), 1
+    if difference is not None:
+        ratio = ratio_of(difference, 1 / spread.similarity)
+    elif ratio is not None:
+        checks.check_number(ratio, name="ratio", above=1)
+    elif budget is None:
+        ratio = 1.1
+    numbers, ours = _ANSWERS, round(spread.answers)
+    if answers is not None or math.isnan(spread.of_answers):
+        numbers = [ours if answers is None else answers]
+        checks.check_count(numbers[0], name="answers", minimum=min(2, ours))
+    if math.isnan(spread.of_answers) and numbers != [ours]:
+        raise ValueError(
+            f"answers: expected {ours}, as in the pilot, received {answers}; other numbers take a "
+            "pilot with four answers to each prompt, and prompts that are equal or different."
+        )
+    sizes = []
+    for k in numbers:
+        each, count = prompt_cost + k * answer_cost, most
+        if budget is not None:
+            count = min(int(budget / each), most)
+        elif ratio is not None:
+            enough = functools.partial(spread.power, k, effect=spread.effect(ratio), level=level)
+            places = range(FEWEST_TESTED, most)
+            count = places[0] + bisect.bisect_left(places, power, key=enough)
+        if count >= FEWEST_TESTED:
+            found = ratio and spread.power(k, count, spread.effect(ratio), level)
+            smallest = spread.smallest_ratio(k, count, level, power)
+            sizes.append(Size(count, k, count * each, smallest, found))
+    if not sizes:
+        least = FEWEST_TESTED * (prompt_cost + min(numbers) * answer_cost)
+        raise ValueError(
+            f"budget: expected at least {least:g}, for {FEWEST_TESTED} prompts with "
+            f"{min(numbers)} answers each, received {budget!r}."
+        )
+    reached = [size for size in sizes if budget is None and (size.power or 0) >= power]
+    best = min(reached, key=lambda of: of.cost, default=min(sizes, key=lambda of: of.ratio))
+    return StudyPlan(chosen, spread, ratio, power, level, pairs, budget, best, tuple(sizes))
+
+
+def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:
+    """The models of a plan, how their difference varies, and the number of pairs of models."""
+    if not isinstance(pilot, Evaluation | Comparison):
+        raise TypeError(
+            f"pilot: expected what evaluate or compare returns, received {type(pilot).__name__}."
+        )
+    several = isinstance(pilot, Comparison)
+    evaluations = pilot.evaluations if several else {"": pilot}
+    scored = {
+        name: of.population
+        for name, evaluation in evaluations.items()
+        for of in evaluation.orders
+        if of.decomposition.order == 2 and isinstance(of.population, Population)
+    }
+    if len(scored) < len(evaluations):
+        raise ValueError("pilot: expected scores of order 2 from all pairs; give orders=[2].")
+    names = [*(scored if chosen is None else chosen)]
+    if chosen is not None and (not {*names} <= {*scored} or len({*names}) != 2):
+        raise ValueError(f"models: expected two of {[*scored]}, received {chosen!r}.")
+    matched = several and pilot.matched != "none" and len(names) > 1
+    two = names * 2 if len(names) == 1 else names
+    spreads = {
+        pair: _spread([scored[name] for name in pair], matched=matched)
+        for pair in itertools.combinations(two, 2)
+    }
+    pair = max(spreads, key=lambda pair: spreads[pair].relative)
+    return tuple(dict.fromkeys(pair)), spreads[pair], math.comb(max(len(scored), 2), 2)
+
+
+def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
+    """How the difference of two models varies, over prompts or, where none repeats, over rows."""
+    points = [of.answers.points for of in two]
+    score = "conditional" if points[0].paired else "vendi"
+    similarities = [getattr(of.similarities, score) for of in two]
+    if not min(similarities) > 0:
+        raise ValueError(
+            "pilot: no two outputs to one prompt count as the same; use a wider bandwidth."
+        )
+    answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, 0.0
+    if all(of.repeated for of in two):
+        of_models = [_components(of) for of in two]
+        values = _by_prompt(two, of_models)
+        answers = np.mean([of.answers.mean() for of in of_models])
+        means = [np.mean([of.of_answers, of.of_pairs, of.within()], axis=1) for of in of_models]
+        if all(isinstance(of.kernels[-1], Indicator) for of in points):
+            of_answers, of_pairs, inside = np.sum(means, axis=0)
+    else:
+        if any(of.influences is None for of in two):
+            raise ValueError("pilot: expected errors, which say how much rows vary.")
+        influences = [getattr(of.influences, score)[0] for of in two]
+        values = [dict(enumerate(of * math.sqrt(of.size))) for of in influences]
+    shared = [key for key in values[0] if matched and key in values[1]]
+    parts = [np.array([*of.values()]) for of in values]
+    if len(shared) >= FEWEST_TESTED:
+        parts = [np.array([values[0][key] - values[1][key] for key in shared])]
+    count = min(map(len, parts))
+    if count < FEWEST_TESTED:
+        raise ValueError(
+            f"pilot: expected at least {FEWEST_TESTED} prompts, better 30, received {count}."
+        )
+    squares = [np.square(of - of.mean()) * of.size / (of.size - 1) for of in parts]
+    variance = float(sum(of.mean() for of in squares))
+    if not variance > 0:
+        raise ValueError("pilot: all of its prompts are alike, so that no error can be planned.")
+    error = math.sqrt(sum(of.var() / of.size for of in squares)) / variance
+    return Spread(
+        score,
+        math.sqrt(similarities[0] * similarities[1]),
+        variance if math.isnan(inside) else max(variance - inside, 0.0),
+        max(of_answers, 0.0),
+        max(of_pairs, 0.0),
+        max(error, math.sqrt(2 / (count - 1))),  # At least that of a normal variable.
+        count,
+        float(answers),
+    )
+
+
+def _components(of: Population) -> Components:
+    """The variance components of each prompt."""
+    assert of.inside is not None
+    of_prompts = components.of_prompts(of.answers, of.inside[0])
+    if of_prompts is None:
+        raise ValueError("pilot: expected answers of equal weight to each prompt.")
+    return of_prompts
+
+
+def _by_prompt(
+    two: Sequence[Population], of_models: Sequence[Components]
+) -> list[dict[int, float]]:
+    """The similarities of each model by a number of the prompt that both share."""
+    points = [of.answers.points for of in two]
+    numbers = np.split(distinct_prompts(points)[1], [points[0].n])
+    return [
+        dict(zip(number.tolist(), of.similarity[model.answers.kind].tolist(), strict=True))
+        for number, of, model in zip(numbers, of_models, two, strict=True)
+    ]

@@ -1,0 +1,232 @@
+"""The result of `plan`: how many prompts and answers a study needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from condvendi_jax.base.result import Result
+from condvendi_jax.base.tables import Table
+from condvendi_jax.inference.results.evaluation import score_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+POWER = 0.8  # By default.
+_SHOWN = (2, 3, 5, 10, 20)  # Numbers of answers, beside the best.
+
+
+class Size(NamedTuple):
+    """A study of some size, for each model.
+
+    Attributes:
+      prompts: their number; that of outputs where no prompt repeats.
+      answers: to each prompt.
+      cost: of all prompts and answers.
+      ratio: the smallest ratio of two scores that it finds with the power of the plan.
+      power: for the ratio that the plan is asked for, if any.
+    """
+
+    prompts: int
+    answers: int
+    cost: float
+    ratio: float
+    power: float | None
+
+
+class Spread(NamedTuple):
+    """How the difference of the mean similarities of two models varies, from a pilot.
+
+    Attributes:
+      score: 'conditional' or, without prompts, 'vendi'; of order 2.
+      similarity: the geometric mean of both.
+      between: the variance of the difference between prompts, tau^2; where no prompt repeats,
+        between rows.
+      of_answers, of_pairs: zeta_1 and delta of both models: over answers to a prompt, the variance
+        is 4 zeta_1 / k + 2 delta / (k (k - 1)). NaN where the pilot does not tell it apart;
+        `between` then has all, at the pilot's number of answers.
+      relative_error: the standard error of the whole variance, relative to it.
+      prompts, answers: of the pilot; the mean number of answers.
+    """
+
+    score: str
+    similarity: float
+    between: float
+    of_answers: float
+    of_pairs: float
+    relative_error: float
+    prompts: int
+    answers: float
+
+    def variance(self, k: float) -> float:
+        """The variance of the difference of one prompt with k answers, or of one row."""
+        if math.isnan(self.of_answers):
+            return self.between
+        return self.between + 4 * self.of_answers / k + 2 * self.of_pairs / (k * (k - 1))
+
+    @property
+    def relative(self) -> float:
+        """The standard deviation at the pilot's number of answers, relative to the similarity."""
+        return math.sqrt(self.variance(self.answers)) / self.similarity
+
+    def power(
+        self, k: int, prompts: int, effect: float, level: float, at: float | None = None
+    ) -> float:
+        """How often a t-test finds an effect, in the mean over what the pilot leaves open.
+
+        The logarithm of the variance is normal about the pilot's; or `at` so many standard errors.
+        """
+        from scipy.special import ndtri, stdtr, stdtrit  # Slow to import.
+
+        places = ndtri((np.arange(20) + 0.5) / 20) if at is None else np.array([at])
+        errors = np.sqrt(self.variance(k) * np.exp(self.relative_error * places) / prompts)
+        shift = effect / errors - stdtrit(prompts - 1, 1 - level / 2)
+        return float(np.mean(stdtr(prompts - 1, shift)))
+
+    def effect(self, ratio: float) -> float:
+        """The difference of similarities of this ratio and the pilot's geometric mean."""
+        return self.similarity * (math.sqrt(ratio) - 1 / math.sqrt(ratio))
+
+    def smallest_ratio(self, k: int, prompts: int, level: float, power: float) -> float:
+        """The smallest ratio of two scores that is found with a power."""
+        low, high = 0.0, 1.0  # Its logarithm.
+        while self.power(k, prompts, self.effect(math.exp(high)), level) < power:
+            low, high = high, 2 * high
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            enough = self.power(k, prompts, self.effect(math.exp(middle)), level) >= power
+            low, high = (low, middle) if enough else (middle, high)
+        return math.exp(high)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class StudyPlan(Result):
+    """Prompts and answers for a difference of two models, from a pilot. Prints as a table.
+
+    Attributes:
+      models: the two, or the one of the pilot, which stands for both.
+      spread: how their difference varies.
+      ratio: of the two scores that is to be found; None where a budget alone is given.
+      power, level: of the test.
+      pairs: the number of pairs of models among which the level is divided.
+      budget: None where the ratio decides.
+      best: the cheapest size with this power or, of a budget, that with the smallest ratio.
+      sizes: one for each number of answers, the best prompts for each.
+    """
+
+    models: tuple[str, ...]
+    spread: Spread
+    ratio: float | None
+    power: float
+    level: float
+    pairs: int
+    budget: float | None
+    best: Size
+    sizes: tuple[Size, ...]
+
+    @property
+    def reached(self) -> bool:
+        """Whether `best` has the power for the ratio."""
+        return self.best.power is None or self.best.power >= self.power
+
+    @property
+    def open_power(self) -> tuple[float, float]:
+        """The ends of the power of `best` in 90% of what the pilot leaves open."""
+        effect = self.spread.effect(self.ratio or self.best.ratio)
+        size = self.best.answers, self.best.prompts, effect, self.level
+        low, high = (self.spread.power(*size, at=error) for error in (1.645, -1.645))
+        return low, high
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return vars(self) | {
+            "spread": self.spread._asdict(),
+            "best": self.best._asdict(),
+            "sizes": [size._asdict() for size in self.sizes],
+            "open_power": self.open_power,
+        }
+
+    @property
+    def shown(self) -> list[Size]:
+        """The best size, and some of the others."""
+        return [of for of in self.sizes if of == self.best or of.answers in _SHOWN]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each number of answers."""
+        return [size._asdict() for size in self.sizes]
+
+    def parts(self) -> list[str | Table]:
+        """The best size in a sentence, what the pilot leaves open, and other sizes."""
+        size, of = self.best, self.spread
+        what = f"{score_name(of.score, 2, None)} of {_joined(self.models)}"
+        test = f"power {self.power:.0%}, level {self.level:.2g}"
+        if self.pairs > 1:
+            test += f" for each of {self.pairs} pairs"
+        found = f"A difference of {percent(self.ratio or size.ratio)} in {what} ({test})"
+        if self.ratio is None:
+            lines = [f"{found} is the smallest that a budget of {self.budget:g} finds: {_of(size)}"]
+        elif self.reached:
+            lines = [f"{found} takes {_of(size)}"]
+        else:
+            lines = [
+                f"{found} cannot be found: {_of(size)} find it in {size.power:.0%} of "
+                f"studies; the smallest difference is {percent(size.ratio)}"
+            ]
+        low, high = self.open_power
+        lines.append(
+            f"The pilot ({of.prompts:,} prompts) leaves open a power of {low:.0%}-{high:.0%}"
+        )
+        rows = [
+            [f"{k:,}", f"{p:,}", f"{k * p:,}", f"{cost:,.0f}", percent(ratio)]
+            for p, k, cost, ratio, _ in self.shown
+        ]
+        table = Table(["answers each", "prompts", "answers in all", "cost", "finds"], rows)
+        if math.isnan(of.of_answers):
+            words = "The pilot does not say what other numbers of answers to a prompt would change"
+        else:
+            share = of.between / of.variance(of.answers)
+            words = (
+                f"Of the variance of the difference at {of.answers:.3g} answers, {share:.0%} is "
+                "between prompts, and more answers do not help against it"
+            )
+        return [*lines, "", table, "", words]
+
+    def plot(self) -> Figure:
+        """The smallest ratio that is found against the number of prompts, by that of answers."""
+        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+
+        return plots.over_sizes(self)
+
+
+def percent(ratio: float) -> str:
+    """A ratio of scores as a difference: '12%', 'a factor of 2.4'."""
+    if not ratio < 2:
+        return f"a factor of {ratio:.2g}"
+    return f"{100 * (ratio - 1):.2g}%" if ratio > 1.001 else "under 0.1%"
+
+
+def _of(size: Size) -> str:
+    each = f" with {size.answers:,} answers each" if size.answers > 1 else " with one answer each"
+    return f"{size.prompts:,} prompts{each}"
+
+
+def _joined(models: tuple[str, ...]) -> str:
+    names = [name for name in models if name]
+    if len(names) > 1:
+        return " and ".join(names)
+    return f"{names[0]} and another model" if names else "two such models"
+
+
+def detectable(error: float, freedom: float, level: float, power: float = POWER) -> float:
+    """The smallest difference that a two-sided t-test with this error finds with this power."""
+    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
+
+    return error * float(stdtrit(freedom, 1 - level / 2) + stdtrit(freedom, power))
+
+
+def ratio_of(difference: float, mean: float) -> float:
+    """The ratio of two numbers of this difference and this geometric mean."""
+    return math.exp(2 * math.asinh(difference / mean / 2)) if mean > 0 else math.nan
