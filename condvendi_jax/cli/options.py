@@ -410,8 +410,8 @@ def write(
     finally:
         for line in warning_lines(result.advice):
             sys.stderr.write(f"{command.escaped(line)}\n")
-        answer = [result.details(), *details, ""] if given.verbose else []
-        answer += [] if given.verbose and plan is None else [str(plan or result)]
+        answer = [result.details(), *details] if given.verbose else [str(plan or result)]
+        answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
 

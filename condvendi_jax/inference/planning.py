@@ -193,6 +193,8 @@ def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
     if len(shared) >= FEWEST_TESTED:
         parts = [np.array([values[0][key] - values[1][key] for key in shared])]
     count = min(map(len, parts))
+    if points[0].paired:  # All answers to one prompt say nothing about others.
+        count = min(count, *(of.prompt_kinds[0] for of in points))
     if count < FEWEST_TESTED:
         raise ValueError(
             f"pilot: expected at least {FEWEST_TESTED} prompts, better 30, received {count}."

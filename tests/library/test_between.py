@@ -202,7 +202,7 @@ def test_two_overlaps_are_compared_by_paired_groups():
     changes = found.overlap_influences[0, 1] - found.overlap_influences[0, 2]
     np.testing.assert_allclose(difference.standard_error, np.sqrt(np.mean(changes**2)))
     t = difference.value / difference.standard_error
-    np.testing.assert_allclose(difference[4:], 2 * scipy.stats.t.sf(t, df=found.groups - 1))
+    np.testing.assert_allclose(difference[4:6], 2 * scipy.stats.t.sf(t, df=found.groups - 1))
     assert found.difference(("c", "a"), ("a", "b")).value == -difference.value
     assert found.difference(("a", "b"), ("d", "b")).p_value == 1  # But for rounding.
     few = run(models, prompts, groups=4).difference(("a", "b"), ("a", "c"))

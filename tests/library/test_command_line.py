@@ -372,7 +372,7 @@ BAD_INPUTS = {
     f"{X} {WIDTH} --order=1,1.0": "--order: expected different",
     f"{X} --kernel=polynomial": "--kernel: invalid choice: 'polynomial' (choose from",
     f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
-    "rank": "expected one of score, compare, report, received 'rank'",
+    "rank": "expected one of score, compare, plan, report, received 'rank'",
     # Of the library, by the name of the flag.
     f"{X} {WIDTH} --truncation=0": "--truncation: expected",
     f"{X} --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",

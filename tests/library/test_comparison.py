@@ -10,6 +10,7 @@ import canonical
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 from canonical import FEW_PROMPTS, OUTPUTS, SCORES, N, errors_at
 from oracles import assert_close
 from rates import covered, is_at_most, is_nominal
@@ -18,6 +19,7 @@ import condvendi_jax as cv
 from condvendi_jax.base import files, tables
 from condvendi_jax.inference import Difference, Ranking, comparisons
 from condvendi_jax.inference.comparisons import holm
+from condvendi_jax.inference.results.ranking import Margin
 
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
 DRAWS = 100
@@ -200,7 +202,7 @@ def test_the_level_decides_on_the_letters_alone():
     strict, lax = (of.ranking("vendi", 2) for of in found)
     assert set(strict.letters.values()) == {"a"}
     assert sorted(lax.letters.values()) == ["a", "b", "c"]
-    assert strict.differences == lax.differences
+    assert [d[:7] for d in strict.differences] == [d[:7] for d in lax.differences]
 
 
 def test_the_models_have_equal_parts_in_the_bandwidth():
@@ -265,11 +267,16 @@ def test_errors_of_differences_hold_those_of_the_estimates():
     of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
     intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
     jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
-    (exact,) = comparisons._differences(values, of_groups, {}, freedom=2)
-    (estimated,) = comparisons._differences(values, of_groups, intervals, freedom=2)
+    options = {"freedom": 2, "level": 0.05, "margin": Margin(2.0, absolute=False)}
+    (exact,) = comparisons._differences(values, of_groups, {}, **options)
+    (estimated,) = comparisons._differences(values, of_groups, intervals, **options)
     assert exact.standard_error == pytest.approx(jackknife)
     assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
     assert estimated.p_value > exact.p_value
+    # b is at least half of a: 2 b - a is above 0 by 1.
+    room = np.array([2 * 0.1 - 0.3, 2 * 0.1 + 0.1, -2 * 0.2 - 0.2])
+    error = np.hypot(np.sqrt(np.mean(room**2)), np.hypot(0.4, 2 * 0.3))
+    assert estimated.equal == pytest.approx(scipy.stats.t.sf(1 / error, 2))
 
 
 def test_progress_and_the_noise_of_the_bandwidth_are_of_every_model():
@@ -413,7 +420,14 @@ def test_csv_has_every_number_unrounded(compared):
         assert row["truncation"] == ""
         if row["second"]:
             expected = ranking.difference(row["first"], row["second"])[2:]
-            names = ("value", "standard_error", "p_value", "adjusted_p_value")
+            names = (
+                "value",
+                "standard_error",
+                "p_value",
+                "adjusted_p_value",
+                "equal",
+                "detectable",
+            )
             assert tuple(float(row[name]) for name in names) == expected
         else:
             assert float(row["value"]) == ranking.values[row["first"]]

@@ -191,7 +191,7 @@ def test_without_pandas_the_error_has_the_command(monkeypatch):
 
 def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(results):
     compared = results["comparison"]
-    heading, _, *rows = str(compared).splitlines()[4:8]
+    heading, _, *rows = str(compared).splitlines()[5:9]
     assert "differ, of 6" in heading
     for row, (model, evaluation) in zip(rows, compared.evaluations.items(), strict=True):
         scored = evaluation.order(2)

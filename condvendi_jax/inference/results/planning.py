@@ -202,7 +202,9 @@ class StudyPlan(Result):
 
 
 def percent(ratio: float) -> str:
-    """A ratio of scores as a difference: '12%', 'a factor of 2.4'."""
+    """A ratio of scores as a difference: '12%', 'a factor of 2.4'; '-' of NaN."""
+    if math.isnan(ratio):
+        return "-"
     if not ratio < 2:
         return f"a factor of {ratio:.2g}"
     return f"{100 * (ratio - 1):.2g}%" if ratio > 1.001 else "under 0.1%"

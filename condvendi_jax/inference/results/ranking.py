@@ -176,9 +176,9 @@ class Ranking(Result):
         if self.saturated:
             return [", ".join(self.values) + " (saturated: neither ranked nor tested)"]
         states = {}
-        for of_two in self.differences:
-            untested = math.isnan(of_two.adjusted)
-            states[of_two[:2]] = math.nan if untested else float(of_two.adjusted <= self.level)
+        for one, two, *_, adjusted, _, _ in self.differences:
+            apart = set(self.letters[one]).isdisjoint(self.letters[two])
+            states[one, two] = math.nan if math.isnan(adjusted) else float(apart)
         return [order_in_words(list(self.values), states)]
 
     def equality(self) -> str:

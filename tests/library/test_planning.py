@@ -1,0 +1,256 @@
+"""Studies planned from a pilot, and models stated to be equal, against brute force in NumPy."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from canonical import N
+
+import condvendi_jax as cv
+from condvendi_jax.inference import components
+from condvendi_jax.inference.results import planning
+from condvendi_jax.spectra import order_two
+
+PROMPTS, EACH = 12, N // 12
+KINDS = np.repeat(np.arange(PROMPTS), EACH)
+KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator(), "orders": [2]}
+PLAIN = {"profile": False, **KERNELS}
+
+
+def answers(seed, spread=1.0):
+    """Answers in the plane, some prompts with wider ones than others."""
+    rng = np.random.default_rng(seed)
+    widths = spread * np.repeat(rng.uniform(0.3, 2, PROMPTS), EACH)
+    return (widths[:, None] * rng.normal(size=(N, 2))).astype(np.float32)
+
+
+MODELS = {"a": answers(1), "b": answers(2), "c": answers(3, 1.5)}
+
+
+def similar(outputs):
+    """The squared kernel of the answers to each prompt, `[prompts, k, k]`."""
+    points = outputs.astype(np.float64).reshape(PROMPTS, EACH, 2)
+    return np.exp(-np.sum((points[:, :, None] - points[:, None]) ** 2, axis=3))
+
+
+def moments(outputs):
+    """U, zeta_1 and delta of each prompt, as means over tuples of different answers."""
+    tuples = [np.array([*itertools.permutations(range(EACH), size)]).T for size in (2, 3, 4)]
+    found = []
+    for h in similar(outputs):
+        (i, j), (k, m, n), (p, q, r, s) = tuples
+        apart = np.mean(h[p, q] * h[r, s])
+        zeta_1 = np.mean(h[k, m] * h[k, n]) - apart
+        found.append((h[i, j].mean(), zeta_1, np.mean(h[i, j] ** 2) - apart - 2 * zeta_1))
+    return np.array(found).T
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return cv.compare(MODELS, KINDS, **PLAIN)
+
+
+def test_components_are_means_over_tuples_of_answers(compared):
+    population = compared.evaluations["c"].order(2).population
+    found = components.of_prompts(population.answers, population.inside[0])
+    np.testing.assert_allclose(found[1:], moments(MODELS["c"]), rtol=1e-4, atol=1e-6)
+
+
+def test_the_variance_over_answers_is_unbiased():
+    """Over all samples of four answers of two kinds, each a prompt here."""
+    every = np.array([*itertools.product((0, 1), repeat=4)])
+    pairs = cv.Pairs(every.ravel(), np.repeat(np.arange(16), 4), rule="median")
+    of = order_two.Answers.of(pairs.under((cv.Indicator(), cv.Indicator())))
+    found = components.of_prompts(of, of.inside(order_two.sums_inside))
+    assert found.within().mean() == pytest.approx(found.similarity.var(), rel=1e-5)
+
+
+def spread_of(one, two):
+    """Between prompts, zeta_1 and delta of the paired difference of two models."""
+    (first, *of_first), (second, *of_second) = moments(MODELS[one]), moments(MODELS[two])
+    zeta_1, delta = np.mean(np.add(of_first, of_second), axis=1)
+    within = 4 * zeta_1 / EACH + 2 * delta / (EACH * (EACH - 1))
+    return np.var(first - second, ddof=1) - within, zeta_1, delta, first - second
+
+
+def test_the_spread_of_a_difference_has_three_components(compared):
+    found = cv.plan(compared, models=["a", "c"]).spread
+    between, zeta_1, delta, difference = spread_of("a", "c")
+    expected = max(between, 0), max(zeta_1, 0), max(delta, 0)
+    np.testing.assert_allclose(found[2:5], expected, rtol=1e-4, atol=1e-6)
+    squares = (difference - difference.mean()) ** 2
+    error = squares.std() / math.sqrt(PROMPTS) / squares.mean()
+    assert found.relative_error == pytest.approx(max(error, math.sqrt(2 / 11)), rel=1e-4)
+    means = [moments(MODELS[name])[0].mean() for name in "ac"]
+    assert found.similarity == pytest.approx(math.sqrt(math.prod(means)), rel=1e-5)
+
+
+def power_of(spread, prompts, k, ratio, level):
+    """Of a t-test, in the mean over a normal logarithm of the variance, by 20 equal parts."""
+    variance = spread.between + 4 * spread.of_answers / k + 2 * spread.of_pairs / (k * (k - 1))
+    effect = spread.similarity * (math.sqrt(ratio) - 1 / math.sqrt(ratio))
+    parts = scipy.stats.norm.ppf((np.arange(20) + 0.5) / 20)
+    errors = np.sqrt(variance * np.exp(spread.relative_error * parts) / prompts)
+    student = scipy.stats.t(prompts - 1)
+    return np.mean(student.cdf(effect / errors - student.ppf(1 - level / 2)))
+
+
+def test_the_smallest_number_of_prompts_reaches_the_power(compared):
+    planned = cv.plan(compared, ratio=1.2, prompt_cost=3, power=0.9)
+    assert (planned.level, planned.pairs) == (0.05 / 3, 3)
+    for size in planned.sizes:
+        assert size.cost == size.prompts * (3 + size.answers)
+        at = (size.answers, 1.2, planned.level)
+        assert power_of(planned.spread, size.prompts, *at) == pytest.approx(size.power)
+        assert size.power >= 0.9 > power_of(planned.spread, size.prompts - 1, *at)
+    assert planned.best == min(planned.sizes, key=lambda size: size.cost)
+    assert planned.reached and f"{planned.best.prompts:,} prompts" in str(planned)
+    spreads = [cv.plan(compared, models=pair).spread for pair in itertools.combinations("abc", 2)]
+    assert planned.spread.relative == max(spread.relative for spread in spreads)
+
+
+def test_a_budget_finds_the_smallest_ratio(compared):
+    planned = cv.plan(compared, models=["b", "a"], budget=400, level=0.01)
+    assert (planned.models, planned.level, planned.pairs) == (("b", "a"), 0.01, 1)
+    assert all(size.prompts == 400 // size.answers for size in planned.sizes)
+    assert planned.best.ratio == min(size.ratio for size in planned.sizes)
+    at = (planned.best.prompts, planned.best.answers, planned.best.ratio, 0.01)
+    assert power_of(planned.spread, *at) == pytest.approx(0.8, abs=1e-4)
+    low, high = planned.open_power
+    assert low < 0.8 < high and "a budget of 400" in str(planned)
+    beside = cv.plan(compared, models=["b", "a"], budget=400, level=0.01, difference=0.5)
+    assert beside.best[:4] == planned.best[:4] and 0 < beside.best.power < 1
+    scores = 1 / planned.spread.similarity * np.sqrt([beside.ratio, 1 / beside.ratio])
+    assert scores[0] - scores[1] == pytest.approx(0.5)
+
+
+def test_few_prompts_cannot_find_a_small_difference(compared):
+    planned = cv.plan(compared, ratio=1.001, prompts=20)
+    assert not planned.reached and planned.best.prompts == 20
+    assert "cannot be found" in str(planned)
+    assert cv.plan(compared, answers=7).best.answers == 7
+
+
+def test_one_model_stands_for_two_without_anything_in_common():
+    pilot = cv.evaluate(MODELS["a"], KINDS, **KERNELS)
+    planned = cv.plan(pilot)
+    values, *_ = moments(MODELS["a"])
+    whole = planned.spread.variance(EACH)
+    assert whole == pytest.approx(2 * np.var(values, ddof=1), rel=1e-4)
+    assert planned.best == cv.plan(cv.compare({"a": MODELS["a"]}, KINDS, **PLAIN)).best
+
+
+def test_rows_without_repeated_prompts_are_planned_by_their_errors():
+    outputs = {name: MODELS[name] for name in "ab"}
+    prompts = np.linspace(0, 2, N, dtype=np.float32)[:, None]
+    shared = cv.compare(outputs, prompts, **PLAIN | {"prompt_kernel": cv.Gaussian(1.0)})
+    planned = cv.plan(shared)
+    of_models = [of.order(2).population for of in shared.evaluations.values()]
+    difference = [of.influences.conditional for of in of_models]
+    variance = N * np.mean((difference[0] - difference[1]) ** 2) * N / (N - 1)
+    assert planned.spread.variance(1) == pytest.approx(variance)
+    assert planned.best.answers == 1 and "with one answer each" in str(planned)
+    alone = cv.plan(cv.compare(outputs, **{**PLAIN, "prompt_kernel": None}))
+    assert alone.spread.score == "vendi" and "outputs" in str(alone)
+
+
+def test_a_plan_is_plain_data_and_a_figure(compared):
+    planned = cv.plan(compared, ratio=1.5)
+    assert planned.as_dict()["best"] == planned.best._asdict()
+    assert [line["answers"] for line in planned.lines()] == [size.answers for size in planned.sizes]
+    (panel,) = planned.plot().axes
+    assert len(panel.lines) == len(planned.shown) + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ratio": 1.0}, "ratio: expected a finite number above 1"),
+        ({"ratio": 2.0, "difference": 1.0}, "give one or the other"),
+        ({"difference": 0}, "difference: expected a finite number above 0"),
+        ({"power": 1.0}, "power: expected a number between 0.5 and 1"),
+        ({"level": 0}, "level: expected a number between 0 and 1"),
+        ({"prompts": 4}, "prompts: expected an integer of at least 5"),
+        ({"answers": 1}, "answers: expected an integer of at least 2"),
+        ({"prompt_cost": -1}, "prompt_cost: expected"),
+        ({"answer_cost": 0}, "answer_cost: expected a finite number above 0"),
+        ({"budget": 9}, "budget: expected at least 10"),
+        ({"models": ["a", "z"]}, "models: expected two of"),
+    ],
+)
+def test_bad_plans_are_refused(compared, options, words):
+    with pytest.raises(ValueError, match=words):
+        cv.plan(compared, **options)
+
+
+def test_bad_pilots_are_refused():
+    with pytest.raises(TypeError, match="pilot: expected what evaluate or compare returns"):
+        cv.plan({"a": 1})
+    outputs = MODELS["a"]
+    few = cv.evaluate(outputs, np.repeat(np.arange(4), N // 4), **KERNELS)
+    with pytest.raises(ValueError, match="at least 5 prompts, better 30, received 4"):
+        cv.plan(few)
+    with pytest.raises(ValueError, match="pilot: expected at least 5 prompts"):
+        cv.plan(cv.evaluate(outputs, np.zeros(N, int), **KERNELS))
+    with pytest.raises(ValueError, match="pilot: expected errors"):
+        cv.plan(cv.evaluate(outputs, **{**KERNELS, "prompt_kernel": None}, errors=False))
+    pairs = cv.evaluate(outputs, np.repeat(np.arange(N // 2), 2), **KERNELS)
+    with pytest.raises(ValueError, match="answers: expected 2, as in the pilot, received 5"):
+        cv.plan(pairs, answers=5)
+    with pytest.raises(ValueError, match="expected scores of order 2"):
+        cv.plan(cv.evaluate(outputs, KINDS, **KERNELS | {"orders": [3]}, errors=False))
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_equality_is_two_one_sided_tests(absolute):
+    margin = {"equal_difference": 0.9} if absolute else {"equal_ratio": 1.6}
+    ranking = cv.compare(MODELS, KINDS, **PLAIN, **margin).ranking("conditional", 2)
+    of_prompts = {name: moments(outputs)[0] for name, outputs in MODELS.items()}
+    expected, smallest = {}, {}
+    for one, two in itertools.combinations(ranking.values, 2):
+        a, b = of_prompts[one], of_prompts[two]
+        scores = a / a.mean() ** 2 - b / b.mean() ** 2  # To first order.
+        rooms = [1.6 * b - a, 1.6 * a - b]
+        values = [room.mean() for room in rooms]
+        if absolute:
+            rooms, difference = [scores, scores], 1 / a.mean() - 1 / b.mean()
+            values = [0.9 - difference, 0.9 + difference]
+        errors = [room.std(ddof=1) / math.sqrt(PROMPTS) for room in rooms]
+        p_values = [
+            scipy.stats.t.sf(v / e, PROMPTS - 1) for v, e in zip(values, errors, strict=True)
+        ]
+        expected[one, two] = max(p_values)
+        needed = scipy.stats.t.ppf([1 - 0.05 / 6, 0.8], PROMPTS - 1).sum()
+        change = needed * np.std(a - b, ddof=1) / math.sqrt(PROMPTS)
+        smallest[one, two] = change / math.sqrt(a.mean() * b.mean())
+    adjusted = dict(zip(expected, cv.inference.holm([*expected.values()]), strict=True))
+    for found in ranking.differences:
+        assert found.equal == pytest.approx(adjusted[found[:2]], rel=1e-3)
+        ratio = math.sqrt(found.detectable)
+        assert ratio - 1 / ratio == pytest.approx(smallest[found[:2]], rel=1e-3)
+
+
+def test_equal_and_not_told_apart_are_two_sentences():
+    twins = {"a": MODELS["a"], "twin": MODELS["a"][::-1].copy()[::-1], "c": MODELS["c"]}
+    found = cv.compare(twins, KINDS, **PLAIN)
+    assert "Equal within 10%: a - twin" in str(found)
+    wide = cv.compare(MODELS, KINDS, **PLAIN, equal_ratio=1.0001)
+    words = wide.ranking("conditional", 2).equality()
+    assert "neither told apart nor equal within under 0.1%" in words.replace("Neither", "neither")
+    assert "4 of 5 such samples" in words and words in str(wide)
+    assert words.replace("%", "\\%") in str(cv.report.latex(wide))
+    alone = cv.compare({"a": MODELS["a"]}, KINDS, **PLAIN)
+    assert not alone.rankings[0].equality()
+
+
+@pytest.mark.parametrize("bad", [{"equal_ratio": 1.0}, {"equal_ratio": 0}, {"equal_difference": 0}])
+def test_a_margin_of_nothing_is_refused(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))}: expected a finite number above"):
+        cv.compare(MODELS, KINDS, **PLAIN, **bad)
+
+
+def test_percentages_of_ratios():
+    words = {1.12: "12%", 1.0001: "under 0.1%", 2.5: "a factor of 2.5", math.nan: "-"}
+    assert {ratio: planning.percent(ratio) for ratio in words} == words
