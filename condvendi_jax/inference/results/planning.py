@@ -68,6 +68,11 @@ class Spread(NamedTuple):
         return self.between + 4 * self.of_answers / k + 2 * self.of_pairs / (k * (k - 1))
 
     @property
+    def unit(self) -> str:
+        """What varies: prompts or, without prompts, outputs."""
+        return "outputs" if self.score == "vendi" else "prompts"
+
+    @property
     def relative(self) -> float:
         """The standard deviation at the pilot's number of answers, relative to the similarity."""
         return math.sqrt(self.variance(self.answers)) / self.similarity
@@ -150,6 +155,12 @@ class StudyPlan(Result):
         }
 
     @property
+    def _words(self) -> str:
+        """The best size in words."""
+        number, k = f"{self.best.prompts:,} {self.spread.unit}", self.best.answers
+        return number if k == 1 else f"{number} with {k:,} answers each"
+
+    @property
     def shown(self) -> list[Size]:
         """The best size, and some of the others."""
         return [of for of in self.sizes if of == self.best or of.answers in _SHOWN]
@@ -167,25 +178,27 @@ class StudyPlan(Result):
             test += f" for each of {self.pairs} pairs"
         found = f"A difference of {percent(self.ratio or size.ratio)} in {what} ({test})"
         if self.ratio is None:
-            lines = [f"{found} is the smallest that a budget of {self.budget:g} finds: {_of(size)}"]
+            lines = [
+                f"{found} is the smallest that a budget of {self.budget:g} finds: {self._words}"
+            ]
         elif self.reached:
-            lines = [f"{found} takes {_of(size)}"]
+            lines = [f"{found} takes {self._words}"]
         else:
             lines = [
-                f"{found} cannot be found: {_of(size)} find it in {size.power:.0%} of "
+                f"{found} cannot be found: {self._words} find it in {size.power:.0%} of "
                 f"studies; the smallest difference is {percent(size.ratio)}"
             ]
         low, high = self.open_power
         lines.append(
-            f"The pilot ({of.prompts:,} prompts) leaves open a power of {low:.0%}-{high:.0%}"
+            f"The pilot ({of.prompts:,} {of.unit}) leaves open a power of {low:.0%} to {high:.0%}"
         )
         rows = [
             [f"{k:,}", f"{p:,}", f"{k * p:,}", f"{cost:,.0f}", percent(ratio)]
             for p, k, cost, ratio, _ in self.shown
         ]
-        table = Table(["answers each", "prompts", "answers in all", "cost", "finds"], rows)
+        table = Table(["answers each", of.unit, "in all", "cost", "finds"], rows)
         if math.isnan(of.of_answers):
-            words = "The pilot does not say what other numbers of answers to a prompt would change"
+            words = "The pilot says nothing about other numbers of answers to a prompt"
         else:
             share = of.between / of.variance(of.answers)
             words = (
@@ -208,11 +221,6 @@ def percent(ratio: float) -> str:
     if not ratio < 2:
         return f"a factor of {ratio:.2g}"
     return f"{100 * (ratio - 1):.2g}%" if ratio > 1.001 else "under 0.1%"
-
-
-def _of(size: Size) -> str:
-    each = f" with {size.answers:,} answers each" if size.answers > 1 else " with one answer each"
-    return f"{size.prompts:,} prompts{each}"
 
 
 def _joined(models: tuple[str, ...]) -> str:

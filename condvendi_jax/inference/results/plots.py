@@ -136,11 +136,11 @@ def over_sizes(plan: StudyPlan) -> Figure:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter("{x:.3g}")
         axis.set_minor_formatter("")
-    _finish(panel, f"{' and '.join(filter(None, plan.models)) or 'two models'}", "prompts")
+    _finish(panel, f"{' and '.join(filter(None, plan.models)) or 'two models'}", plan.spread.unit)
     panel.set_ylabel("smallest difference that is found, %", fontsize=8)
     panel.legend(fontsize=7)
     test = f"power {plan.power:.0%}, level {plan.level:.2g}"
-    drawn.supxlabel(f"{test}; from a pilot of {plan.spread.prompts} prompts", fontsize=7)
+    drawn.supxlabel(f"{test}; from a pilot of {plan.spread.prompts} {plan.spread.unit}", fontsize=7)
     return drawn
 
 
