@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from condvendi_jax import report as reports
@@ -13,7 +13,7 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.inference import comparisons
-from condvendi_jax.inference.results import Comparison, StudyPlan
+from condvendi_jax.inference.results import Comparison
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
     read, compared, started = read_and_compare(words, given, several=True)
-    further: dict[str, Callable[[str], Any]] = {}
+    further, read_from = tables(compared), (read.described, read.notes, ())
     if called is not None:
         encoders = [read.described.get(f"{medium}_encoder") for medium in ("image", "text")]
         further["output"] = lambda path: reports.html(
@@ -70,7 +70,8 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
             encoder=" and ".join(filter(None, encoders)) or None,
             command=called,
         )
-    write(given, read, compared, further, since=started)
+    over = compared.profile
+    options.write(given, compared, *read_from, further, profile=over, since=started)
 
 
 def read_and_compare(
@@ -102,27 +103,9 @@ def read_and_compare(
     return read, compared, started
 
 
-def write(
-    given: Options,
-    read: inputs.Inputs,
-    compared: Comparison,
-    further: Mapping[str, Callable[[str], Any]],
-    *,
-    since: float,
-    plan: StudyPlan | None = None,
-) -> None:
-    """Writes the files that were asked for, and prints the comparison, or a plan from it."""
-    tables = {
+def tables(compared: Comparison) -> dict[str, Callable[[str], Any]]:
+    """What writes the table to the files of flags."""
+    return {
         "csv": lambda path: files.write_text(path, compared.comma_separated()),
         "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
     }
-    inputs_read = (read.described, read.notes, ())
-    options.write(
-        given,
-        compared,
-        *inputs_read,
-        tables | dict(further),
-        profile=compared.profile,
-        plan=plan,
-        since=since,
-    )

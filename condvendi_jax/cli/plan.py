@@ -53,11 +53,6 @@ def main(argv: Sequence[str]) -> None:
         answer_cost=given.answer_cost,
         budget=given.budget,
     )
-    compare.write(
-        given,
-        read,
-        pilot,
-        {"figure": lambda path: options.draw(planned, path)},
-        since=started,
-        plan=planned,
-    )
+    further = compare.tables(pilot) | {"figure": lambda path: options.draw(planned, path)}
+    read_from, over = (read.described, read.notes, ()), pilot.profile
+    options.write(given, pilot, *read_from, further, profile=over, since=started, plan=planned)

@@ -4,7 +4,6 @@ from condvendi_jax.inference import saturation
 from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
 from condvendi_jax.inference.convergence import ConvergenceCurve, convergence_curve
-from condvendi_jax.inference.designs import AtCoverage, at_equal_coverage
 from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import (
@@ -36,7 +35,6 @@ from condvendi_jax.inference.selection import Selection, select
 
 __all__ = [
     "LADDER",
-    "AtCoverage",
     "Between",
     "Comparison",
     "Contributions",
@@ -56,7 +54,6 @@ __all__ = [
     "Selection",
     "Size",
     "StudyPlan",
-    "at_equal_coverage",
     "between_models",
     "bounds_at",
     "compare",

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
@@ -19,8 +18,6 @@ from condvendi_jax.inference.results import Design
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Answers
-
-_RIDGE = 1e-3  # Novelty below this is rounding.
 
 
 def design_of(pairs: Pairs) -> Design | None:
@@ -246,56 +243,3 @@ def slope(
     less = [computation.score(part, entropy.fitted(part.n), method).scores for part in parts]
     grown = np.array(scores, np.float64) - np.mean(np.array(less, np.float64), axis=0)
     return PerScore(*(grown / math.log2(rows.size / np.mean([*map(len, halves)]))).tolist())
-
-
-class AtCoverage(NamedTuple):
-    """The scores of a model at a coverage, and the design, between integers, that has it."""
-
-    coverage: float
-    prompts: float
-    answers: float
-    scores: PerScore
-
-
-@checks.outside_transformations
-def at_equal_coverage(
-    models: Mapping[str, Pairs],
-    *,
-    order: float = 1,
-    method: Method = computation.AUTO,
-    seed: int = 0,
-) -> dict[str, AtCoverage]:
-    """The scores of models, as of `Pairs.of_models`, at the largest coverage that all reach.
-
-    Coverage is one minus the mean novelty of one more answer: the square of what its feature vector
-    has outside the span of the others; under `Indicator`, the probability of a value not seen yet
-    (Good and Turing; Chao and Jost, 2012). Leaving out each answer of a larger design estimates it.
-    Numbers of rows vary if a model has one answer to a prompt. Of up to some thousand rows.
-    """
-    least, curves = common(models), {}
-    if least is None or max(least) < 2:
-        raise ValueError(f"models: expected rows of equal weights, at least two, received {least}.")
-    varied = "answers" if least.answers > 1 else "prompts"
-    for name, pairs in models.items():
-        rows, near, curve = _rows_by_prompt(pairs), pairs.gathered(), []
-        most = getattr(design_of(pairs), varied) - 1
-        for size in np.unique(np.geomspace(1, most, 12).round().astype(int)).tolist():
-            at, more = (least._replace(**{varied: k}) for k in (size, size + 1))
-            left = [_novelty(near, of) for of in _subsets(rows, more, seed)]
-            scores = at_design(pairs, Entropy(order), method, None, at, seed=seed).scores
-            curve.append((1 - np.mean(left), *at, *scores))
-        curves[name] = np.array(curve).T
-        curves[name][0] = np.maximum.accumulate(curves[name][0])
-    if (reached := min(curve[0, -1] for curve in curves.values())) < _RIDGE:
-        raise ValueError("models: one has no two rows alike; expected more or a larger bandwidth.")
-    at = {name: [float(np.interp(reached, c[0], of)) for of in c] for name, c in curves.items()}
-    return {name: AtCoverage(of[0], of[1], of[2], PerScore(*of[3:])) for name, of in at.items()}
-
-
-def _novelty(pairs: Pairs, rows: np.ndarray) -> float:
-    """The mean of 1 / (K^-1)_ii: the novelty of each of some rows beside the others."""
-    gram = np.eye(rows.size) * _RIDGE + 1
-    for kernel, array in zip(pairs.kernels, pairs.arrays, strict=True):
-        points = kernel.prepare(array[rows])
-        gram *= np.asarray(kernel.cross(points, points), np.float64)
-    return float(np.mean(np.clip(1 / np.diag(np.linalg.inv(gram)) - _RIDGE, 0, 1)))

@@ -177,8 +177,7 @@ def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
         )
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, 0.0
     if all(of.repeated for of in two):
-        of_models = [_components(of) for of in two]
-        values = _by_prompt(two, of_models)
+        values, of_models = _by_prompt(two)
         answers = np.mean([of.answers.mean() for of in of_models])
         means = [np.mean([of.of_answers, of.of_pairs, of.within()], axis=1) for of in of_models]
         if all(isinstance(of.kernels[-1], Indicator) for of in points):
@@ -216,22 +215,16 @@ def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
     )
 
 
-def _components(of: Population) -> Components:
-    """The variance components of each prompt."""
-    assert of.inside is not None
-    of_prompts = components.of_prompts(of.answers, of.inside[0])
-    if of_prompts is None:
-        raise ValueError("pilot: expected answers of equal weight to each prompt.")
-    return of_prompts
-
-
-def _by_prompt(
-    two: Sequence[Population], of_models: Sequence[Components]
-) -> list[dict[int, float]]:
-    """The similarities of each model by a number of the prompt that both share."""
+def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[Components]]:
+    """The similarities of each model by a number of the prompt that both share; and components."""
     points = [of.answers.points for of in two]
-    numbers = np.split(distinct_prompts(points)[1], [points[0].n])
-    return [
-        dict(zip(number.tolist(), of.similarity[model.answers.kind].tolist(), strict=True))
-        for number, of, model in zip(numbers, of_models, two, strict=True)
-    ]
+    numbers, values, of_models = distinct_prompts(points)[1], [], []
+    for of, number in zip(two, np.split(numbers, [points[0].n]), strict=True):
+        assert of.inside is not None
+        of_prompts = components.of_prompts(of.answers, of.inside[0])
+        if of_prompts is None:
+            raise ValueError("pilot: expected answers of equal weight to each prompt.")
+        similarity = of_prompts.similarity[of.answers.kind]
+        values.append(dict(zip(number.tolist(), similarity.tolist(), strict=True)))
+        of_models.append(of_prompts)
+    return values, of_models

@@ -14,7 +14,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import designs
 from condvendi_jax.inference import errors as grouping
-from condvendi_jax.inference.designs import at_design, at_equal_coverage, common, design_of, slope
+from condvendi_jax.inference.designs import at_design, common, design_of, slope
 from condvendi_jax.inference.errors import Groups, error_of
 from condvendi_jax.inference.results import Design
 
@@ -226,8 +226,6 @@ def test_weights_without_a_design_are_refused():
     with pytest.raises(ValueError, match="at most None"):
         at_design(pairs, Entropy(), EXACT, None, Design(2, 1))
     assert slope(pairs, Entropy(), EXACT, cv.decompose(pairs).scores) is None
-    with pytest.raises(ValueError, match="equal weights"):
-        at_equal_coverage({"a": pairs})
 
 
 @pytest.mark.parametrize("n", [8, 5])
@@ -252,48 +250,3 @@ def test_slope_is_seeded_and_of_halves_of_each_prompt():
     assert one.vendi != two.vendi
     half = np.array(scores) - one
     assert half[0] / half[1] == pytest.approx(half[2], rel=0.05)  # Six prompts in each half.
-
-
-def test_novelty_is_what_the_span_of_the_others_lacks(x64):
-    pairs = repeated(1, 6)
-    gram, found = gaussian_gram(pairs.arrays[0], WIDTH), []
-    for row in range(6):
-        rest = np.flatnonzero(np.arange(6) != row)
-        ridge = gram[np.ix_(rest, rest)] + 1e-3 * np.eye(5)
-        found.append(1 - gram[row, rest] @ np.linalg.solve(ridge, gram[rest, row]))
-    assert designs._novelty(pairs, np.arange(6)) == pytest.approx(np.mean(found), rel=1e-9)
-
-
-def test_equal_coverage_is_interpolated_between_designs(x64):
-    """By hand, for the labels 0 0 1 and 0 1 1 1: the mean share of labels that are single."""
-    outputs = {"a": floats([0, 0, 1])[:, None], "b": floats([0, 1, 1, 1])[:, None]}
-    key = jax.random.key(0)
-    pairs = Pairs.of_models(outputs, output_kernel=cv.Indicator(), key=key)
-    found = at_equal_coverage(pairs, method=EXACT)
-    assert found["a"].coverage == pytest.approx(2 / 3, abs=2e-3)
-    assert found["a"][1:3] == (2, 1)
-    assert found["a"].scores.vendi == pytest.approx((1 + 2 + 2) / 3)
-    # One row: 1/2, of the pairs 01 and 11. Two rows: 3/4, of 011 three times and of 111 once.
-    assert found["b"].coverage == pytest.approx(2 / 3, abs=2e-3)
-    assert found["b"].prompts == pytest.approx(1 + (2 / 3 - 1 / 2) / (3 / 4 - 1 / 2), abs=0.02)
-
-
-@pytest.mark.slow
-def test_equal_coverage_varies_the_answers_to_the_smallest_number_of_prompts():
-    models = {"a": repeated(5, 4), "b": repeated(3, 6)}
-    found = at_equal_coverage(models, method=EXACT)
-    assert {name: of.prompts for name, of in found.items()} == {"a": 3, "b": 3}
-    largest = [of.answers == most for of, most in zip(found.values(), (3, 5), strict=True)]
-    assert sorted(largest) == [False, True]
-    other = at_equal_coverage(models, method=EXACT, order=2, seed=1)
-    assert other["a"].scores.vendi < found["a"].scores.vendi
-
-
-@pytest.mark.filterwarnings("ignore:.*numerically the identity")
-def test_models_without_coverage_are_refused():
-    """At coverage 0 any number of rows would do, and scores are these numbers."""
-    labels = (floats(rows)[:, None] for rows in (np.arange(3), np.zeros(3), np.zeros(1)))
-    different, same, one = (Pairs(rows, output_kernel=cv.Indicator()) for rows in labels)
-    for models, words in (({"a": different, "b": same}, "no two rows alike"), ({"a": one}, "two")):
-        with pytest.raises(ValueError, match=words):
-            at_equal_coverage(models)
