@@ -175,18 +175,19 @@ def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
         raise ValueError(
             "pilot: no two outputs to one prompt count as the same; use a wider bandwidth."
         )
-    answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, 0.0
-    if all(of.repeated for of in two):
+    answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
+    repeated = all(of.repeated for of in two)
+    if repeated and all(isinstance(of.kernels[-1], Indicator) for of in points):
         values, of_models = _by_prompt(two)
         answers = np.mean([of.answers.mean() for of in of_models])
         means = [np.mean([of.of_answers, of.of_pairs, of.within()], axis=1) for of in of_models]
-        if all(isinstance(of.kernels[-1], Indicator) for of in points):
-            of_answers, of_pairs, inside = np.sum(means, axis=0)
+        of_answers, of_pairs, inside = np.sum(means, axis=0)
     else:
         if any(of.influences is None for of in two):
             raise ValueError("pilot: expected errors, which say how much rows vary.")
         influences = [getattr(of.influences, score)[0] for of in two]
         values = [dict(enumerate(of * math.sqrt(of.size))) for of in influences]
+        answers = points[0].total / influences[0].size if repeated else 1.0
     shared = [key for key in values[0] if matched and key in values[1]]
     parts = [np.array([*of.values()]) for of in values]
     if len(shared) >= FEWEST_TESTED:

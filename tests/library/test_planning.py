@@ -75,15 +75,16 @@ def spread_of(one, two):
     return np.var(first - second, ddof=1) - within, zeta_1, delta, first - second
 
 
-def test_the_spread_of_a_difference_has_three_components(compared):
-    found = cv.plan(compared, models=["a", "c"]).spread
-    between, zeta_1, delta, difference = spread_of("a", "c")
+@pytest.mark.parametrize("pair", ["ab", "ac", "bc"])
+def test_the_spread_of_a_difference_has_three_components(compared, pair):
+    found = cv.plan(compared, models=[*pair]).spread
+    between, zeta_1, delta, difference = spread_of(*pair)
     expected = max(between, 0), max(zeta_1, 0), max(delta, 0)
     np.testing.assert_allclose(found[2:5], expected, rtol=1e-4, atol=1e-6)
     squares = (difference - difference.mean()) ** 2
     error = squares.std() / math.sqrt(PROMPTS) / squares.mean()
     assert found.relative_error == pytest.approx(max(error, math.sqrt(2 / 11)), rel=1e-4)
-    means = [moments(MODELS[name])[0].mean() for name in "ac"]
+    means = [moments(MODELS[name])[0].mean() for name in pair]
     assert found.similarity == pytest.approx(math.sqrt(math.prod(means)), rel=1e-5)
 
 
@@ -142,17 +143,22 @@ def test_one_model_stands_for_two_without_anything_in_common():
     assert planned.best == cv.plan(cv.compare({"a": MODELS["a"]}, KINDS, **PLAIN)).best
 
 
-def test_rows_without_repeated_prompts_are_planned_by_their_errors():
-    outputs = {name: MODELS[name] for name in "ab"}
+def test_the_spread_of_rows_and_of_similar_prompts_is_that_of_errors():
+    outputs, kernel = {name: MODELS[name] for name in "ab"}, {"prompt_kernel": cv.Gaussian(1.0)}
     prompts = np.linspace(0, 2, N, dtype=np.float32)[:, None]
-    shared = cv.compare(outputs, prompts, **PLAIN | {"prompt_kernel": cv.Gaussian(1.0)})
-    planned = cv.plan(shared)
-    of_models = [of.order(2).population for of in shared.evaluations.values()]
-    difference = [of.influences.conditional for of in of_models]
-    variance = N * np.mean((difference[0] - difference[1]) ** 2) * N / (N - 1)
-    assert planned.spread.variance(1) == pytest.approx(variance)
-    assert planned.best.answers == 1 and "answers each:" not in str(planned)
-    alone = cv.plan(cv.compare(outputs, **{**PLAIN, "prompt_kernel": None}))
+    for given, count in ((prompts, N), (prompts[KINDS], PROMPTS)):
+        pilot = cv.compare(outputs, given, **PLAIN | kernel)
+        planned = cv.plan(pilot)
+        of_models = [of.order(2).population for of in pilot.evaluations.values()]
+        difference = np.subtract(*(of.influences.conditional for of in of_models))
+        variance = count * np.mean(difference**2) * count / (count - 1)
+        assert planned.spread.variance(1) == pytest.approx(variance)
+        assert (
+            planned.spread[6:]
+            == (count, N / count)
+            == (planned.spread.prompts, planned.best.answers)
+        )
+    alone = cv.plan(cv.compare(outputs, **PLAIN | {"prompt_kernel": None}))
     assert alone.spread.score == "vendi" and "outputs" in str(alone)
 
 
@@ -236,6 +242,7 @@ def test_equal_and_not_told_apart_are_two_sentences():
     twins = {"a": MODELS["a"], "twin": MODELS["a"][::-1].copy()[::-1], "c": MODELS["c"]}
     found = cv.compare(twins, KINDS, **PLAIN)
     assert "Equal within 10%: a - twin" in str(found)
+    assert found.ranking("conditional", 2).equality().count("a - twin") == 1
     wide = cv.compare(MODELS, KINDS, **PLAIN, equal_ratio=1.0001)
     words = wide.ranking("conditional", 2).equality()
     assert "neither told apart nor equal within under 0.1%" in words.replace("Neither", "neither")
