@@ -24,7 +24,6 @@ from .grams import gram as gram
 from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
-from .inference import convergence_curve as convergence_curve
 from .inference import evaluate as evaluate
 from .inference import mixture as mixture
 from .inference import plan as plan

@@ -406,7 +406,7 @@ def test_names_exist(name):
 
 
 def test_every_flag_of_the_command_is_documented_and_none_besides():
-    verbs = (score, compare, report_verb)
+    verbs = (score, compare, plan, report_verb)
     known = {field.name for verb in verbs for field in dataclasses.fields(verb.Options)} | {"help"}
     text = text_of("docs/command_line.md").partition("## Flags")[2].partition("\n## ")[0]
     assert set(re.findall(r"`--(\w+)", text)) == known

@@ -160,7 +160,7 @@ WIDER = """[...document.querySelectorAll(".formula, .md-content pre, .md-content
     .filter(of => of.scrollWidth > of.clientWidth + 1)
     .map(of => [of.className, getComputedStyle(of).overflowX])"""
 QUESTIONS = {  # What a reader types, and the page that answers it.
-    "samples for a 10% difference": "how_many_samples",
+    "samples for a 10% difference": "decisions",
     "scores near n": "faq",
     "bandwidth CLIP": "bandwidths",
     "pytorch": "inputs",

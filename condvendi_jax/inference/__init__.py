@@ -1,9 +1,8 @@
-"""From scores to conclusions: standard errors, convergence in n, evaluations and comparisons."""
+"""From scores to conclusions: standard errors, evaluations, comparisons and plans."""
 
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
-from condvendi_jax.inference.convergence import ConvergenceCurve, convergence_curve
 from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import (
@@ -38,7 +37,6 @@ __all__ = [
     "Between",
     "Comparison",
     "Contributions",
-    "ConvergenceCurve",
     "Deletions",
     "Difference",
     "Evaluation",
@@ -58,7 +56,6 @@ __all__ = [
     "bounds_at",
     "compare",
     "contributions",
-    "convergence_curve",
     "delete_groups",
     "evaluate",
     "finite_sample_interval",

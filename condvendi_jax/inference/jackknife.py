@@ -60,7 +60,7 @@ def standard_error(
     together: those of equal prompts do by themselves, others where labels say so.
 
     The error is of the sampling noise at this n, for given kernels. It does not contain the bias of
-    a score that still grows with n (see `convergence_curve`), nor the choice of a bandwidth. The
+    a score that still grows with n, nor the choice of a bandwidth. The
     bootstrap would be biased, because it duplicates rows. It knows no weights: a score that needs
     them can read them from a column of the outputs. The scores of `decompose` have the errors of
     `evaluate`, which takes weights.

@@ -23,6 +23,7 @@ from experiments.conditional_vendi.settling import (
     settled_from,
 )
 from experiments.lab import figures, style, tables
+from experiments.lab.curves import convergence_curve
 
 # Spectra at these sizes and at all pairs, or where there are more, at the last of them.
 _SIZES = (250, 500, 1000, 2000, 4000, 7000)
@@ -146,7 +147,7 @@ class Convergence(lab.Study):
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
         curve = functools.partial(
-            cv.convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
+            convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
         )
         *spectral, rke, unbiased = self.curves
         parts: list[xr.Dataset] = []

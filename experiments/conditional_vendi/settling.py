@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-import condvendi_jax as cv
 from condvendi_jax.entropies import log_scores
 from experiments import lab
+from experiments.lab.curves import ConvergenceCurve
 
 SCORES = ("vendi", "conditional", "information")
 TERMS = ("outputs", "prompts", "joint")
 
 
 def entropies(
-    results: Sequence[cv.inference.ConvergenceCurve], curves: list[str], sizes: list[int]
+    results: Sequence[ConvergenceCurve], curves: list[str], sizes: list[int]
 ) -> xr.Dataset:
     """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats."""
     values = [[r.entropy_outputs, r.entropy_prompts, r.entropy_joint] for r in results]

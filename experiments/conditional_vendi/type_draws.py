@@ -11,7 +11,7 @@ import condvendi_jax as cv
 from condvendi_jax.base import checks, extras
 from condvendi_jax.scores import clusters
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement, tables
+from experiments.lab import agreement, curves, tables
 
 PROMPTINGS = ("type unspecified", "type specified")
 FAMILIES = ("Vendi", "RKE")
@@ -78,7 +78,9 @@ def scores_by_count(
     )
     found = []
     for p, text in enumerate(texts):
-        for f, curve in enumerate(cv.convergence_curve(outputs, text, sizes.tolist(), **kernels)):
+        for f, curve in enumerate(
+            curves.convergence_curve(outputs, text, sizes.tolist(), **kernels)
+        ):
             # A prompt that names no type names one category: one cluster, whose score is Vendi.
             named = by_types[f] if p else curve.vendi
             found += [curve.conditional, curve.vendi, named, by_means[p][f]]

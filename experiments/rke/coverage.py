@@ -17,7 +17,7 @@ from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.conditional_vendi.settling import settled_from
 from experiments.data import PairedEmbeddings
-from experiments.lab import figures, scales, style
+from experiments.lab import curves, figures, scales, style
 
 
 def split(
@@ -176,7 +176,7 @@ class Coverage(lab.Study):
         context.say("RKE")
         for row, scale in enumerate(self.scales):
             kernel = cv.Gaussian(scale * width)
-            (curve,) = cv.convergence_curve(
+            (curve,) = curves.convergence_curve(
                 samples, None, there, output_kernel=kernel, entropies=[cv.renyi(2)]
             )
             values[2, row, : len(there)] = np.asarray(curve.vendi)

@@ -10,6 +10,7 @@ from oracles import draw_pairs, entropy, gaussian_grams
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.spectra import approximate, computation, feature_errors
+from experiments.lab import curves
 
 KEY = jax.random.key(2)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -136,7 +137,7 @@ def test_curves_are_of_the_method_at_order_two_too_and_there_are_no_errors(x64):
     outputs, prompts = draw_pairs(N)
     with pytest.raises(ValueError, match="random-features gives no standard errors"):
         errors_at(outputs, prompts, **KERNELS, order=2, method=method)
-    (curve,) = cv.convergence_curve(
+    (curve,) = curves.convergence_curve(
         outputs, prompts, [60, N], **KERNELS, entropies=[cv.renyi(2)], method=method
     )
     assert curve.methods == (method.name,) * 2

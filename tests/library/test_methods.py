@@ -12,6 +12,7 @@ import condvendi_jax as cv
 from condvendi_jax.base import memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.spectra import computation, exact, methods
+from experiments.lab import curves
 
 N = 700
 KEY = jax.random.key(5)
@@ -272,7 +273,7 @@ def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
     sizes = (200, 300, N)
     wanted = [cv.von_neumann, cv.truncated(80), cv.renyi(2)]
     exact, estimated, tighter = (
-        cv.convergence_curve(*pairs(), sizes, **KERNELS, entropies=wanted, method=method)
+        curves.convergence_curve(*pairs(), sizes, **KERNELS, entropies=wanted, method=method)
         for method in (cv.Exact(), cv.Auto(KEY), cv.Auto(KEY, rtol=1e-3))
     )
     for one, other in zip(exact, estimated, strict=True):

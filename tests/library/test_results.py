@@ -27,7 +27,6 @@ ONE = (MODELS["<a>"], PROMPTS)
 @pytest.fixture(scope="module")
 def results():
     compared = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL)
-    (*_, curve) = cv.convergence_curve(*ONE, [3, N], kernel=KERNEL)
     return {
         "evaluation": cv.evaluate(*ONE, output_kernel=KERNEL),
         "comparison": compared,
@@ -38,7 +37,6 @@ def results():
         "prompts": cv.prompt_table(*ONE, kernel=KERNEL, order=2, labels=PROMPTS.astype(str)),
         "mixture": cv.mixture(MODELS, PROMPTS, output_kernel=KERNEL),
         "decomposition": cv.decompose(*ONE, kernel=KERNEL, order=2),
-        "curve": curve,
         "selection": cv.select(*ONE, kernel=KERNEL, k=3),
         "interval": cv.inference.finite_sample_interval(*ONE, kernel=KERNEL),
     }
@@ -54,7 +52,6 @@ LINES = {  # How many a table of data has.
     "prompts": 8,
     "mixture": 2,
     "decomposition": 1,
-    "curve": 2 * 3,
     "selection": 3,
     "interval": 1,
 }
@@ -99,9 +96,6 @@ def test_data_have_the_numbers_of_the_result(results):
     line = over.lines()[13 + 2]  # RKE of the second model at the third bandwidth.
     assert (line["model"], line["score"], line["bandwidth"]) == ("b, c", "vendi", 0.25)
     assert line["value"] == over.values.vendi[1, 2]
-    assert results["curve"].lines()[-2]["value"] == pytest.approx(
-        float(results["decomposition"].conditional), rel=1e-5
-    )
     of, line = results["mixture"], results["mixture"].lines()[1]
     assert (line["weight"], line["score"]) == (of.weights["b, c"], of.model_scores["b, c"])
 

@@ -112,7 +112,7 @@ x, kernel = np.zeros((3, 2)), cv.Gaussian(1.0)
 pairs = cv.Pairs(x, x, output_kernel=kernel, prompt_kernel=kernel)
 score: float = float(cv.vendi(x, kernel=kernel)) + float(cv.vendi(pairs, order=2))
 cv.decompose(x, x, output_kernel=kernel, prompt_kernel=kernel, order=2).scores.vendi
-cv.convergence_curve(x, x, [2, 3], output_kernel=kernel, prompt_kernel=kernel)[0].scores
+cv.prompt_table(x, x, output_kernel=kernel, prompt_kernel=kernel).prompts[0].score
 cv.decompose(x, output_kernel=3)
 cv.decompose(pairs, truncation="all")
 cv.decompose("outputs").scores.rke

@@ -11,8 +11,9 @@ from oracles import assert_close, draw_pairs
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
-from condvendi_jax.inference import convergence_curve, standard_error
+from condvendi_jax.inference import standard_error
 from condvendi_jax.inference.evaluations import Keys
+from experiments.lab.curves import convergence_curve
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
 KEY = jax.random.key(0)
@@ -152,7 +153,6 @@ _UNTRACEABLE = {
     "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
     "median_heuristic": lambda x: cv.bandwidth.median_heuristic(x, key=KEY),
     "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),
-    "convergence_curve": lambda x: cv.convergence_curve(x, None, [10, 40], **_KERNEL)[0].vendi,
     "contributions": lambda x: cv.contributions(x, **_KERNEL).influences.vendi,
 }
 

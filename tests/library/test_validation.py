@@ -39,7 +39,6 @@ PAIRED = {
     "information_rke": _paired(cv.information_rke),
     "deletions": _paired(errors_at, groups=3),
     "deletions in one pass": _paired(errors_at, groups=3, order=2),
-    "convergence_curve": lambda x, t, kernel: cv.convergence_curve(x, t, (2,), **_kernels(kernel)),
     "prompt_modes": _paired(cv.clusters.prompt_modes),
     "Pairs": _paired(cv.Pairs),
 }
@@ -318,7 +317,6 @@ def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired),
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired, order=2, truncation=4),
         lambda: cv.conditional_vendi(*wide, **_kernels(cv.Cosine())),
-        lambda: cv.convergence_curve(OUTPUTS, PROMPTS, (5, N), **paired),
         tiled.eigenvalues,
     ):
         with pytest.raises(ValueError, match=message):

@@ -26,6 +26,7 @@ from condvendi_jax.integrations import flax_metric as metrics
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
 from condvendi_jax.spectra.order_two import factors_of
+from experiments.lab import curves
 
 N = 14
 COPIES = np.array([1, 3, 0, 2, 1, 4, 2, 0, 1, 2, 5, 1, 3, 2])
@@ -114,7 +115,7 @@ def of_modes(x, t, labels, weights):
 def of_curves(x, t, labels, weights):
     sizes = [2, 9, N] if weights is not None else np.cumsum(COPIES)[[1, 8, -1]].tolist()
     options = {"entropies": [cv.von_neumann, cv.renyi(2)], **kernels(), "weights": weights}
-    first, second = cv.convergence_curve(x, t, sizes, **options)
+    first, second = curves.convergence_curve(x, t, sizes, **options)
     return [*first.scores, *second.scores, *second.unbiased.scores]
 
 
@@ -387,4 +388,4 @@ def test_clusters_and_prefixes_without_weight_are_left_out(x64):
     points = cv.Pairs(outputs, output_kernel=cv.Gaussian(0.8), weights=few)
     assert_close(clusters.cluster_vendi(points, labels), expected)
     with pytest.raises(ValueError, match="sizes: all weights of the first 2 rows are zero"):
-        cv.convergence_curve(*draw_pairs(N), [2, N], **kernels(), weights=np.arange(N) // 2)
+        curves.convergence_curve(*draw_pairs(N), [2, N], **kernels(), weights=np.arange(N) // 2)

@@ -110,8 +110,9 @@ def convergence_curve(
     Examples:
       >>> import numpy as np
       >>> import condvendi_jax as cv
+      >>> from experiments.lab import curves
       >>> outputs = np.tile(np.arange(4, dtype=np.float32), 25)[:, None]
-      >>> (curve,) = cv.convergence_curve(
+      >>> (curve,) = curves.convergence_curve(
       ...     outputs, None, [2, 4, 100], output_kernel=cv.Gaussian(0.1), entropies=[cv.renyi(2)]
       ... )
       >>> print(curve.vendi.round(2))
