@@ -24,7 +24,7 @@ from PIL import Image
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__ as command_line
-from condvendi_jax.cli import command, compare, score
+from condvendi_jax.cli import command, compare, plan, score
 from condvendi_jax.cli import report as report_verb
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
