@@ -12,6 +12,7 @@ from condvendi_jax.inference.finite_sample import (
 )
 from condvendi_jax.inference.jackknife import group_rows, standard_error
 from condvendi_jax.inference.mixtures import Mixture, mixture
+from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
@@ -20,6 +21,8 @@ from condvendi_jax.inference.results import (
     Comparison,
     Difference,
     Evaluation,
+    Look,
+    Looks,
     PairProfile,
     Profile,
     PromptScore,
@@ -39,10 +42,14 @@ __all__ = [
     "Contributions",
     "Deletions",
     "Difference",
+    "EProcess",
     "Evaluation",
     "FiniteSampleInterval",
     "Groups",
+    "Look",
+    "Looks",
     "Mixture",
+    "Monitor",
     "PairProfile",
     "Profile",
     "PromptScore",
@@ -64,6 +71,7 @@ __all__ = [
     "letter_display",
     "mixture",
     "plan",
+    "monitor",
     "profile",
     "prompt_table",
     "saturation",

@@ -1,9 +1,10 @@
-"""The scores where other packages use them: a metric for Inspect, a reward function for TRL.
+"""The scores where other packages use them: a metric for Inspect, a reward and looks for TRL.
 
 Neither package is imported before its part is called: `from condvendi_jax import integrations`.
 """
 
 from condvendi_jax.integrations.inspect_metric import answer_diversity
+from condvendi_jax.integrations.look_every import LookEvery
 from condvendi_jax.integrations.trl_reward import DiversityReward
 
-__all__ = ["DiversityReward", "answer_diversity"]
+__all__ = ["DiversityReward", "LookEvery", "answer_diversity"]

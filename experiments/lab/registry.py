@@ -26,6 +26,7 @@ _MODULES = {
     "temperature": "experiments.conditional_vendi.temperature:Temperature",
     "latent_truncation": "experiments.rke.latent_truncation:LatentTruncation",
     "gmm_gan": "experiments.rke.gmm_gan:GmmGan",
+    "collapse": "experiments.rke.collapse:Collapse",
     "guided_mixture": "experiments.guidance.guided_mixture:GuidedMixture",
     "guided_diffusion": "experiments.guidance.guided_diffusion:GuidedDiffusion",
     "guidance_cost": "experiments.cost.guidance_cost:GuidanceCost",

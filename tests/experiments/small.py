@@ -292,6 +292,12 @@ def designs(folder: pathlib.Path, seed: int) -> list[str]:
     return [*files, *widths(0.24, 2.4), *flags(draws=2, scales="0.9,1")]
 
 
+def collapse(folder: pathlib.Path, seed: int) -> list[str]:
+    """A generator that never learned, with samples that are all in one place in the end."""
+    sizes = flags(start=20, steps=60, every=20, repeats=1, batches=20, baseline=6, samples=5)
+    return [*sizes, *flags(doubling=2, seed=seed)]
+
+
 def gmm_gan(folder: pathlib.Path, seed: int) -> list[str]:
     """Two generators that were not trained: each has four of the ring's eight modes, exactly.
 

@@ -9,6 +9,7 @@ from condvendi_jax.inference.results.evaluation import (
     Limit,
     ScoredOrder,
 )
+from condvendi_jax.inference.results.looks import Look, Looks
 from condvendi_jax.inference.results.planning import Size, StudyPlan
 from condvendi_jax.inference.results.profile import PairProfile, Profile
 from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
@@ -22,6 +23,8 @@ __all__ = [
     "Difference",
     "ErrorsBy",
     "Evaluation",
+    "Look",
+    "Looks",
     "PairProfile",
     "Profile",
     "PromptScore",

@@ -1,0 +1,222 @@
+"""A monitor of a model in training: looks at its outputs, and an alarm when diversity fell."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax.base import checks, tables
+from condvendi_jax.data import shapes
+from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
+from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.data.kernels import Indicator
+from condvendi_jax.data.pairs import Labels
+from condvendi_jax.encoders import Encoder
+from condvendi_jax.inference import components
+from condvendi_jax.inference.evaluations import Plan
+from condvendi_jax.inference.results import Look, Looks
+
+_FEWEST = 3  # Answers to each prompt, for an error over other answers.
+# Shares of the largest stake; at 1 a look without any similarity would lose everything.
+_STAKES = np.array([0.9, 0.45, 0.225, 0.1125])
+_TINY = 1e-300  # So that nothing is divided by 0.
+_LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
+
+
+def bounds(mean: Any, error: Any, pairs: float, quantile: float) -> tuple[Any, Any]:
+    """Both bounds `[...]` of the mean similarity of fixed prompts, of its estimate and error.
+
+    A low estimate has a low error, too. So the variance is taken as linear in the mean, as in
+    Wilson's interval, with a slope of at least one of the `pairs` of answers.
+    """
+    slope = np.maximum(np.square(error) / np.maximum(mean, _TINY), 1 / pairs)
+    middle = mean + quantile**2 * slope / 2
+    width = quantile * np.sqrt(np.square(error) + np.square(quantile * slope) / 4)
+    return np.maximum(middle - width, 0), np.minimum(middle + width, 1)
+
+
+class EProcess:
+    """Evidence against: at every look so far, the true mean similarity is at most the bound.
+
+    If it is, the evidence ever reaches 1 / alpha with a probability of at most alpha: it mixes
+    products of bets over stakes and starts (Ville 1939; Waudby-Smith and Ramdas 2024; Shin, Ramdas
+    and Rinaldo 2023). docs/proofs.md has the proof.
+
+    Args:
+      baseline: similarities `[..., P]`. What is expected of each prompt is made of them: shrunk to
+        their mean by the share of noise in their variance, and scaled to the bound.
+      error: of their mean, over other answers, `[...]`.
+      bound: above 0 and at most 1, `[...]`.
+    """
+
+    def __init__(self, baseline: Any, error: Any, bound: Any):
+        mean, bound = np.mean(baseline, axis=-1, keepdims=True), np.asarray(bound)[..., None]
+        relative = np.where(mean > 0, baseline / np.maximum(mean, _TINY), 1) - 1
+        noise = baseline.shape[-1] * np.square(error)[..., None]
+        kept = 1 - noise / np.maximum(np.var(baseline, axis=-1, keepdims=True, ddof=1), _TINY)
+        most = np.maximum(relative.max(axis=-1, keepdims=True), _TINY)
+        kept = np.clip(kept, 0, np.minimum((1 / bound - 1) / most, 1))  # No a_p is above 1.
+        self.expected = bound * (1 + kept * relative)
+        self.stakes = _STAKES / self.expected.max(axis=-1, keepdims=True)
+        self.looks, self.logs = 0, np.full(self.stakes.shape, -math.inf)
+
+    def update(self, similarities: Any) -> Any:
+        """The logarithm of the evidence after one more look, of similarities `[..., P]`."""
+        gains = self.stakes[..., None, :] * (similarities - self.expected)[..., None]
+        self.looks += 1
+        start = -math.log(self.looks * (self.looks + 1))
+        self.logs = np.logaddexp(self.logs, start) + np.sum(np.log1p(gains), axis=-2)
+        mixed = np.logaddexp.reduce(self.logs, axis=-1) - math.log(_STAKES.size)
+        return np.logaddexp(mixed, -math.log(self.looks + 1))  # With the starts still to come.
+
+
+class _Sample(NamedTuple):
+    """The similarities of prompts, in the order of their names, and the error of their mean."""
+
+    names: list[Any]
+    similarities: np.ndarray
+    error: float
+    pairs: float
+    columns: int
+    bandwidth: RuledBandwidth
+    kernel: Any
+
+    def bounds(self, quantile: float) -> tuple[Any, Any]:
+        """Of the mean similarity, over other answers to these prompts."""
+        return bounds(np.mean(self.similarities), self.error, self.pairs, quantile)
+
+    def scores(self) -> tuple[float, float, float]:
+        """The score with its interval at 95%."""
+        ends = np.mean(self.similarities), *self.bounds(1.96)[::-1]
+        score, low, high = (1 / float(of) if of > _LEAST else math.inf for of in ends)
+        return score, low, high
+
+
+class Monitor:
+    """The baseline of a run and the looks so far, made by `monitor`.
+
+    Pickle it with a checkpoint of the training: the looks then go on where they stopped.
+    """
+
+    def __init__(self, outputs: Any, prompts: Any, level: float, tolerated: float, **how: Any):
+        from scipy.special import ndtri  # Imported where it is used: it is slow to import.
+
+        self._first = of = _sample(outputs, prompts, None, **how)
+        self._prompts, self._how = prompts, {**how, "output_kernel": of.kernel, "rule": AUTO}
+        bound = min(float(of.bounds(-float(ndtri(level / 2)))[1]) / tolerated, 1.0)
+        self._process = EProcess(of.similarities, of.error, bound)
+        said = of.bandwidth, of.scores(), 1 / bound, 2 / level
+        self._run = Looks(level, tolerated, len(of.names), *said, ())
+
+    def look(
+        self, outputs: ArrayLike | Labels, prompts: Labels | None = None, *, step: int | None = None
+    ) -> Looks:
+        """Looks at outputs of the model in training, and returns the state of the run.
+
+        Args:
+          outputs: as the baseline's, at least 3 for each prompt, drawn anew for every look.
+          prompts: those of the baseline in any order; as they were passed to `monitor` where None.
+          step: of the training, for the text and the figure; the number of the look where None.
+
+        Raises:
+          TypeError, ValueError: `monitor` would refuse the outputs, or their prompts or columns are
+            not those of the baseline. The monitor then stays as it was.
+        """
+        past, number = self._run.looks, len(self._run.looks) + 1
+        step = number if step is None else checks.check_count(step, name="step", minimum=0)
+        prompts = self._prompts if prompts is None else prompts
+        of = _sample(outputs, prompts, self._first, **self._how)
+        evidence = math.exp(min(float(self._process.update(of.similarities)), _LARGEST))
+        alarm = evidence >= self._run.limit or bool(past and past[-1].alarm)
+        scores = of.scores()
+        last = Look(number, step, *scores, scores[0] / self._run.baseline[0], evidence, alarm)
+        self._run = dataclasses.replace(self._run, looks=(*past, last))
+        return self._run
+
+
+def _sample(outputs: Any, prompts: Any, like: _Sample | None, seed: int, **how: Any) -> _Sample:
+    """The similarities of outputs by prompt; prompts and columns are those of another sample."""
+    if not shapes.are_labels(prompts):
+        raise ValueError("prompts: expected a text or label for each output, or for each prompt.")
+    names = checks.check_labels(prompts, len(prompts), name="prompts")[0].tolist()
+    if like is not None and names != like.names:
+        apart = tables.listed(sorted(map(repr, {*names} ^ {*like.names})))
+        raise ValueError(f"prompts: expected those of the baseline; only one of both has {apart}.")
+    plan = Plan([2], None, None, True, None, seed, lambda _: None)
+    pairs = plan.pairs({"": outputs}, prompts, **how)[""]
+    ids: Any = pairs.prompt_ids  # By the order of the names, which are sorted.
+    counts = np.bincount(ids)
+    fewest = int(counts.min())
+    if len(names) < 2 or fewest < _FEWEST:
+        raise ValueError(
+            f"outputs: expected at least {_FEWEST} answers to each of at least 2 prompts, received "
+            f"{len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
+        )
+    labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
+    columns = 0 if labelled else pairs.arrays[0].shape[1]
+    if like is not None and columns != like.columns:
+        expected = f"outputs: expected {like.columns} columns, as the baseline has (labels: 0)"
+        raise ValueError(f"{expected}, received {columns}.")
+    if fewest < counts.max():  # All prompts count equally.
+        pairs = pairs.weighed(1 / counts[ids] / len(names))
+    population: Any = plan.evaluate({"": pairs})[0][""].orders[0].population
+    of_prompts: Any = components.of_prompts(population.answers, population.inside[0])
+    similarities = np.empty(len(names))
+    similarities[ids[population.answers.rows]] = np.clip(of_prompts.similarity, 0, 1)[
+        population.answers.kind
+    ]
+    mean, error = np.mean(similarities), population.fixed_errors.conditional  # Of the score.
+    error = float(error * mean**2) if mean > _LEAST else 0.0
+    number = len(names) * fewest * (fewest - 1) / 2
+    chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
+    return _Sample(names, similarities, error, number, columns, *chosen)
+
+
+@checks.outside_transformations
+def monitor(
+    outputs: ArrayLike | Labels,
+    prompts: Labels,
+    *,
+    level: float = 0.05,
+    tolerated: float = 1.0,
+    encoder: Encoder | None = None,
+    output_kernel: KernelChoice = None,
+    rule: str = AUTO,
+    seed: int = 0,
+) -> Monitor:
+    """A monitor of the diversity of a model in training, from outputs of its start, the baseline.
+
+    Every look adds evidence that Conditional-RKE of these prompts fell. Half of the level is spent
+    on the error of the baseline, which all looks share, half on an `EProcess`: if the score did
+    not fall, an alarm has a probability of at most `level`, however many looks there are.
+
+    Args:
+      outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
+        the answers to each prompt; or labels. At least 3 answers to each prompt; from 20 on, the
+        error of the baseline hides less.
+      prompts: a text or label for each row, `[n]`, or for each prompt.
+      level: the largest probability of a false alarm, over all looks.
+      tolerated: the share of the baseline's score down to which there is no alarm.
+      encoder, output_kernel, rule, seed: as of `evaluate`. The bandwidth is the baseline's.
+
+    Raises:
+      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 3 answers, there is one
+        prompt, or `level` or `tolerated` is out of range.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng, prompts = np.random.default_rng(0), np.repeat(np.arange(20), 10)
+      >>> watched = cv.monitor(rng.integers(8, size=200), prompts)
+      >>> [bool(watched.look(rng.integers(of, size=200)).alarm) for of in (8, 8, 3)]
+      [False, False, True]
+    """
+    level = checks.check_number(level, name="level", above=0, below=1)
+    expected, above = "a share of the baseline's score, above 0 and up to 1", np.nextafter(1, 2)
+    checks.check_number(tolerated, name="tolerated", above=0, below=above, expected=expected)
+    how = {"encoder": encoder, "output_kernel": output_kernel, "rule": rule, "seed": seed}
+    return Monitor(outputs, prompts, level, float(tolerated), **how)

@@ -1,0 +1,98 @@
+"""The looks of a monitor at a run: what `Monitor.look` returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
+from condvendi_jax.data.bandwidth import RuledBandwidth
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Look(NamedTuple):
+    """One look: its number, the step of the training, and what it found.
+
+    The score is the unbiased Conditional-RKE of these prompts, from low to high at 95% over other
+    answers to them; `ratio` is the score over the baseline's; `evidence` is that of all looks so
+    far that it fell; `alarm` is whether the evidence has reached its limit, now or before.
+    """
+
+    look: int
+    step: int
+    score: float
+    low: float
+    high: float
+    ratio: float
+    evidence: float
+    alarm: bool
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Looks(Result):
+    """The state of a run after its last look. Prints as a few lines."""
+
+    level: float  # The largest probability of a false alarm, over all looks.
+    tolerated: float  # The share of the baseline's score down to which there is no alarm.
+    prompts: int
+    bandwidth: RuledBandwidth  # Of the outputs.
+    baseline: tuple[float, float, float]  # Its score, and the ends of its interval.
+    bound: float  # The least true score of the baseline, times `tolerated`: evidence is below.
+    limit: float  # The evidence at which there is an alarm, 2 / level.
+    looks: tuple[Look, ...]
+
+    @property
+    def alarm(self) -> Look | None:
+        """The look of the alarm; None without one."""
+        return next((look for look in self.looks if look.alarm), None)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each look, with the baseline's score and the limit."""
+        also = {"baseline": self.baseline[0], "bound": self.bound, "limit": self.limit}
+        return [{**look._asdict(), **also} for look in self.looks]
+
+    def parts(self) -> list[str]:
+        """The last look, the baseline, the evidence, and what it says."""
+        last, first, (baseline, *ends) = self.looks[-1], self.alarm, self.baseline
+        said = f"no alarm: no fall is shown, and only scores below {self.bound:.3g} can show one"
+        if first is not None:
+            below = "the baseline's" if self.tolerated == 1 else f"{self.tolerated:.0%} of it"
+            said = f"ALARM at look {first.look:,} (step {first.step:,}): the score fell below "
+            said += f"{below}; false alarms in at most {100 * self.level:.3g}% of runs"
+        return [
+            f"look {last.look:,} (step {last.step:,}): Conditional-RKE of {self.prompts:,} prompts "
+            f"{last.score:.3g} {tables.interval((last.low, last.high))}",
+            f"baseline: {baseline:.3g} {tables.interval(ends)}; now {last.ratio:.0%} of it",
+            f"evidence of a fall: {last.evidence:.3g}, alarm from {self.limit:.3g}",
+            said,
+            f"intervals: 95%, over other answers to these prompts; {self.bandwidth}",
+        ]
+
+    def plot(self) -> Figure:
+        """The scores over the steps with the baseline, and the evidence with its limit."""
+        from matplotlib.figure import Figure  # Imported where it is used: it is slow to import.
+
+        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+        steps, *columns = np.transpose([look[1:7] for look in self.looks])
+        top = 1.1 * max(of for of in [*self.baseline, *np.ravel(columns[:3])] if np.isfinite(of))
+        score, low, high = np.minimum(columns[:3], top)
+        scores, evidence = figure.subplots(2, 1, sharex=True)
+        scores.fill_between(steps, low, high, alpha=0.25, linewidth=0)
+        scores.plot(steps, score, ".-", label="model in training")
+        scores.axhline(self.baseline[0], color="black", label="baseline")
+        scores.axhline(self.bound, color="black", linestyle=":", label="bound")
+        scores.set_ylabel("Conditional-RKE")
+        evidence.plot(steps, columns[4], ".-")
+        evidence.axhline(self.limit, color="black", linestyle="--", label="limit")
+        evidence.set(yscale="log", ylabel="evidence of a fall", xlabel="step")
+        for panel in (scores, evidence):
+            if self.alarm is not None:
+                panel.axvline(self.alarm.step, color="#D55E00", label="alarm")
+            panel.grid(alpha=0.3)
+            panel.legend(fontsize=8)
+        return figure

@@ -1,0 +1,203 @@
+"""GANs that are made to collapse while a monitor looks at them."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jax import lax
+from matplotlib.figure import Figure
+from rich.table import Table
+
+import condvendi_jax as cv
+from condvendi_jax.integrations import LookEvery
+from experiments import lab
+from experiments.generators import mixture_gan
+from experiments.lab import figures, style
+
+CONSTANT, DOUBLING = "constant", "doubling"
+_RATES = {CONSTANT: "rate constant", DOUBLING: "rate doubles"}
+_NUMBERS = ("step", "score", "low", "high", "evidence")
+_SHOWN = 400  # Points of a picture.
+
+
+class Collapse(lab.Study):
+    """Does a monitor see that a GAN collapses, and is it silent where none does?"""
+
+    name = "collapse"
+    duration = "1 minute"
+    data = None
+    drawings = ("collapse",)
+
+    mixture: str = lab.flag("ring", "What the GANs learn.", choices=mixture_gan.MIXTURES)
+    kind: str = lab.flag("vanilla", "The kind of GAN.", choices=mixture_gan.KINDS)
+    repeats: int = lab.flag(5, "Trainings, each continued at both rates.", at_least=1)
+    start: int = lab.flag(3000, "Updates of the generator before the baseline.", at_least=1)
+    steps: int = lab.flag(3000, "Updates after it.", at_least=1)
+    every: int = lab.flag(100, "Updates between looks.", at_least=1)
+    doubling: int = lab.flag(
+        500, "Updates in which the generator's rate doubles, after the baseline.", at_least=1
+    )
+    batches: int = lab.flag(50, "Batches of independent samples, in place of prompts.", at_least=2)
+    baseline: int = lab.flag(20, "Samples of each batch in the baseline.", at_least=4)
+    samples: int = lab.flag(10, "Samples of each batch in a look.", at_least=3)
+    tolerated: float = lab.flag(0.9, "Share of the baseline without an alarm.", above=0)
+    bandwidth: float = lab.resolved(0.0)
+
+    def prepare(self, load, seed):
+        if self.steps % self.every:
+            raise ValueError(f"--every={self.every}: expected a divisor of --steps={self.steps}.")
+        if self.tolerated > 1:
+            raise ValueError(f"--tolerated: expected a share up to 1, received {self.tolerated}.")
+        law = mixture_gan.MIXTURES[self.mixture]
+        arrays = {self.mixture: np.append(np.ravel(law.centres), law.scale)}
+        advance = {rate: _advance(self._trainer(rate)) for rate in _RATES}
+        width = law.counting_bandwidth()
+        return self.ready(
+            state=advance, arrays=arrays, description=law.description, bandwidth=width
+        )
+
+    def _trainer(self, rate: str) -> mixture_gan.Trainer:
+        """A trainer whose generator learns at a rate that is constant, or doubles again and again.
+
+        The critic's rate is constant.
+        """
+        kind = mixture_gan.KINDS[self.kind]
+        # Rates fall in the second half of a training, which this one does not reach.
+        training = mixture_gan.Training(self.mixture, self.kind, 2 * (self.start + self.steps))
+        trainer = mixture_gan.Trainer(kind, mixture_gan.MIXTURES[self.mixture], training)
+        if rate == DOUBLING:
+            trainer.of_generator = kind.optimizer(
+                lambda step: kind.rate * 2.0 ** (jnp.maximum(step - self.start, 0) / self.doubling)
+            )
+        return trainer
+
+    def axes(self):
+        return {"rate": tuple(_RATES), "repeat": range(self.repeats)}
+
+    def compute(self, state, context, *, rate, repeat):
+        """The looks at one training, and points of the baseline, of the alarm and of the end."""
+        law, key = mixture_gan.MIXTURES[self.mixture], context.shared_key
+        # The same training up to the baseline at both rates.
+        start_key, step_key, draw_key = jax.random.split(jax.random.fold_in(key, repeat), 3)
+        networks = self._trainer(rate).start(start_key)
+        networks = state[rate](networks, step_key, jnp.arange(self.start))
+
+        def draw(of, step, count):
+            points = mixture_gan.sample(
+                {"layers": of.generator}, jax.random.fold_in(draw_key, step), self.batches * count
+            )
+            return np.asarray(points).reshape(self.batches, count, 2)
+
+        kernel, drawn, seen = cv.Gaussian(self.bandwidth), [draw(networks, 0, self.baseline)], []
+        monitor = cv.monitor(
+            drawn[0], np.arange(self.batches), output_kernel=kernel, tolerated=self.tolerated
+        )
+
+        def sample(of, step):
+            drawn.append(draw(of, step, self.samples))
+            return drawn[-1]
+
+        look = LookEvery(monitor, sample, steps=self.every, log=seen.append, stop=False)
+        for step in range(self.every, self.steps + 1, self.every):
+            updates = jnp.arange(self.start + step - self.every, self.start + step)
+            networks = state[rate](networks, step_key, updates)
+            with warnings.catch_warnings():  # After a collapse all samples are equal.
+                warnings.filterwarnings("ignore", ".*numerically constant", UserWarning)
+                look(step, networks, step)
+            context.say(f"step {step}: {seen[-1].looks[-1].score:.2f}")
+        last, alarm = seen[-1], seen[-1].alarm
+        captured = [int(law.captured(law.good_shares(of.reshape(-1, 2)))) for of in drawn]
+        shown = [drawn[i] for i in (0, len(drawn) // 2 if alarm is None else alarm.look, -1)]
+        count = min(_SHOWN, self.batches * min(self.baseline, self.samples))
+        points = np.stack([of.reshape(-1, 2)[:count] for of in shown]).astype(np.float32)
+        values = {name: ("look", [getattr(of, name) for of in last.looks]) for name in _NUMBERS}
+        return xr.Dataset(
+            {
+                **values,
+                "captured": ("look", captured[1:]),
+                "baseline": ("end", list(last.baseline)),
+                "bound": last.bound,
+                "limit": last.limit,
+                "alarm": np.nan if alarm is None else alarm.step,
+                "captured_before": captured[0],
+                "shown": (("time", "point", "coordinate"), points),
+            },
+            {"look": [of.look for of in last.looks], "end": ["score", "low", "high"]},
+        )
+
+    def tables(self, run):
+        """The baseline, the look of the alarm and what was captured then, and the end."""
+        names = ("rate", "training", "baseline", "alarm at", "score then", "modes then", "at last")
+        grid = Table(*names)
+        for rate, name in _RATES.items():
+            for repeat in range(self.repeats):
+                of = run.found.sel(rate=rate, repeat=repeat)
+                there = of.isel(look=np.flatnonzero(of.step.values == of.alarm.item()))
+                when, then = "never", ("-", "-")
+                if there.look.size:
+                    when = f"{of.alarm.item():,.0f}"
+                    then = f"{there.score.item():.2f}", f"{there.captured.item():.0f}"
+                ends = (f"{of.baseline[0].item():.2f}", f"{of.score[-1].item():.2f}")
+                grid.add_row(name, str(repeat), ends[0], when, *then, ends[1])
+        yield grid
+
+    @classmethod
+    def figures(cls, runs):
+        return {run.folder.name: _figure(run) for run in runs}
+
+
+def _advance(trainer: mixture_gan.Trainer):
+    """A function of networks, a key and the numbers of updates that gives the networks after."""
+
+    @jax.jit
+    def advance(networks, key, updates):
+        def step(of, update):
+            return trainer.step(of, jax.random.fold_in(key, update))[0], None
+
+        return lax.scan(step, networks, updates)[0]
+
+    return advance
+
+
+def _figure(run: lab.Run) -> Figure:
+    """Scores and evidence of all trainings, and pictures of the first that collapses."""
+    found, study = run.found, run.study
+    figure = Figure(figsize=(8.6, 5.6), layout="constrained")
+    parts = figure.subplot_mosaic(
+        "s0;s0;s1;e1;e2;e2", width_ratios=(2.6, 1), gridspec_kw={"hspace": 0.02}
+    )
+    for (rate, name), colour in zip(_RATES.items(), (style.BLUE, style.VERMILION), strict=True):
+        for repeat in range(study.repeats):
+            of = found.sel(rate=rate, repeat=repeat)
+            look = {"color": colour, "linewidth": 1, "label": None if repeat else name}
+            for part, values in (("s", of.score), ("e", of.evidence)):
+                parts[part].plot(of.step, values, **look)
+                there = of.step.values == of.alarm.item()
+                parts[part].plot(of.step[there], values[there], "o", color=colour)
+    first = found.sel(rate=DOUBLING, repeat=0)
+    parts["s"].axhline(first.bound, color=style.GREY, linestyle=":", label="bound")
+    parts["s"].set(ylabel="RKE", ylim=(0, None), xticklabels=[])
+    parts["e"].axhline(first.limit, color=style.GREY, linestyle="--", label="limit")
+    parts["e"].set(yscale="log", ylabel="evidence of a fall", ylim=(1e-2, 1e8))
+    parts["e"].set_xlabel("updates after the baseline")
+    for part in "se":
+        parts[part].legend()
+    titles = (
+        "baseline",
+        "no alarm" if np.isnan(first.alarm) else f"alarm, {first.alarm.item():,.0f}",
+        f"end, {first.step.values[-1]:,.0f}",
+    )
+    reach = 1.1 * np.abs(first.shown.values).max()
+    for panel, title, points in zip("012", titles, first.shown.values, strict=True):
+        parts[panel].plot(*points.T, ".", color=style.VERMILION, markersize=2)
+        parts[panel].set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        parts[panel].set(xticks=[], yticks=[], title=title)
+    n = (
+        f"{study.kind}, {study.repeats} trainings at each rate; a look has {study.batches} batches "
+        f"of {study.samples} samples, the baseline of {study.baseline}; bandwidth "
+        f"{study.bandwidth:.3g}. Dots: alarms. Bound and pictures: of the first training "
+        "whose rate doubles"
+    )
+    return figures.caption(figure, run, n=n)

@@ -1,0 +1,58 @@
+"""The study of GANs that collapse while a monitor looks at them."""
+
+import jax
+import numpy as np
+import pytest
+import studies
+from small import small_run
+
+import condvendi_jax as cv
+from experiments.rke.collapse import CONSTANT, DOUBLING, Collapse
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("collapse")
+    with jax.numpy_dtype_promotion("standard"):  # As `optax_promotes`.
+        return studies.execute(Collapse, folder, *small_run(Collapse, folder))
+
+
+def test_only_the_training_whose_rate_doubles_raises_an_alarm(finished):
+    of = finished.found.isel(repeat=0)
+    assert np.isnan(of.alarm.sel(rate=CONSTANT))
+    collapsed = of.sel(rate=DOUBLING)
+    assert collapsed.alarm.item() in collapsed.step.values
+    there = collapsed.isel(look=np.flatnonzero(collapsed.step == collapsed.alarm))
+    assert (there.evidence >= collapsed.limit).all() and (there.score < collapsed.bound).all()
+    assert collapsed.score[-1] == pytest.approx(1, abs=1e-3)
+
+
+def test_both_rates_have_one_baseline(finished):
+    one, other = (finished.found.isel(repeat=0).sel(rate=rate) for rate in (CONSTANT, DOUBLING))
+    np.testing.assert_array_equal(one.baseline, other.baseline)
+    np.testing.assert_array_equal(one.shown[0], other.shown[0])
+    kernel = cv.Gaussian(finished.study.bandwidth)
+    batches = one.shown.values[0].astype(np.float32)
+    rke = float(cv.decompose(batches, kernel=kernel, order=2, unbiased=True).vendi)
+    assert one.baseline[0].item() == pytest.approx(rke, rel=0.3)
+
+
+def test_the_table_and_the_figure_say_when(finished):
+    (grid,) = finished.study.tables(finished)
+    cells = [list(column.cells) for column in grid.columns]
+    alarm = finished.found.alarm.sel(rate=DOUBLING, repeat=0).item()
+    assert cells[3] == ["never", f"{alarm:,.0f}"]
+    figure = Collapse.figures([finished])["collapse"]
+    titles = [panel.get_title() for panel in figure.axes]
+    assert f"alarm, {alarm:,.0f}" in titles
+    assert "20 batches of 5 samples" in figure._supxlabel.get_text().replace("\n", " ")
+
+
+test_bad_flags_are_refused = studies.refuses(
+    Collapse,
+    ("--every=7", "--every=7: expected a divisor of --steps=60"),
+    ("--tolerated=1.5", "--tolerated: expected a share up to 1, received 1.5"),
+    ("--samples=2", "--samples"),
+)

@@ -1,0 +1,330 @@
+"""A monitor of runs: its numbers against NumPy, its bad inputs, its state, and the callback."""
+
+import itertools
+import logging
+import math
+import pickle
+import types
+
+import numpy as np
+import pytest
+from oracles import gaussian_gram
+from rates import is_at_most
+from scipy import stats
+
+import condvendi_jax as cv
+from condvendi_jax.inference.monitoring import EProcess, bounds
+from condvendi_jax.integrations import LookEvery
+from experiments.calibration import monitoring as study
+
+P, K, WIDTH = 6, 5, 1.2
+PROMPTS = np.repeat(np.arange(P), K)
+
+
+def draw(seed, scale=1.0, k=K):
+    """Embeddings `[P, k, 2]` of prompts whose answers are spread differently."""
+    rng = np.random.default_rng(seed)
+    return (scale * rng.normal(size=(P, k, 2)) * (2 + np.arange(P))[:, None, None]).astype("f4")
+
+
+def similar(answers):
+    """The mean squared kernel of different answers to a prompt, in float64."""
+    squares, k = gaussian_gram(answers, WIDTH) ** 2, len(answers)
+    return (squares.sum() - k) / (k * (k - 1))
+
+
+def fixed_variance(answers):
+    """The unbiased variance of `similar` over other answers: by all pairs of disjoint pairs."""
+    squares, places = gaussian_gram(answers, WIDTH) ** 2, range(len(answers))
+    apart = [squares[i, j] * squares[m, n] for i, j, m, n in itertools.permutations(places, 4)]
+    return similar(answers) ** 2 - np.mean(apart)
+
+
+def by_hand(baseline, looks, level=0.05, tolerated=1.0):
+    """The evidence after each look, and the bound, in plain NumPy."""
+    p, k = len(baseline), len(baseline[0])
+    first = np.array([similar(of) for of in baseline])
+    error = math.sqrt(sum(map(fixed_variance, baseline))) / p
+    z, mean = stats.norm.ppf(1 - level / 2), first.mean()
+    slope = max(error**2 / mean, 2 / (p * k * (k - 1)))
+    # The larger root of (m - mean)^2 = z^2 (error^2 + slope (m - mean)).
+    bound = mean + max(np.roots([1, -(z**2) * slope, -(z**2) * error**2]).real)
+    bound = min(bound / tolerated, 1)
+    kept = 1 - p * error**2 / first.var(ddof=1)
+    kept = min(max(kept, 0), (1 / bound - 1) / (first.max() / mean - 1))
+    expected = bound * (1 + kept * (first / mean - 1))
+    factors = [
+        [
+            np.prod(
+                [
+                    1 + share / expected.max() * (similar(o) - e)
+                    for o, e in zip(of, expected, strict=True)
+                ]
+            )
+            for share in (0.9, 0.45, 0.225, 0.1125)
+        ]
+        for of in looks
+    ]
+    evidence = []
+    for t in range(1, len(looks) + 1):
+        total = 1 / (t + 1)
+        for j in range(1, t + 1):
+            total += np.mean(np.prod(factors[j - 1 : t], axis=0)) / (j * (j + 1))
+        evidence.append(total)
+    return evidence, bound
+
+
+@pytest.fixture(scope="module")
+def watched():
+    return cv.monitor(draw(0, k=12), np.arange(P), output_kernel=cv.Gaussian(WIDTH))
+
+
+def again(monitor):
+    return pickle.loads(pickle.dumps(monitor))
+
+
+@pytest.mark.parametrize(("level", "tolerated"), [(0.05, 1.0), (0.4, 0.9)])
+def test_evidence_is_that_of_numpy(level, tolerated):
+    outputs = [draw(1), draw(2, 0.6), draw(3, 0.5), draw(4, 0.5)]
+    how = {"output_kernel": cv.Gaussian(WIDTH), "level": level, "tolerated": tolerated}
+    monitor = cv.monitor(draw(0, k=12), np.arange(P), **how)
+    for of in outputs:
+        looks = monitor.look(of)
+    evidence, bound = by_hand(draw(0, k=12), outputs, level, tolerated)
+    np.testing.assert_allclose([of.evidence for of in looks.looks], evidence, rtol=1e-3)
+    assert looks.bound == pytest.approx(1 / bound, rel=1e-4)
+    assert looks.limit == pytest.approx(2 / level)
+    assert [of.alarm for of in looks.looks] == [
+        of >= 2 / level for of in np.maximum.accumulate(evidence)
+    ]
+    scores = [1 / np.mean([similar(a) for a in of]) for of in (draw(0, k=12), *outputs)]
+    np.testing.assert_allclose([looks.baseline[0], *(of.score for of in looks.looks)], scores, 1e-4)
+    ratios = np.array(scores[1:]) / scores[0]
+    np.testing.assert_allclose([of.ratio for of in looks.looks], ratios, rtol=1e-4)
+
+
+def test_an_alarm_stays_and_is_told(watched):
+    monitor = again(watched)
+    assert monitor.look(draw(1)).alarm is None
+    for step in (30, 40, 50):
+        looks = monitor.look(draw(2, 0.1), step=step)
+    assert looks.alarm and looks.alarm.step == 30
+    assert "ALARM at look 2 (step 30)" in str(looks)
+    assert len(str(looks).splitlines()) == 5
+    looks = [monitor.look(draw(9, 2.0), step=60) for _ in range(30)][-1]
+    assert looks.looks[-1].evidence < looks.limit
+    assert looks.looks[-1].alarm and looks.alarm.look == 2
+    assert [line["step"] for line in looks.lines()[:4]] == [1, 30, 40, 50]
+    assert looks.as_dict()["looks"][1]["alarm"] is True
+    assert list(looks.to_dataframe().look) == list(range(1, 35))
+    figure = looks.plot()
+    assert [panel.get_ylabel() for panel in figure.axes] == [
+        "Conditional-RKE",
+        "evidence of a fall",
+    ]
+    figure.draw_without_rendering()
+
+
+def test_prompts_may_come_in_another_order(watched):
+    rows, order = draw(5, 0.5).reshape(-1, 2), np.random.default_rng(0).permutation(P * K)
+    names = np.array([f"prompt {p}" for p in PROMPTS])
+    how = {"output_kernel": cv.Gaussian(WIDTH)}
+    first = draw(0, k=12).reshape(-1, 2), np.repeat(np.unique(names), 12)
+    one, two = (cv.monitor(*first, **how) for _ in range(2))
+    straight = one.look(rows, names).looks[-1].evidence
+    assert two.look(rows[order], names[order]).looks[-1].evidence == pytest.approx(straight)
+    assert again(watched).look(rows, PROMPTS).looks[-1].evidence == pytest.approx(straight)
+    swapped = again(watched).look(rows, (PROMPTS + 3) % P).looks[-1].evidence
+    assert swapped != pytest.approx(straight, rel=0.01)
+
+
+def test_prompts_count_equally_whatever_their_numbers_of_answers(watched):
+    answers, numbers = draw(8, 0.3, k=9), 4 + np.arange(P)
+    kept = [of[:k] for of, k in zip(answers, numbers, strict=True)]
+    look = again(watched).look(np.concatenate(kept), np.repeat(np.arange(P), numbers)).looks[-1]
+    mean = np.mean([similar(of) for of in kept])
+    error = math.sqrt(sum(map(fixed_variance, kept))) / P
+    low, high = bounds(mean, error, P * 6, 1.96)
+    assert (look.score, look.low, look.high) == pytest.approx((1 / mean, 1 / high, 1 / low), 2e-3)
+
+
+class Numbers:
+    """Texts that are numbers, as embeddings of one column."""
+
+    name = "numbers"
+
+    def encode(self, texts):
+        return np.array([[float(text)] for text in texts], np.float32)
+
+
+def test_texts_are_embedded_and_the_bandwidth_is_kept():
+    rng, names = np.random.default_rng(0), ["a", "b", "c", "d"]
+
+    def texts(spread):
+        return [[f"{x:.4f}" for x in spread * of] for of in rng.normal(size=(4, 6))]
+
+    monitor = cv.monitor(texts(1), names, encoder=Numbers())
+    looks = monitor.look(texts(1.1))
+    assert looks.bandwidth.bandwidth > 0
+    flat = [text for of in texts(0.01) for text in of]
+    looks = monitor.look(flat, np.repeat(names, 6).tolist())
+    assert looks.looks[1].score < 1.01 < looks.looks[0].score
+
+
+def test_a_monitor_resumes_from_a_checkpoint(watched):
+    one = again(watched)
+    one.look(draw(1, 0.5))
+    two = again(one)
+    assert one.look(draw(2, 0.5)).lines() == two.look(draw(2, 0.5)).lines()
+
+
+def test_no_similarity_at_all_and_nothing_but_similarity():
+    """No two answers alike: an infinite score. All alike: no fall can be found."""
+    apart = np.tile(np.arange(K), P)
+    monitor = cv.monitor(apart, PROMPTS)
+    looks = monitor.look(apart)
+    assert looks.baseline[0] == looks.looks[0].score == math.inf
+    assert math.isfinite(looks.bound) and math.isfinite(looks.looks[0].low)
+    assert monitor.look(PROMPTS).alarm
+    looks = cv.monitor(PROMPTS, PROMPTS).look(PROMPTS)
+    assert looks.baseline[0] == looks.bound == 1
+    assert looks.alarm is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"prompts": np.arange(P * K) // 2},
+            "at least 3 answers .* received 15 prompts, and 2 answers",
+        ),
+        ({"prompts": np.zeros(P * K, int)}, "at least 2 prompts, received 1 prompts"),
+        ({"prompts": None}, "prompts: expected a text or label"),
+        ({"prompts": np.ones((P * K, 2))}, "prompts: expected a text or label"),
+        ({"prompts": PROMPTS[:-1]}, "30 outputs and 29 prompts"),
+        ({"outputs": np.full((P * K, 2), np.nan, "f4")}, "outputs: expected finite numbers"),
+        ({"level": 0}, "level: expected a number between 0 and 1, received 0"),
+        ({"level": 1.0}, "level: .* received 1.0"),
+        ({"tolerated": 0}, "tolerated: expected a share .* received 0"),
+        ({"tolerated": 1.1}, "tolerated: expected a share .* received 1.1"),
+        ({"tolerated": math.nan}, "tolerated: .* received nan"),
+    ],
+)
+def test_bad_baselines_are_refused(given, message):
+    data = {"outputs": draw(0).reshape(-1, 2), "prompts": PROMPTS, **given}
+    with pytest.raises(ValueError, match=message):
+        cv.monitor(data.pop("outputs"), data.pop("prompts"), **data)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "prompts", "message"),
+    [
+        (draw(1), np.arange(1, P + 1), "those of the baseline; only one of both has 0 and 6"),
+        (draw(1)[:-1], np.arange(P - 1), "only one of both has 5"),
+        (draw(1)[:, :2], None, "at least 3 answers"),
+        (draw(1)[..., :1], None, "expected 2 columns, as the baseline has .*, received 1"),
+        (np.arange(P * K), PROMPTS, "received labels"),
+        (draw(1) * np.nan, None, "outputs: expected finite numbers"),
+    ],
+)
+def test_a_refused_look_leaves_the_monitor_as_it_was(watched, outputs, prompts, message):
+    monitor, untouched = again(watched), again(watched)
+    with pytest.raises(ValueError, match=message):
+        monitor.look(outputs, prompts)
+    with pytest.raises(ValueError, match="step"):
+        monitor.look(draw(1), step=-1)
+    assert monitor.look(draw(1)).lines() == untouched.look(draw(1)).lines()
+
+
+def test_one_look_has_an_expectation_of_at_most_one_if_prompts_differ():
+    """Of prompts that rose and prompts that fell: all outcomes of three coins, exactly."""
+    before, now = np.array([0.2, 0.5, 0.2]), np.array([0.1, 0.2, 0.6])
+    expectation = 0.0
+    for outcome in itertools.product((0, 1), repeat=3):
+        chance = np.prod(np.where(outcome, now, 1 - now))
+        process = EProcess(before, 0.01, now.mean())
+        expectation += chance * math.exp(process.update(np.array(outcome, float)))
+    assert 0.9 < expectation <= 1
+    assert (process.expected.mean(), process.expected.max()) <= (pytest.approx(0.3), 1)
+
+
+def test_no_prompt_is_expected_to_be_more_than_alike():
+    process = EProcess(np.array([1.0, 1.0, 0.2]), 0.0, np.array(0.8))
+    assert process.expected.max() == pytest.approx(1)
+    assert process.expected.mean() == pytest.approx(0.8)
+    assert math.exp(process.update(np.array([1.0, 1.0, 0.9]))) > 1
+
+
+def test_bounds_widen_with_the_error_and_the_quantile():
+    low, high = bounds(0.3, 0.02, 1e9, 1.96)
+    assert (0.3 - low) * (high - 0.3) == pytest.approx((1.96 * 0.02) ** 2)
+    assert high - 0.3 > 0.3 - low
+    assert bounds(0.0, 0.0, 100.0, 2.0) == (0.0, pytest.approx(0.04))
+    assert bounds(0.99, 0.1, 100.0, 2.0)[1] == 1.0
+
+
+def test_a_callback_looks_every_so_many_steps_and_stops(watched, caplog):
+    asked, seen = [], []
+
+    def sample(model):
+        asked.append(model)
+        return draw(1, model)
+
+    look = LookEvery(again(watched), sample, steps=10, log=seen.append)
+    stopped = [step for step, scale in ((5, 9.0), (10, 1.0), (20, 0.1)) if look(step, scale)]
+    assert (stopped, asked, len(seen)) == ([20], [1.0, 0.1], 2)
+    assert seen[-1].alarm.step == 20
+    silent = LookEvery(again(watched), sample, steps=1, stop=False)
+    with caplog.at_level(logging.INFO):
+        assert not silent(1, 0.1)
+        assert caplog.records[-1].levelno == logging.WARNING
+        assert "ALARM" in caplog.text
+    with pytest.raises(ValueError, match="steps: .* received 0"):
+        LookEvery(watched, sample, steps=0)
+
+
+def test_a_trainer_finds_every_event_and_is_stopped(watched):
+    """As `transformers.CallbackHandler.call_event` calls it."""
+    look = LookEvery(again(watched), lambda scale: draw(1, scale), steps=10)
+    control = types.SimpleNamespace(should_training_stop=False)
+    for step, model in ((10, 1.0), (20, 0.1)):
+        state = types.SimpleNamespace(global_step=step)
+        for event in ("on_init_end", "on_step_begin", "on_log"):
+            assert getattr(look, event)(None, state, control, model=model, logs={}) is None
+        assert look.on_step_end(None, state, control, model=model, optimizer=None) is control
+        assert control.should_training_stop is (step == 20)
+    with pytest.raises(AttributeError):
+        look.state  # noqa: B018
+
+
+def test_similarities_of_the_study_are_those_of_the_library():
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(6, study.answers_of("heavy")[rng.integers(400, size=8)])
+    rows = [np.repeat(np.arange(40), of) for of in counts]
+    looks = cv.monitor(np.concatenate(rows), np.repeat(np.arange(8), 6), level=0.1).look(
+        np.concatenate(rows)
+    )
+    similar, error = study.similarities(counts), study.fixed_error(counts[None])[0]
+    assert looks.baseline[0] == pytest.approx(1 / similar.mean(), rel=1e-5)
+    _, bound = bounds(similar.mean(), error, 8 * 15, float(stats.norm.isf(0.05)))
+    assert looks.bound == pytest.approx(1 / bound, rel=1e-4)
+    process = EProcess(similar, error, bound)
+    assert looks.looks[0].evidence == pytest.approx(math.exp(process.update(similar)), rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "prompts", "k"), [("mild", 50, 10), ("bimodal", 20, 10)])
+def test_false_alarms_are_at_most_at_the_level(kind, prompts, k):
+    alarms = study.simulate(kind, prompts, k, k, looks=100, runs=300)
+    assert is_at_most(np.mean(alarms.monitor > 0), 300, study.LEVEL)
+    assert np.mean(alarms.fixed > 0) > 0.4
+
+
+def test_a_fall_by_a_quarter_is_found_in_a_few_looks():
+    shares = study.answers_of("mild")[None, :50]
+    assert np.mean(np.sum(study.collapsed(shares, 4 / 3) ** 2, axis=-1)) == pytest.approx(
+        4 / 3 * np.mean(np.sum(shares**2, axis=-1))
+    )
+    alarms = study.simulate("mild", 50, 20, 10, looks=24, runs=60, change=15, seed=1)
+    found = study.delays(alarms.monitor, 15)
+    assert found["median"] <= 5 and found["found"] > 0.9
