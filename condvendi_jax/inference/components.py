@@ -50,15 +50,23 @@ def of_prompts(answers: Answers, inside: np.ndarray) -> Components | None:
     twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
     twice.weights = points.weights
     squares: Any = answers._replace(points=twice).inside(order_two.sums_inside)
-    sums = inside[0] / one + copies - 1  # Of each answer with the others; copies are alike.
-    of_each = np.stack([sums, sums**2, squares[2] / one + copies - 1])
-    s, r, q = order_two.by_number(copies * of_each, kind, k.size)
+    # Of each answer with the others; copies are alike.
+    return of_sums(
+        inside[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
+    )
+
+
+def of_sums(
+    sums: np.ndarray, squares: np.ndarray, copies: np.ndarray, kind: np.ndarray, count: int
+) -> Components:
+    """The components from the sums of h and h^2 of each answer with the others to its prompt."""
+    k = np.bincount(kind, copies, count)
+    s, r, q = order_two.by_number(copies * np.stack([sums, sums**2, squares]), kind, k.size)
     with np.errstate(divide="ignore", invalid="ignore"):
         pair = k * (k - 1)
         triples = (r - q) / (pair * (k - 2))
         quadruples = (s**2 - 4 * r + 2 * q) / (pair * (k - 2) * (k - 3))
         of_pairs = q / pair - 2 * triples + quadruples
         of_answers = np.where(k >= FEWEST_ANSWERS, triples - quadruples, np.nan)
-    return Components(
-        k.astype(int), s / pair, of_answers, np.where(k >= FEWEST_ANSWERS, of_pairs, np.nan)
-    )
+        of_pairs = np.where(k >= FEWEST_ANSWERS, of_pairs, np.nan)
+        return Components(k.astype(int), s / pair, of_answers, of_pairs)

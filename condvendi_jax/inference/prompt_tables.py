@@ -9,16 +9,13 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy, eigenvalues
-from condvendi_jax.inference import saturation
-from condvendi_jax.inference.results import PromptScore, PromptTable
+from condvendi_jax.inference import components, saturation, shrinkage
+from condvendi_jax.inference.results import PromptScore, PromptSpread, PromptTable
 from condvendi_jax.inference.row_contributions import contributions
 from condvendi_jax.spectra import exact
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 
-# Errors from fewer outputs say little: with 5, two errors cover the mean score in 50 to 99% of
-# samples, with 10 in 75 to 95% (by simulation, docs/contributions.md).
-FEWEST_WITH_ERRORS = 5
 # Entries of the points and kernels that one program holds a few times.
 _ENTRIES = 2**22
 
@@ -34,11 +31,11 @@ def prompt_table(
     method: Method = AUTO,
     unbiased: bool = True,
 ) -> PromptTable:
-    """Scores the outputs of each prompt by itself, with errors and contributions to all scores.
+    """Scores the outputs of each prompt by itself, and tests whether prompts differ.
 
-    The score of a prompt is Vendi or RKE of its outputs alone, under the same output kernel. Its
-    error comes from the influences of the outputs, which count as independent; at order 1 without
-    truncation, from their exact deletions.
+    The score of a prompt is Vendi or RKE of its outputs alone, under the same output kernel. The
+    test, and values that are shrunken because the ends of the table are there partly by chance, are
+    those of the similarity of its outputs, at every order. Outputs count as independent.
 
     Args:
       pairs: the data, or what makes it, as for `decompose`. Rows of equal prompts are one prompt.
@@ -90,13 +87,15 @@ def prompt_table(
         *(column.tolist() for column in scored.columns()),
         result.by(membership).values(),
     )
-    return PromptTable(
-        tuple(PromptScore(*row) for row in zip(*columns, strict=True)), result.decomposition
-    )
+    prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
+    return PromptTable(prompts, result.decomposition, scored.spread, scored.untested)
 
 
 class _ByPrompt:
     """The rows of p prompts, and the score of each prompt."""
+
+    spread: PromptSpread | None = None
+    untested: str | None = None
 
     def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy, unbiased: bool):
         self.near, self.entropy, shares = pairs.gathered(), entropy, pairs.shares
@@ -106,10 +105,10 @@ class _ByPrompt:
         self.shares = np.bincount(membership, shares)
         self.sizes = np.bincount(membership[counted], minlength=self.shares.size)
         copies = np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64)
-        self.n = np.bincount(membership[counted], copies[counted], self.shares.size).astype(int)
-        # Of a row within its prompt, and of one of its copies.
+        self.copies, self.prompt = copies[self.rows], membership[self.rows]
+        self.n = np.bincount(self.prompt, self.copies, self.shares.size).astype(int)
+        # Of a row within its prompt.
         self.weights = shares / np.where(self.shares > 0, self.shares, 1)[membership]
-        self.units = np.where(shares > 0, self.weights / np.maximum(copies, 1), 0)
         most = int(self.sizes.max())
         if not memory.fits(most, pairs.dtype):
             raise ValueError(
@@ -118,8 +117,8 @@ class _ByPrompt:
             )
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """The n, the share, the score, its error and the similarity of each prompt, `[p]` each."""
-        score, error, squared_norm = np.full((3, self.sizes.size), np.nan)
+        """The columns of the prompts after their first rows, `[p]` each."""
+        score, sums = np.full(self.sizes.size, np.nan), np.zeros((2, self.rows.size))
         # Compiling takes longer than the numbers: one program for up to 16 rows, 64, 256, ...
         programs = np.ceil(np.log2(np.maximum(self.sizes, 16)) / 2)
         for program in np.unique(programs[self.sizes > 0]):
@@ -130,10 +129,12 @@ class _ByPrompt:
                 # As many each time, so that all are one program: the last of them again.
                 places = np.arange(start, start + min(at_once, chosen.size))
                 some = chosen[np.minimum(places, chosen.size - 1)]
-                score[some], error[some], squared_norm[some] = self._scores(some, most)
-        squared_units = np.zeros(self.sizes.size)
-        of_row = np.repeat(np.arange(self.sizes.size), self.sizes)
-        np.add.at(squared_units, of_row, self.weights[self.rows] * self.units[self.rows])
+                score[some] = self._scores(some, most, sums)
+        weights = self.weights[self.rows]
+        units = weights / self.copies
+        squared_norm, squared_units = (
+            np.bincount(self.prompt, weights * of, self.sizes.size) for of in (sums[0], units)
+        )
         several = self.n > 1
         rest = np.where(several, 1 - squared_units, np.nan)
         similarity = np.clip((squared_norm - squared_units) / rest, 0, 1)
@@ -143,50 +144,34 @@ class _ByPrompt:
         if self.unbiased:
             with np.errstate(divide="ignore"):
                 score = np.where(several, 1 / similarity, score)
-                error = error * np.where(similarity > 0, score, 0) ** 2
-        varies = (similarity > 0) & (similarity < 1)
-        with np.errstate(invalid="ignore"):
-            varies &= error > saturation.rounding(self.entropy, self.near.dtype) * score
-        error = np.where(varies & (self.n >= FEWEST_WITH_ERRORS), error, np.nan)
-        return self.n, self.shares, score, error, similarity
+        return self.n, self.shares, score, similarity, *self._shrunken(similarity, sums, units)
 
-    def _scores(self, prompts: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
-        """The scores of prompts of up to `most` rows, their errors, and their squared norms."""
+    def _shrunken(self, similarity: np.ndarray, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """The shrunken similarities and the ends of their intervals, `[3, p]`; NaN if not known."""
+        if not np.allclose(units * self.n[self.prompt], 1, atol=0):
+            found = "the outputs of a prompt have unequal weights"
+        else:
+            sums, squares = sums / units - 1
+            parts = components.of_sums(sums, squares, self.copies, self.prompt, self.n.size)
+            found = shrinkage.shrink(parts._replace(similarity=similarity))
+        if isinstance(found, str):
+            self.untested = found
+            return np.full((3, self.n.size), np.nan)
+        self.spread, shrunken = found
+        return shrunken
+
+    def _scores(self, prompts: np.ndarray, most: int, sums: np.ndarray) -> np.ndarray:
+        """The scores of prompts of up to `most` rows; fills in `sums` of their rows."""
         starts = (np.cumsum(self.sizes) - self.sizes)[prompts, None]
         inside = np.arange(most) < self.sizes[prompts, None]
-        rows = self.rows[np.where(inside, starts + np.arange(most), starts)]
-        weights, units = (np.where(inside, of[rows], 0) for of in (self.weights, self.units))
-        apart = exact.compute_apart(
+        places = np.where(inside, starts + np.arange(most), starts)
+        rows = self.rows[places]
+        values, of_rows = exact.compute_apart(
             self.near.kernels[0],
             self.near.arrays[0][rows],
-            *(jnp.asarray(of, self.near.dtype) for of in (weights, units)),
+            jnp.asarray(np.where(inside, self.weights[rows], 0), self.near.dtype),
             self.entropy.fitted(most),
         )
-        eigenvalues.check_spectra(apart.values)
-        values, of_rows, norms = (np.asarray(of, np.float64) for of in apart)
-        n = self.n[prompts]
-        if self.unbiased:
-            return np.exp(values), _error_of_similarity(of_rows, weights, units, norms, n), norms
-        centred = of_rows - np.sum(weights * of_rows, axis=1, keepdims=True)
-        # Of independent rows (docs/errors.md); a row of weight c stands for c of them.
-        variances = np.sum(weights * units * centred**2, axis=1) * n / np.maximum(n - 1, 1)
-        return np.exp(values), np.exp(values) * np.sqrt(variances), norms
-
-
-def _error_of_similarity(
-    of_rows: np.ndarray, weights: np.ndarray, units: np.ndarray, norms: np.ndarray, n: np.ndarray
-) -> np.ndarray:
-    """The jackknife error of the similarity of each prompt, `[p]`, from exact deletions of outputs.
-
-    The derivative of the entropy in the weight of a row is -2 r / norm, for its weighted sum r of
-    squared kernels with all rows.
-    """
-    sums = -of_rows * norms[:, None] / 2
-    same_row = np.sum(weights * units, axis=1)[:, None]
-    rest = norms[:, None] - same_row - 2 * units * (sums - units)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        without = rest / ((1 - units) ** 2 - same_row + units**2)
-        copies = np.where(units > 0, weights / units, 0)
-        without = np.where(copies > 0, without, 0)
-        mean = np.sum(copies * without, axis=1) / n
-        return np.sqrt((n - 1) / n * np.sum(copies * (without - mean[:, None]) ** 2, axis=1))
+        eigenvalues.check_spectra(values)
+        sums[:, places[inside]] = np.moveaxis(np.asarray(of_rows, np.float64), 1, 0)[:, inside]
+        return np.exp(np.asarray(values, np.float64))

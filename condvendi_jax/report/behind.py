@@ -17,7 +17,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs, distinct_prompts
 from condvendi_jax.inference import contributions, prompt_table
-from condvendi_jax.inference.results import PromptScore
+from condvendi_jax.inference.results import PromptScore, PromptTable
 
 #: Outputs whose kernel is at least this are joined as near-duplicates.
 ALIKE = 0.9
@@ -37,9 +37,14 @@ class Behind:
     group: np.ndarray
     influence: np.ndarray  # On the main score of order 2 of the model.
     scores: np.ndarray  # The main score of order 2 of each model, `[models]`.
-    prompts: list[dict[int, PromptScore]]  # For each model, by the number of the prompt.
+    tables: list[PromptTable]  # For each model, with the numbers of prompts as labels.
     main: str  # 'conditional' or, without prompts, 'vendi'.
     nearest: float  # The largest kernel of two models' outputs to one prompt; NaN of one model.
+
+    @functools.cached_property
+    def prompts(self) -> list[dict[int, PromptScore]]:
+        """For each model, by the number of the prompt."""
+        return [{int(scored.prompt): scored for scored in of.prompts} for of in self.tables]
 
     @functools.cached_property
     def first(self) -> list[int]:
@@ -86,13 +91,13 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
     kernel = every[0].kernels[0].suited_to(jnp.asarray(outputs))
     main = "conditional" if every[0].paired else "vendi"
-    influences, scores, prompts = [], [], []
+    influences, scores, tables = [], [], []
     for index, pairs in enumerate(every):
         result = contributions(pairs, order=2)
         influences.append(getattr(result.influences, main))
         scores.append(float(getattr(result.decomposition.scores, main)))
-        table = prompt_table(pairs, order=2, labels=prompt[model == index], unbiased=False)
-        prompts.append({int(scored.prompt): scored for scored in table.prompts})
+        labels = prompt[model == index]
+        tables.append(prompt_table(pairs, order=2, labels=labels, unbiased=False))
     return Behind(
         [*models],
         model,
@@ -100,7 +105,7 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
         prompt,
         influence=np.concatenate(influences),
         scores=np.array(scores),
-        prompts=prompts,
+        tables=tables,
         main=main,
         **_grouped(outputs, prompt, model, kernel),
     )

@@ -152,16 +152,18 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
 def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | None]]]]:
     """A row for each prompt: the value of each model, then the mean and the spread of these.
 
-    Whether some prompt has several outputs comes first: values are then their similarities, and
-    else contributions to the score, each with the shade of its cell from 0 to 1.
+    Whether some prompt has several outputs comes first: values are then their shrunken
+    similarities, and else contributions to the score, each with the shade of its cell, 0 to 1.
     """
     models = behind.prompts
     several = any(scored.n > 1 for prompts in models for scored in prompts.values())
     values = np.full((len(behind.first), len(models)), math.nan)
     for column, prompts in enumerate(models):
         for number, scored in prompts.items():
-            contribution = getattr(scored.contributions, behind.main)
-            values[number, column] = scored.similarity if several else contribution
+            value = getattr(scored.contributions, behind.main)
+            if several:
+                value = scored.similarity if math.isnan(scored.shrunken) else scored.shrunken
+            values[number, column] = value
     colours = -values if several else values
     known = colours[np.isfinite(colours)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)

@@ -234,42 +234,27 @@ def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> j
     return vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
 
 
-class Apart(NamedTuple):
-    """The entropies of g separate sets of points, in nats."""
-
-    values: jax.Array  # `[g]`.
-    # The derivatives in the weights of rows `[g, m]`; at order 1 without truncation, the loss of
-    # entropy without a row, per weight and relative to the rest. Not less their means.
-    of_rows: jax.Array
-    squared_norms: jax.Array  # The weighted mean of the squared kernel over all pairs, `[g]`.
-
-
-@functools.partial(jax.jit, static_argnums=4)
+@functools.partial(jax.jit, static_argnums=3)
 def compute_apart(
-    kernel: Kernel, points: jax.Array, weights: jax.Array, units: jax.Array, entropy: Entropy
-) -> Apart:
-    """The entropy of each of several small sets of points `[g, m, d]`, in one program.
+    kernel: Kernel, points: jax.Array, weights: jax.Array, entropy: Entropy
+) -> tuple[jax.Array, jax.Array]:
+    """The entropy of each of several small sets of points `[g, m, d]`, in one program, `[g]`.
 
-    `weights` `[g, m]` have sum one in each set, zero for padding; `units` `[g, m]` are the weights
-    to delete from each row. A truncation is at most m.
+    `weights` `[g, m]` have sum one in each set, zero for padding. A truncation is at most m. Also
+    the weighted sums of squares and of fourth powers of the kernel of each row, `[g, 2, m]`.
     """
 
-    def compute_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:
+    def compute_set(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
         (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
         matrix, roots = gram.dense().matrix, square_roots(weights)
-        row_norms = jnp.sum(jnp.square(matrix) * weights[None, :], axis=1)
-        norm = jnp.sum(weights * row_norms)
+        squares = jnp.square(matrix)
+        sums = jnp.stack([_matmul(of, weights) for of in (squares, jnp.square(squares))])
         if not entropy.needs_spectrum:
-            return Apart(entropies.of_squared_norm(norm), -2 * row_norms / norm, norm)
-        values, vectors = eigenvalues.decomposed(matrix * roots[:, None] * roots[None, :])
-        value, slopes = jax.value_and_grad(entropy.of_spectrum)(values)
-        projections = _projections(values, vectors, weights)
-        if entropy == Entropy():
-            each = Leaving(rows := np.arange(weights.size), rows[:, None], units[:, None])
-            return Apart(value, _deletions(value, values, projections, each), norm)
-        return Apart(value, _matmul(jnp.square(projections), slopes), norm)
+            return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
+        values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
+        return entropy.of_spectrum(values), sums
 
-    return jax.vmap(compute_set)(points, weights, units)
+    return jax.vmap(compute_set)(points, weights)
 
 
 def _deletions(

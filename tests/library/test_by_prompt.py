@@ -1,7 +1,9 @@
-"""Prompts by themselves: scores, errors, similarities, rankings, against loops in NumPy."""
+"""Prompts by themselves: scores, similarities, rankings and tests, against loops in NumPy."""
 
 import csv
+import dataclasses
 import io
+import itertools
 import math
 
 import numpy as np
@@ -9,10 +11,14 @@ import pytest
 from canonical import kernels
 from oracles import assert_close, gaussian_gram
 from oracles import weighted_entropy as entropy
+from scipy import stats
+from scipy.special import betainc, betaln
 
 import condvendi_jax as cv
 from condvendi_jax.base import memory
-from condvendi_jax.inference import prompt_tables
+from condvendi_jax.inference import prompt_tables, shrinkage
+from condvendi_jax.inference.components import Components
+from experiments.calibration import prompt_ends
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 2, "unbiased": False}]
 ENTROPIES += [{"order": 1, "truncation": 4}]
@@ -39,45 +45,12 @@ def similarity_of(gram, weights):
     return np.sum(pairs * gram**2) / pairs.sum() if weights.size > 1 else np.nan
 
 
-def without(row, gram, weights):
-    rest = np.arange(weights.size) != row
-    return gram[np.ix_(rest, rest)], weights[rest]
-
-
-def plug_in(gram, weights, **options):
-    """The papers' score of the rows of one prompt, and its error."""
-    n, weights, step = weights.size, weights / weights.sum(), 1e-6
-    value = entropy(gram, weights, **options)
-    slopes = np.zeros(n)
-    for row, weight in enumerate(weights):
-        if options == {"order": 1} and n > 1:
-            rest = entropy(*without(row, gram, weights), **options)
-            slopes[row] = (value - rest) * (1 - weight) / weight
-        else:
-            one = np.arange(n) == row
-            ends = [entropy(gram, weights + sign * step * one, **options) for sign in (1, -1)]
-            slopes[row] = (ends[0] - ends[1]) / (2 * step)
-    slopes -= weights @ slopes
-    error = math.exp(value) * np.sqrt(np.sum((weights * slopes) ** 2) * n / max(n - 1, 1))
-    return math.exp(value), error
-
-
-def unbiased(gram, weights):
-    """One over the similarity of one prompt, and its error by leaving out rows in turn."""
-    n, similarity = weights.size, similarity_of(gram, weights)
-    if n < 3:
-        return 1 if n == 1 else 1 / similarity, np.nan
-    deleted = [similarity_of(*without(row, gram, weights)) for row in range(n)]
-    return 1 / similarity, math.sqrt((n - 1) * np.var(deleted)) / similarity**2
-
-
 def alone(gram, weights, **options):
-    """The score of the rows of one prompt, its error, and the similarity of its outputs."""
-    if options == {"order": 2}:
-        score, error = unbiased(gram, weights)
-    else:
-        score, error = plug_in(gram, weights, **of_all(options))
-    return score, error if weights.size >= 5 else np.nan, similarity_of(gram, weights)
+    """The score of the rows of one prompt, and the similarity of its outputs."""
+    similarity = similarity_of(gram, weights)
+    if options == {"order": 2} and weights.size > 1:
+        return 1 / similarity, similarity
+    return math.exp(entropy(gram, weights / weights.sum(), **of_all(options))), similarity
 
 
 @pytest.mark.parametrize(
@@ -100,7 +73,7 @@ def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch
         assert (own.prompt, own.n) == (None, int(of.sum()))
         assert own.share == pytest.approx(shares[of].sum())
         expected = alone(gaussian_gram(outputs[of], 0.8), shares[of], **options)
-        actual = [own.score, own.standard_error, own.similarity]
+        actual = [own.score, own.similarity]
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9, equal_nan=True)
         sums = [of_rows[of] @ shares[of] for of_rows in found.influences]
         np.testing.assert_allclose(own.contributions, sums, atol=1e-12)
@@ -176,12 +149,170 @@ def test_prompts_are_ranked_by_similarity_not_by_scores_of_other_n():
 
 
 @pytest.mark.parametrize(("order", "scores"), [(1, [6, 1, 2]), (2, [math.inf, 1, 15 / 6])])
-def test_outputs_that_do_not_vary_have_no_error(order, scores):
+def test_outputs_that_are_all_alike_or_all_different_have_exact_scores(order, scores):
     data = rows_of(range(6), [0] * 6, [0, 1] * 3, [0, 0, 0, 0, 1])
     table = cv.prompt_table(*data, **kernels(), order=order)
     assert [own.similarity for own in table.prompts[:2]] == [0, 1]
     np.testing.assert_allclose([own.score for own in table.prompts[:3]], scores, rtol=1e-5)
-    assert [math.isnan(own.standard_error) for own in table.prompts] == [True, True, True, False]
+
+
+def components_of(gram):
+    """U, zeta_1 and delta of one prompt, by loops over pairs, triples and quadruples."""
+    h, k = gram**2, len(gram)
+    pairs = list(itertools.permutations(range(k), 2))
+    triples = np.mean([h[i, j] * h[i, m] for i, j, m in itertools.permutations(range(k), 3)])
+    fours = itertools.permutations(range(k), 4)
+    quadruples = np.mean([h[i, j] * h[m, o] for i, j, m, o in fours])
+    squares = np.mean([h[pair] ** 2 for pair in pairs])
+    zeta_1 = triples - quadruples
+    return np.mean([h[pair] for pair in pairs]), zeta_1, squares - quadruples - 2 * zeta_1
+
+
+@pytest.mark.parametrize("options", [{"order": 2}, {"order": 1}, ENTROPIES[3]], ids=str)
+def test_the_test_of_a_difference_is_that_of_loops_at_every_order(options, x64):
+    outputs, prompts, prompt = draw((7, 4, 5, 9, 5, 2, 6))
+    table = cv.prompt_table(outputs, prompts, **kernels(), **options)
+    several = [own for own in table.prompts if own.n > 3]
+    k = np.array([own.n for own in several])
+    rows = [prompt == prompt[own.row] for own in several]
+    parts = [components_of(gaussian_gram(outputs[of], 0.8)) for of in rows]
+    u, zeta, delta = np.transpose(parts)
+    within = 4 * zeta / k + 2 * delta / (k * (k - 1))
+    z = 6 / 5 * (u - u.mean()) ** 2 - within
+    noise, total = within.mean(), u.var(ddof=1)
+    t, skew = stats.ttest_1samp(z, 0).statistic, stats.skew(z) / math.sqrt(6)
+    t += skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6
+    expected = max(stats.t.sf(t, 5), stats.chi2.sf(5 * total / noise, 5))
+    assert table.spread.p_value == pytest.approx(expected, rel=1e-5)
+    assert table.spread.deviation == pytest.approx(math.sqrt(total - noise), rel=1e-5)
+    assert table.spread.reliability == pytest.approx(1 - noise / total, rel=1e-5)
+    needed = table.spread.outputs_needed
+    pair = np.mean(2 * zeta + delta)
+    at_needed = 4 * zeta.mean() / needed
+    at_needed += 2 * (pair - 2 * zeta.mean()) / (needed * (needed - 1))
+    assert at_needed == pytest.approx((total - noise) / 4, rel=1e-5)
+    for own in table.prompts:
+        assert own.low < own.shrunken < own.high and own.low <= own.similarity <= own.high
+    shrunken = [own.shrunken for own in table.least_diverse(7)]
+    assert shrunken == sorted(shrunken, reverse=True)
+
+
+def test_posteriors_are_those_of_independent_pairs(monkeypatch):
+    """If pairs were independent, a similarity would be binomial, and its posterior Beta."""
+    monkeypatch.setattr(shrinkage, "_LARGEST", np.zeros(240))
+    rng, k, count = np.random.default_rng(0), 5, 30
+    similarity = rng.binomial(10, rng.beta(2, 5, count)) / 10
+    nothing = np.zeros(count)
+    parts = Components(np.full(count, k), similarity, nothing, nothing + 0.3)
+    spread, (mean, low, high) = shrinkage.shrink(parts)
+    u, noise = similarity.mean(), 0.6 / 20
+    assert spread.deviation == pytest.approx(math.sqrt(similarity.var(ddof=1) - noise))
+    pairs = u * (1 - u) / noise
+    error = max(similarity.std(), math.sqrt(u * (1 - u) / pairs)) / math.sqrt(count)
+    x, y, s = 10 * similarity, 10 * (1 - similarity), np.linspace(0, 1, 2001)
+    fits, found = [], []
+    for logit, share in itertools.product(
+        np.log(u / (1 - u)) + np.linspace(-3.5, 3.5, 13) * error / (u * (1 - u)),
+        (np.arange(16) + 0.5) / 16,
+    ):
+        of, weight = 1 / (1 + math.exp(-logit)), pairs * share / (1 - share)
+        betas = np.array([[of * weight, (1 - of) * weight], [0.5, 0.5]])[:, :, None]
+        sums = np.exp([betaln(a + x, b + y) - betaln(a, b) for a, b in betas])
+        cumulated = np.array([betainc(a, b, s) for a, b in betas])
+        for part in (0, 0.03, 0.1, 0.25):
+            mixed = np.array([1 - part, part])
+            fits.append(np.log(mixed @ sums).sum() + math.log(of * (1 - of)))
+            found.append(mixed @ cumulated)
+    chances = np.exp(np.array(fits) - max(fits))
+    prior, middle = np.diff(chances @ np.array(found)), (s[1:] + s[:-1]) / 2
+    posterior = prior * middle ** x[:, None] * (1 - middle) ** y[:, None]
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(mean, posterior @ middle, atol=2e-3)
+    sums = np.cumsum(posterior, axis=1)
+    for ends, level, open_at in ((low, 0.005, 0), (high, 0.995, 1)):
+        expected = s[1 + np.argmax(sums > level, axis=1)]
+        expected[similarity == open_at] = open_at
+        np.testing.assert_allclose(ends, expected, atol=0.015)
+
+
+@pytest.mark.parametrize("of_answers", [0.002, 0.02, 1.0])
+def test_components_at_each_similarity_have_the_means_of_the_prompts(of_answers):
+    density = np.random.default_rng(0).dirichlet(np.ones(240))
+    zeta_1, zeta_2 = shrinkage._components(density, of_answers, 0.1)
+    largest = density @ shrinkage._LARGEST
+    assert density @ zeta_1 == pytest.approx(min(of_answers, largest))
+    assert density @ zeta_2 == pytest.approx(0.1)
+    assert np.all(zeta_1 <= shrinkage._LARGEST + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weights", "words"),
+    [
+        ((19,), None, "prompts with 4 outputs: 1, expected 5 or more"),
+        ((3,) * 8, None, "prompts with 4 outputs: 0, expected 5 or more"),
+        ((4,) * 6, np.arange(24) % 2 + 0.5, "the outputs of a prompt have unequal weights"),
+    ],
+)
+def test_what_cannot_be_tested_is_said(sizes, weights, words):
+    outputs, prompts, _ = draw(sizes)
+    table = cv.prompt_table(outputs, prompts, **kernels(), order=2, weights=weights)
+    assert table.spread is None and table.untested == words
+    assert str(table).splitlines()[1] == f"not tested whether prompts differ: {words}"
+    assert all(math.isnan(own.shrunken) and own.in_words() == "" for own in table.prompts)
+    similar = [own.similarity for own in table.least_diverse(9)]
+    assert similar == sorted(similar, reverse=True)
+    same = cv.prompt_table(*rows_of(*[[0] * 4] * 6), **kernels(), order=2)
+    assert same.untested == "all outputs of a prompt count as different, or all as the same"
+
+
+def test_a_table_says_what_it_can_rank():
+    rng = np.random.default_rng(0)
+    alike = rows_of(*[rng.integers(4, size=5) for _ in range(12)])
+    table = cv.prompt_table(*alike, **kernels(), order=2)
+    words = str(table).splitlines()[1]
+    assert (
+        words.startswith("no sign that prompts differ (p = 0.") and "do not read a ranking" in words
+    )
+    spread = table.spread._replace(p_value=0.01, reliability=0.35, outputs_needed=61.2)
+    few = dataclasses.replace(table, spread=spread)
+    real = "35% of the spread of their similarities is real"
+    assert (
+        few.sentence() == f"5 outputs cannot rank these prompts: {real}; about 61 would be needed"
+    )
+    more = dataclasses.replace(table, spread=spread._replace(reliability=0.8))
+    assert more.sentence().startswith("5 outputs can rank these prompts: 80% of the spread")
+    assert len(str(table).splitlines()) <= 15 and table.as_dict()["spread"]["p_value"] > 0.05
+    one = table.prompts[0]._replace(shrunken=0.25, low=0.2, high=0.5)
+    assert one.in_words() == "4 [2, 5]" and one._replace(low=0).in_words() == "more than 2"
+
+
+def test_prompts_of_two_outputs_are_drawn_further_to_the_others():
+    rng = np.random.default_rng(1)
+    data = rows_of(*[rng.integers(1 + k % 6, size=12) for k in range(12)], [0, 0], [0, 1], [5])
+    *most, same, different, single = cv.prompt_table(*data, **kernels(), order=2).prompts
+    mean = np.mean([own.similarity for own in most])
+    assert mean < same.shrunken < 0.9 and same.high == 1
+    assert 0.1 < different.shrunken < mean and different.low == 0
+    assert math.isnan(single.shrunken)
+    assert all(abs(own.shrunken - own.similarity) < 0.1 for own in most)
+
+
+def test_an_interval_allows_that_the_answers_to_the_last_prompt_are_alike_by_chance():
+    """Where answers are equally likely no zeta_1 is seen, but chance repeats one of them."""
+    similarity, nothing = np.append(np.linspace(0.15, 0.35, 59), 0.65), np.zeros(60)
+    parts = Components(np.full(60, 10), similarity, nothing, nothing + 0.2)
+    mean, low, high = shrinkage.shrink(parts)[1][:, -1]
+    assert low < 0.3 and high > 0.9 and mean > 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_intervals_hold_at_the_ends_and_the_test_keeps_its_level(overlapping):
+    found = prompt_ends.cover("identical", overlapping, [10] * 20, 150)
+    assert found["rejected"] <= 0.1 and min(found["coverage"].values()) > 0.9
+    assert found["coverage of two errors"]["most diverse"] < 0.3
+    found = prompt_ends.cover("heavy", overlapping, [5, 10, 30] * 10, 150)
+    assert found["rejected"] > 0.2 and min(found["coverage"].values()) > 0.86
 
 
 def test_prompts_with_one_output_are_counted_and_not_compared():
@@ -207,15 +338,16 @@ def test_a_table_is_printed_and_written():
     table = cv.prompt_table(*data, **kernels(), order=2, labels=words)
     lines = str(table).splitlines()
     assert lines[0] == "5 prompts, the least diverse first"
-    assert lines[1].split() == ["prompt", "n", "similarity", "RKE", "to", "Conditional-RKE"]
-    assert [line.split()[0] for line in lines[3:7]] == ["c", "e", "long", "a,"]
-    assert lines[6].split()[2:5] == ["2", "0.000", "inf"]
-    assert lines[5].startswith("long " * 9 + "...  6       0.200    5  ")
+    heading = ["prompt", "n", "similarity", "different", "RKE", "to", "Conditional-RKE"]
+    assert lines[2].split() == heading
+    assert [line.split()[0] for line in lines[4:8]] == ["c", "e", "long", "a,"]
+    assert lines[7].split()[2:5] == ["2", "0.000", "inf"]
+    assert lines[6].startswith("long " * 9 + "...  6       0.200               5  ")
     assert "prompts without a similarity, because they have one output: 1" in lines
-    assert "prompts whose outputs all count as different: 1" in lines
+    assert "all outputs count as different: 1 prompts; as the same: 1" in lines
     many = cv.prompt_table(*draw((2,) * 7)[:2], **kernels(), order=math.inf)
     lines = str(many).splitlines()
-    assert lines[6] == "..." and lines[3].startswith(f"row {many.least_diverse(1)[0].row} ")
+    assert lines[7] == "..." and lines[4].startswith(f"row {many.least_diverse(1)[0].row} ")
     read, plain = csv.DictReader(io.StringIO(table.comma_separated())), table.as_dict()
     assert (plain["order"], many.as_dict()["order"]) == (2, "inf")
     for line, own, entry in zip(read, table.prompts, plain["prompts"], strict=True):

@@ -206,7 +206,7 @@ def test_prompts_by_themselves_are_written_and_shown(score, folder):
             assert (int(line["row"]), int(line["n"])) == (own.row, own.n)
             assert float(line["score"]) == pytest.approx(own.score, rel=1e-4)
     _, _, printed = out.partition("\n30 prompts, the least diverse first\n")
-    assert printed.splitlines()[2].startswith(f"row {table.least_diverse(1)[0].row} ")
+    assert printed.splitlines()[3].startswith(f"row {table.least_diverse(1)[0].row} ")
 
 
 def test_a_profile_is_drawn_printed_and_written(score, folder):

@@ -109,12 +109,18 @@ def test_the_numbers_are_those_of_float64(found):
     page = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
     heat = {row[0]: row[1:] for row in page.rows if row[0].startswith("prompt ") and len(row) == 5}
     assert len(heat) == P
+    behind = outputs_behind.of_pairs(found.pairs)
     for k in range(P):
         rows = slice(k * K, (k + 1) * K)
         alike = [gaussian_gram(MODELS[m][rows], 0.8) ** 2 for m in MODELS]
         own = [(squares.sum() - K) / (K * (K - 1)) for squares in alike]
-        expected = [*own, np.mean(own), np.ptp(own)]
+        assert [of[k].similarity for of in behind.prompts] == pytest.approx(own, rel=1e-4)
+        shrunken = [of[k].shrunken for of in behind.prompts]
+        expected = [*shrunken, np.mean(shrunken), np.ptp(shrunken)]
         assert [float(cell) for cell in heat[f"prompt {k}"]] == pytest.approx(expected, rel=6e-3)
+        assert all(of[k].in_words() in page.inside[f"p{k}"] for of in behind.prompts)
+    for name, table in zip(MODELS, behind.tables, strict=True):
+        assert f"{name}: {table.sentence()}." in page.inside["prompts"]
     for index, (name, outputs) in enumerate(MODELS.items()):
         # d log(joint / prompts) in the weight of a row, times the score (docs/contributions.md).
         alone = gaussian_gram(PROMPTS, 0.7) ** 2

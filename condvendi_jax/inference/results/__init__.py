@@ -12,7 +12,7 @@ from condvendi_jax.inference.results.evaluation import (
 from condvendi_jax.inference.results.looks import Look, Looks
 from condvendi_jax.inference.results.planning import Size, StudyPlan
 from condvendi_jax.inference.results.profile import PairProfile, Profile
-from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
+from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
 from condvendi_jax.inference.results.ranking import Difference, Ranking
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "PairProfile",
     "Profile",
     "PromptScore",
+    "PromptSpread",
     "PromptTable",
     "Ranking",
     "ScoredOrder",

@@ -13,6 +13,8 @@ from condvendi_jax.base.tables import Table
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.inference.results.evaluation import plain_order, score_name
 
+RELIABLE = 0.8  # The reliability from which on a table ranks prompts.
+
 
 class PromptScore(NamedTuple):
     """One prompt by itself.
@@ -25,11 +27,13 @@ class PromptScore(NamedTuple):
       share: of its rows in the weights of all rows.
       score: the effective number of different outputs among its outputs; at order 2 one over the
         similarity, unless the papers' score, of at most n, is asked for.
-      standard_error: of the score, over other outputs of the same prompt; NaN where there are fewer
-        than 5, or where nothing varies: all count as different or as the same, say.
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where
         all count as different, to 1, where all count as the same. Its expectation does not depend
         on n, as that of the score does. NaN of one output.
+      shrunken: the similarity, drawn towards those of the other prompts; NaN where
+        `PromptTable.untested` says why.
+      low, high: of an interval for the similarity of any number of outputs, which holds that of
+        the first and the last prompt of the table, too, in 90% to 100% of samples.
       contributions: of its rows to the scores of all rows (`Contributions.by`).
     """
 
@@ -38,9 +42,20 @@ class PromptScore(NamedTuple):
     n: int
     share: float
     score: float
-    standard_error: float
     similarity: float
+    shrunken: float
+    low: float
+    high: float
     contributions: PerScore
+
+    def in_words(self) -> str:
+        """One over the shrunken similarity, with its interval: '3.5 [2.8, 4.4]'; '' if NaN."""
+        if math.isnan(self.shrunken):
+            return ""
+        if self.high > tables.OPEN * self.low:
+            return f"more than {tables.rough(1 / self.high)}"
+        value, low, high = (tables.rough(1 / of) for of in (self.shrunken, self.high, self.low))
+        return f"{value} [{low}, {high}]"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with an entry for each contribution."""
@@ -50,6 +65,22 @@ class PromptScore(NamedTuple):
         return plain
 
 
+class PromptSpread(NamedTuple):
+    """How much prompts differ in the similarity of their outputs, more than by chance.
+
+    Attributes:
+      p_value: of no difference, one-sided.
+      deviation: the standard deviation over prompts of the similarity of any number of outputs.
+      reliability: the share of its square in the variance of the table's similarities.
+      outputs_needed: the number of outputs of each prompt for a reliability of 0.8, or infinity.
+    """
+
+    p_value: float
+    deviation: float
+    reliability: float
+    outputs_needed: float
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class PromptTable(Result):
     """Every prompt by itself. Prints as a table of the least and the most diverse prompts.
@@ -57,34 +88,61 @@ class PromptTable(Result):
     Attributes:
       prompts: one entry for each distinct prompt or label, in the order of their first rows.
       decomposition: the scores of all rows.
+      spread: how much prompts differ; None where nothing was tested.
+      untested: why, in words.
     """
 
     prompts: tuple[PromptScore, ...]
     decomposition: Decomposition
+    spread: PromptSpread | None = None
+    untested: str | None = None
 
     def least_diverse(self, count: int) -> list[PromptScore]:
         """The prompts whose outputs are most similar, the most similar first.
 
-        By their similarity, because scores of different numbers of outputs cannot be compared.
-        Prompts with one output are left out. Of equal similarities, the one of more outputs is
-        first.
+        By their shrunken similarities, or the plain ones if these are not known: scores of
+        different numbers of outputs cannot be compared. Prompts with one output are left out. Of
+        equal similarities, the one of more outputs is first.
         """
-        return self._sorted(count, lambda scored: -scored.similarity)
+        return self._sorted(count, -1)
 
     def most_diverse(self, count: int) -> list[PromptScore]:
         """The prompts whose outputs are least similar, the least similar first."""
-        return self._sorted(count, lambda scored: scored.similarity)
+        return self._sorted(count, 1)
 
-    def _sorted(self, count: int, key: Any) -> list[PromptScore]:
+    def _sorted(self, count: int, sign: int) -> list[PromptScore]:
         checks.check_count(count, name="count", minimum=1)
         compared = [scored for scored in self.prompts if not math.isnan(scored.similarity)]
-        return sorted(compared, key=lambda scored: (key(scored), -scored.n))[:count]
+
+        def key(of: PromptScore) -> tuple[float, ...]:
+            similarity = of.similarity if math.isnan(of.shrunken) else of.shrunken
+            return sign * similarity, sign * of.similarity, -of.n
+
+        return sorted(compared, key=key)[:count]
+
+    def sentence(self) -> str:
+        """Whether prompts differ, and whether the table can rank them."""
+        if self.spread is None:
+            return f"not tested whether prompts differ: {self.untested}"
+        p_value, _, reliability, needed = self.spread
+        if p_value >= 0.05:
+            seen = f"no sign that prompts differ (p = {p_value:.2f})"
+            return f"{seen}: do not read a ranking into this table"
+        numbers = [of.n for of in self.prompts if of.n > 1]
+        few, most = min(numbers), max(numbers)
+        outputs = f"{few:,} outputs" if few == most else f"{few:,} to {most:,} outputs"
+        real = f"{reliability:.0%} of the spread of their similarities is real"
+        if reliability >= RELIABLE:
+            return f"{outputs} can rank these prompts: {real}"
+        return f"{outputs} cannot rank these prompts: {real}; about {needed:,.0f} would be needed"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {
             "order": plain_order(self.decomposition.order),
             "truncation": self.decomposition.truncation,
+            "spread": self.spread and self.spread._asdict(),
+            "untested": self.untested,
             "prompts": [scored.as_dict() for scored in self.prompts],
         }
 
@@ -105,7 +163,8 @@ def parts(prompt_tables: Sequence[PromptTable], count: int = 3) -> list[str | Ta
     first = prompt_tables[0]
     shown = [*first.least_diverse(count), *reversed(first.most_diverse(count))]
     orders = [(of.decomposition.order, of.decomposition.truncation) for of in prompt_tables]
-    heading = ["prompt", "n", "similarity", *(score_name("vendi", *order) for order in orders)]
+    heading = ["prompt", "n", "similarity", "different"]
+    heading += [score_name("vendi", *order) for order in orders]
     heading += ["to " + score_name("conditional", *order) for order in orders]
     by_row = [{scored.row: scored for scored in of.prompts} for of in prompt_tables]
     rows = []
@@ -117,7 +176,8 @@ def parts(prompt_tables: Sequence[PromptTable], count: int = 3) -> list[str | Ta
                 f"row {row}" if name is None else tables.shortened(str(name)),
                 f"{of_tables[0].n:,}",
                 f"{of_tables[0].similarity:.3f}",
-                *(tables.with_error(scored.score, scored.standard_error) for scored in of_tables),
+                of_tables[0].in_words(),
+                *(f"{scored.score:.4g}" for scored in of_tables),
                 *(f"{scored.contributions.conditional:+.3g}" for scored in of_tables),
             ]
         )
@@ -125,7 +185,7 @@ def parts(prompt_tables: Sequence[PromptTable], count: int = 3) -> list[str | Ta
     if compared > 2 * count:
         rows.insert(count, ["..."] + [""] * (len(heading) - 1))
     title = f"{len(first.prompts):,} prompts, the least diverse first"
-    table = [Table(heading, rows)] if rows else []
+    table = [first.sentence(), Table(heading, rows)] if rows else []
     return [title, *table, *_notes(first.prompts, compared)]
 
 
@@ -136,16 +196,15 @@ def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
             "no prompt has two outputs: all scores of prompts are 1, and only contributions differ"
         ]
     notes = [
-        "similarity: the mean over pairs of different outputs of a prompt; 0 if all count as "
-        "different, 1 if all count as the same",
+        "similarity: the mean over pairs of different outputs of a prompt, from 0 to 1; different: "
+        "one over it, drawn to the other prompts, with an interval that holds at the ends too",
         "scores: of the outputs of a prompt alone; to Conditional: the contribution of the prompt "
         "to the papers' score of all rows",
     ]
     alone = len(prompts) - compared
     if alone:
         notes.append(f"prompts without a similarity, because they have one output: {alone:,}")
-    for limit, words in ((0, "different"), (1, "the same")):
-        saturated = sum(scored.similarity == limit for scored in prompts)
-        if saturated:
-            notes.append(f"prompts whose outputs all count as {words}: {saturated:,}")
+    apart, same = (sum(scored.similarity == limit for scored in prompts) for limit in (0, 1))
+    if apart or same:
+        notes.append(f"all outputs count as different: {apart:,} prompts; as the same: {same:,}")
     return notes

@@ -1,0 +1,156 @@
+"""Whether prompts differ, and the similarity of each one shrunken towards those of all prompts.
+
+The least and the most similar of many prompts are there partly by chance. A posterior interval
+needs no correction for that selection if its prior is right (Dawid, 1994; Efron, 2011). The prior
+is estimated: a mean of Beta distributions, by how well they fit all prompts, of which a part is
+Beta(1/2, 1/2), so that prompts unlike the others are not drawn to them (Berger and Berliner, 1986).
+The likelihood is a quasi-likelihood (Wedderburn, 1974). docs/contributions.md has the coverage.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from condvendi_jax.inference.components import FEWEST_ANSWERS, Components
+from condvendi_jax.inference.results.prompts import RELIABLE, PromptSpread
+
+FEWEST_PROMPTS = 5  # With four answers: of fewer, nothing is tested and nothing shrunken.
+_POSTERIOR = 0.99  # For 90% to 100% at the ends.
+_WIDE = 1.5  # Times zeta_1, for intervals: prompts of one similarity differ in it.
+_LEAST_VARIANCE = 1e-6  # Of squared kernels: less may be rounding.
+_PASSES = 3  # Over the prompts, which settle the variance of a similarity.
+_MOST = 2000  # Prompts that the prior is estimated from.
+_TINY = 1e-300  # So that nothing is divided by 0.
+# Similarities, finer near 0 and 1.
+_EDGES = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2
+_STEPS, _S = np.diff(_EDGES), (_EDGES[1:] + _EDGES[:-1]) / 2
+# zeta_1 is at most this, which it is where one answer is preferred; it is 0 of equal answers.
+_LARGEST = _S**1.5 - _S**2
+
+
+def shrink(parts: Components) -> tuple[PromptSpread, np.ndarray] | str:
+    """Tests whether prompts differ, and shrinks; or says in words why not.
+
+    The array has the shrunken similarities and the ends of their intervals, `[3, p]`; NaN of a
+    prompt with one answer.
+    """
+    tested, several = parts.answers >= FEWEST_ANSWERS, parts.answers > 1
+    count, shrunken = int(tested.sum()), np.full((3, several.size), np.nan)
+    if count < FEWEST_PROMPTS:
+        return f"prompts with {FEWEST_ANSWERS} outputs: {count}, expected {FEWEST_PROMPTS} or more"
+    of_answers = float(np.mean(parts.of_answers[tested]))
+    of_pair = float(np.mean((2 * parts.of_answers + parts.of_pairs)[tested]))
+    if of_pair < _LEAST_VARIANCE:
+        return "all outputs of a prompt count as different, or all as the same"
+    spread, noise = _spread(Components(*(of[tested] for of in parts)), of_answers, of_pair)
+    given = parts.similarity[several], parts.answers[several]
+    shrunken[:, several] = _posterior(*given, of_answers, of_pair, noise)
+    return spread, shrunken
+
+
+def _spread(parts: Components, of_answers: float, of_pair: float) -> tuple[PromptSpread, float]:
+    """The variance between prompts, with a test that there is none, and the variance within.
+
+    Without a difference, z_p = P / (P - 1) (U_p - mean U)^2 - Var U_p has mean zero. The test is
+    Student's, one-sided, with Hall's (1992) transformation for the skewness of z, and the ratio of
+    the variances has to be significant as well, as of normal similarities.
+    """
+    from scipy.special import chdtrc, stdtr  # Imported where it is used: it is slow to import.
+
+    count, k, within = parts.answers.size, parts.answers, parts.within()
+    z = count / (count - 1) * (parts.similarity - parts.similarity.mean()) ** 2 - within
+    centred = z - z.mean()
+    error = math.sqrt(np.sum(centred**2) / (count * (count - 1)))
+    t = float(z.mean()) / error if error > 0 else 0.0
+    a = np.mean(centred**3) / max(np.mean(centred**2) ** 1.5, _TINY) / math.sqrt(count)
+    t += a * t**2 / 3 + a**2 * t**3 / 27 + a / 6
+    total = float(np.var(parts.similarity, ddof=1))
+    # The estimate may be below what equal answers have.
+    noise = float(max(np.mean(within), np.mean(2 * of_pair / (k * (k - 1)))))
+    p_value = max(stdtr(count - 1, -t), chdtrc(count - 1, (count - 1) * total / noise))
+    between = max(total - noise, 0.0)
+    # The number of answers at which the variance within is so small a part of that between.
+    w, zeta = between * (1 / RELIABLE - 1), min(max(of_answers, 0.0), of_pair / 2)
+    b, c = w + 4 * zeta, 8 * zeta - 2 * of_pair
+    needed = (b + math.sqrt(b**2 - 4 * w * c)) / (2 * w) if w > 0 else math.inf
+    reliability = between / max(total, _TINY)
+    return PromptSpread(float(p_value), math.sqrt(between), reliability, needed), noise
+
+
+def _posterior(
+    similarity: np.ndarray, answers: np.ndarray, of_answers: float, of_pair: float, noise: float
+) -> np.ndarray:
+    """The mean and the ends of the posterior of each similarity, `[3, p]`."""
+    density = np.histogram(similarity, _EDGES)[0] / similarity.size
+    zeta = _components(density, of_answers, of_pair)
+    priors, logs = _priors(similarity, noise)
+    some = slice(None, None, math.ceil(similarity.size / _MOST))
+    for _ in range(_PASSES):
+        likely = _likelihood(similarity, answers, *zeta)
+        fits = logs + np.sum(np.log(likely[some] @ priors.T + _TINY), axis=0)
+        chances = np.exp(fits - fits.max())
+        prior = chances @ priors
+        posterior = _normalised(likely * prior)
+        zeta = _components(posterior.mean(axis=0), of_answers, of_pair)
+    # Near 1 one answer is preferred, and zeta_1 is the largest, whatever that of most prompts is.
+    zeta_1 = np.clip(_WIDE * zeta[0], _S**2 * _LARGEST, _LARGEST)
+    wide = _likelihood(similarity, answers, zeta_1, zeta[1])
+    sums = np.cumsum(_normalised(wide * prior), axis=1)
+    low = _EDGES[np.argmax(sums > 0.5 - _POSTERIOR / 2, axis=1)]
+    high = _EDGES[np.argmax(sums > 0.5 + _POSTERIOR / 2, axis=1) + 1]
+    ends = np.where(similarity <= 0, 0, low), np.where(similarity >= 1, 1, high)
+    return np.stack([posterior @ _S, *ends])
+
+
+def _components(
+    density: np.ndarray, of_answers: float, of_pair: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """zeta_1 and zeta_2 at each similarity, with these means over a density of similarities.
+
+    zeta_1 is a part of the largest, which grows with the similarity; zeta_2 is in proportion to
+    s (1 - s), which it is of outputs that count as the same or not at all.
+    """
+    rising, binary = _S * _LARGEST, _S * (1 - _S)
+    part, rest = of_answers / max(density @ rising, _TINY), _LARGEST - rising
+    zeta = min(max(part, 0.02), 1) * rising
+    if part > 1:
+        zeta = zeta + min((part - 1) * (density @ rising) / (density @ rest), 1) * rest
+    return zeta, min(max(of_pair / max(density @ binary, _TINY), 1e-3), 1) * binary
+
+
+def _likelihood(
+    similarity: np.ndarray, answers: np.ndarray, zeta_1: np.ndarray, zeta_2: np.ndarray
+) -> np.ndarray:
+    """The quasi-likelihood, the integral of (U - s) / Var U over s, of maximum 1, `[p, s]`."""
+    logs, of_pairs = np.zeros((similarity.size, _S.size)), np.maximum(zeta_2 - 2 * zeta_1, 0)
+    for k in np.unique(answers):  # `Components.within` at each similarity.
+        slope = _STEPS / (4 * zeta_1 / k + 2 * of_pairs / (k * (k - 1)))
+        first, second = (np.cumsum(of) - of / 2 for of in (slope, slope * _S))
+        logs[answers == k] = similarity[answers == k, None] * first - second
+    return np.exp(logs - logs.max(axis=1, keepdims=True))
+
+
+def _priors(similarity: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Beta distributions, `[h, s]`, and the logarithms of the weights that they have before data.
+
+    Uniform in the mean, and in the share by which similarities shrink (Daniels, 1999).
+    """
+    from scipy.special import betainc  # Imported where it is used: it is slow to import.
+
+    count, mean = similarity.size, float(np.clip(similarity.mean(), 1e-3, 1 - 1e-3))
+    pairs = mean * (1 - mean) / noise  # So many independent ones say as much as a prompt.
+    error = max(similarity.std(), math.sqrt(mean * (1 - mean) / pairs)) / math.sqrt(count)
+    logits = np.linspace(-3.5, 3.5, 13) * min(error / (mean * (1 - mean)), 1)
+    means = 1 / (1 + np.exp(-logits - math.log(mean / (1 - mean))))
+    odds = np.arange(1, 32, 2) / np.arange(31, 0, -2)  # Of the shares by which they shrink.
+    means, weights = (of.reshape(-1, 1) for of in np.meshgrid(means, pairs * odds))
+    narrow = np.diff(betainc(means * weights, (1 - means) * weights, _EDGES))
+    wide = np.diff(betainc(0.5, 0.5, _EDGES))
+    priors = np.concatenate([narrow + part * (wide - narrow) for part in (0, 0.03, 0.1, 0.25)])
+    return priors, np.tile(np.log(means * (1 - means))[:, 0], 4)
+
+
+def _normalised(of: np.ndarray) -> np.ndarray:
+    return of / np.sum(of, axis=1, keepdims=True)
