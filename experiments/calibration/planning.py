@@ -1,6 +1,6 @@
 """What planned studies find, and how often models are wrongly stated to be equal.
 
-python -m experiments.calibration.planning --splits=5 --draws=400
+python -m experiments.planning --splits=5 --draws=400
 
 prints the tables of docs/decisions.md as JSON: plans from 30 prompts of the set `answers`, judged
 on the other 70 prompts; and pairs of models whose scores differ by exactly the margin.
