@@ -19,6 +19,7 @@ from condvendi_jax.inference.prompt_tables import prompt_table
 from condvendi_jax.inference.results import (
     Between,
     Comparison,
+    Consensus,
     Difference,
     Evaluation,
     Look,
@@ -40,6 +41,7 @@ __all__ = [
     "LADDER",
     "Between",
     "Comparison",
+    "Consensus",
     "Contributions",
     "Deletions",
     "Difference",

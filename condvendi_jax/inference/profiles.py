@@ -1,6 +1,6 @@
 """Scores of models at every bandwidth of a ladder, and over which of them one model leads.
 
-Bands and signs come from the influences of rows at every bandwidth: with a normal multiplier for
+Bands and signs come from the influences of rows at every bandwidth. With a random multiplier for
 each independent group of rows, their sums have the joint distribution of the errors of all models
 at all bandwidths, and so of the largest of them (docs/bandwidths.md).
 """
@@ -39,6 +39,7 @@ LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
+_TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
 
@@ -165,26 +166,16 @@ def of_pairs(
             curves[name] = _spectral_curve(rows, moving, ladder, entropy, plan.method, groups[name])
         else:
             along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
-    for name, scores in along.items():
-        if unbiased:
-            shares = common.shares([of[0] for of in along.values()], unbiased=True)
-            scores = [of.at(*shares) for of in scores]
-        curves[name] = _curve_of(pairs[name], scores, entropy, groups[name])
-    untested = next((c.untested for c in curves.values() if c.untested is not None), None)
-    if not unbiased and untested is None and len(pairs) > 1:
-        untested = common.differ
+    curves |= curves_of(pairs, along, entropy, units, common, unbiased=unbiased)
     rounding = saturation.rounding(entropy, first.dtype)
-    tested = _Tested(curves, units.matched != "none", level, plan.seed, rounding)
+    tested = Tested(curves, units.matched != "none", level, plan.seed, rounding)
+    if not unbiased and tested.untested is None and len(pairs) > 1:
+        tested = tested._replace(differ=common.differ)
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
-    for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
+    for index in range(3 if first.paired else 1):
         values = np.exp([curve.logs[index] for curve in curves.values()])
-        if untested is None:
-            bands, compared = tested.of_score(index)
-        else:
-            bands = np.full((*values.shape, 2), math.nan)
-            none = np.zeros(ladder.size, int), [untested] * ladder.size, math.nan, math.nan
-            compared = [PairProfile(*two, score, *none) for two in itertools.combinations(pairs, 2)]
+        bands, compared = tested.of_score(index)
         by_score["values"].append(values)
         by_score["bands"].append(bands)
         by_score["saturated"].append(np.array([of.saturated[index] for of in curves.values()]))
@@ -203,8 +194,28 @@ def of_pairs(
         units=next(iter(groups.values())).units,
         groups=1 + min(curve.freedom for curve in curves.values()),
         seed=plan.seed,
-        untested=untested,
+        untested=tested.untested,
     )
+
+
+def curves_of(
+    pairs: Mapping[str, Pairs],
+    along: Mapping[str, Sequence[Population]],
+    entropy: Entropy,
+    units: Units,
+    common: Common,
+    *,
+    unbiased: bool,
+) -> dict[str, Curve]:
+    """The curve of each model at order 2, from its scores at each bandwidth or by each encoder."""
+    curves = {}
+    for name, of in along.items():
+        if unbiased:
+            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
+            of = [scores.at(*shares) for scores in of]
+        groups = units.of_models[name]
+        curves[name] = _curve_of(pairs[name], of, entropy, groups, unbiased=unbiased)
+    return curves
 
 
 def _moving(points: Pairs, over: Over) -> list[int]:
@@ -231,12 +242,16 @@ def _check_multiples(multiples: Any) -> np.ndarray:
     return ladder
 
 
-class _Curve(NamedTuple):
-    """One model along the ladder."""
+class Curve(NamedTuple):
+    """One model along the ladder. What is tested is one over a score: a mean similarity."""
 
     logs: np.ndarray  # Of the scores, `[scores, m]`.
+    tested: np.ndarray  # One over the scores, `[scores, m]`; NaN where they are not known.
     of_units: np.ndarray  # The influences of groups of rows on them, `[scores, m, g]`.
     noise: np.ndarray  # The standard errors of estimates, `[scores, m]`; 0 where exact.
+    copies: np.ndarray  # How many independent groups each of g groups stands for, `[g]`.
+    shares: np.ndarray  # Of groups in a score, over the root of their copies, `[scores, g]`.
+    ends: np.ndarray | None  # The logarithms of 95% intervals, `[scores, m, 2]`; None: Student's.
     full: np.ndarray  # Where outputs, or pairs, count as rows, `[scores, m]`.
     constant: np.ndarray  # Where all outputs count as the same, `[m]`.
     freedom: int  # The number of independent groups less one.
@@ -248,6 +263,21 @@ class _Curve(NamedTuple):
         """Where a score has no band, `[scores, m]`."""
         return self.full | self.constant | self.refused
 
+    def effective(self, score: int) -> float:
+        """The degrees of freedom: of as many groups of equal shares, less one."""
+        count = 1 / np.sum(np.square(self.shares[score]))
+        return max(min(count - 1, self.freedom), 1.0)
+
+
+def _shares(pairs: Pairs, units: Groups, squared: Sequence[bool]) -> tuple[np.ndarray, np.ndarray]:
+    """`Curve.copies` and `shares`: of rows or, squared, of the pairs of a prompt with itself."""
+    copies = np.ones(units.count, int)
+    if pairs.copies is not None and units.units == "rows":
+        copies = np.maximum(pairs.copies, 1)
+    rows = np.bincount(units.membership, pairs.shares, units.count)
+    shares = [rows**2 / np.sum(rows**2) if of else rows for of in squared]
+    return copies, np.array(shares) / np.sqrt(copies)
+
 
 def _spectral_curve(
     pairs: Pairs,
@@ -256,7 +286,7 @@ def _spectral_curve(
     entropy: Entropy,
     method: Method,
     units: Groups,
-) -> _Curve:
+) -> Curve:
     """The scores of one model along the ladder from spectra, with influences."""
     terms, of_units, noise, refused = [], [], [], []
     leaving, count = units.leaving(pairs), 3 if pairs.paired else 1
@@ -269,15 +299,18 @@ def _spectral_curve(
         scores = np.array(whole.scores, np.float64)[:count]
         errors = whole.estimation.standard_errors if whole.estimation else np.zeros(3)
         terms.append(np.array(whole.entropies, np.float64)[:count])
-        of_units.append(np.array([of.mean(axis=0) for of in changes]) / scores[:, None])
-        noise.append(np.array(errors, np.float64)[:count] / scores)
+        of_units.append(np.array([-of.mean(axis=0) for of in changes]) / scores[:, None] ** 2)
+        noise.append(np.array(errors, np.float64)[:count] / scores**2)
         refused.append(errors_of.too_many_modes(moved, influences, units) is not None)
     by_term, stacked = np.transpose(terms), np.transpose(of_units, (1, 0, 2))
     logs = by_term if count == 1 else np.stack(log_scores(*by_term))
-    return _Curve(
+    return Curve(
         logs,
+        np.exp(-logs),
         stacked,
         np.transpose(noise),
+        *_shares(pairs, units, [False] * count),
+        None,
         *_limits(pairs, by_term, entropy),
         units.independent(pairs) - 1,
         errors_of.too_few(pairs, units, entropy),
@@ -292,11 +325,12 @@ def _limits(pairs: Pairs, terms: np.ndarray, entropy: Entropy) -> tuple[np.ndarr
     return of_scores, terms[0] < math.log(saturation.ALIKE)
 
 
-def _curve_of(pairs: Pairs, along: Sequence[Population], entropy: Entropy, units: Groups) -> _Curve:
+def _curve_of(
+    pairs: Pairs, along: Sequence[Population], entropy: Entropy, units: Groups, *, unbiased: bool
+) -> Curve:
     """The curve of one model at order 2, from the scores at each bandwidth."""
     scores, first = (3 if pairs.paired else 1), along[0]
     doubt = first.withheld or errors_of.too_few(pairs, units, entropy)
-    signs = np.where(population.INVERTED[:scores], -1.0, 1.0)[:, None]
     similarities = np.array([of.similarities[:scores] for of in along]).T
     influences = np.zeros((scores, len(along), units.count))
     for k, of in enumerate(along):
@@ -304,17 +338,31 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], entropy: Entropy, units
             influences[:, k] = np.concatenate(of.influences[:scores])
     known = similarities > 0
     safe = np.where(known, similarities, 1)
-    none = np.where(np.isnan(similarities), math.inf, signs * -math.inf)
-    logs = np.where(known, signs * np.log(safe), none)
-    of_units = np.where(known[..., None], (signs / safe)[..., None] * influences, 0)
+    inverted = np.array(population.INVERTED[:scores])[:, None]
+    tested = np.where(inverted, similarities, np.where(known, 1 / safe, math.nan))
+    logs = np.where(known, -np.log(np.where(inverted, safe, 1 / safe)), math.inf)
+    slopes = np.where(inverted, 1.0, -1 / safe**2)
+    of_units = np.where(known[..., None], influences, 0) * slopes[..., None]
     # There is no error if no two rows have similar prompts once some unit is left out.
     refused = np.isnan(of_units).any(axis=(0, 2))
-    of_units = np.nan_to_num(of_units)
-    shares = first.answers.points.shares
-    terms = np.array([-np.log((of.sums[0] + shares) @ shares) for of in along]).T
-    limits = _limits(first.answers.points, terms, entropy)
-    freedom = max(first.freedom, 1)
-    return _Curve(logs, of_units, np.zeros(logs.shape), *limits, freedom, doubt, refused)
+    points = first.answers.points
+    units = units._replace(membership=units.membership[first.answers.rows], of_all=units.count)
+    terms = np.array([-np.log((of.sums[0] + points.shares) @ points.shares) for of in along]).T
+    ends = [of.intervals[:scores] for of in along if unbiased and of.intervals is not None]
+    with np.errstate(divide="ignore"):
+        logs_of_ends = np.log(np.swapaxes(ends, 0, 1)) if ends else None
+    return Curve(
+        logs,
+        tested,
+        np.nan_to_num(of_units),
+        np.zeros(logs.shape),
+        *_shares(points, units, [False, first.repeated, first.repeated][:scores]),
+        logs_of_ends,
+        *_limits(points, terms, entropy),
+        max(first.freedom, 1),
+        doubt,
+        refused,
+    )
 
 
 def _populations(
@@ -367,60 +415,117 @@ def _times(kernel: Any, times: Any) -> Gaussian:
     return Gaussian(width * jnp.asarray(times, width.dtype), unit=kernel.unit)
 
 
-class _Tested(NamedTuple):
+class Tested(NamedTuple):
     """Bands and signs of models along the ladder, from draws of all their errors together."""
 
-    curves: Mapping[str, _Curve]
+    curves: Mapping[str, Curve]
     matched: bool  # Whether the groups of all models are the same.
     level: float
     seed: int
-    rounding: float  # Of the logarithm of a score: no error counts as smaller.
+    rounding: float  # Relative: no error counts as smaller.
+    differ: str | None = None  # Why the scores of models cannot be compared.
+
+    @property
+    def untested(self) -> str | None:
+        """Why nothing is tested; None where something is."""
+        reasons = (curve.untested for curve in self.curves.values())
+        return next(filter(None, reasons), self.differ)
 
     def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
         """The bands of each model, `[models, m, 2]`, and every two models."""
+        if self.untested is not None:
+            count = next(iter(self.curves.values())).logs.shape[1]
+            bands = np.full((len(self.curves), count, 2), math.nan)
+            none = np.zeros(count, int), [self.untested] * count, math.nan, math.nan
+            two = itertools.combinations(self.curves, 2)
+            return bands, [PairProfile(*of, PerScore._fields[score], *none) for of in two]
         draws, curves = self.draws(score), list(self.curves.values())
         bands = np.array([self._band(draws[:, k], curve, score) for k, curve in enumerate(curves)])
         return bands, self._differences(draws, score)
 
     def draws(self, score: int) -> np.ndarray:
-        """Errors of all models along the ladder, `[draws, models, m]`.
+        """Errors of each model along the ladder, `[draws, models, m]`.
 
         Sums of influences with a normal multiplier for each group have this covariance. As it is
         estimated from few groups, the draws are of Student's t.
         """
-        generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
-        of_units = [curve.of_units[score] for curve in curves]  # `[m, g]` each.
-        blocks = [np.concatenate(of_units)] if self.matched else of_units
-        drawn = []
-        for block in blocks:
-            lengths, axes = np.linalg.eigh(block @ block.T / block.shape[1])
+        generator, drawn = np.random.default_rng([self.seed, score]), []
+        for curve in self.curves.values():
+            block = curve.of_units[score]
+            covariance = block @ block.T / block.shape[1] + np.diag(curve.noise[score] ** 2)
+            lengths, axes = np.linalg.eigh(covariance)
             root = axes * np.sqrt(np.maximum(lengths, 0))
             drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
-        together = np.concatenate(drawn, axis=1).reshape(_DRAWS, len(of_units), -1)
-        noise = np.array([curve.noise[score] for curve in curves])
-        together += noise * generator.standard_normal(together.shape)
-        freedom = min(curve.freedom for curve in curves)
+        freedom = self.freedom(score)
         spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
-        return (together / spread).astype(np.float32)
+        return np.stack(drawn, axis=1) / spread
 
-    def errors(self, score: int, *curves: _Curve) -> np.ndarray:
-        """The standard errors of the logarithm of a score, or of a difference of two, `[m]`."""
+    def freedom(self, score: int) -> float:
+        """The degrees of freedom of errors, of the model that has the fewest."""
+        return min(curve.effective(score) for curve in self.curves.values())
+
+    @property
+    def _unit(self) -> float:
+        """The scale of the influences of groups: that of the mean of as many values."""
+        first, freedom = next(iter(self.curves.values())), [c.freedom for c in self.curves.values()]
+        return math.sqrt(first.copies.size * (1 + 1 / min(freedom)))
+
+    def changes(self, score: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of influences, `[draws, models, m]`, and of shares, with a random sign a group.
+
+        If two models are alike, what a group adds to their difference could as well have the other
+        sign: its answers change places. This test is exact for groups of equal shares, however
+        skewed they are, and although errors at all bandwidths come from the same few groups.
+        """
+        generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
+        blocks = [curve.of_units[score] / self._unit for curve in curves]
+        block = np.concatenate([*blocks, *(curve.shares[score][None] for curve in curves)])
+        copies, sums = curves[0].copies, 0.0
+        for start in range(0, copies.size, 1000):
+            some, many = block[:, start : start + 1000], copies[start : start + 1000]
+            heads = generator.integers(2, size=(_DRAWS, many.size), dtype=np.int8)
+            if many.max() > 1:
+                heads = generator.binomial(many, 0.5, heads.shape)
+            sums = sums + (2.0 * heads - many) @ (some / np.sqrt(many)).T
+        own, shares = np.split(np.asarray(sums), [-len(curves)], axis=1)
+        own, noise = own.reshape(_DRAWS, len(curves), -1), [curve.noise[score] for curve in curves]
+        return own + noise * generator.standard_normal(own.shape), shares[..., None]
+
+    def errors(self, score: int, *curves: Curve, apart: Any = 0.0) -> np.ndarray:
+        """The standard errors of what is tested, or of a difference of two models, `[m]`.
+
+        If two are `apart` by `[m]`, the root mean square of each group's part in it is added.
+        """
         of_units = [curve.of_units[score] for curve in curves]
         if len(curves) > 1 and self.matched:
-            of_units = [of_units[0] - of_units[1]]
+            shares = self._unit * np.mean([curve.shares[score] for curve in curves], axis=0)
+            of_units = [of_units[0] - of_units[1] + np.multiply.outer(apart, shares)]
         squares = sum(np.mean(np.square(of), axis=1) for of in of_units)
         errors = np.sqrt(squares + sum(np.square(curve.noise[score]) for curve in curves))
-        return np.maximum(errors, self.rounding)
+        largest = np.max([np.abs(curve.tested[score]) for curve in curves], axis=0)
+        return np.maximum(errors, self.rounding * largest)
 
-    def _band(self, draws: np.ndarray, curve: _Curve, score: int) -> np.ndarray:
-        """The ends of the band of a model, `[m, 2]`, from draws `[draws, m]`."""
+    def _band(self, draws: np.ndarray, curve: Curve, score: int) -> np.ndarray:
+        """The ends of the band of a model, `[m, 2]`, from draws `[draws, m]`.
+
+        The 95% interval of each bandwidth, longer by what the largest error of all takes.
+        """
+        from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
+
         errors, kept = self.errors(score, curve), ~curve.saturated[score]
-        ends = np.full((kept.size, 2), math.nan)
-        if kept.any():
-            largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
-            width = np.quantile(largest, 1 - self.level) * errors[kept, None]
-            ends[kept] = np.exp(curve.logs[score][kept, None] + width * [-1, 1])
-        return ends
+        logs, band = curve.logs[score][kept, None], np.full((kept.size, 2), math.nan)
+        if not kept.any():
+            return band
+        usual = stdtrit(self.freedom(score), 0.975)
+        largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
+        times = np.quantile(largest, 1 - self.level) / usual
+        if curve.ends is None:
+            around = usual * (errors / curve.tested[score])[kept, None] * [-1, 1]
+        else:
+            around = curve.ends[score][kept] - logs
+        with np.errstate(over="ignore"):  # An end may be open.
+            band[kept] = np.exp(logs + times * around)
+        return band
 
     def _differences(self, draws: np.ndarray, score: int) -> list[PairProfile]:
         """Every two models: signs, why they are not tested, the p-value alone and among all."""
@@ -428,9 +533,12 @@ class _Tested(NamedTuple):
         if not pairs:
             return []
         names, curves = zip(*self.curves.items(), strict=True)
-        name = PerScore._fields[score]
-        observed, drawn, reasons = [], [], []
-        for one, two in pairs:
+        name, shares = PerScore._fields[score], np.zeros((1, len(curves), 1))
+        if self.matched:
+            draws, shares = self.changes(score)
+        observed, reasons = np.zeros((len(pairs), draws.shape[2])), []
+        drawn = np.empty((len(draws), *observed.shape), np.float32)
+        for k, (one, two) in enumerate(pairs):
             first, second = curves[one], curves[two]
             logs = np.array([first.logs[score], second.logs[score]])
             same, full = [first.constant, second.constant], [first.full[score], second.full[score]]
@@ -438,19 +546,21 @@ class _Tested(NamedTuple):
             why = saturation.untested(name, (names[one], names[two]), logs, limits)
             for place in np.flatnonzero(first.refused | second.refused).tolist():
                 why[place] = "rows are few for so many modes"
-            tested = [reason is None for reason in why]
-            scale = np.where(tested, self.errors(score, first, second), math.inf)
-            with np.errstate(invalid="ignore"):  # Both may be infinite.
-                difference = logs[0] - logs[1]
-            known = np.array(tested) & (np.abs(difference) > self.rounding)
-            observed.append(np.where(known, difference, 0) / scale)
-            drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
+            values = np.array([first.tested[score], second.tested[score]])
+            tested = np.array([reason is None for reason in why]) & np.isfinite(values).all(axis=0)
+            values = np.where(tested, values, 0)
+            apart = values[0] - values[1]
+            scale = np.where(tested, self.errors(score, first, second, apart=apart), math.inf)
+            known = np.abs(apart) > self.rounding * np.abs(values).max(axis=0)
+            observed[k] = np.where(known, apart, 0) / scale
+            both = apart * (shares[:, one] + shares[:, two]) / 2
+            np.divide(np.abs(draws[:, one] - draws[:, two] + both), scale, out=drawn[:, k])
             reasons.append(why)
-        statistics, largest = np.array(observed), np.stack(drawn, axis=1)
-        told = _stepped_down(np.abs(statistics), largest, self.level)
-        p_values = np.array(_p_values(np.abs(statistics).max(axis=1), largest.max(axis=2)))
+        largest = np.abs(observed) * (1 - _TIES)
+        told = _stepped_down(largest, drawn, self.level)
+        p_values = np.array(_p_values(largest.max(axis=1), drawn.max(axis=2)))
         p_values[:, [None not in why for why in reasons]] = math.nan
-        signs = np.where(told, np.sign(statistics), 0).astype(int)
+        signs = np.where(told, -np.sign(observed), 0).astype(int)
         return [
             PairProfile(names[one], names[two], name, signs[k], reasons[k], *p_values[:, k])
             for k, (one, two) in enumerate(pairs)

@@ -1,6 +1,7 @@
 """How often bands and signs over a ladder of bandwidths are right, and what the test can see.
 
 python -m experiments.profile_coverage --cases=same --n=200 --draws=100
+python -m experiments.profile_coverage --cases=few --draws=400
 
 prints each cell of the tables of docs/bandwidths.md as JSON.
 """
@@ -15,10 +16,12 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.cli import command
+from experiments.calibration import interval_coverage as answers
 from experiments.lab import runner
 
 EACH = 8  # Outputs of a prompt, where rows depend on each other.
 SCORES = ("vendi", "conditional", "information")
+PLACES = np.random.default_rng(11).normal(size=(40, 3)).astype(np.float32)
 _CENTRES = 2 * np.random.default_rng(3).normal(size=(12, 2))
 
 
@@ -59,6 +62,40 @@ def profiles(
     kernel = cv.Gaussian(1.0)
     given: dict[str, Any] = {"output_kernel": kernel, "prompt_kernel": kernel} | options
     return [cv.profile(*draw(CASES[name], rng, n, each), **given) for _ in range(draws)]
+
+
+def few_prompts(
+    kind: str, count: int, k: int, unequal: bool, matched: bool, draws: int, models: int = 3
+) -> list[cv.inference.Profile]:
+    """The profiles of equal models, of k or 2 to 2k answers to each of a few skewed prompts.
+
+    The answers are 40 places of overlapping embeddings; prompts are equal or different.
+    """
+    rng, drawn = np.random.default_rng([count, k, unequal, matched, models]), []
+    for _ in range(draws):
+        outputs, asked, prompts = {}, {}, rng.integers(400, size=count)
+        for model in map(str, range(models)):
+            number: Any = k
+            if unequal:
+                number = rng.permutation(np.resize(np.arange(2, 2 * k + 1), count))
+            of = prompts if matched else rng.integers(400, size=count)
+            rows, ids = answers.draw_answers(rng, kind, of, number)
+            outputs[model] = PLACES[rows[:, 0].astype(int)]
+            asked[model] = ids if matched else ids + count * int(model)
+        drawn.append(cv.profile(outputs, asked, output_kernel=cv.Gaussian(1.0)))
+    return drawn
+
+
+def held(drawn: list[cv.inference.Profile], kind: str) -> float:
+    """The share of bands that hold Conditional-RKE of all 400 prompts at all bandwidths."""
+    shares, inside = answers.answers_of(kind), []
+    squares = np.sum((PLACES[:, None] - PLACES) ** 2, axis=2)
+    alike = np.exp(-squares / drawn[0].bandwidths[:, None, None] ** 2)
+    truth = 1 / np.mean(np.einsum("pi,bij,pj->bp", shares, alike, shares, optimize=True), axis=1)
+    for of in drawn:
+        low, high = np.moveaxis(of.bands.conditional, 2, 0)
+        inside.append(((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=1))
+    return float(np.mean(inside))
 
 
 def bands(drawn: list[cv.inference.Profile]) -> dict[str, float]:
@@ -122,7 +159,8 @@ def power(drawn: list[cv.inference.Profile], one: str, two: str) -> dict[str, di
 
 
 _FLAGS = flags.FlagValues()
-flags.DEFINE_multi_enum("cases", [*CASES], [*CASES], "The models.", flag_values=_FLAGS)
+NAMES = (*CASES, "few")
+flags.DEFINE_multi_enum("cases", NAMES, NAMES, "The models.", flag_values=_FLAGS)
 flags.DEFINE_multi_integer("n", [200, 400, 1000], "Numbers of rows.", 1, flag_values=_FLAGS)
 flags.DEFINE_integer("draws", 500, "Samples of each cell.", 2, flag_values=_FLAGS)
 
@@ -130,7 +168,18 @@ flags.DEFINE_integer("draws", 500, "Samples of each cell.", 2, flag_values=_FLAG
 def main(argv: list[str]) -> None:
     """Measures and prints."""
     command.no_words(runner.parse(_FLAGS, argv))
-    for name, n, each in itertools.product(_FLAGS.cases, map(int, _FLAGS.n), (1, EACH)):
+    if "few" in _FLAGS.cases:
+        kinds, few = ("mild", "heavy", "bimodal"), ((5, 10), (8, 5), (8, 10), (12, 10), (20, 10))
+        for kind, (count, k), unequal, matched in itertools.product(
+            kinds, few, (False, True), (True, False)
+        ):
+            drawn = few_prompts(kind, count, k, unequal, matched, _FLAGS.draws)
+            cell = {"case": kind, "prompts": count, "k": k, "unequal": unequal, "matched": matched}
+            cell |= {"draws": _FLAGS.draws, "bands": held(drawn, kind)}
+            same = set(itertools.combinations("012", 2))
+            print(json.dumps(cell | {"false": false_statements(drawn, same)}), flush=True)
+    cases = [name for name in _FLAGS.cases if name in CASES]
+    for name, n, each in itertools.product(cases, map(int, _FLAGS.n), (1, EACH)):
         drawn = profiles(name, n, each, _FLAGS.draws)
         same = {"same": set(itertools.combinations("012", 2)), "partly": {("0", "1")}}
         cell = {"case": name, "n": n, "each": each, "draws": _FLAGS.draws, "bands": bands(drawn)}

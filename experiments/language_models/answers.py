@@ -287,6 +287,22 @@ def _unbiased(texts: np.ndarray, rows: Mapping[str, np.ndarray], width: judged.W
     return compared.ranking("conditional", 2)
 
 
+def consensus(pairs: Any, bandwidth: float) -> cv.inference.Consensus:
+    """Unbiased Conditional-RKE of all models by embeddings, and by the benchmark's classes."""
+    models, prompts = pairs.labels["models"].astype(str), pairs.labels["prompt"]
+    rows = {name: models == name for name in dict.fromkeys(models.tolist())}
+    given = {"MiniLM": pairs.outputs, CLASSES: pairs.labels["classes"].astype(int)}
+    kernels: Any = {"MiniLM": cv.Gaussian(bandwidth), CLASSES: cv.Indicator()}
+    found: Any = cv.compare(
+        {encoder: {name: x[of] for name, of in rows.items()} for encoder, x in given.items()},
+        {name: prompts[of] for name, of in rows.items()},
+        output_kernel=kernels,
+        orders=[2],
+        profile=False,
+    )
+    return found
+
+
 def _usual(pairs: Any, outputs: Any, rows: np.ndarray, seed: int) -> np.ndarray:
     """The scores under the variance rule on all pairs, of prompts too, `[6, models]`."""
     kernels: Any = scales.by_rule(pairs, "variance", seed).kernels

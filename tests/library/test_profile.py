@@ -43,7 +43,7 @@ def log_scores(outputs, prompts, weights, times_x, times_t, order=2):
 def test_values_and_bands_are_those_of_each_bandwidth(over, order, x64):
     (outputs, _), prompts = models()[0].values(), models()[1]
     options = {"over": over, "order": order, "level": 0.1, **kernels()}
-    found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options)
+    found, most = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options), 0.0
     for k, times in enumerate((0.5, 2.0)):
         of_x, of_t = (times if over in (side, "both") else 1.0 for side in ("outputs", "prompts"))
         expected = np.exp(log_scores(outputs, prompts, np.ones(N), of_x, of_t, order))
@@ -52,9 +52,11 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, order, x64):
         for score, band, single in zip(found.values, found.bands, alone.bands, strict=True):
             own, narrow = np.log(band[0, k] / score[0, k]), np.log(single[0, 0] / score[0, k])
             if not np.isnan(own).any():  # Bands of two are wider, by less than Bonferroni's.
-                np.testing.assert_allclose(own[0], -own[1])
-                ratio = stats.t.ppf(0.975, N - 1) / stats.t.ppf(0.95, N - 1)
-                assert 0.97 < own[1] / narrow[1] < 1.03 * ratio
+                longer, ratio = own / narrow, stats.t.ppf(0.975, N - 1) / stats.t.ppf(0.95, N - 1)
+                np.testing.assert_allclose(*longer, rtol=1e-6)
+                assert 0.97 < longer[0] < 1.03 * ratio
+                most = max(most, longer[0])
+    assert most > 1.05
     axis = "prompts" if over == "prompts" else "outputs"
     assert found.axis == axis
     assert_close(found.bandwidths, {"outputs": 0.4, "prompts": 0.3}[axis] * np.r_[1, 4])
@@ -62,7 +64,7 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, order, x64):
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_the_error_is_that_of_influences_of_groups(dependent, x64):
-    """At one bandwidth the band is Student's interval of the derivatives in the groups' weights."""
+    """At one bandwidth the band is Student's interval, in logits of a mean similarity in (0, 1)."""
     (outputs, _), prompts = models()[0].values(), models()[1]
     labels = np.arange(N) // 2 if dependent else np.arange(N)
     found = cv.profile(outputs, prompts, multiples=[1.0], **kernels(), groups=labels)
@@ -75,7 +77,11 @@ def test_the_error_is_that_of_influences_of_groups(dependent, x64):
     errors = np.sqrt(groups / (groups - 1) * np.sum(np.square(slopes), axis=0))
     widths = stats.t.ppf(0.975, groups - 1) * errors
     for score, band, width in zip(found.values, found.bands, widths, strict=True):
-        expected = np.log(band[0, 0] / score[0, 0]) * [-1, 1]
+        value, ends = score[0, 0], band[0, 0]
+        expected = np.log(ends / value) * [-1, 1]
+        if score is not found.values.information:
+            expected = np.log((ends - 1) / (value - 1)) * [-1, 1]  # The logit of 1 / score.
+            width = width * value / (value - 1)
         np.testing.assert_allclose(expected, width, rtol=0.05)  # 5,000 draws: 1.4% at 1 sigma.
 
 
@@ -111,11 +117,12 @@ def test_p_values_are_those_of_one_difference(matched):
     assert pair.signs.tolist() == ([-1] if matched else [0])
 
 
-def curve(logs, influences, noise=0.0):
+def curve(tested, influences, noise=0.0):
     """One score `[1, bandwidths]` with influences `[1, bandwidths, rows]`, at no limit."""
-    none = np.zeros(logs.shape, bool)
-    freedom = influences.shape[-1] - 1
-    return profiles._Curve(logs, influences, noise + 0 * logs, none, none[0], freedom, None)
+    none, rows = np.zeros(tested.shape, bool), influences.shape[-1]
+    shares = np.ones(rows, int), np.full((1, rows), 1 / rows)
+    given = -np.log(tested), tested, influences, noise + 0 * tested, *shares, None
+    return profiles.Curve(*given, none, none[0], rows - 1, None)
 
 
 @pytest.mark.parametrize("matched", [True, False])
@@ -125,15 +132,59 @@ def test_every_bandwidth_has_a_difference_in_its_own_errors(matched):
     one, two = rng.normal(size=(2, 1, 3, 50)) * [[1.0], [3.0], [9.0]]
     two += 0.9 * one
     noise = np.array([[0.0, 3.0, 20.0]])
-    curves = [curve(noise, of, noise) for of in (one, two)]
-    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), matched, 0.05, 0, 1e-6)
+    curves = [curve(1 + 0 * noise, of, noise) for of in (one, two)]
+    tested = profiles.Tested(dict(zip("ab", curves, strict=True)), matched, 0.05, 0, 1e-6)
     squares = (one - two) ** 2 if matched else one**2 + two**2
     expected = np.sqrt(squares.mean(axis=-1)[0] + 2 * noise[0] ** 2)
     np.testing.assert_allclose(tested.errors(0, *curves), expected)
-    draws = tested.draws(0)
     # Student's t of 49 degrees of freedom has a variance of 49 / 47; of 5,000, within 5 errors.
-    spread = (draws[:, 0] - draws[:, 1]).std(axis=0)
-    np.testing.assert_allclose(spread, expected * np.sqrt(49 / 47), rtol=0.06)
+    draws, variance = tested.draws(0), expected**2 * 49 / 47
+    if matched:  # The errors have G - 1 in place of G of the mean of G numbers.
+        draws, variance = (
+            tested.changes(0)[0],
+            squares.mean(axis=-1)[0] * 49 / 50 + 2 * noise[0] ** 2,
+        )
+    np.testing.assert_allclose((draws[:, 0] - draws[:, 1]).std(axis=0), variance**0.5, rtol=0.06)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_test_of_matched_models_is_that_of_all_changes_of_sign(copied):
+    """Of eight prompts: the share of 256 changes of sign with as large a largest difference."""
+    rng, multiples = np.random.default_rng(2), np.array([0.5, 2.0])
+    outputs = rng.normal(size=(2, 8, 3, 2)) * np.array([1.0, 1.6])[:, None, None, None]
+    if copied:  # Two prompts at which the models are equal: many changes are as large.
+        outputs[1, :2] = outputs[0, :2]
+    squares = np.sum((outputs[:, :, :, None] - outputs[:, :, None]) ** 2, axis=-1)
+    kernels = np.exp(-squares / multiples[:, None, None, None, None] ** 2)
+    alike = (kernels.sum(axis=(-1, -2)) - 3) / 6  # [bandwidths, models, prompts]
+    parts = alike[:, 0] - alike[:, 1]
+    signs = np.array([*itertools.product([1, -1], repeat=8)])
+    drawn = np.abs(signs @ parts.T) / np.linalg.norm(parts, axis=1)
+    expected = np.mean(drawn.max(axis=1) >= drawn[0].max() - 1e-9)
+    rows, prompts = outputs.reshape(2, 24, 2).astype(np.float32), np.repeat(np.arange(8), 3)
+    options = {"output_kernel": cv.Gaussian(1.0), "multiples": multiples}
+    pair = cv.profile(dict(zip("ab", rows, strict=True)), prompts, **options).pair("a", "b")
+    assert 0.01 < expected < 0.2
+    assert pair.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 2e-4)
+    assert pair.signs.any() == (expected <= 0.05)
+
+
+def test_a_band_of_one_bandwidth_is_the_interval_of_evaluate():
+    """Of few answers with one likely value, intervals are far from symmetric."""
+    rng, kernel = np.random.default_rng(0), {"output_kernel": cv.Gaussian(1.0)}
+    outputs = rng.choice(5, (8, 3, 1), p=[0.6, 0.1, 0.1, 0.1, 0.1]).astype(np.float32)
+    found = cv.profile(outputs, np.arange(8), multiples=[1.0], **kernel)
+    intervals = cv.evaluate(outputs, np.arange(8), orders=[2], **kernel).order(2).population
+    for value, band, ends in zip(found.values, found.bands, intervals.intervals, strict=True):
+        longer = np.log(band[0, 0] / value[0, 0]) / np.log(np.array(ends) / value[0, 0])
+        np.testing.assert_allclose(longer, 1, rtol=0.1)  # Of 5,000 draws of Student's t.
+
+
+def test_groups_of_unequal_shares_have_fewer_degrees_of_freedom():
+    """Of groups of shares 1/2, 1/4, 1/4 there are effectively 1 / (1/4 + 1/16 + 1/16) = 2.67."""
+    of = curve(np.ones((1, 1)), np.ones((1, 1, 3)))
+    assert of.effective(0) == pytest.approx(2)
+    assert of._replace(shares=np.array([[0.5, 0.25, 0.25]])).effective(0) == pytest.approx(5 / 3)
 
 
 def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
@@ -141,8 +192,8 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
     rng = np.random.default_rng(0)
     one = rng.normal(size=(1, 2, 400))
     two = np.stack([one[:, 0] + 0.1 * rng.normal(size=(1, 400)), rng.normal(size=(1, 400))], axis=1)
-    curves = [curve(np.array([[0.5, 0.0]]), one), curve(np.zeros((1, 2)), two)]
-    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    curves = [curve(np.array([[0.5, 1.0]]), one), curve(np.ones((1, 2)), two)]
+    tested = profiles.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
     (pair,) = tested.of_score(0)[1]
     assert pair.states == [1, 0]
     # Where one of the two has too few rows for errors, they are not tested.
@@ -222,7 +273,9 @@ def test_too_few_groups_give_no_bands_and_say_so():
     assert np.isnan(found.bands.vendi).all()
     assert not any(pair.signs.any() for pair in found.pairs)
     assert math.isnan(found.pairs[0].p_value)
-    assert "influences of 6 given labels; these are few, so the bands are too narrow" in str(found)
+    assert "influences of 6 given labels; these are few, so bands may hold in 90% only" in str(
+        found
+    )
     assert "nothing is tested over the bandwidths: there are fewer than 7" in str(found)
 
 

@@ -76,7 +76,7 @@ class Between(Result):
 
         Returns:
           A `Difference` of one test, so that `adjusted` is the p-value; NaN without errors, with
-          fewer than five groups, or where `untested` says why.
+          fewer than seven groups, or where `untested` says why.
 
         Raises:
           KeyError: a name is not that of a model.

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from condvendi_jax.base.tables import OPEN
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference.results import evaluation
 from condvendi_jax.inference.results.planning import StudyPlan
@@ -94,7 +95,8 @@ def over_bandwidths(profile: Profile) -> Figure:
             dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
             label = model.replace("$", r"\$").lstrip("_") or None
             panel.plot(widths, values[index], linestyle=dash, linewidth=1.3, label=label, **look)
-            panel.fill_between(widths, *bands[index].T, alpha=0.25, linewidth=0, **look)
+            shown = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
+            panel.fill_between(widths, *shown, alpha=0.25, linewidth=0, **look)
         for low, high in _runs(np.all(saturated, axis=0), widths):
             panel.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
         chosen = widths[0] / profile.multiples[0]

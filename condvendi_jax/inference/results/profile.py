@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Over = Literal["outputs", "prompts", "both"]
-# Bands from fewer groups covered in 85 to 96% of draws, not in 95% (docs/bandwidths.md).
+# Bands from fewer groups of unequal answers to skewed prompts covered in 91% of draws, not in 95%
+# (docs/bandwidths.md).
 _FEW = 100
 
 
@@ -302,7 +303,7 @@ class Profile(Result):
         notes = [
             f"[low, high]: {1 - self.level:.0%} bands, each for all bandwidths at once, from the "
             f"influences of {self.groups:,} {units}"
-            + ("; these are few, so the bands are too narrow" if self.groups < _FEW else "")
+            + ("; these are few, so bands may hold in 90% only" if self.groups < _FEW else "")
         ]
         if getattr(self.saturated, self.main).any():
             notes.append(
