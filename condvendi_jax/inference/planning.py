@@ -48,7 +48,7 @@ def plan(
     """Prompts, and answers to each, for a wanted difference of Conditional-RKE, from a pilot.
 
     Args:
-      pilot: of order 2, with at least 5 prompts, better 30: what `compare` returns; or `evaluate`,
+      pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
       models: two of a comparison; where None, those whose difference takes the most prompts.
       ratio: of the two scores that is to be found; 1.1, a difference of 10%, unless there is a

@@ -29,7 +29,7 @@ class Bandwidth(lab.Study):
     """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
     name = "bandwidth"
-    version = 2
+    version = 3
     reproduces = "CV-early figs 25, 26"
     duration = "2 minutes"
     needs = ("models",)

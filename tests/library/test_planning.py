@@ -178,11 +178,11 @@ def test_a_plan_is_plain_data_and_a_figure(compared):
         ({"difference": 0}, "difference: expected a finite number above 0"),
         ({"power": 1.0}, "power: expected a number between 0.5 and 1"),
         ({"level": 0}, "level: expected a number between 0 and 1"),
-        ({"prompts": 4}, "prompts: expected an integer of at least 5"),
+        ({"prompts": 4}, "prompts: expected an integer of at least 7"),
         ({"answers": 1}, "answers: expected an integer of at least 2"),
         ({"prompt_cost": -1}, "prompt_cost: expected"),
         ({"answer_cost": 0}, "answer_cost: expected a finite number above 0"),
-        ({"budget": 9}, "budget: expected at least 10"),
+        ({"budget": 9}, "budget: expected at least 14"),
         ({"models": ["a", "z"]}, "models: expected two of"),
     ],
 )
@@ -196,9 +196,9 @@ def test_bad_pilots_are_refused():
         cv.plan({"a": 1})
     outputs = MODELS["a"]
     few = cv.evaluate(outputs, np.repeat(np.arange(4), N // 4), **KERNELS)
-    with pytest.raises(ValueError, match="at least 5 prompts, better 30, received 4"):
+    with pytest.raises(ValueError, match="at least 7 prompts, better 30, received 4"):
         cv.plan(few)
-    with pytest.raises(ValueError, match="pilot: expected at least 5 prompts"):
+    with pytest.raises(ValueError, match="pilot: expected at least 7 prompts"):
         cv.plan(cv.evaluate(outputs, np.zeros(N, int), **KERNELS))
     with pytest.raises(ValueError, match="pilot: expected errors"):
         cv.plan(cv.evaluate(outputs, **{**KERNELS, "prompt_kernel": None}, errors=False))
