@@ -31,7 +31,7 @@ class Options(options.Options):
     by_prompt: Target | None = option(
         None,
         "Also write a CSV file with a line for each prompt and order: the number, share, score and "
-        "similarity of its outputs, also shrunken, and what they contribute to the scores of all rows.",
+        "similarity of its outputs, with an interval, and what they contribute to all scores.",
     )
 
 
