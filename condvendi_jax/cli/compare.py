@@ -33,12 +33,13 @@ class Options(options.Options):
 
     level: float = option(
         0.05,
-        "The rate of false differences that the letters allow.",
+        "The rate of false differences, over all pairs of models.",
         check=functools.partial(checks.check_number, name="level", above=0, below=1),
     )
-    equal_ratio: float = option(
-        1.1,
-        "Models are said to be equal where the ratio of their scores is shown to be smaller.",
+    equal_ratio: float | None = option(
+        None,
+        "Models are said to be equal where the ratio of their scores is shown to be smaller; 1.1 "
+        "if unset.",
         check=functools.partial(checks.check_number, name="equal_ratio", above=1),
         excludes=("equal_difference",),
     )
@@ -59,7 +60,11 @@ def main(argv: Sequence[str]) -> None:
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
     read, compared, started = read_and_compare(words, given, several=True)
-    further, read_from = tables(compared), (read.described, read.notes, ())
+    read_from = read.described, read.notes, ()
+    further: dict[str, Callable[[str], Any]] = {
+        "csv": lambda path: files.write_text(path, compared.comma_separated()),
+        "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
+    }
     if called is not None:
         encoders = [read.described.get(f"{medium}_encoder") for medium in ("image", "text")]
         further["output"] = lambda path: reports.html(
@@ -101,11 +106,3 @@ def read_and_compare(
             progress=lambda words: bar.update(task, description=words),
         )
     return read, compared, started
-
-
-def tables(compared: Comparison) -> dict[str, Callable[[str], Any]]:
-    """What writes the table to the files of flags."""
-    return {
-        "csv": lambda path: files.write_text(path, compared.comma_separated()),
-        "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
-    }

@@ -64,6 +64,8 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
     elif several not in (None, len(paths) > 1) or not paths:
         told = ("one model", "compare takes several"), ("at least two models", "score takes one")
         wanted, other = told[bool(several)]
+        if several is None:
+            wanted, other = "one model or more", "plan takes any number"
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
             f"condvendi {other}; prompts are given as --prompts=FILE; --help has more."

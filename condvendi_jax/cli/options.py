@@ -91,7 +91,9 @@ class Options:
         excludes=("text_encoder",),
     )
     prompt_column: str | None = option(None, "The column of the prompts' file with the prompts.")
-    image_column: str | None = option(None, "Its column that names pictures, or that names hold.")
+    image_column: str | None = option(
+        None, "Its column with the names of the pictures, or with a part of these names."
+    )
     text_column: str | None = option(None, "The column of the texts' file that holds the texts.")
     cache: Source | None = option(
         None, "The folder that keeps embeddings; the user's cache folder if unset."
@@ -131,7 +133,7 @@ class Options:
         excludes=("similar_prompts",),
     )
     similar_prompts: bool = option(
-        False, "Prompts that repeat get a kernel by the rule, too, as in the papers."
+        False, "Compare prompts by similarity even where they repeat, as the papers do."
     )
     rule: str | None = option(
         None,

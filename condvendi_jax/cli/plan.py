@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
+from condvendi_jax.base import checks, files
 from condvendi_jax.cli import compare, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.inference import planning
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(compare.Options):
-    """Prompts, and answers to each, for a difference of two models, from a pilot.
+    """Plans a study from a small first one, the pilot: how many prompts and answers it needs.
 
     usage: condvendi plan a.jsonl b.jsonl [--ratio=1.1] [--flag=value ...]
            condvendi plan a.jsonl --budget=2000 --prompt_cost=5 [--flag=value ...]
 
-    The pilot is as in `condvendi compare`; or one model, as if a second had the same spread.
+    Give the files of the pilot as for `condvendi compare`. With one model, a second one with the
+    same spread is assumed. --json, --csv and --markdown write the plan.
     """
 
     order: tuple[float, ...] = option((2.0,), "Renyi orders of the pilot's scores, 2 among them.")
     ratio: float | None = option(
         None,
-        "The ratio of two scores that is to be found; 1.1 if unset, without a budget.",
+        "The ratio of two scores that the study should find; 1.1 if unset, without a budget.",
         excludes=("difference",),
     )
     difference: float | None = option(None, "Their difference, in place of the ratio.")
-    power: float = option(planning.POWER, "How often it is to be found.")
-    most_prompts: int | None = option(None, "The most prompts that there are.")
-    answers: int | None = option(None, "Answers to each prompt; the best number if unset.")
+    power: float = option(
+        planning.POWER, "How often the study should find it: 0.8 is in 4 of 5 studies."
+    )
+    most_prompts: int | None = option(
+        None,
+        "The largest number of prompts that you have.",
+        check=functools.partial(checks.check_count, name="most_prompts", minimum=FEWEST_TESTED),
+    )
+    answers: int | None = option(
+        None, "Answers to each prompt, at most as many as in the pilot; the best number if unset."
+    )
     prompt_cost: float = option(0.0, "The cost of a prompt, for each model.")
     answer_cost: float = option(1.0, "The cost of an answer.")
-    budget: float | None = option(None, "The most that a model may cost.")
+    budget: float | None = option(None, "The most that prompts and answers of one model may cost.")
     figure: Target | None = option(
-        None, "Also draw the sizes to this file.", endings=(".png", ".pdf", ".svg")
+        None,
+        "Also draw the smallest difference that is found against the number of prompts.",
+        endings=(".png", ".pdf", ".svg"),
     )
 
 
@@ -53,6 +67,10 @@ def main(argv: Sequence[str]) -> None:
         answer_cost=given.answer_cost,
         budget=given.budget,
     )
-    further = compare.tables(pilot) | {"figure": lambda path: options.draw(planned, path)}
+    further = {
+        "csv": lambda path: files.write_text(path, planned.comma_separated()),
+        "markdown": lambda path: files.write_text(path, planned.table().markdown() + "\n"),
+        "figure": lambda path: options.draw(planned, path),
+    }
     read_from, over = (read.described, read.notes, ()), pilot.profile
     options.write(given, pilot, *read_from, further, profile=over, since=started, plan=planned)

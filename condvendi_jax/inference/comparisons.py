@@ -53,7 +53,7 @@ def compare(
     unbiased: bool = True,
     groups: int | ArrayLike | None = None,
     level: float = 0.05,
-    equal_ratio: float = 1.1,
+    equal_ratio: float | None = None,
     equal_difference: float | None = None,
     profile: bool | None = None,
     seed: int = 0,
@@ -79,7 +79,7 @@ def compare(
       weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
-        show that the ratio of their scores is smaller.
+        show that the ratio of their scores is smaller; 1.1 where None.
       equal_difference: the same of the difference of the scores, in place of their ratio.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.

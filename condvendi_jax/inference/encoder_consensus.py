@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import profiles, saturation
 from condvendi_jax.inference.designs import Common
@@ -64,6 +66,8 @@ def _check(models: Mapping[str, Any], prompts: Any, kernels: Any, options: Any) 
         for encoder, of in models.items()
     }
     first, *others = rows.values()
+    if isinstance(first, dict) and len(first) < 2:
+        raise ValueError(f"models: expected two models or more, received {[*first]}.")
     if not others or any(of != first for of in others):
         raise ValueError(
             "models: expected two encoders or more of the same models and rows, received numbers "
@@ -76,9 +80,10 @@ def _check(models: Mapping[str, Any], prompts: Any, kernels: Any, options: Any) 
             f"expected an output_kernel of each of the encoders {[*models]}, and prompts that they "
             f"share, received kernels {kernels} and prompts {type(prompts).__name__}."
         )
-    exact = options["method"] is None and options["truncation"] is None and 2 in options["orders"]
+    exact = options["method"] is None and options["truncation"] is None
+    exact = exact and 2 in np.ravel(options["orders"])
     if not (exact and options["errors"]) or isinstance(options["groups"], int):
         raise ValueError(
-            "several encoders: expected order 2 with errors, without truncation, a method or a "
-            f"number of groups, received {options}."
+            "several encoders: expected orders with 2 and errors=True, without truncation, method "
+            "or a number of groups."
         )

@@ -133,7 +133,9 @@ class Monitor:
         evidence = math.exp(min(float(self._process.update(of.similarities)), _LARGEST))
         alarm = evidence >= self._run.limit or bool(past and past[-1].alarm)
         scores = of.scores()
-        last = Look(number, step, *scores, scores[0] / self._run.baseline[0], evidence, alarm)
+        mean, first = np.mean(of.similarities), np.mean(self._first.similarities)
+        ratio = float(first / mean) if mean > _LEAST else math.inf if first > _LEAST else 1.0
+        last = Look(number, step, *scores, ratio, evidence, alarm)
         self._run = dataclasses.replace(self._run, looks=(*past, last))
         return self._run
 

@@ -26,8 +26,9 @@ from condvendi_jax.inference.results import Comparison, Evaluation, Size, StudyP
 from condvendi_jax.inference.results.planning import POWER, Spread, ratio_of
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 
-_ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)
+_ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
 _MOST = 10**7  # Prompts.
+_LEAST = 1e-4  # Relative: a smaller deviation may be rounding.
 
 
 @checks.outside_transformations
@@ -57,10 +58,11 @@ def plan(
       level: of the two-sided test; where None, 0.05, or that of the comparison, divided by the
         number of its pairs of models.
       prompts: the most that there are; any number where None.
-      answers: to each prompt; the best number where None. Numbers other than the pilot's need a
-        pilot with four answers or more to each prompt, and an `Indicator` of prompts.
+      answers: to each prompt, at most as many as the pilot has; the best number where None. Fewer
+        than the pilot's need four answers or more to each prompt, and an `Indicator` of prompts.
       prompt_cost, answer_cost: of one prompt and of one answer, for each model.
-      budget: at most this cost; the best size is then that which finds the smallest ratio.
+      budget: at most this cost. Without a ratio or difference, the best size is that which finds
+        the smallest ratio.
 
     Returns:
       A `StudyPlan`; `print` shows it as a table and `plot` draws it.
@@ -87,7 +89,8 @@ def plan(
     }.items():
         if value is not None:
             checks.check_number(value, name=name, above=0)
-    checks.check_number(prompt_cost, name="prompt_cost", above=-math.ulp(0))
+    at_least_0 = {"above": -math.ulp(0), "expected": "a number of at least 0"}
+    checks.check_number(prompt_cost, name="prompt_cost", **at_least_0)
     if ratio is not None and difference is not None:
         raise ValueError("ratio and difference: give one or the other.")
     most = _MOST
@@ -104,23 +107,28 @@ def plan(
         checks.check_number(ratio, name="ratio", above=1)
     elif budget is None:
         ratio = 1.1
-    numbers, ours = _ANSWERS, round(spread.answers)
-    if answers is not None or math.isnan(spread.of_answers):
-        numbers = [ours if answers is None else answers]
-        checks.check_count(numbers[0], name="answers", minimum=min(2, ours))
-    if math.isnan(spread.of_answers) and numbers != [ours]:
-        raise ValueError(
-            f"answers: expected {ours}, as in the pilot, received {answers}; other numbers take a "
-            "pilot with four answers to each prompt, and prompts that are equal or different."
-        )
+    ours = round(spread.answers)
+    # What more answers than the pilot's would change depends on a difference of two estimates.
+    numbers = [k for k in _ANSWERS if k < ours] + [ours]
+    if math.isnan(spread.of_answers):
+        numbers = [ours]
+    if answers is not None:
+        checks.check_count(answers, name="answers", minimum=min(2, ours))
+        if answers > ours or (len(numbers) == 1 and answers != ours):
+            raise ValueError(
+                f"answers: expected at most {ours}, as many as in the pilot, received {answers}; "
+                "fewer take a pilot with four answers to each prompt, and prompts that are equal "
+                "or different."
+            )
+        numbers = [answers]
     sizes = []
     for k in numbers:
         each, count = prompt_cost + k * answer_cost, most
         if budget is not None:
             count = min(int(budget / each), most)
-        elif ratio is not None:
+        if ratio is not None and count > FEWEST_TESTED:
             enough = functools.partial(spread.power, k, effect=spread.effect(ratio), level=level)
-            places = range(FEWEST_TESTED, most)
+            places = range(FEWEST_TESTED, count)
             count = places[0] + bisect.bisect_left(places, power, key=enough)
         if count >= FEWEST_TESTED:
             found = ratio and spread.power(k, count, spread.effect(ratio), level)
@@ -132,7 +140,7 @@ def plan(
             f"budget: expected at least {least:g}, for {FEWEST_TESTED} prompts with "
             f"{min(numbers)} answers each, received {budget!r}."
         )
-    reached = [size for size in sizes if budget is None and (size.power or 0) >= power]
+    reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda of: of.cost, default=min(sizes, key=lambda of: of.ratio))
     return StudyPlan(chosen, spread, ratio, power, level, pairs, budget, best, tuple(sizes))
 
@@ -141,7 +149,8 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
     """The models of a plan, how their difference varies, and the number of pairs of models."""
     if not isinstance(pilot, Evaluation | Comparison):
         raise TypeError(
-            f"pilot: expected what evaluate or compare returns, received {type(pilot).__name__}."
+            "pilot: expected what evaluate or compare returns for one encoder, received "
+            f"{type(pilot).__name__}."
         )
     several = isinstance(pilot, Comparison)
     evaluations = pilot.evaluations if several else {"": pilot}
@@ -152,30 +161,35 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
         if of.decomposition.order == 2 and isinstance(of.population, Population)
     }
     if len(scored) < len(evaluations):
-        raise ValueError("pilot: expected scores of order 2 from all pairs; give orders=[2].")
-    names = [*(scored if chosen is None else chosen)]
-    if chosen is not None and (not {*names} <= {*scored} or len({*names}) != 2):
-        raise ValueError(f"models: expected two of {[*scored]}, received {chosen!r}.")
-    matched = several and pilot.matched != "none" and len(names) > 1
+        raise ValueError("pilot: expected scores of order 2, without truncation, of all rows.")
+    names = [*scored]
+    if chosen is not None:
+        two = isinstance(chosen, list | tuple) and [name for name in names if name in chosen]
+        if not two or not len(two) == len(chosen) == 2:
+            raise ValueError(f"models: expected two of {names}, received {chosen!r}.")
+        names = [*chosen]
+    rows_match = several and pilot.matched != "none"
     two = names * 2 if len(names) == 1 else names
     spreads = {
-        pair: _spread([scored[name] for name in pair], matched=matched)
+        pair: _spread([scored[name] for name in pair], len(names) > 1, rows_match)
         for pair in itertools.combinations(two, 2)
     }
     pair = max(spreads, key=lambda pair: spreads[pair].relative)
     return tuple(dict.fromkeys(pair)), spreads[pair], math.comb(max(len(scored), 2), 2)
 
 
-def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
+def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Spread:
     """How the difference of two models varies, over prompts or, where none repeats, over rows."""
     points = [of.answers.points for of in two]
     score = "conditional" if points[0].paired else "vendi"
     similarities = [getattr(of.similarities, score) for of in two]
     if not min(similarities) > 0:
         raise ValueError(
-            "pilot: no two outputs to one prompt count as the same; use a wider bandwidth."
+            "pilot: no two outputs to one prompt count as the same; expected some, as a wider "
+            "bandwidth of a Gaussian kernel gives."
         )
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
+    matched = several
     repeated = all(of.repeated for of in two)
     if repeated and all(isinstance(of.kernels[-1], Indicator) for of in points):
         values, of_models = _by_prompt(two)
@@ -188,6 +202,7 @@ def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
         influences = [getattr(of.influences, score)[0] for of in two]
         values = [dict(enumerate(of * math.sqrt(of.size))) for of in influences]
         answers = points[0].total / influences[0].size if repeated else 1.0
+        matched = several and rows_match
     shared = [key for key in values[0] if matched and key in values[1]]
     parts = [np.array([*of.values()]) for of in values]
     if len(shared) >= FEWEST_TESTED:
@@ -201,8 +216,11 @@ def _spread(two: Sequence[Population], *, matched: bool) -> Spread:
         )
     squares = [np.square(of - of.mean()) * of.size / (of.size - 1) for of in parts]
     variance = float(sum(of.mean() for of in squares))
-    if not variance > 0:
-        raise ValueError("pilot: all of its prompts are alike, so that no error can be planned.")
+    if not variance > (_LEAST * max(similarities)) ** 2:
+        raise ValueError(
+            "pilot: the difference of two models is the same for all prompts, so that any number "
+            "of them finds it; expected models, or prompts, that differ."
+        )
     error = math.sqrt(sum(of.var() / of.size for of in squares)) / variance
     return Spread(
         score,

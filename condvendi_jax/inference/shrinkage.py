@@ -39,7 +39,8 @@ def shrink(parts: Components) -> tuple[PromptSpread, np.ndarray] | str:
     tested, several = parts.answers >= FEWEST_ANSWERS, parts.answers > 1
     count, shrunken = int(tested.sum()), np.full((3, several.size), np.nan)
     if count < FEWEST_PROMPTS:
-        return f"prompts with {FEWEST_ANSWERS} outputs: {count}, expected {FEWEST_PROMPTS} or more"
+        wanted = f"expected {FEWEST_PROMPTS} prompts or more with {FEWEST_ANSWERS} outputs or more"
+        return f"{wanted}, received {count}"
     of_answers = float(np.mean(parts.of_answers[tested]))
     of_pair = float(np.mean((2 * parts.of_answers + parts.of_pairs)[tested]))
     if of_pair < _LEAST_VARIANCE:

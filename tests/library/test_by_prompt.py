@@ -248,8 +248,8 @@ def test_components_at_each_similarity_have_the_means_of_the_prompts(of_answers)
 @pytest.mark.parametrize(
     ("sizes", "weights", "words"),
     [
-        ((19,), None, "prompts with 4 outputs: 1, expected 5 or more"),
-        ((3,) * 8, None, "prompts with 4 outputs: 0, expected 5 or more"),
+        ((19,), None, "expected 5 prompts or more with 4 outputs or more, received 1"),
+        ((3,) * 8, None, "expected 5 prompts or more with 4 outputs or more, received 0"),
         ((4,) * 6, np.arange(24) % 2 + 0.5, "the outputs of a prompt have unequal weights"),
     ],
 )

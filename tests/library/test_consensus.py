@@ -80,7 +80,7 @@ def test_what_holds_under_all_is_told_from_what_holds_under_one():
         assert f"{after}under all 2 encoders: {words}" in str(own)
     assert str(found).startswith("whole: Conditional-RKE: ") and "\npart: Conditional" in str(found)
     json.dumps(found.as_dict()["pairs"])
-    assert len(found.to_dataframe()) == 2 and len(str(found).splitlines()) == 4
+    assert len(found.to_dataframe()) == 2 and len(str(found).splitlines()) == 3
 
 
 def test_too_few_prompts_are_not_tested_under_any_encoder():
@@ -103,9 +103,9 @@ SHORT = {name: of[:12] for name, of in OUTPUTS["part"].items()}
         ({"whole": OUTPUTS["whole"]}, {}, "two encoders or more"),
         (OUTPUTS, {"prompts": {"whole": PROMPTS, "part": PROMPTS}}, "prompts that they share"),
         (OUTPUTS, {"output_kernel": {"whole": None}}, "output_kernel of each of the encoders"),
-        (OUTPUTS, {"orders": [1]}, "expected order 2"),
-        (OUTPUTS, {"errors": False}, "expected order 2 with errors"),
-        (OUTPUTS, {"groups": 4}, "expected order 2 with errors"),
+        (OUTPUTS, {"orders": [1]}, "expected orders with 2"),
+        (OUTPUTS, {"errors": False}, "expected orders with 2 and errors=True"),
+        (OUTPUTS, {"groups": 4}, "expected orders with 2 and errors=True"),
     ],
 )
 def test_encoders_that_do_not_belong_together_are_refused(models, options, words):

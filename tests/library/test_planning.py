@@ -131,7 +131,11 @@ def test_few_prompts_cannot_find_a_small_difference(compared):
     planned = cv.plan(compared, ratio=1.001, prompts=20)
     assert not planned.reached and planned.best.prompts == 20
     assert "cannot be found" in str(planned)
-    assert cv.plan(compared, answers=7).best.answers == 7
+    assert cv.plan(compared, answers=3).best.answers == 3
+    assert {size.answers for size in planned.sizes} == {2, 3, 4}  # The pilot has four.
+    both = cv.plan(compared, ratio=2.0, budget=1e6)
+    assert both.best == cv.plan(compared, ratio=2.0).best and both.reached
+    assert not cv.plan(compared, ratio=1.1, budget=50).reached
 
 
 def test_one_model_stands_for_two_without_anything_in_common():
@@ -184,6 +188,8 @@ def test_a_plan_is_plain_data_and_a_figure(compared):
         ({"answer_cost": 0}, "answer_cost: expected a finite number above 0"),
         ({"budget": 9}, "budget: expected at least 14"),
         ({"models": ["a", "z"]}, "models: expected two of"),
+        ({"models": "ab"}, "models: expected two of"),
+        ({"models": ["a", "b", "a"]}, "models: expected two of"),
     ],
 )
 def test_bad_plans_are_refused(compared, options, words):
@@ -203,8 +209,12 @@ def test_bad_pilots_are_refused():
     with pytest.raises(ValueError, match="pilot: expected errors"):
         cv.plan(cv.evaluate(outputs, **{**KERNELS, "prompt_kernel": None}, errors=False))
     pairs = cv.evaluate(outputs, np.repeat(np.arange(N // 2), 2), **KERNELS)
-    with pytest.raises(ValueError, match="answers: expected 2, as in the pilot, received 5"):
+    with pytest.raises(
+        ValueError, match="answers: expected at most 2, as many as in the pilot, received 5"
+    ):
         cv.plan(pairs, answers=5)
+    with pytest.raises(ValueError, match="the same for all prompts"):
+        cv.plan(cv.compare({"a": outputs, "b": outputs}, KINDS, **PLAIN))
     with pytest.raises(ValueError, match="expected scores of order 2"):
         cv.plan(cv.evaluate(outputs, KINDS, **KERNELS | {"orders": [3]}, errors=False))
 
@@ -250,6 +260,11 @@ def test_equal_and_not_told_apart_are_two_sentences():
     assert words.replace("%", "\\%") in str(cv.report.latex(wide))
     alone = cv.compare({"a": MODELS["a"]}, KINDS, **PLAIN)
     assert not alone.rankings[0].equality()
+
+
+def test_a_margin_is_a_ratio_or_a_difference():
+    with pytest.raises(ValueError, match="equal_ratio and equal_difference: give one or the other"):
+        cv.compare(MODELS, KINDS, **PLAIN, equal_ratio=1.2, equal_difference=0.5)
 
 
 @pytest.mark.parametrize("bad", [{"equal_ratio": 1.0}, {"equal_ratio": 0}, {"equal_difference": 0}])

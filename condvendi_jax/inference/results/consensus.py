@@ -71,6 +71,9 @@ class Consensus(Result):
         for start, pairs in both.items():
             count = f"{len(pairs)} of {len(self.pairs)} pairs, " * (len(self.pairs) > LISTED)
             named = count + listed(pairs) if pairs else "none"
-            words.append(f"{start}under all {len(self.comparisons)} encoders: {named}")
-        confidence = f"these statements hold jointly with {1 - self.level:.0%} confidence"
-        return [*orders, "; ".join(words), confidence]
+            if pairs or not start:
+                words.append(f"{start}under all {len(self.comparisons)} encoders: {named}")
+        lines = [*orders, "; ".join(words)]
+        if any(pair.signs.any() for pair in self.pairs):
+            lines.append(f"these statements hold jointly with {1 - self.level:.0%} confidence")
+        return lines

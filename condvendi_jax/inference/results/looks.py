@@ -64,13 +64,14 @@ class Looks(Result):
             below = "the baseline's" if self.tolerated == 1 else f"{self.tolerated:.0%} of it"
             said = f"ALARM at look {first.look:,} (step {first.step:,}): the score fell below "
             said += f"{below}; false alarms in at most {100 * self.level:.3g}% of runs"
+        now = f"{last.ratio:.0%} of it" if np.isfinite(last.ratio) else "above it"
         return [
             f"look {last.look:,} (step {last.step:,}): Conditional-RKE of {self.prompts:,} prompts "
             f"{last.score:.3g} {tables.interval((last.low, last.high))}",
-            f"baseline: {baseline:.3g} {tables.interval(ends)}; now {last.ratio:.0%} of it",
+            f"baseline: {baseline:.3g} {tables.interval(ends)}; now {now}",
             f"evidence of a fall: {last.evidence:.3g}, alarm from {self.limit:.3g}",
             said,
-            f"intervals: 95%, over other answers to these prompts; {self.bandwidth}",
+            f"intervals: 95%, over other answers to these prompts; outputs: {self.bandwidth}",
         ]
 
     def plot(self) -> Figure:

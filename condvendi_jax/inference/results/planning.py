@@ -189,23 +189,27 @@ class StudyPlan(Result):
                 f"studies; the smallest difference is {percent(size.ratio)}"
             ]
         low, high = self.open_power
-        lines.append(
-            f"The pilot ({of.prompts:,} {of.unit}) leaves open a power of {low:.0%} to {high:.0%}"
-        )
-        rows = [
-            [f"{k:,}", f"{p:,}", f"{k * p:,}", f"{cost:,.0f}", percent(ratio)]
-            for p, k, cost, ratio, _ in self.shown
-        ]
-        table = Table(["answers each", of.unit, "in all", "cost", "finds"], rows)
+        few = "" if of.prompts > 99 else "only "
+        pilot = f"The pilot has {few}{of.prompts:,} {of.unit}"
+        lines.append(f"{pilot}: the true power may be {low:.0%} to {high:.0%}")
         if math.isnan(of.of_answers):
-            words = "The pilot says nothing about other numbers of answers to a prompt"
+            words = "Other numbers of answers need a pilot with four answers to each prompt"
         else:
             share = of.between / of.variance(of.answers)
             words = (
                 f"Of the variance of the difference at {of.answers:.3g} answers, {share:.0%} is "
                 "between prompts, and more answers do not help against it"
             )
-        return [*lines, "", table, "", words]
+        return [*lines, "", self.table(), "", words]
+
+    def table(self) -> Table:
+        """Some sizes of the study; numbers and costs are those of one model."""
+        rows = [
+            [f"{k:,}", f"{p:,}", f"{k * p:,}", f"{cost:,.0f}", percent(ratio)]
+            for p, k, cost, ratio, _ in self.shown
+        ]
+        heading = ["answers each", self.spread.unit, "outputs a model", "cost a model", "finds"]
+        return Table(heading, rows)
 
     def plot(self) -> Figure:
         """The smallest ratio that is found against the number of prompts, by that of answers."""

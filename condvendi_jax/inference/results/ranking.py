@@ -28,16 +28,21 @@ class Margin(NamedTuple):
     absolute: bool  # A difference of the scores; or their ratio, above 1.
 
     @classmethod
-    def of(cls, ratio: float, difference: float | None) -> Margin:
-        """The margin of a ratio or, where it is given, of a difference."""
+    def of(cls, ratio: float | None, difference: float | None) -> Margin:
+        """The margin of a ratio, or of a difference."""
         if difference is not None:
+            if ratio is not None:
+                raise ValueError("equal_ratio and equal_difference: give one or the other.")
             size = checks.check_number(difference, name="equal_difference", above=0)
             return cls(size, absolute=True)
+        ratio = 1.1 if ratio is None else ratio
         return cls(checks.check_number(ratio, name="equal_ratio", above=1), absolute=False)
 
     def __str__(self) -> str:
         """In words."""
-        return f"within {self.size:g}" if self.absolute else f"within {percent(self.size)}"
+        if self.absolute:
+            return f"within {self.size:g} effective outputs"
+        return f"within {percent(self.size)}"
 
 
 class Difference(NamedTuple):
@@ -197,7 +202,7 @@ class Ranking(Result):
         if ratios:
             ends = dict.fromkeys(percent(of) for of in (min(ratios), max(ratios)))
             pairs = ", depending on the pair" if len(ends) > 1 else ""
-            words = f"smallest difference that 4 of 5 such samples find: {' to '.join(ends)}"
+            words = f"smallest difference that is found in 4 of 5 such samples: {' to '.join(ends)}"
             lines.append(words + pairs)
         return capitalized("; ".join(lines))
 
@@ -208,7 +213,7 @@ class Ranking(Result):
             each = [
                 f"{name} {tables.interval(ends)}"
                 for name, ends in self.population.items()
-                if math.isfinite(ends[1])
+                if ends[1] <= tables.OPEN * ends[0]
             ]
         words = f"{self}; {listed(each)}" if each else str(self)
         return f"{words}. {equality}" if (equality := self.equality()) else words
