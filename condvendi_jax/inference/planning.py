@@ -78,8 +78,8 @@ def plan(
       >>> answers = rng.integers(rng.integers(2, 9, 30), size=(10, 30)).T.reshape(-1, 1)
       >>> prompts = np.repeat(np.arange(30), 10)
       >>> pilot = cv.evaluate(answers, prompts, output_kernel=cv.Indicator(), orders=[2])
-      >>> cv.plan(pilot, ratio=1.5).best.answers
-      2
+      >>> cv.plan(pilot, ratio=1.5).reached
+      True
     """
     power = checks.check_number(power, name="power", above=0.5, below=1)
     for name, value in {

@@ -375,7 +375,7 @@ def human(folder: pathlib.Path, seed: int) -> list[str]:
 def language(folder: pathlib.Path, seed: int) -> list[str]:
     files = write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8})
     files += flags(truncated=folder / "cut.npy", words=folder / "words.npy")
-    more = flags(scales="1,2", groups=6)
+    more = flags(scales="1,2", groups=8)
     return [*files, *widths(1), *more]
 
 
@@ -525,7 +525,7 @@ def type_ablation(folder: pathlib.Path, seed: int) -> list[str]:
 
 def video(folder: pathlib.Path, seed: int) -> list[str]:
     files = write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2)
-    return [*files, *widths(1), *flags(means=folder / "cut.npy", scales="1,2", groups=6)]
+    return [*files, *widths(1), *flags(means=folder / "cut.npy", scales="1,2", groups=8)]
 
 
 def captioning(folder: pathlib.Path, seed: int) -> list[str]:

@@ -33,7 +33,7 @@ def test_the_scores_are_the_known_numbers_of_each_text(finished):
         values = found.value.sel(model=model).values
         np.testing.assert_allclose(values[:, :6], [known] * 2, rtol=5e-3)
     np.testing.assert_allclose(found.prompt_modes, NEIGHBOURHOODS, rtol=5e-3)
-    assert (found.n == 80).all() and (found.groups == 6).all()
+    assert (found.n == 80).all() and (found.groups == 8).all()
     assert finished.study.n == finished.study.prompts == 80
     cut = finished.found.value.sel(text="cut", scale=1, score="Conditional-RKE", model=NAMES)
     np.testing.assert_allclose(cut, [*KNOWN.values()][::-1], rtol=5e-3)

@@ -53,7 +53,7 @@ def test_sources_are_compared_by_themselves(tmp_path):
     names = (tmp_path / "models.txt").read_text().split()
     sources = ["one" if name == "alone" else "two" for name in names]
     np.save(tmp_path / "source.npy", sources)
-    own = (f"--source={tmp_path / 'source.npy'}", "--groups=5")
+    own = (f"--source={tmp_path / 'source.npy'}", "--groups=8")
     run = execute(Video, tmp_path, *flags, *own, *WIDTHS)
     assert run.study.parts["one"].models == ("alone",)
     assert set(run.study.parts["two"].models) == set(KNOWN)
@@ -61,7 +61,7 @@ def test_sources_are_compared_by_themselves(tmp_path):
     alone, both = found.sel(source="one", model="alone"), found.sel(source="two")
     np.testing.assert_allclose(alone.value, [4, 5, 20] * 2, rtol=1e-2)
     assert (alone.error > 0).all() and both.value.sel(model="alone").isnull().all()
-    assert found.groups.values.tolist() == [5, 5]
+    assert found.groups.values.tolist() == [8, 8]
     both = both.sel(score="Conditional-RKE")
     assert both.p_value.sel(model="few", other="many") < 0.05
     assert len(set(both.letters.sel(model=list(KNOWN)).values)) == 2
