@@ -106,6 +106,7 @@ def compare(
         given: Any = {"orders": orders, "truncation": truncation, "method": method, **data}
         given |= {"errors": errors, "unbiased": unbiased, "groups": groups, "level": level}
         given |= {"profile": profile, "seed": seed, "progress": progress}
+        given |= {"equal_ratio": equal_ratio, "equal_difference": equal_difference}
         of_encoders: Any = encoder_consensus.compare_encoders(compare, models, prompts, **given)
         return of_encoders
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)

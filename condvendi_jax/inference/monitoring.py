@@ -110,7 +110,7 @@ class Monitor:
         bound = min(float(of.bounds(-float(ndtri(level / 2)))[1]) / tolerated, 1.0)
         self._process = EProcess(of.similarities, of.error, bound)
         said = of.bandwidth, of.scores(), 1 / bound, 2 / level
-        self._run = Looks(level, tolerated, len(of.names), *said, ())
+        self._run = Looks(level, tolerated, len(of.names), *said, (), how["seed"])
 
     def look(
         self, outputs: ArrayLike | Labels, prompts: Labels | None = None, *, step: int | None = None

@@ -23,6 +23,7 @@ from condvendi_jax.inference import components
 from condvendi_jax.inference.components import Components
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import Comparison, Evaluation, Size, StudyPlan
+from condvendi_jax.inference.results.evaluation import chosen_kernels
 from condvendi_jax.inference.results.planning import POWER, Spread, ratio_of
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 
@@ -142,7 +143,10 @@ def plan(
         )
     reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda of: of.cost, default=min(sizes, key=lambda of: of.ratio))
-    return StudyPlan(chosen, spread, ratio, power, level, pairs, budget, best, tuple(sizes))
+    first = pilot.first if isinstance(pilot, Comparison) else pilot
+    settings = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
+    of_test = ratio, power, level, pairs, budget
+    return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings)
 
 
 def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:

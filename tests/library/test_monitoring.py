@@ -294,7 +294,7 @@ def test_a_trainer_finds_every_event_and_is_stopped(watched):
         assert look.on_step_end(None, state, control, model=model, optimizer=None) is control
         assert control.should_training_stop is (step == 20)
     with pytest.raises(AttributeError):
-        look.state  # noqa: B018
+        look.state  # noqa: B018 - what it raises is what is looked at.
 
 
 def test_similarities_of_the_study_are_those_of_the_library():

@@ -213,6 +213,9 @@ def test_bad_pilots_are_refused():
         ValueError, match="answers: expected at most 2, as many as in the pilot, received 5"
     ):
         cv.plan(pairs, answers=5)
+    same = np.repeat(outputs[:PROMPTS], EACH, axis=0)  # Their similarities are 1 up to rounding.
+    with pytest.raises(ValueError, match="the same for all prompts"):
+        cv.plan(cv.evaluate(same, KINDS, **KERNELS))
     with pytest.raises(ValueError, match="the same for all prompts"):
         cv.plan(cv.compare({"a": outputs, "b": outputs}, KINDS, **PLAIN))
     with pytest.raises(ValueError, match="expected scores of order 2"):

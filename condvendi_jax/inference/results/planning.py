@@ -120,6 +120,7 @@ class StudyPlan(Result):
       budget: None where the ratio decides.
       best: the cheapest size with this power or, of a budget, that with the smallest ratio.
       sizes: one for each number of answers, the best prompts for each.
+      settings: the kernels and the seed of the pilot, in words.
     """
 
     models: tuple[str, ...]
@@ -131,6 +132,7 @@ class StudyPlan(Result):
     budget: float | None
     best: Size
     sizes: tuple[Size, ...]
+    settings: str
 
     @property
     def reached(self) -> bool:
@@ -200,7 +202,7 @@ class StudyPlan(Result):
                 f"Of the variance of the difference at {of.answers:.3g} answers, {share:.0%} is "
                 "between prompts, and more answers do not help against it"
             )
-        return [*lines, "", self.table(), "", words]
+        return [*lines, "", self.table(), "", words, self.settings]
 
     def table(self) -> Table:
         """Some sizes of the study; numbers and costs are those of one model."""

@@ -142,7 +142,8 @@ def over_sizes(plan: StudyPlan) -> Figure:
     panel.set_ylabel("smallest difference that is found, %", fontsize=8)
     panel.legend(fontsize=7)
     test = f"power {plan.power:.0%}, level {plan.level:.2g}"
-    drawn.supxlabel(f"{test}; from a pilot of {plan.spread.prompts} {plan.spread.unit}", fontsize=7)
+    pilot = f"from a pilot of {plan.spread.prompts} {plan.spread.unit}"
+    drawn.supxlabel(f"{test}; {pilot}\n{plan.settings}", fontsize=7)
     return drawn
 
 
