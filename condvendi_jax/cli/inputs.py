@@ -19,10 +19,11 @@ from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
-from condvendi_jax.encoders.record_files import RECORD_ENDINGS, record_files
+from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.spectra import computation
 
+FOLDERS = "folders"  # In place of a file of prompts: the names of the folders are the prompts.
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
 
 
@@ -45,6 +46,11 @@ def is_text(path: str) -> bool:
     return pathlib.Path(path).suffix.lower() in items.TEXT_ENDINGS
 
 
+def _holds_prompts(path: str) -> bool:
+    """Whether prompts are texts, in a file or with the pictures of a folder."""
+    return is_text(path) or files.expanded(path).is_dir()
+
+
 def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> dict[str, Model]:
     """What the words of a command line, or --records, name: one model or `several`, by name.
 
@@ -58,7 +64,7 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
     named = [(word, *_split(word)) for word in words]
     paths = [path for *_, path in named]
     unnamed = [path for _, name, path in named if name is None]
-    if given.records is not None or (paths and given.prompts is None and _hold(paths, given)):
+    if given.records is not None or (paths and _hold(paths, given)):
         names = [word if name is None else name for word, name, _ in named]
         kinds = ["records"] * len(paths)
     elif several not in (None, len(paths) > 1) or not paths:
@@ -75,14 +81,19 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
         named_all = several is not False
         names = [(next(short) if name is None else name) * named_all for _, name, _ in named]
         kinds = list(map(_kind_of, paths))
-    prompts = given.by_model("prompts", names)
+    joined = "records" in kinds  # To the ids of the records.
+    prompts = {} if joined else given.by_model("prompts", names)
+    shared = None if joined else given.prompts
+    beside = shared == FOLDERS or (shared is None and all(map(items.has_prompts, paths)))
+    if {*kinds} == {"images"} and beside:
+        prompts = dict(zip(names, paths, strict=True))
     models: dict[str, Model] = {}
     for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
         if model in models:
             raise ValueError(
                 f"{model!r} names both {models[model].path} and {path}; give names, as name=path."
             )
-        models[model] = Model(kind, path, prompts.get(model, given.prompts), name)
+        models[model] = Model(kind, path, prompts.get(model, shared), name)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
     return models
@@ -97,7 +108,7 @@ def _kind_of(path: str) -> str:
     place = files.expanded(path)
     if not place.suffix and not place.exists():
         raise ValueError(f"{path}: there is no such file or folder.")
-    return "texts" if is_text(path) else "images" if place.is_dir() else "embeddings"
+    return "images" if place.is_dir() else "texts" if is_text(path) else "embeddings"
 
 
 def _split(word: str) -> tuple[str | None, str]:
@@ -111,7 +122,9 @@ def _split(word: str) -> tuple[str | None, str]:
 
 
 def _hold(paths: Sequence[str], given: Options) -> bool:
-    endings = {pathlib.Path(path).suffix.lower() for path in paths}
+    if given.prompts is not None:
+        return all(map(records.lacks_prompts, paths))
+    endings = {ending(pathlib.Path(path)) for path in paths}
     named = given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}
     return named or all(map(records.holds_records, paths))
 
@@ -128,8 +141,8 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
     answers = kind == "records"
-    texts, paired = any(map(is_text, prompts)), answers or bool(prompts)
-    if texts and not all(map(is_text, prompts)):
+    texts, paired = any(map(_holds_prompts, prompts)), answers or bool(prompts)
+    if texts and not all(map(_holds_prompts, prompts)):
         raise ValueError(
             f"--prompts: expected texts for all models, or embeddings for all, received "
             f"{', '.join(prompts)}."
@@ -184,7 +197,8 @@ class Inputs(NamedTuple):
 
     `texts` are those of prompts, and `items` the texts or pictures of outputs, that were embedded;
     `described` is for JSON; `shared` says whether all models have the rows of one file of prompts;
-    `bandwidth` is that of the encoder of outputs, where people's judgements gave it one.
+    `bandwidth` is that of the encoder of outputs, where people's judgements gave it one; `weights`
+    are those of records.
     """
 
     outputs: dict[str, np.ndarray]
@@ -195,6 +209,7 @@ class Inputs(NamedTuple):
     items: Mapping[str, Sequence[Any]]
     shared: bool = False
     bandwidth: RuledBandwidth | None = None
+    weights: Mapping[str, Sequence[float]] | None = None
 
     def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
         """The arguments that `evaluate` and, for several `models`, `compare` take."""
@@ -205,13 +220,19 @@ class Inputs(NamedTuple):
             "rule": given.rule or bandwidth.AUTO,
             "similar_prompts": given.similar_prompts,
             "orders": list(given.order),
-            "unbiased": not given.plugin,
+            # Answers with probabilities are a distribution, not a sample of one.
+            "unbiased": not given.plugin and self.weights is None,
             "truncation": given.truncation,
             "method": given.chosen_method,
             "groups": given.read_groups(),
-            "weights": given.read_weights(models),
+            "weights": self._weights(given, models),
             "seed": given.seed,
         }
+
+    def _weights(self, given: Options, models: Sequence[str]) -> Any:
+        if self.weights is None or given.weights is not None:
+            return given.read_weights(models)
+        return self.weights if models else np.array(next(iter(self.weights.values())))
 
 
 def read(
@@ -225,7 +246,7 @@ def read(
     kinds = [kind for kind, *_ in models.values()]
     asked = {model.prompts for model in models.values() if model.prompts is not None}
     media = {kind: "texts" if kind == "records" else kind for kind in kinds if kind != "embeddings"}
-    media |= {"prompts": "texts"} if any(map(is_text, asked)) else {}
+    media |= {"prompts": "texts"} if any(map(_holds_prompts, asked)) else {}
     with contextlib.redirect_stdout(sys.stderr):
         # Before anything is read, as a package or the weights may be missing.
         used = {medium: _load_encoder(given, medium) for medium in media.values()}
@@ -267,7 +288,8 @@ def _read_records(
     several: bool | None,
 ) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
-    fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
+    flags = (*_RECORD_FIELDS, "prompts")
+    fields: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
     read = records.read_records(paths, names=names, **fields)
@@ -277,8 +299,12 @@ def _read_records(
         raise ValueError(f"expected answers of {wanted}, received those of {received}.")
     _warn_of_missing_prompts(read.counts)
     answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
-    prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
-    notes = [_embedded(role, encoder, "field", names) for role, names in read.fields.items()]
+    notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
+    if read.by_id:  # Ids are equal or different, and have no meaning.
+        prompts = {name: np.array(ids) for name, ids in read.prompts.items()}
+    else:
+        prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
+        notes.append(_embedded("prompts", encoder, "field", read.fields["prompts"]))
     notes = ["; ".join(notes), *read.notes]
     counted = {}
     for name, counts in read.counts.items():
@@ -293,8 +319,13 @@ def _read_records(
         "text_encoder": encoder.name,
         "text_encoder_path": encoder.spec,
     }
+    if read.by_id:
+        _note(given, "prompts are known by ids alone, as equal or different: --prompts has texts")
+    if read.weights:
+        _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
     judged = texts_of.judged(encoder)
-    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, bandwidth=judged)
+    found = Inputs(answers, prompts, read.prompts, described, notes, read.answers)
+    return found._replace(bandwidth=judged, weights=read.weights)
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -313,8 +344,8 @@ def _read(
 ) -> Inputs:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    tables = {p: items.read_prompts(p, column=given.prompt_column) for p in paths if is_text(p)}
-    arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if not is_text(p)}
+    tables = {path: _read_prompts(given, path) for path in paths if _holds_prompts(path)}
+    arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
     outputs, prompts, texts, rows, described = {}, {}, {}, {}, {}
     for name, model in models.items():
         table = tables.get(model.prompts or "")
@@ -353,6 +384,13 @@ def _read(
     shared = len(paths) == 1 and not any(rows.values())
     judged = texts_of.judged(used.get(kind))
     return Inputs(outputs, prompts, texts, report, notes, shown, shared, judged)
+
+
+def _read_prompts(given: Options, path: str) -> items.Texts:
+    if is_text(path):
+        return items.read_prompts(path, column=given.prompt_column)
+    named = given.prompts == FOLDERS
+    return items.folder_prompts(path, column=given.prompt_column, named=named)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:

@@ -72,8 +72,9 @@ class Options:
     prompts: Source | None = option(
         None,
         "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt file of one "
-        "prompt a line, a .csv or a .jsonl file. Several models share one file, or each has its "
-        "own, separated by commas. Without prompts: Vendi and RKE only.",
+        "prompt a line, a .csv or a .jsonl file; or 'folders': the names of the pictures' folders. "
+        "Several models share one file, or each has its own, separated by commas. Unset: what "
+        "'metadata' in a folder of pictures says; else no prompts, and Vendi and RKE only.",
     )
     outputs_key: str | None = option(None, "The array to read from a file of outputs.")
     prompts_key: str | None = option(None, "The array to read from a file of prompts.")
@@ -100,9 +101,9 @@ class Options:
     )
     records: Source | None = option(
         None,
-        "Answers with their prompts, which are embedded: files in .jsonl, .json, .csv or .parquet, "
-        "or logs of Inspect, with commas, or a pattern such as 'runs/*.jsonl'.",
-        excludes=("prompts",),
+        "Answers with their prompts, which are embedded: files in .jsonl, .json, .csv, .tsv or "
+        ".parquet, or logs of Inspect, with commas, or a pattern such as 'runs/*.jsonl'. If they "
+        "hold ids of prompts, --prompts is the file that has the prompts by these ids.",
     )
     prompt_field: str | None = option(
         None, "The only field with the prompt; if unset, all that the model was given."

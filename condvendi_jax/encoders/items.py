@@ -32,6 +32,7 @@ _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
 TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
 _Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
+_DRAWS = {"seed", "seeds", "sample", "samples", "run", "trial", "repeat", "rep"}  # Of a folder.
 _NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
 
 
@@ -71,6 +72,61 @@ def read_texts(path: str | PathLike[str], *, column: str | None = None) -> Texts
     return _read_texts(path, column, TEXT_COLUMNS, "texts", blank=True)
 
 
+def folder_prompts(
+    folder: str | PathLike[str], *, column: str | None = None, named: bool = False
+) -> Texts:
+    """The prompt of each picture of a folder, as its files `metadata` have it.
+
+    Such a file, .jsonl or .csv, has a row for each picture of its folder and those below, as
+    `imagefolder` of Hugging Face does, or one row for all of them, as GenEval does. `named` takes
+    the names of the folders below as the prompts of the pictures in them instead.
+    """
+    folder = files.expanded(folder)
+    if named:
+        images = list_images(folder, below=True)
+        if images[0].parent == folder:
+            raise ValueError(f"{folder}: expected pictures in folders alone, named by prompts.")
+        prompts = [image.parent.relative_to(folder).as_posix() for image in images]
+        found = [({"prompt": text}, image) for text, image in zip(prompts, images, strict=True)]
+    else:
+        found = [pair for path in _metadata(folder) for pair in _of_metadata(path)]
+    table = Texts([], "", folder, [])
+    for number, (row, image) in enumerate(found, 1):
+        table.rows.append((number, row | {"image": image.as_posix()}))
+    return _with_texts(table, column, PROMPT_COLUMNS, "prompts", blank=False)
+
+
+def has_prompts(folder: str | PathLike[str]) -> bool:
+    """Whether a folder holds files `metadata` with the prompts of its pictures."""
+    return bool(_metadata(files.expanded(folder)))
+
+
+def _metadata(folder: pathlib.Path) -> list[pathlib.Path]:
+    paths = [*folder.rglob("metadata.jsonl"), *folder.rglob("metadata.csv")]
+    return sorted(paths, key=_natural)
+
+
+def _of_metadata(path: pathlib.Path) -> list[tuple[dict[Any, Any], pathlib.Path]]:
+    """The rows of a file of metadata, each with a picture that it is of."""
+    found, rows = [], list(read_rows(path))
+    for line, row in rows:
+        if isinstance(row, Unfit):
+            raise ValueError(f"{path}, line {line}: {row}.")
+        name = next((row[key] for key in known_fields(row, IMAGE_COLUMNS)), None)
+        if name is not None:
+            found.append((row, path.parent / str(name)))
+        elif len(rows) == 1:
+            samples = path.parent / "samples"  # Beside them GenEval puts a picture of all.
+            images = list_images(samples if samples.is_dir() else path.parent, below=True)
+            return [(row, image) for image in images]
+        else:
+            raise ValueError(
+                f"{path}, line {line}: expected the name of a picture in one of "
+                f"{', '.join(IMAGE_COLUMNS)}, or one row for all pictures of the folder."
+            )
+    return found
+
+
 def _read_texts(
     path: str | PathLike[str], named: str | None, names: Sequence[str], what: str, *, blank: bool
 ) -> Texts:
@@ -92,6 +148,14 @@ def _read_texts(
             table.rows.append((line, row))
     if not table.rows:
         raise ValueError(f"{path}: holds no rows.")
+    return _with_texts(table, named, names, what, blank=blank)
+
+
+def _with_texts(
+    table: Texts, named: str | None, names: Sequence[str], what: str, *, blank: bool
+) -> Texts:
+    """The table with the texts of its column, after checks."""
+    path = table.path
     column = _column(table, named, names, what)
     for line, row in table.rows if column else ():
         value = row.get(column)
@@ -215,6 +279,8 @@ def pair_images(
     if column is None:
         keys |= {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
     starts, ends = _ways(names, keys)
+    draws = in_folders and all(_DRAWS & {*_words(name)} for name in names)
+    inside = _ways([image.stem for image in images], keys) if draws else ({}, {})
     write = _to_write(prompts, list(places), "image")
     if column is None and len(images) == count and not in_folders:
         others = [
@@ -237,8 +303,14 @@ def pair_images(
     how = ""
     if column is None or not any(found[column] + [cell == "" for cell in cells[column]]):
         rows, how = _by_names(starts, ends, count)
+        where = "folders" if in_folders else "pictures"
+        if draws:  # One of each seed, with a picture for each prompt.
+            others, other = _by_names(*inside, count)
+            if rows and others and rows != others:
+                rows, how = [], f": the {how} of the folders and of the pictures disagree"
+            elif others and not rows:
+                rows, how, where = others, other, "pictures in the folders"
         if rows:
-            where = "folders" if in_folders else "pictures"
             each = span(collections.Counter(rows).values())
             how = f"the {how} of the {where}, {each} pictures a prompt"
             return Pairing(list(images), rows, None, how)
@@ -280,7 +352,7 @@ def _pictures(
     cells: Sequence[str], places: Mapping[str, pathlib.Path]
 ) -> list[pathlib.Path | None]:
     """The pictures that cells name by their place below the folder, or by a name of one picture."""
-    by_name = dict(places)
+    by_name = dict(places) | {image.as_posix(): image for image in places.values()}
     for names in ([i.name for i in places.values()], [i.stem for i in places.values()]):
         counts = collections.Counter(names)
         unique = {n: i for n, i in zip(names, places.values(), strict=True) if counts[n] == 1}

@@ -1,9 +1,10 @@
-"""Tables of records: JSONL, CSV, Parquet, arrays in JSON, and logs of Inspect, row by row."""
+"""Tables of records: JSONL, CSV, TSV, Parquet, JSON and logs of Inspect, row by row."""
 
 from __future__ import annotations
 
 import csv
 import glob
+import gzip
 import importlib
 import itertools
 import json
@@ -17,6 +18,7 @@ from condvendi_jax.base import extras, files
 from condvendi_jax.encoders import answers
 
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
+_HELM = "request_states"  # The key of the records in a scenario_state.json.
 INSPECT_METRIC = "answer_diversity"
 _PACKAGES = {
     ".parquet": ("pyarrow", "pyarrow.parquet", "reading Parquet"),
@@ -37,11 +39,14 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
         named += matches
     if not named:
         raise ValueError("expected at least one file of records, received none.")
-    for ending in {path.suffix.lower() for path in named} & {*_PACKAGES}:
-        _package(ending)  # Before anything is read.
+    for kind in set(map(ending, named)) & {*_PACKAGES}:
+        _package(kind)  # Before anything is read.
     for k, path in enumerate(named):
-        if path.suffix.lower() not in _READERS or path.is_dir():
-            raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}.")
+        if ending(path) not in _READERS or path.is_dir():
+            raise ValueError(
+                f"{path}: expected a file ending in {', '.join(_READERS)}, or in .gz after one of "
+                "them."
+            )
         if not path.exists():
             raise ValueError(f"{path}: there is no such file.")
         for other in named[:k]:
@@ -50,9 +55,16 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
     return named
 
 
-def _package(ending: str) -> Any:
+def ending(path: pathlib.Path) -> str:
+    """The ending of a file's name in small letters, that of a packed file without its .gz."""
+    name = path.name.lower()
+    packed = name.endswith(".gz") and not name.removesuffix(".gz").endswith((*_PACKAGES,))
+    return pathlib.PurePath(name.removesuffix(".gz") if packed else name).suffix
+
+
+def _package(kind: str) -> Any:
     """The module that reads files of this ending."""
-    package, module, purpose = _PACKAGES[ending]
+    package, module, purpose = _PACKAGES[kind]
     with extras.needed("records", package=package, purpose=purpose):
         return importlib.import_module(module)
 
@@ -62,7 +74,7 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
 
     Blank lines hold no record. Bytes that are not UTF-8 become halves of surrogate pairs.
     """
-    for line, record in _READERS[path.suffix.lower()](path):
+    for line, record in _READERS[ending(path)](path):
         if not isinstance(record, (dict, answers.Unfit)):
             record = answers.Unfit("expected an object {...}")
         yield line, record
@@ -75,10 +87,11 @@ def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
 
 
 def _opened(path: pathlib.Path, newline: str) -> Any:
-    with open(path, "rb") as stream:
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as stream:
         if stream.read(2) in (b"\xff\xfe", b"\xfe\xff"):
             raise ValueError(f"{path}: is UTF-16 or UTF-32; save it as UTF-8.")
-    return open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+    return opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
@@ -100,7 +113,8 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     columns: list[str] = []
     try:
         with _opened(path, "") as stream:
-            reader = csv.reader(stream, strict=True)
+            between = "\t" if ending(path) == ".tsv" else ","
+            reader = csv.reader(stream, strict=True, delimiter=between)
             for cells in reader:
                 if cells and not columns:
                     columns = cells
@@ -129,15 +143,36 @@ def _read_parquet(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """An array of records, or a log of Inspect."""
+    """An array of records, an object that holds one, a record a line, or a log of Inspect."""
     with _opened(path, "\n") as stream:
-        is_array = next((line for line in stream if line.strip()), "").lstrip().startswith("[")
-        stream.seek(0)
         try:
-            records = json.load(stream) if is_array else []
+            content = json.load(stream)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}: is not an array of records in JSON: {error}") from error
-    yield from enumerate(records, 1) if is_array else _read_inspect(path)
+            if getattr(error, "msg", "") != "Extra data":
+                raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
+            content = None  # A record a line.
+    if content is None:
+        yield from _read_jsonl(path)
+    elif isinstance(content, list):
+        for number, record in enumerate(content, 1):
+            if isinstance(record, list):  # Of bigcode-evaluation-harness: the answers to a task.
+                record = {"index": number - 1, "generations": record}
+            yield number, record
+    elif isinstance(content, dict) and isinstance(content.get(_HELM), list):
+        yield from enumerate(content[_HELM], 1)
+    elif isinstance(content, dict) and {"columns", "data"} <= content.keys():
+        columns = content["columns"]  # A table of Weights & Biases, or of pandas.
+        for number, cells in enumerate(content["data"], 1):
+            yield number, dict(zip(columns, cells, strict=True))
+    elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
+        yield from _read_inspect(path)
+    else:
+        seen = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else content
+        raise ValueError(
+            f"{path}: expected an array of records, an object with {_HELM!r}, or with 'columns' "
+            f"and 'data', or a log of Inspect, received {seen!s:.200}. If one key holds the "
+            "records, save what it holds: json.dump(json.load(open(OLD))[KEY], open(NEW, 'w'))."
+        )
 
 
 def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
@@ -163,6 +198,9 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 prompts[sample.id] = f"{text}\n\nsample: {sample.id}" if text in texts else text
                 texts.add(text)
             answer = sample.output.completion
+            several = getattr(sample.output, "choices", ())
+            if len(several) > 1:
+                answer = [choice.message.text for choice in several]
             if scorer is not None:
                 score = (sample.scores or {}).get(scorer)  # Inspect leaves out NaN too.
                 answer = None if score is None or score.value != score.value else score.answer
@@ -175,6 +213,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 _READERS = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
+    ".tsv": _read_csv,
     ".parquet": _read_parquet,
     ".eval": _read_inspect,
     ".json": _read_json,

@@ -16,25 +16,28 @@ from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders.answers import Unfit, assistant_text
 from condvendi_jax.encoders.record_files import (
     RECORD_ENDINGS,
+    ending,
     known_fields,
     read_rows,
     record_files,
 )
+from condvendi_jax.encoders.record_formats import Format, first, format_of, values
 
-PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages")
+PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
 _GIVEN = (
-    *("system", "system_prompt", "system_message", "history", "context", *PROMPT_FIELDS),
-    *("choices", "options", "tools", "functions", "documents", "files", "images", "image"),
+    *("system", "system_prompt", "system_message", "instructions", "history", "context"),
+    *(*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files"),
+    *("images", "image"),
 )
 _TEXTS = ("history", "context", "choices", "options")
-_REQUESTS = "resps"  # lm-evaluation-harness: for each request a list of answers.
-_LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions", _REQUESTS)
+_LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions")
 ANSWER_FIELDS = (
     *_LISTS,
     *("generation", "response", "completion", "output", "answer", "prediction"),
     *("predicted_text", "generated_text", "model_output"),
 )
 MODEL_FIELD = "model"
+WEIGHT_FIELD = "probability"
 _SHOWN = 10
 
 
@@ -55,7 +58,9 @@ class Records:
 
     `answers[model][i]` answers `prompts[model][i]`; `fields` has the names of the fields that were
     read, of `prompts` and of `answers`; `skipped` is what was left out; `notes` are lines that say
-    what else was decided.
+    what else was decided. `weights` are the probabilities that the answers of a prompt have, of
+    sum one for each prompt, or None where the records have none. `by_id` says whether prompts are
+    known by an id alone: they are then equal or different, and have no text.
     """
 
     answers: dict[str, list[str]]
@@ -63,6 +68,8 @@ class Records:
     fields: dict[str, list[str]]
     skipped: list[Skipped]
     notes: list[str]
+    weights: dict[str, list[float]] | None = None
+    by_id: bool = False
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -78,22 +85,26 @@ def read_records(
     model_field: str | None = None,
     strip_thinking: bool = True,
     names: Mapping[str, str] = types.MappingProxyType({}),
+    prompts: str | PathLike[str] | None = None,
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
-    A file ends in .jsonl, .csv or .parquet, holds an array of records (.json), or is a log of
-    Inspect (.eval, .json). A record is one answer, or one prompt with a list of answers, as plain
-    texts or as chat messages; samples of lm-evaluation-harness have `resps`. Blank lines hold no
-    record. The prompt is all that the model was given: a chat with its system message and earlier
-    turns, and several fields, such as `instruction` and `input`, one after the other.
+    A file ends in .jsonl, .csv, .tsv or .parquet, holds an array of records (.json), or is a log of
+    Inspect (.eval, .json); all but .parquet and .eval may be packed (.gz). A record is one answer,
+    or one prompt with a list of answers, as plain texts or as chat messages, or a record of a tool
+    in `record_formats`. The prompt is all that the model was given: a chat with its system message
+    and earlier turns, and several fields, such as `instruction` and `input`, one after the other.
 
     Args:
       paths: files, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
       prompt_field: the only field of the prompt; if unset, all fields that the model was given.
+        Fields within fields are `a.b`.
       answer_field: the field of the answer or answers; if unset, the one of `ANSWER_FIELDS`.
       model_field: the field of the model's name. If unset, `model`, or else the file names it.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
       strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
+      prompts: a file with the prompts of records that hold an id in their place, such as those of
+        MT-bench and of a batch of OpenAI; in a .txt file, line k has the prompt of index k from 0.
 
     Returns:
       At least one answer of each file. Records and answers that do not fit are in `skipped`, and a
@@ -114,7 +125,8 @@ def read_records(
     """
     named = {"prompt": prompt_field, "answer": answer_field, "model": model_field}
     paths = record_files(paths)
-    answers, prompts = collections.defaultdict(list), collections.defaultdict(list)
+    asked = None if prompts is None else files.expanded(prompts)
+    rows_of: dict[str, list[_Row]] = collections.defaultdict(list)
     given = {file: name for pattern, name in names.items() for file in record_files(pattern)}
     sources: dict[str, dict[pathlib.Path, tuple[bool, bool]]] = collections.defaultdict(dict)
     used: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -122,22 +134,23 @@ def read_records(
     others = [path for path in paths if path not in given]
     plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
     for path in paths:
-        rows, unfit = _read_file(path, named, strip_thinking, used)
+        rows, unfit = _read_file(path, named, strip_thinking, used, asked)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
         skipped += unfit
-        models = list(dict.fromkeys(model for _, model, *_ in rows if model))
+        models = list(dict.fromkeys(row.model for row in rows if row.model))
         if path in given and len(models) > 1:
             raise ValueError(
                 f"{path}: holds answers of {', '.join(models)}, which are not all "
                 f"{given[path]!r}: leave this name out."
             )
-        for _, named_model, prompt, answer in rows:
-            model = given.get(path) or named_model or plain[path]
-            sources[model][path] = path in given, named_model is not None
-            answers[model].append(answer)
-            prompts[model].append(prompt)
+        for row in rows:
+            model = given.get(path) or row.model or plain[path]
+            sources[model][path] = path in given, row.model is not None
+            rows_of[model].append(row)
+    answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
+    prompts_of = {model: [row.prompt for row in rows] for model, rows in rows_of.items()}
     notes = []
     for model, places in sources.items():
         if len({*places.values()}) > 1:
@@ -150,7 +163,20 @@ def read_records(
             notes.append(f"{model}: answers of {len(places):,} files")
     if used["unread"]:
         notes.append(f"not read as a part of the prompt: {', '.join(map(repr, used['unread']))}")
-    doubts = [f"{m}: {line}" for m in answers for line in texts.doubts(answers[m], prompts[m])]
+    if ids := used["ids"]:
+        notes.append(f"prompts are known by {', '.join(map(repr, ids))} alone, not by their texts")
+    elif asked is not None and not used["joined"]:
+        raise ValueError(f"{asked}: the records hold their prompts; leave the file of prompts out.")
+    weights = {model: _shares(rows) for model, rows in rows_of.items()}
+    if None in weights.values() and any(weights.values()):
+        lacking = next(model for model, of in weights.items() if of is None)
+        raise ValueError(f"{lacking}: has no {WEIGHT_FIELD!r}, which the answers of others have.")
+    if any(weights.values()):
+        notes.append(
+            f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "
+            "distribution, not a sample of one, so that order 2 is not corrected for the sample"
+        )
+    doubts = [f"{m}: {line}" for m in answers for line in texts.doubts(answers[m], prompts_of[m])]
     if reasoning := used["reasoning"]:
         line = f"{sum(reasoning.values()):,} answers start with reasoning"
         if strip_thinking:
@@ -164,18 +190,38 @@ def read_records(
     if doubts:
         checks.warn("\n".join(["some answers may not be what a model said:", *doubts]))
     fields = {role: list(used[role]) for role in ("answers", "prompts")}
-    return Records(dict(answers), dict(prompts), fields, skipped, notes)
+    shares = {model: of for model, of in weights.items() if of is not None} or None
+    return Records(answers, prompts_of, fields, skipped, notes, shares, bool(ids))
 
 
 def holds_records(path: str | PathLike[str]) -> bool:
-    """Whether the first row of a file has fields of a prompt and of an answer."""
+    """Whether the first row of a file has fields of a prompt, or its id, and of an answer."""
+    row = _first_row(path)
+    asked = bool(known_fields(row, PROMPT_FIELDS)) and bool(known_fields(row, ANSWER_FIELDS))
+    return asked or format_of(row) is not None
+
+
+def lacks_prompts(path: str | PathLike[str]) -> bool:
+    """Whether the first row of a file has an answer, and an id in place of the prompt."""
+    row = _first_row(path)
+    form = format_of(row)
+    return form is not None and bool(form.id) and not known_fields(row, PROMPT_FIELDS)
+
+
+def _first_row(path: str | PathLike[str]) -> dict[Any, Any]:
     place = files.expanded(path)
-    if place.suffix.lower() not in RECORD_ENDINGS or not place.is_file():
-        return False
+    if ending(place) not in RECORD_ENDINGS or not place.is_file():
+        return {}
     _, row = next(iter(read_rows(place)), (1, {}))
-    fields = () if isinstance(row, Unfit) else row
-    asked = _REQUESTS in fields or bool(known_fields(fields, PROMPT_FIELDS))
-    return asked and bool(known_fields(fields, ANSWER_FIELDS))
+    return {} if isinstance(row, Unfit) else row
+
+
+class _Row(NamedTuple):
+    line: int
+    model: str | None
+    prompt: str
+    answer: str
+    weight: float | None
 
 
 def _read_file(
@@ -183,24 +229,35 @@ def _read_file(
     named: Mapping[str, str | None],
     strip: bool,
     used: Mapping[str, collections.Counter[str]],
-) -> tuple[list[tuple[int, str | None, str, str]], list[Skipped]]:
-    """Rows of line, model, prompt and answer, and what is left out; `used` counts the fields."""
-    rows = []
+    asked: pathlib.Path | None,
+) -> tuple[list[_Row], list[Skipped]]:
+    """The answers, and what is left out; `used` counts the fields, `asked` has the prompts."""
+    rows: list[_Row] = []
     skipped: list[Skipped] = []
     filters: dict[str, Any] = {}
+    questions: dict[str, str] | None = None
     for line, record in read_rows(path):
         try:
             if isinstance(record, Unfit):
                 raise record
             if _is_repeated(record, filters):
                 continue
-            model = _model(record, named["model"])
-            field = _answer_field(record, named["answer"], f"{path}, line {line}")
-            answers = _answers(field, record[field])
-            prompt, read, unread = _prompt(record, named["prompt"], field, answers)
+            record |= _inner(record, named.values())
+            form = format_of(record)
+            model = _model(record, named["model"], form)
+            field, answers = _answers(record, named["answer"], form, f"{path}, line {line}")
+            if form and form.id and named["prompt"] is None and not _asks(record, form):
+                if asked is not None and questions is None:
+                    questions = _questions(asked, form)
+                prompt, read = _known_by(record, form, questions)
+                unread, role = [], "ids" if questions is None else "joined"
+                used[role][form.id] += 1
+            else:
+                prompt, read, unread = _prompt(record, named["prompt"], form, field, answers)
             prompt = _checked(prompt, repr(read[-1]))
             for name, answer in answers.items():
                 try:
+                    weight = _weight(record if len(answers) == 1 else {}, answer, name)
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
                     if strip and texts.is_blank(rest) and not texts.is_blank(text):
@@ -209,7 +266,7 @@ def _read_file(
                 except Unfit as error:
                     skipped.append(Skipped(path, line, str(error)))
                     continue
-                rows.append((line, model, prompt, answer))
+                rows.append(_Row(line, model, prompt, answer, weight))
                 names = {"prompts": read, "answers": [field], "unread": unread}
                 names["reasoning"] = [text[:80]] if rest != text else []
                 for role, fields in names.items():
@@ -217,19 +274,91 @@ def _read_file(
         except (Unfit, RecursionError) as error:
             why = str(error) if isinstance(error, Unfit) else "is nested too deeply"
             skipped.append(Skipped(path, line, why))
-    if any(model for _, model, *_ in rows):
-        nameless = dict.fromkeys(line for line, model, *_ in rows if not model)
-        why = f"has no {MODEL_FIELD!r}, which other records of this file have"
-        skipped = sorted([*skipped, *(Skipped(path, line, why) for line in nameless)])
-        rows = [row for row in rows if row[1]]
-    return rows, skipped
+    for attribute, name in (("model", MODEL_FIELD), ("weight", WEIGHT_FIELD)):
+        known = [row for row in rows if getattr(row, attribute) is not None]
+        if known:
+            without = dict.fromkeys(row.line for row in rows if getattr(row, attribute) is None)
+            why = f"has no {name!r}, which other records of this file have"
+            skipped, rows = [*skipped, *(Skipped(path, line, why) for line in without)], known
+    return rows, sorted(skipped, key=lambda of: of.line)
+
+
+def _inner(record: Mapping[Any, Any], named: Iterable[str | None]) -> dict[str, Any]:
+    """What the flags name within fields, by their paths."""
+    paths = [path for path in named if path and path not in record]
+    found = {path: values(record, path) for path in paths}
+    return {path: of if "[" in path else of[0] for path, of in found.items() if of}
+
+
+def _weight(record: Mapping[Any, Any], answer: Any, name: str) -> float | None:
+    """The probability of an answer, beside its text or beside the only answer of a record."""
+    within = answer if isinstance(answer, dict) else {}
+    value = within.get(WEIGHT_FIELD, record.get(WEIGHT_FIELD))
+    if value is None:
+        return None
+    with contextlib.suppress(TypeError, ValueError):
+        if 0 <= float(value) < float("inf"):
+            return float(value)
+    raise Unfit(f"expected a number from 0 as {WEIGHT_FIELD!r} of {name}, received {value!r:.40}")
+
+
+def _shares(rows: Sequence[_Row]) -> list[float] | None:
+    """The weights of rows, of sum one for each prompt; None without weights."""
+    totals: dict[str, float] = collections.defaultdict(float)
+    for row in rows:
+        totals[row.prompt] += row.weight or 0.0
+    if any(row.weight is None for row in rows):
+        return None
+    if not all(totals.values()):
+        prompt = min(totals, key=totals.__getitem__)
+        raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
+    return [(row.weight or 0.0) / totals[row.prompt] for row in rows]
+
+
+def _asks(record: Mapping[Any, Any], form: Format) -> bool:
+    """Whether a record of a tool holds its prompt."""
+    return bool(form.prompt) or bool(known_fields(record, PROMPT_FIELDS))
+
+
+def _known_by(
+    record: Mapping[Any, Any], form: Format, questions: Mapping[str, str] | None
+) -> tuple[str, list[str]]:
+    """The prompt that has the id of a record, or else the id, and its field."""
+    name = str(next(iter(values(record, form.id)), ""))
+    if questions is not None and name not in questions:
+        raise Unfit(f"{form.id!r} is {name[:40]!r}, which the file of prompts does not have")
+    return (name if questions is None else questions[name]), [form.id]
+
+
+def _questions(path: pathlib.Path, form: Format) -> dict[str, str]:
+    """The prompts of a file by their ids, which have the field of the format's ids."""
+    if path.suffix.lower() == ".txt":
+        return {str(k): text for k, text in enumerate(files.read_lines(path))}
+    known: dict[str, str] = {}
+    for line, record in read_rows(record_files(path)[0]):
+        place = f"{path}, line {line}"
+        try:
+            if isinstance(record, Unfit):
+                raise record
+            (name, *_), asks = (values(record, form.id) or [None]), form.question
+            if name is None:
+                raise Unfit(f"has no {form.id!r}; its fields are {', '.join(map(str, record))}")
+            if asks and first(record, asks)[1]:
+                text, *_ = _prompt(record, None, form._replace(prompt=asks), "", {})
+            else:
+                text, *_ = _prompt(record, None, None, "", {})
+        except Unfit as error:
+            raise ValueError(f"{place}: {error}.") from error
+        if known.setdefault(str(name), text) != text:
+            raise ValueError(f"{place}: another prompt has the {form.id} {str(name)!r}, too.")
+    return known
 
 
 def _is_repeated(record: dict[Any, Any], filters: dict[str, Any]) -> bool:
     """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
-    if _REQUESTS not in record:
+    if "resps" not in record:
         return False
-    key = texts.label([record.get(name) for name in ("doc_id", "doc", "arguments", _REQUESTS)])
+    key = texts.label([record.get(name) for name in ("doc_id", "doc", "arguments", "resps")])
     # Older versions do not name the filter.
     if key in filters and "filter" not in record and record.get("doc_id") is not None:
         raise Unfit("repeats a sample, as lm-evaluation-harness does for each filter")
@@ -248,16 +377,21 @@ def _field(
     if not known:
         wanted = repr(named) if named is not None else " or ".join(names)
         there = ", ".join(map(str, record))[:200] or "none"
-        raise Unfit(f"has no {wanted} for its {what}; its fields are {there}")
+        flag = f"--{what}_field=NAME, or A.B for B within A, chooses one"
+        raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
     return next((field for field in known if fits(record[field])), known[0])
 
 
-def _model(record: dict[Any, Any], named: str | None) -> str | None:
+def _model(record: dict[Any, Any], named: str | None, form: Format | None) -> str | None:
     """The name of the model; None where there is no such field, or it is null or blank."""
-    if named is None and not known_fields(record, [MODEL_FIELD]):
+    if named is None and form and form.model:
+        found = values(record, form.model)
+        field, value = form.model, found[0] if found else None
+    elif named is None and not known_fields(record, [MODEL_FIELD]):
         return None
-    field = _field(record, named, [MODEL_FIELD], "model")
-    value = record[field]
+    else:
+        field = _field(record, named, [MODEL_FIELD], "model")
+        value = record[field]
     if value is None or (isinstance(value, str) and texts.is_blank(value)):
         return None
     if not isinstance(value, str):
@@ -267,8 +401,6 @@ def _model(record: dict[Any, Any], named: str | None) -> str | None:
 
 def _answer_field(record: dict[Any, Any], named: str | None, place: str) -> Any:
     """The field that is named, or the only one that may hold answers; ValueError if two do."""
-    if named is None and _REQUESTS in record:
-        return _REQUESTS
 
     def holds_answers(value: Any) -> bool:
         return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
@@ -283,33 +415,53 @@ def _answer_field(record: dict[Any, Any], named: str | None, place: str) -> Any:
     return _field(record, named, ANSWER_FIELDS, "answer", holds_answers)
 
 
-def _answers(field: str, value: Any) -> dict[str, Any]:
-    """Return the answers of one record by their names for errors."""
-    if field == _REQUESTS:
-        if not isinstance(value, list) or len(value) != 1:
-            raise Unfit(f"expected one list of answers in {field!r}")
-        (value,) = value
-    elif isinstance(value, str) and field.strip().casefold() in _LISTS:
-        value = texts.listed(value)
-    if not isinstance(value, list):
-        return {repr(field): value}
-    roles = [part.get("role") if isinstance(part, dict) else None for part in value]
-    if None not in roles and not {*roles} <= {*texts.ASSISTANTS}:
-        return {repr(field): value}  # One conversation. Messages of a model alone are answers.
+def _answers(
+    record: dict[Any, Any], named: str | None, form: Format | None, place: str
+) -> tuple[str, dict[str, Any]]:
+    """The field of the answers of a record, and each answer by its name for errors."""
+    if named is None and form and form.answers:
+        path, value = first(record, form.answers)
+        field = path.partition("[")[0]
+        # The turns of one answer.
+        value = ["\n\n".join(v) if _are_texts(v) else v for v in value]
+        if len(value) == 1 and path == field:
+            return field, {repr(field): value[0]}
+    else:
+        field = _answer_field(record, named, place)
+        value = record[field]
+        if isinstance(value, str) and field.strip().casefold() in _LISTS:
+            value = texts.listed(value)
+        if not isinstance(value, list):
+            return field, {repr(field): value}
+        roles = [part.get("role") if isinstance(part, dict) else None for part in value]
+        if None not in roles and not {*roles} <= {*texts.ASSISTANTS}:
+            return field, {repr(field): value}  # A conversation; a model's messages are answers.
     if not value:
         raise Unfit(f"{field!r} holds no answers")
-    return {f"{field!r}[{k}]": answer for k, answer in enumerate(value)}
+    return field, {f"{field!r}[{k}]": answer for k, answer in enumerate(value)}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
 
 
 def _prompt(
-    record: dict[Any, Any], named: str | None, answer_field: str, answers: Mapping[str, Any]
+    record: dict[Any, Any],
+    named: str | None,
+    form: Format | None,
+    answer_field: str,
+    answers: Mapping[str, Any],
 ) -> tuple[str, list[str], list[str]]:
     """The text of all that a model was given, its fields, and the fields that are not read."""
-    asked = _asked(record)
-    if named is None and asked is not None:
-        return texts.given_text(asked, "'arguments'"), ["arguments"], []
-    if _REQUESTS in record and named not in record and isinstance(record.get("doc"), dict):
-        record = record["doc"]
+    path, found = first(record, form.prompt) if form and form.prompt else ("", [])
+    for value in found[:1]:
+        if isinstance(value, dict) and not texts.messages_of(value):
+            record = record if named in record else value  # Its fields are plain.
+        elif named is None:
+            assert form
+            value = "\n\n".join(value) if _are_texts(value) else value
+            text, name = texts.given_text(value, repr(path)), values(record, form.id or "-")
+            return text + "".join(f"\n\n{form.id}: {of}" for of in name), [path], []
     field = _field(record, named, PROMPT_FIELDS, "prompt")
     value = record[field]
     if named is not None and type(value) is int:  # The number of a question.
@@ -332,7 +484,7 @@ def _prompt(
         if text != parts[field] and not texts.is_blank(text):
             parts[name] = text
     read = [name for name in known if name in parts]
-    return "\n\n".join(parts[name] for name in read), read, []
+    return "\n\n".join(parts[name] for name in read or [field]), read or [field], []
 
 
 def _holds_text(value: Any) -> bool:
@@ -340,21 +492,6 @@ def _holds_text(value: Any) -> bool:
     if isinstance(value, list) and value and not texts.messages_of(value):
         return _holds_text(value[0])
     return isinstance(value, str) or bool(texts.messages_of(value))
-
-
-def _asked(record: dict[Any, Any]) -> Any:
-    """The prompt of a sample of lm-evaluation-harness, or None.
-
-    `arguments` is {"gen_args_0": {"arg_0": prompt, ...}} or [[prompt, ...]]. A prompt may be a list
-    of one text, which holds messages.
-    """
-    request = record.get("arguments") if _REQUESTS in record else None
-    for _ in range(3):
-        if isinstance(request, dict) and not texts.messages_of(request):
-            request = [*request.values()]
-        if isinstance(request, list) and not texts.messages_of(request):
-            request = next(iter(request), None)
-    return request if isinstance(request, (str, list, dict)) else None
 
 
 def _checked(text: str, name: str) -> str:

@@ -474,7 +474,7 @@ def inspect_log(monkeypatch):
 def test_samples_of_inspect_are_prompts_and_epochs_are_answers(write, inspect_log, name):
     """Samples of one text are told apart."""
     inspect_log(SAMPLES)
-    rows, skipped = read(write(b"{}", name))
+    rows, skipped = read(write(b'{"eval": {}, "version": 2}', name))
     assert [row[0] for row in rows] == ["vendor/m"] * 5
     assert [row[1] for row in rows] == [*GIVEN, "p\n\nsample: 3"]
     assert [row[2] for row in rows] == list("abcde")
@@ -567,7 +567,7 @@ BAD_INPUTS = {
     "score --records=x.jsonl,y.jsonl": "expected answers of one model, .* received those of x, y",
     "compare --records=x.jsonl": "at least two models, received those of x",
     "compare --records=x.jsonl y.jsonl": "--records=x.jsonl and y.jsonl: give one or the other",
-    "score --records=x.jsonl --prompts=t.npy": "--records and --prompts",
+    "score --records=x.jsonl --prompts=t.npy": "t.npy: the records hold their prompts",
     "score --records=x.jsonl --prompts_key=a": "--prompts_key=a: has no effect",
     "score --records=x.jsonl y.jsonl": "--records=x.jsonl and y.jsonl: give one or the other",
     "score x.txt --model_field=a": "--model_field=a: has no effect",
