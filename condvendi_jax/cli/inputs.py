@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ class Model(NamedTuple):
 
 def is_text(path: str) -> bool:
     """Whether a path has an ending of files of texts."""
-    return pathlib.Path(path).suffix.lower() in items.TEXT_ENDINGS
+    return ending(pathlib.Path(path)) in items.TEXT_ENDINGS
 
 
 def _holds_prompts(path: str) -> bool:
@@ -122,8 +123,9 @@ def _split(word: str) -> tuple[str | None, str]:
 
 
 def _hold(paths: Sequence[str], given: Options) -> bool:
-    if given.prompts is not None:
-        return all(map(records.lacks_prompts, paths))
+    if given.prompts is not None:  # The prompts of answers with ids, or of texts in their order.
+        ids = {records.known_by(path) for path in paths if is_text(given.prompts)} or {""}
+        return "" not in ids and (ids == {"index"} or not given.prompts.lower().endswith(".txt"))
     endings = {ending(pathlib.Path(path)) for path in paths}
     named = given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}
     return named or all(map(records.holds_records, paths))
@@ -346,6 +348,9 @@ def _read(
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     tables = {path: _read_prompts(given, path) for path in paths if _holds_prompts(path)}
     arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
+    for path in filter(os.path.isdir, tables):
+        names = "the names of its folders" if given.prompts == FOLDERS else "its files 'metadata'"
+        _note(given, f"prompts of {path}: {names}, field {tables[path].column!r}")
     outputs, prompts, texts, rows, described = {}, {}, {}, {}, {}
     for name, model in models.items():
         table = tables.get(model.prompts or "")

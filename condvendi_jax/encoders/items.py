@@ -18,7 +18,7 @@ import numpy as np
 
 from condvendi_jax.base import checks, extras, files
 from condvendi_jax.encoders.answers import SURROGATES, Unfit
-from condvendi_jax.encoders.record_files import known_fields, read_rows
+from condvendi_jax.encoders.record_files import ending, known_fields, read_rows
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
@@ -29,7 +29,7 @@ TEXT_COLUMNS = ("output", "response", "answer", "completion", "text")
 IMAGE_COLUMNS = ("image", "file_name", "filename", "file", "path")
 _DECIMAL = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?|[-+]?\d+e[-+]?\d+", re.IGNORECASE)
 _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
-TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
+TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _SHOWN = 3
 _Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
 _DRAWS = {"seed", "seeds", "sample", "samples", "run", "trial", "repeat", "rep"}  # Of a folder.
@@ -131,7 +131,7 @@ def _read_texts(
     path: str | PathLike[str], named: str | None, names: Sequence[str], what: str, *, blank: bool
 ) -> Texts:
     path = files.expanded(path)
-    suffix = path.suffix.lower()
+    suffix = ending(path)
     if suffix not in TEXT_ENDINGS:
         raise ValueError(f"{path}: expected a file ending in {', '.join(TEXT_ENDINGS)}.")
     table = Texts([], "", path, [])
@@ -224,7 +224,8 @@ def list_images(folder: str | PathLike[str], *, below: bool = False) -> list[pat
         why = (
             f"{len(left_out):,} pictures are left out, as they lie in folders below {folder} or in "
             f"formats that may not be decoded: {_some(sorted(path.name for path in left_out))}. "
-            "Move them into the folder, or convert them to .png."
+            "Move them into the folder, or convert them to .png; if folders are named by prompts, "
+            "write --prompts=folders."
         )
     if not images:
         raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}). {why}")

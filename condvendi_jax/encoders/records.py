@@ -201,11 +201,11 @@ def holds_records(path: str | PathLike[str]) -> bool:
     return asked or format_of(row) is not None
 
 
-def lacks_prompts(path: str | PathLike[str]) -> bool:
-    """Whether the first row of a file has an answer, and an id in place of the prompt."""
+def known_by(path: str | PathLike[str]) -> str:
+    """The field whose id stands for the prompt in the first row of a file; '' if none does."""
     row = _first_row(path)
     form = format_of(row)
-    return form is not None and bool(form.id) and not known_fields(row, PROMPT_FIELDS)
+    return "" if form is None or _asks(row, form) else form.id
 
 
 def _first_row(path: str | PathLike[str]) -> dict[Any, Any]:
@@ -344,7 +344,7 @@ def _questions(path: pathlib.Path, form: Format) -> dict[str, str]:
             if name is None:
                 raise Unfit(f"has no {form.id!r}; its fields are {', '.join(map(str, record))}")
             if asks and first(record, asks)[1]:
-                text, *_ = _prompt(record, None, form._replace(prompt=asks), "", {})
+                text, *_ = _prompt(record, None, form._replace(prompt=asks, id=""), "", {})
             else:
                 text, *_ = _prompt(record, None, None, "", {})
         except Unfit as error:

@@ -1,0 +1,323 @@
+"""Logs of each tool, in files of its schema: the same prompts and answers come out of all."""
+
+import gzip
+import json
+import re
+
+import fake_encoders
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.encoders.record_formats import FORMATS, format_of, values
+
+ANSWERS = [["a pear", "a fig"], ["a cat", "a dog"]]
+PROMPTS = ["Name a fruit.", "Name an animal."]
+IDS = [("q0", "q1"), ("0", "1")]
+CHAT = [[{"role": "user", "content": text}] for text in PROMPTS]
+
+
+def each(make):
+    """A record for each prompt."""
+    return [make(k, PROMPTS[k], ANSWERS[k]) for k in range(2)]
+
+
+def one_each(make):
+    """A record for each answer."""
+    return [make(k, PROMPTS[k], a, i) for k in range(2) for i, a in enumerate(ANSWERS[k])]
+
+
+def jsonl(records):
+    return "\n".join(map(json.dumps, records))
+
+
+def said(text):
+    return {"role": "assistant", "content": text}
+
+
+def batch(k, i, body, **more):
+    response = {"status_code": 200, "request_id": "r", "body": {"model": "m"} | body}
+    return {"id": "b", "custom_id": f"q{k}", "response": response, "error": None} | more
+
+
+def helm(k, prompt, answers):
+    instance = {"input": {"text": prompt}, "references": [], "split": "test", "id": f"q{k}"}
+    found = [{"text": text, "logprob": -1.0, "tokens": []} for text in answers]
+    request = {"model": "m", "prompt": prompt, "num_completions": 2, "max_tokens": 9}
+    result = {"success": True, "cached": False, "completions": found}
+    return {"instance": instance, "request": request, "result": result}
+
+
+# A name of the file, its content, and the file of prompts where they stand in one of their own.
+QUESTIONS = jsonl(each(lambda k, p, _: {"question_id": k, "category": "c", "turns": [p]}))
+REQUESTS = jsonl(
+    each(
+        lambda k, _, __: (
+            {"custom_id": f"q{k}", "method": "POST", "url": "/v1/chat/completions"}
+            | {"body": {"model": "m", "messages": CHAT[k]}}
+        )
+    )
+)
+LOGS = {
+    "AlpacaEval": (
+        "outputs.json",
+        json.dumps(one_each(lambda k, p, a, _: {"dataset": "d", "instruction": p, "output": a}
+                            | {"generator": "m"})),
+    ),
+    "bigcode-evaluation-harness": ("generations.json", json.dumps(ANSWERS), "\n".join(PROMPTS)),
+    "HELM, scenario_state.json": (
+        "scenario_state.json",
+        json.dumps({"adapter_spec": {"model": "m"}, "request_states": each(helm)}),
+    ),
+    "HELM, display_predictions.json": (
+        "display_predictions.json",
+        json.dumps(one_each(lambda k, _, a, i: {"instance_id": f"q{k}", "predicted_text": a}
+                            | {"train_trial_index": i, "stats": {}})),
+        json.dumps(each(lambda k, p, _: {"instance_id": f"q{k}", "request": {"prompt": p}})),
+    ),
+    "MT-bench": (
+        "m.jsonl",
+        jsonl(each(lambda k, _, answers: {"question_id": k, "answer_id": "x", "model_id": "m"}
+                   | {"choices": [{"index": i, "turns": [a]} for i, a in enumerate(answers)]})),
+        QUESTIONS,
+    ),
+    "OpenAI batch, vLLM run-batch": (
+        "batch.jsonl",
+        jsonl(each(lambda k, _, answers: batch(
+            k, 0, {"choices": [{"index": i, "message": said(a)} for i, a in enumerate(answers)]}
+        ))),
+        REQUESTS,
+    ),
+    "OpenAI batch of completions": (
+        "batch.jsonl",
+        jsonl(one_each(lambda k, _, a, i: batch(k, i, {"choices": [{"index": 0, "text": a}]}))),
+        jsonl(each(lambda k, p, _: {"custom_id": f"q{k}", "body": {"prompt": p}})),
+    ),
+    "OpenAI batch of responses": (
+        "batch.jsonl",
+        jsonl(one_each(lambda k, _, a, i: batch(k, i, {"output": [
+            {"type": "reasoning", "summary": []},
+            {"type": "message", "content": [{"type": "output_text", "text": a}]},
+        ]}))),
+        jsonl(each(lambda k, p, _: {"custom_id": f"q{k}", "body": {"input": p}})),
+    ),
+    "Anthropic batch": (
+        "batch.jsonl",
+        jsonl(one_each(lambda k, _, a, i: {"custom_id": f"q{k}", "result": {
+            "type": "succeeded",
+            "message": {"model": "m", "content": [{"type": "text", "text": a}]},
+        }})),
+        jsonl(each(lambda k, _, __: {"custom_id": f"q{k}", "params": {"messages": CHAT[k]}})),
+    ),
+    "vLLM, outputs of a request": (
+        "m.jsonl",
+        jsonl(each(lambda k, p, answers: {"request_id": str(k), "prompt": p, "finished": True}
+                   | {"outputs": [{"index": i, "text": a} for i, a in enumerate(answers)]})),
+    ),
+    "verl, rollouts": (
+        "m.jsonl",
+        jsonl(one_each(lambda k, p, a, _: {"input": p, "output": a, "gts": "gold", "score": 1.0}
+                       | {"step": 7})),
+    ),
+    "lm-evaluation-harness": (
+        "m.jsonl",
+        jsonl(each(lambda k, p, answers: {"doc_id": k, "doc": {"question": "?"}, "target": "t"}
+                   | {"arguments": {"gen_args_0": {"arg_0": p, "arg_1": {"until": []}}}}
+                   | {"resps": [answers], "filtered_resps": answers[:1]})),
+    ),
+    "lighteval": (
+        "m.jsonl",
+        jsonl(each(lambda k, p, answers: {"doc": {"query": p, "choices": [""], "id": str(k)}}
+                   | {"metric": {}, "model_response": {"text": answers}})),
+    ),
+    "evalplus": (
+        "m.jsonl",
+        jsonl(one_each(lambda k, _, a, __: {"task_id": f"q{k}", "solution": a})),
+        jsonl(each(lambda k, p, _: {"task_id": f"q{k}", "prompt": p, "entry_point": "f"})),
+    ),
+    "HumanEval": (
+        "m.jsonl.gz",
+        jsonl(one_each(lambda k, _, a, __: {"task_id": f"q{k}", "completion": a})),
+        jsonl(each(lambda k, p, _: {"task_id": f"q{k}", "prompt": p, "entry_point": "f"})),
+    ),
+    "Weights & Biases, a table": (
+        "m.json",
+        json.dumps({"columns": ["prompt", "answer"], "ncols": 2, "nrows": 4}
+                   | {"data": one_each(lambda k, p, a, _: [p, a])}),
+    ),
+    "tasks with outputs": (
+        "m.jsonl", jsonl(each(lambda _, p, answers: {"task": p, "outputs": answers})),
+    ),
+    "a record a line in .json": (
+        "m.json", jsonl(each(lambda _, p, answers: {"prompt": p, "answers": answers})),
+    ),
+    "TSV": (
+        "m.tsv",
+        "\n".join(["prompt\tanswer", *one_each(lambda _, p, a, __: f"{p}\t{a}")]),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, content):
+        content = content.encode() if isinstance(content, str) else content
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize("tool", LOGS)
+def test_the_log_of_each_tool_is_read(write, tool):
+    name, content, *asked = LOGS[tool]
+    path = write(name, content)
+    read = cv.read_records(path, names={str(path): "m"})
+    assert read.answers == {"m": sum(ANSWERS, [])}
+    assert not read.skipped
+    if not asked:
+        assert read.prompts == {"m": list(np.repeat(PROMPTS, 2))}
+        assert not read.by_id
+        return
+    assert read.by_id
+    assert any(read.prompts["m"] == list(np.repeat(ids, 2)) for ids in IDS)
+    write(prompts := "p.txt" if "bigcode" in tool else "p.json", asked[0])
+    joined = cv.read_records(path, names={str(path): "m"}, prompts=prompts)
+    assert joined.prompts == {"m": list(np.repeat(PROMPTS, 2))}
+    assert not joined.by_id
+
+
+def test_every_row_of_the_table_has_a_log_and_the_name_of_its_model(write):
+    assert {row.tool for row in FORMATS} - LOGS.keys() == {"lmms-eval"}
+    for row in FORMATS:
+        if row.model:
+            name, content, *_ = LOGS[row.tool]
+            assert list(cv.read_records(write(f"x{name}", content)).answers) == ["m"]
+
+
+def test_questions_of_one_text_about_other_pictures_are_other_prompts(write):
+    sample = {"input": "What is it?", "target": "t", "filtered_resps": []}
+    records = [
+        sample | {"doc_id": k, "resps": resps} for k, resps in enumerate((["a", "b"], [["c"]]))
+    ]
+    read = cv.read_records(write("m.jsonl", jsonl(records)))
+    assert read.answers == {"m": ["a", "b", "c"]}
+    assert len({*read.prompts["m"]}) == 2
+
+
+def test_all_turns_and_the_system_message_of_a_file_of_prompts_are_the_prompt(write):
+    turns = {"question_id": 1, "turns": ["p", "q"]}
+    answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
+    path, asked = write("m.jsonl", jsonl([answer])), write("p.jsonl", jsonl([turns]))
+    read = cv.read_records(path, prompts=asked)
+    assert (read.prompts, read.answers) == ({"m": ["p\n\nq"]}, {"m": ["a\n\nb"]})
+    body = {"messages": [{"role": "system", "content": "s"}, *CHAT[0]]}
+    write("batch.jsonl", jsonl([batch(0, 0, {"choices": [{"message": said("a")}]})]))
+    write("p.jsonl", jsonl([{"custom_id": "q0", "body": body}]))
+    read = cv.read_records("batch.jsonl", prompts="p.jsonl")
+    assert read.prompts == {"m": [f"system: s\n\nuser: {PROMPTS[0]}"]}
+
+
+BROKEN_JOINS = {
+    "another id": ([{"question_id": 2, "turns": ["p"]}], "'question_id' is '1', which the file"),
+    "no id": ([{"turns": ["p"]}], "has no 'question_id'; its fields are turns"),
+    "one id twice": (
+        [{"question_id": 1, "turns": ["p"]}, {"question_id": 1, "turns": ["q"]}],
+        "line 2: another prompt has the question_id '1', too",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_JOINS)
+def test_prompts_that_do_not_join_are_named(write, name):
+    asked, words = BROKEN_JOINS[name]
+    answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a"]}]}
+    write("m.jsonl", jsonl([answer]))
+    with pytest.raises(ValueError, match=words):
+        cv.read_records("m.jsonl", prompts=write("p.jsonl", jsonl(asked)))
+
+
+def test_a_request_that_failed_is_left_out_and_named(write):
+    failed = batch(1, 0, {}, response=None, error={"message": "rate limit"})
+    good = batch(0, 0, {"choices": [{"message": said("a")}]})
+    with pytest.warns(UserWarning, match="response.body.output' holds no answers"):
+        read = cv.read_records(write("b.jsonl", jsonl([good, failed])), names={"b.jsonl": "m"})
+    assert read.answers == {"m": ["a"]}
+
+
+def test_probabilities_of_answers_are_weights_of_sum_one_for_each_prompt(write):
+    """Verbalized sampling; as fields of answers, or of records of one answer."""
+    likely = [("a", 0.6), ("b", "0.3"), ("c", 0.3)]
+    within = [{"prompt": "p", "responses": [{"text": a, "probability": w} for a, w in likely]}]
+    beside = [{"prompt": "p", "answer": a, "probability": w} for a, w in likely]
+    for records in (within, beside):
+        read = cv.read_records(
+            write("m.jsonl", jsonl([*records, {"prompt": "q"} | beside[0] | {"prompt": "q"}]))
+        )
+        np.testing.assert_allclose(read.weights["m"], [0.5, 0.25, 0.25, 1])
+    for wrong, words in ((-1, "expected a number from 0 as 'probability'"), (None, "has no 'prob")):
+        odd = {"prompt": "p", "answer": "d", "probability": wrong}
+        with pytest.warns(UserWarning, match=words):
+            read = cv.read_records(write("m.jsonl", jsonl([*beside, odd])))
+        assert read.answers == {"m": ["a", "b", "c"]}
+    write("n.jsonl", jsonl([{"prompt": "p", "answer": "a"}]))
+    with pytest.raises(ValueError, match="n: has no 'probability', which the answers of others"):
+        cv.read_records([write("m.jsonl", jsonl(beside)), "n.jsonl"])
+    with pytest.raises(ValueError, match="all answers to 'p' have the probability 0"):
+        cv.read_records(write("m.jsonl", jsonl([beside[0] | {"probability": 0}])))
+
+
+FLAGS = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--output_bandwidth=1")
+
+
+def test_stated_probabilities_are_scored_as_a_distribution(write, run_command):
+    """Equal to one over the sum of squares, which the correction for samples would exceed."""
+    shares = (0.4, 0.3, 0.2, 0.1)
+    texts = [{"text": t, "probability": w} for t, w in zip("afmz", shares, strict=True)]
+    write("m.jsonl", jsonl([{"prompt": p, "responses": texts} for p in "pqr"]))
+    report, out = run_command("score", "m.jsonl", *FLAGS, "--order=2")
+    scores = report["scores"][0]
+    assert "answers are weighed by their 'probability'" in out
+    assert "unbiased" not in out
+    assert scores["conditional"] == pytest.approx(1 / np.square(shares).sum(), rel=1e-4)
+
+
+def test_prompts_that_are_known_by_ids_are_equal_or_different(write, run_command):
+    """Embedded ids would have a meaning that they do not have."""
+    answers = [[letter + "x" * k for letter in "ab"] for k in range(8)]
+    write("m.json", json.dumps(answers))
+    report, out = run_command("score", "m.json", *FLAGS, "--order=2")
+    assert "prompts are known by 'index' alone" in out
+    assert report["bandwidths"]["prompts"]["bandwidth"] is None
+    write("p.txt", "\n".join(f"prompt {k}" for k in range(8)))
+    joined, _ = run_command("score", "m.json", "--prompts=p.txt", *FLAGS, "--order=2")
+    assert joined["scores"] == report["scores"]
+    with pytest.raises(ValueError, match="expected embeddings for similar_prompts"):
+        run_command("score", "m.json", *FLAGS, "--similar_prompts")
+
+
+def test_fields_within_fields_are_named_by_their_path(write):
+    record = {"ask": {"text": "p"}, "said": [{"out": "a"}, {"out": "b"}]}
+    path = write("m.jsonl", jsonl([record]))
+    with pytest.raises(ValueError, match=r"its fields are ask, said; .*_field=NAME, or A\.B"):
+        cv.read_records(path)
+    read = cv.read_records(path, prompt_field="ask.text", answer_field="said[].out")
+    assert (read.prompts, read.answers) == ({"m": ["p", "p"]}, {"m": ["a", "b"]})
+
+
+def test_json_of_another_form_is_refused_with_what_was_seen(write):
+    for content, words in (({"runs": []}, "received the keys 'runs'"), (3, "received 3")):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            cv.read_records(write("m.json", json.dumps(content)))
+
+
+def test_paths_lead_below_objects_and_lists():
+    record = {"a": [{"b": 1}, {"b": [2, 3]}], "c": {"x": [["d"]]}}
+    assert values(record, "a[].b") == [1, [2, 3]]
+    assert values(record, "a[].b[]") == [1, 2, 3]
+    assert values(record, "c.*.*.*") == ["d"]
+    assert values(record, "a.b") == values(record, "z") == []
+    assert format_of({"prompt": "p", "answer": "a"}) is None
+    assert fake_encoders.Means().encode(["a"]).shape[0] == 1
