@@ -32,7 +32,6 @@ _NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
 TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _SHOWN = 3
 _Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
-_DRAWS = {"seed", "seeds", "sample", "samples", "run", "trial", "repeat", "rep"}  # Of a folder.
 _NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
 
 
@@ -273,6 +272,9 @@ def pair_images(
     places = {image.relative_to(folder).as_posix(): image for image in images}
     in_folders = any("/" in place for place in places)
     names = [p.rpartition("/")[0] if in_folders else i.stem for p, i in places.items()]
+    seeds = in_folders and all({"seed", "seeds"} & {*_words(name)} for name in names)
+    if seeds:  # Each folder has a picture for each prompt.
+        names = [image.stem for image in images]
     cells = {name: _cells(prompts, name) for name in (others if column is None else [column])}
     found = {name: _pictures(cells[name], places) for name in cells}
     keys = {f"column {name!r}": texts for name, texts in cells.items()}
@@ -280,8 +282,6 @@ def pair_images(
     if column is None:
         keys |= {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
     starts, ends = _ways(names, keys)
-    draws = in_folders and all(_DRAWS & {*_words(name)} for name in names)
-    inside = _ways([image.stem for image in images], keys) if draws else ({}, {})
     write = _to_write(prompts, list(places), "image")
     if column is None and len(images) == count and not in_folders:
         others = [
@@ -304,13 +304,7 @@ def pair_images(
     how = ""
     if column is None or not any(found[column] + [cell == "" for cell in cells[column]]):
         rows, how = _by_names(starts, ends, count)
-        where = "folders" if in_folders else "pictures"
-        if draws:  # One of each seed, with a picture for each prompt.
-            others, other = _by_names(*inside, count)
-            if rows and others and rows != others:
-                rows, how = [], f": the {how} of the folders and of the pictures disagree"
-            elif others and not rows:
-                rows, how, where = others, other, "pictures in the folders"
+        where = "folders" if in_folders and not seeds else "pictures"
         if rows:
             each = span(collections.Counter(rows).values())
             how = f"the {how} of the {where}, {each} pictures a prompt"

@@ -110,7 +110,7 @@ def test_columns_are_found_by_their_names_or_named(write, suffix):
         ),
         ("x.jsonl", '{"text": "a"}\n{"text": null}\n', "line 2: .* received null"),
         ("x.jsonl", '{"text": "a\\ud800"}\n', "line 1: .* surrogate"),
-        ("x.json", "[]", r"expected a file ending in \.txt, \.csv, \.jsonl"),
+        ("x.xml", "<>", r"expected a file ending in \.txt, \.csv, \.tsv, \.jsonl"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(write, what, name, content, words):
@@ -321,6 +321,12 @@ BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts
     "a prompt": ({}, "text_1/0 text_0/0 text_3/1 text_2/1", [1, 0, 3, 2], "number of the prompt"),
     "a category": ({"kind": ["1", "2"] * 2}, "1_a 1_b 2_a 2_b 3_a 4_a", [0, 0, 1, 1, 2, 3], ""),
     "fewer samples": ({}, "0_0 0_1 1_0 2_0 3_1", [0, 0, 1, 2, 3], "from 0 at the start"),
+    "seeds": (
+        {},
+        " ".join(f"seed_{j}/{k}" for j in range(4) for k in range(4)),
+        [*range(4)] * 4,
+        "",
+    ),
     "more samples": ({}, "0_0 0_1 1_2 2_3 3_4", [0, 0, 1, 2, 3], "from 0 at the start"),
 }
 
@@ -414,6 +420,66 @@ def test_lines_that_an_error_prints_are_those_of_a_file_that_works(write, names)
     assert written.texts == [*prompts.texts[:1] * 2, "dog"]
     with pytest.warns(UserWarning, match="does not name 1 of 4 pictures"):
         assert items.pair_images(written, images).images == images[:3]
+
+
+def _picture(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+def _with_prompts(folder, **options):
+    """The prompt of each picture of a folder by its place, from what lies beside it."""
+    prompts = items.folder_prompts(folder, **options)
+    images = items.list_images(folder, below=True)
+    paired = items.pair_images(prompts, images)
+    places = [image.relative_to(folder).as_posix() for image in paired.images]
+    return dict(zip(places, prompts.texts, strict=True))
+
+
+def test_prompts_beside_pictures_are_read(tmp_path):
+    """As GenEval, `imagefolder` of Hugging Face, and folders of prompts hold them."""
+    for k, text in enumerate(("a dog", "a cat")):
+        folder = tmp_path / f"geneval/{k:05d}"
+        for sample in range(2):
+            _picture(folder / f"samples/{sample:04d}.png")
+            _picture(tmp_path / f"folders/{text}/{sample}.png")
+            _picture(tmp_path / f"imagefolder/train/{k}{sample}.png")
+        _picture(folder / "grid.png")
+        (folder / "metadata.jsonl").write_text(_jsonl({"tag": "t", "include": [], "prompt": text}))
+    assert items.has_prompts(tmp_path / "geneval")
+    with pytest.warns(UserWarning, match="does not name 2 of 6 pictures"):
+        found = _with_prompts(tmp_path / "geneval")
+    assert found == {
+        f"{k:05d}/samples/{j:04d}.png": ("a dog", "a cat")[k] for k in range(2) for j in range(2)
+    }
+    folder = tmp_path / "folders"
+    assert not items.has_prompts(folder)
+    wanted = {f"{text}/{j}.png": text for text in ("a cat", "a dog") for j in range(2)}
+    assert _with_prompts(folder, named=True) == wanted
+    rows = ["file_name,text,style", "01.png,a cat,x", "11.png,a cat,y", "00.png,a dog,x"]
+    (tmp_path / "imagefolder/train/metadata.csv").write_text("\n".join(rows))
+    with pytest.warns(UserWarning, match="does not name 1 of 4 pictures"):
+        found = _with_prompts(tmp_path / "imagefolder")
+    names = {"01": "a cat", "11": "a cat", "00": "a dog"}
+    assert found == {f"train/{name}.png": text for name, text in names.items()}
+    assert items.folder_prompts(tmp_path / "imagefolder", column="style").texts == ["x", "y", "x"]
+
+
+BESIDE = {
+    '{"file_name": "a.png"}\n{"prompt": "p"}': "row for all pictures of the folder",
+    "[1]": "line 1: expected an object",
+    '{"file_name": "a.png", "prompt": ""}': "'prompt' is blank",
+}
+
+
+@pytest.mark.parametrize("content", BESIDE)
+def test_prompts_beside_pictures_that_are_damaged_are_named(tmp_path, content):
+    (_picture(tmp_path / "a.png").parent / "metadata.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=BESIDE[content]):
+        items.folder_prompts(tmp_path)
+    with pytest.raises(ValueError, match="in folders alone, named by prompts"):
+        items.folder_prompts(tmp_path, named=True)
 
 
 def _encoded(picture, format="PNG", **options):
