@@ -27,6 +27,7 @@ _REASONING = re.compile(
 )
 _ERROR = re.compile(
     r"\W*(none|null|nan|n/?a|undefined|(no|empty) (answer|response|output))\W*\Z"
+    r"|\(?-\d+\.\d{2,}\b"  # A log-likelihood.
     r"|\W*([\w.]*error( code)? ?([:(\]!]|\d{3})|traceback \(most|rate limit|too many requests"
     r"|(request|connection) timed out|internal server error|service unavailable|http \d{3})",
     re.IGNORECASE,
@@ -159,7 +160,7 @@ def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
     recurs = len(places) == 1 or 2 * sum(others) > len(others)
     lines = []
     for what, texts, least in (
-        ("look like errors or placeholders", errors, min(many, max(2, many / 20))),
+        ("look like errors, placeholders or log-likelihoods", errors, min(many, max(2, many / 20))),
         ("look like lists, each read as one answer", filter(_LIST.fullmatch, places), many / 2),
         ("repeat a text that answers many prompts", common - errors if recurs else (), 1),
     ):

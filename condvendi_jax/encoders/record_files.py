@@ -198,7 +198,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 prompts[sample.id] = f"{text}\n\nsample: {sample.id}" if text in texts else text
                 texts.add(text)
             answer = sample.output.completion
-            several = getattr(sample.output, "choices", ())
+            several = sample.output.choices
             if len(several) > 1:
                 answer = [choice.message.text for choice in several]
             if scorer is not None:

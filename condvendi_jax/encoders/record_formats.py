@@ -111,6 +111,7 @@ FORMATS = (
     ),
     Format(tool="AlpacaEval", marks=("instruction", "output", "generator"), model="generator"),
 )
+"""A row for each tool."""
 
 
 def format_of(record: Mapping[Any, Any]) -> Format | None:

@@ -170,7 +170,10 @@ def read_records(
     weights = {model: _shares(rows) for model, rows in rows_of.items()}
     if None in weights.values() and any(weights.values()):
         lacking = next(model for model, of in weights.items() if of is None)
-        raise ValueError(f"{lacking}: has no {WEIGHT_FIELD!r}, which the answers of others have.")
+        raise ValueError(
+            f"{lacking}: has no {WEIGHT_FIELD!r}, which the answers of others have. Answers with "
+            "probabilities are a distribution, and others a sample: score them one by one."
+        )
     if any(weights.values()):
         notes.append(
             f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "

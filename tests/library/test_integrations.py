@@ -122,7 +122,10 @@ def test_reasoning_is_removed_unless_it_is_kept(measure):
 
 def test_answers_that_look_like_errors_are_logged(measure, caplog):
     measure([*ROWS, ("q", "Error: rate limit"), ("r", "Error: rate limit")])
-    assert "2 of 11 look like errors or placeholders, for example 'Error: rate" in caplog.text
+    assert (
+        "2 of 11 look like errors, placeholders or log-likelihoods, for example 'Error: rate"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("rows", [[], [("q", "a")], [("q", "a"), ("r", "b")], [("q", None)]])

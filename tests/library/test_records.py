@@ -236,7 +236,8 @@ UNIQUE = [(f"p{k}", f"a story of {k} animals") for k in range(10)]
 DOUBTFUL = {
     "errors": ([*UNIQUE, *several("Error: rate limit")], "10 of 20 look like errors"),
     "exceptions": (UNIQUE + several("openai.APIError (id 7)")[:2], "2 of 12 look like errors"),
-    "nulls": (UNIQUE + several("None")[:3], "3 of 13 look like errors .* 'None'"),
+    "nulls": (UNIQUE + several("None")[:3], "3 of 13 look like errors.* 'None'"),
+    "log-likelihoods": (several("-107.25", "(-3.50, False)"), "10 of 10 look like errors, place"),
     "lists": (several("['a', 'b']", "['c', 'd']"), r"10 of 10 look like lists"),
     "recurring": (UNIQUE + several("keine Antwort")[:5], "5 of 15 repeat a text .* 'keine A"),
     "constant": (several("keine Antwort"), "10 of 10 repeat a text"),
@@ -436,7 +437,7 @@ def sample(name, given, answer, *earlier, **scores):
         id=name,
         input=given,
         messages=[*earlier, *turns, message("assistant", answer, "generate")],
-        output=types.SimpleNamespace(completion=answer),
+        output=types.SimpleNamespace(completion=answer, choices=[]),
         scores=scores,
     )
 
@@ -479,6 +480,14 @@ def test_samples_of_inspect_are_prompts_and_epochs_are_answers(write, inspect_lo
     assert [row[1] for row in rows] == [*GIVEN, "p\n\nsample: 3"]
     assert [row[2] for row in rows] == list("abcde")
     assert skipped == [(6, "'completion' is empty")]
+
+
+def test_all_choices_of_an_output_are_answers(write, inspect_log):
+    several = sample(1, "p", "a")
+    texts = [types.SimpleNamespace(message=types.SimpleNamespace(text=text)) for text in "ab"]
+    several.output.choices = texts
+    inspect_log([several])
+    assert [row[2] for row in read(write(b"", "x.eval"))[0]] == ["a", "b"]
 
 
 def test_answers_of_the_metric_are_those_of_its_scorer(write, inspect_log):
