@@ -85,8 +85,7 @@ def folder_prompts(
         images = list_images(folder, below=True)
         if images[0].parent == folder:
             raise ValueError(f"{folder}: expected pictures in folders alone, named by prompts.")
-        prompts = [image.parent.relative_to(folder).as_posix() for image in images]
-        found = [({"prompt": text}, image) for text, image in zip(prompts, images, strict=True)]
+        found = [({"prompt": f"{image.parent.relative_to(folder)}"}, image) for image in images]
     else:
         found = [pair for path in _metadata(folder) for pair in _of_metadata(path)]
     table = Texts([], "", folder, [])

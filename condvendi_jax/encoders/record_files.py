@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import pathlib
+import zlib
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import Any
@@ -74,10 +75,13 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
 
     Blank lines hold no record. Bytes that are not UTF-8 become halves of surrogate pairs.
     """
-    for line, record in _READERS[ending(path)](path):
-        if not isinstance(record, (dict, answers.Unfit)):
-            record = answers.Unfit("expected an object {...}")
-        yield line, record
+    try:
+        for line, record in _READERS[ending(path)](path):
+            if not isinstance(record, (dict, answers.Unfit)):
+                record = answers.Unfit("expected an object {...}")
+            yield line, record
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: is damaged, or not packed by gzip: {error}") from error
 
 
 def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
@@ -163,7 +167,8 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     elif isinstance(content, dict) and {"columns", "data"} <= content.keys():
         columns = content["columns"]  # A table of Weights & Biases, or of pandas.
         for number, cells in enumerate(content["data"], 1):
-            yield number, dict(zip(columns, cells, strict=True))
+            fits = isinstance(cells, list) and len(cells) == len(columns)
+            yield number, dict(zip(columns, cells, strict=True)) if fits else cells
     elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
     else:

@@ -115,8 +115,8 @@ FORMATS = (
 
 
 def format_of(record: Mapping[Any, Any]) -> Format | None:
-    """The first format whose marks a record has."""
-    return next((row for row in FORMATS if all(_has(record, m) for m in row.marks)), None)
+    """The first format whose marks a record has, if only with null."""
+    return next((row for row in FORMATS if all(values(record, m) for m in row.marks)), None)
 
 
 def values(record: Any, path: str) -> list[Any]:
@@ -138,14 +138,6 @@ def first(record: Any, paths: tuple[str, ...]) -> tuple[str, list[Any]]:
     """The first of several paths that leads somewhere, and to what; the last one if none does."""
     found = [(path, values(record, path)) for path in paths]
     return next((one for one in found if one[1] not in ([], [None], [""], [[]])), found[-1])
-
-
-def _has(record: Any, path: str) -> bool:
-    """Whether a record has a path, if only to null."""
-    *above, key = path.split(".")
-    holders = values(record, ".".join(above)) if above else [record]
-    name = key.partition("[")[0]
-    return any(isinstance(holder, dict) and name in holder for holder in holders)
 
 
 def _below(value: Any, key: str) -> list[Any]:

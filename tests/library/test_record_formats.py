@@ -41,7 +41,12 @@ def batch(k, i, body, **more):
 
 
 def helm(k, prompt, answers):
-    instance = {"input": {"text": prompt}, "references": [], "split": "test", "id": f"q{k}"}
+    instance = {
+        "input": {"text": "without the examples"},
+        "references": [],
+        "split": "test",
+        "id": f"q{k}",
+    }
     found = [{"text": text, "logprob": -1.0, "tokens": []} for text in answers]
     request = {"model": "m", "prompt": prompt, "num_completions": 2, "max_tokens": 9}
     result = {"success": True, "cached": False, "completions": found}
@@ -257,6 +262,8 @@ def test_probabilities_of_answers_are_weights_of_sum_one_for_each_prompt(write):
             write("m.jsonl", jsonl([*records, {"prompt": "q"} | beside[0] | {"prompt": "q"}]))
         )
         np.testing.assert_allclose(read.weights["m"], [0.5, 0.25, 0.25, 1])
+    several = [{"prompt": "p", "answers": ["a", "b"], "probability": 0.5}]  # Of something else.
+    assert cv.read_records(write("m.jsonl", jsonl(several))).weights is None
     for wrong, words in ((-1, "expected a number from 0 as 'probability'"), (None, "has no 'prob")):
         odd = {"prompt": "p", "answer": "d", "probability": wrong}
         with pytest.warns(UserWarning, match=words):
@@ -311,6 +318,22 @@ def test_json_of_another_form_is_refused_with_what_was_seen(write):
     for content, words in (({"runs": []}, "received the keys 'runs'"), (3, "received 3")):
         with pytest.raises(ValueError, match=re.escape(words)):
             cv.read_records(write("m.json", json.dumps(content)))
+
+
+def test_packed_files_have_the_name_of_what_they_hold_and_damage_is_named(write):
+    content = jsonl([{"prompt": "p", "answer": "a"}]).encode()
+    assert cv.read_records(write("m.jsonl.gz", content)).answers == {"m": ["a"]}
+    packed = gzip.compress(content * 99)
+    for damaged in (content, packed[:-9], packed[:20] + b"x" * 20):
+        (path := write("m.jsonl.gz", b"")).write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"m\.jsonl\.gz: is damaged, or not packed by gzip"):
+            cv.read_records(path)
+
+
+def test_rows_of_a_table_that_do_not_fit_are_left_out(write):
+    table = {"columns": ["prompt", "answer"], "data": [["p", "a"], ["p"], 3]}
+    with pytest.warns(UserWarning, match=r"left out \(2\)"):
+        assert cv.read_records(write("m.json", json.dumps(table))).answers == {"m": ["a"]}
 
 
 def test_paths_lead_below_objects_and_lists():
