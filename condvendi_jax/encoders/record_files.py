@@ -58,9 +58,7 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
 
 def ending(path: pathlib.Path) -> str:
     """The ending of a file's name in small letters, that of a packed file without its .gz."""
-    name = path.name.lower()
-    packed = name.endswith(".gz") and not name.removesuffix(".gz").endswith((*_PACKAGES,))
-    return pathlib.PurePath(name.removesuffix(".gz") if packed else name).suffix
+    return pathlib.PurePath(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _package(kind: str) -> Any:

@@ -343,13 +343,10 @@ def _questions(path: pathlib.Path, form: Format) -> dict[str, str]:
         try:
             if isinstance(record, Unfit):
                 raise record
-            (name, *_), asks = (values(record, form.id) or [None]), form.question
+            name, *_ = values(record, form.id) or [None]
             if name is None:
                 raise Unfit(f"has no {form.id!r}; its fields are {', '.join(map(str, record))}")
-            if asks and first(record, asks)[1]:
-                text, *_ = _prompt(record, None, form._replace(prompt=asks, id=""), "", {})
-            else:
-                text, *_ = _prompt(record, None, None, "", {})
+            text, *_ = _prompt(record, None, form._replace(prompt=form.question, id=""), "", {})
         except Unfit as error:
             raise ValueError(f"{place}: {error}.") from error
         if known.setdefault(str(name), text) != text:
