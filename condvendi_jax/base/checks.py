@@ -21,6 +21,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from condvendi_jax.base import arrays as foreign
 from condvendi_jax.base import keywords
 from condvendi_jax.base.devices import placed, take, where_it_lies
 
@@ -153,10 +154,9 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
             )
         if array.ndim != 2:
-            column = " For one number a row, pass array.reshape(-1, 1)." if array.ndim == 1 else ""
             raise ValueError(
                 f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
-                f"{column}"
+                f"{foreign.HINTS.get(array.ndim, '').format(name)}"
             )
         if 0 in array.shape:
             raise ValueError(
@@ -164,12 +164,13 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
             )
     lengths = [array.shape[0] for array in arrays.values()]
     if len(set(lengths)) > 1:
-        counts = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
-        raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {counts}.")
+        rows = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
+        hint = foreign.hint_of_rows(**arrays) if [*arrays] == ["outputs", "prompts"] else ""
+        raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {rows}.{hint}")
 
 
 def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
-    """Returns an array of JAX as it is, and everything else, other than masks, as one of NumPy."""
+    """Returns an array of JAX as it is, others of NumPy, or of JAX on a device that both have."""
     if isinstance(array, jax.Array):
         return array
     if isinstance(array, np.ma.MaskedArray):
@@ -177,14 +178,13 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
             f"{name}: a masked array would lose its mask: select the rows to use, or fill the "
             "masked entries."
         )
-    value: Any = array
+    if getattr(array, "requires_grad", False):
+        warn(
+            f"{name}: the tensor requires a gradient and is detached: no gradient flows back to "
+            "PyTorch (docs/inputs.md)."
+        )
     try:
-        # NumPy refuses tensors that require gradients or lie on another device.
-        for step in ("detach", "cpu"):
-            value = getattr(value, step, lambda value=value: value)()
-        if "bfloat16" in str(getattr(value, "dtype", "")) and hasattr(value, "float"):
-            value = value.float()
-        return np.asarray(value)
+        return foreign.converted(array)
     except Exception as error:  # Whatever a foreign type raises.
         raise TypeError(
             f"{name}: expected an array [n, d], received {type(array).__name__}, which does not "

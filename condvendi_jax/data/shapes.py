@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from condvendi_jax.base import arrays as foreign
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Indicator
 
@@ -49,8 +50,12 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs and their prompts by row: columns of vectors stacked, answers one after the other.
 
     Outputs `[prompts, k, d]` have prompts `[prompts, d]`, labels `[prompts]`, or `[prompts, k, d]`.
+    Last axes of length one, `[n, d, 1, 1]`, are left out.
     """
-    made = {name: _stacked(values, name) for name, values in arrays.items()}
+    made = {name: _stacked(unpacked(values, name), name) for name, values in arrays.items()}
+    for name, values in made.items():
+        if tuple(getattr(values, "shape", ()))[2:] == (1, 1):
+            made[name] = checks.as_array(values, name=name)[:, :, 0, 0]
     outputs, prompts = made["outputs"], made.get("prompts")
     if getattr(outputs, "ndim", None) != 3 or prompts is None:
         return made
@@ -58,39 +63,77 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     if are_labels(prompts):
         prompts = np.asarray(prompts)
     prompts = checks.as_array(prompts, name="prompts")
+    flat = outputs.reshape(-1, outputs.shape[2])
     if prompts.ndim == 3 and prompts.shape[:2] == outputs.shape[:2]:
         prompts = prompts.reshape(-1, prompts.shape[2])
     elif prompts.ndim < 3 and prompts.shape[0] == outputs.shape[0]:
         prompts = prompts.repeat(each, axis=0)
     else:
+        line = f" If rows follow prompts: `outputs = np.reshape(outputs, (-1, {flat.shape[1]}))`."
+        hint = line * (len(prompts) == len(flat))
         expected = f"outputs: expected [{len(prompts)}, k, d] or [n, d], one or k for each prompt"
-        raise ValueError(f"{expected}, received shape {outputs.shape}.")
-    return {"outputs": outputs.reshape(-1, outputs.shape[2]), "prompts": prompts}
+        raise ValueError(f"{expected}, received shape {outputs.shape}.{hint}")
+    return {"outputs": flat, "prompts": prompts}
+
+
+def unpacked(values: Any, name: str) -> Any:
+    """Tensors as arrays, and columns of data sets as what they hold; other values as they are."""
+    columns = values if isinstance(values, Mapping) else getattr(values, "column_names", None)
+    if columns:
+        key = max(columns, key=lambda key: _axes(listed(values[key])))
+        raise TypeError(
+            f"{name}: expected one array, received a {type(values).__name__} of {[*columns]}. For "
+            f"one: `{name} = {name}[{key!r}]`; several models go to cv.compare."
+        )
+    values = listed(values)
+    array = checks.as_array(values, name=name) if hasattr(values, "detach") else values
+    return np.asarray(array) if array is not values and array.ndim == 1 else array  # Labels.
+
+
+def listed(values: Any) -> Any:
+    """What columns of a Hugging Face Dataset hold, in its format; other values as they are."""
+    if isinstance(values, Mapping):
+        return {name: listed(of) for name, of in values.items()}
+    plain = not isinstance(values, Sequence) or isinstance(values, (list, tuple, str, bytes))
+    return values if plain else values[:]
 
 
 def _stacked(values: Any, name: str) -> Any:
-    """A column of vectors as a matrix, and lists of lists of vectors; other values as they are."""
-    if isinstance(values, (list, tuple)) and values and np.ndim(values[0]) == 2:
-        return np.stack([np.asarray(rows) for rows in values])
-    column = _column(values)
-    if column is None or column.dtype.kind != "O" or are_labels(column):
+    """Vectors or matrices that are apart as one array; other values as they are."""
+    rows, column = values, _column(values)
+    if column is not None and column.dtype.kind == "O" and not are_labels(column):
+        rows = column.tolist()
+    axes = list(map(_axes, rows)) if isinstance(rows, (list, tuple)) else []
+    if not any(axes):
         return values
-    rows = column.tolist()
-    if not all(isinstance(row, (list, tuple, np.ndarray)) for row in rows):
-        return values
-    lengths = sorted({len(row) for row in rows})
-    if len(lengths) > 1:
-        raise ValueError(
-            f"{name}: expected vectors of one length, received some of {lengths[0]} and of "
-            f"{lengths[-1]} numbers."
-        )
-    return np.stack(rows)
+    if 0 in axes:
+        empty = f"received {rows[axes.index(0)]!r} in row {axes.index(0)}: leave it out"
+        raise ValueError(f"{name}: expected a vector in every row, {empty}.")
+    rows = [unpacked(row, name) for row in rows]
+    lengths = list(map(len, rows))
+    if len(set(lengths)) == 1:
+        return checks.as_array(rows, name=name)
+    row = next(row for row, of in enumerate(lengths) if of != lengths[0])
+    received = f"received {lengths[0]} in row 0, {lengths[row]} in row {row}"
+    hint = (
+        " For rows in turn, `prompts = np.repeat(prompts, [len(of) for of in outputs], axis=0)` "
+        "where there are prompts, then `outputs = np.concatenate(outputs)`."
+    )
+    raise ValueError(f"{name}: expected rows of one length, {received}.{hint * (axes[0] > 1)}")
+
+
+def _axes(values: Any) -> int:
+    """The number of axes of an array, or of lists by their first entries."""
+    if hasattr(values, "ndim") or not isinstance(values, (list, tuple)):
+        return getattr(values, "ndim", 0)
+    return 1 + (_axes(values[0]) if values else 0)
 
 
 def _column(values: Any) -> np.ndarray | None:
     """Values that have one axis, outside of JAX; None elsewhere."""
+    values = listed(values)
     if isinstance(values, (list, tuple)):
         return None if not values or not np.isscalar(values[0]) else np.asarray(values)
     if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1:
         return None
-    return np.asarray(values) if hasattr(values, "dtype") else None
+    return np.asarray(foreign.converted(values)) if hasattr(values, "dtype") else None

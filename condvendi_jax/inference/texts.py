@@ -40,6 +40,7 @@ def embed(
     similar: bool,
 ) -> Embedded | None:
     """Embeds outputs that are texts, else None, and prompts that do not repeat or are `similar`."""
+    outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
     named = isinstance(outputs, Mapping) and bool(outputs)
     by_prompt = named and all(isinstance(of, (list, tuple)) for of in outputs.values())
     if by_prompt and all(map(_are_texts, itertools.chain(*outputs.values()))):

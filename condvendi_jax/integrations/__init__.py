@@ -1,6 +1,6 @@
 """The scores where other packages use them: a metric for Inspect, a reward and looks for TRL.
 
-Neither package is imported before its part is called: `from condvendi_jax import integrations`.
+No package is imported before its part is called. `condvendi_jax.integrations.torch` is apart.
 """
 
 from condvendi_jax.integrations.inspect_metric import answer_diversity

@@ -1,4 +1,4 @@
-"""A reward function for TRL: what each completion adds to the diversity of its group."""
+"""A reward function for TRL and verl: what each completion adds to the diversity of its group."""
 
 from __future__ import annotations
 
@@ -85,6 +85,15 @@ class DiversityReward:
             if log_metric is not None:
                 log_metric("answer_diversity", float(result.decomposition.vendi))
         return rewards
+
+    def compute_score(
+        self, data_sources: Any, solution_strs: Any, extra_infos: Any, **others: Any
+    ) -> list[float]:
+        """For verl: 0 in place of None, and prompts by their source and `extra_info["index"]`."""
+        if not all("index" in info for info in extra_infos):
+            raise ValueError("extra_infos: expected an 'index' in each, the number of its prompt.")
+        keys = zip(data_sources, [info["index"] for info in extra_infos], strict=True)
+        return [reward or 0.0 for reward in self(prompts=[*keys], completions=solution_strs)]
 
 
 def _content(part: Any) -> Any:

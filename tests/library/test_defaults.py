@@ -149,10 +149,10 @@ def test_labels_columns_and_answers_by_prompt(x64):
     assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
     column[3] = np.zeros(2)
     with pytest.raises(
-        ValueError, match="outputs: expected vectors of one length, received some of 2"
+        ValueError, match="outputs: expected rows of one length, received 3 in row 0, 2 in row 3"
     ):
         cv.rke(column)
-    with pytest.raises(ValueError, match=r"For one number a row, pass array.reshape\(-1, 1\)"):
+    with pytest.raises(ValueError, match=r"For one number a row: `outputs = np.reshape\(outputs"):
         cv.rke(flat[:, 0], kernel=cv.Gaussian(1.0))
 
 

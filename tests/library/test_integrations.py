@@ -1,5 +1,6 @@
 """The metric for Inspect and the reward for TRL: by their documented calls, and on Inspect."""
 
+import functools
 import gc
 import itertools
 import logging
@@ -322,6 +323,31 @@ def test_a_split_group_warns_once():
         call(function, ["q"] * 3, ANSWERS["q"])
     call(function, ["q"] * 3, ANSWERS["q"])  # Warnings are errors here.
     call(reward(3), ["q"] * 6, ANSWERS["q"] * 2)  # The prompt was drawn twice.
+
+
+def test_rewards_in_the_form_of_verl():
+    """A batch in any order, with keyword arguments alone; indices count within a data source."""
+    rows = [("a", 0, "q"), ("b", 0, 7), ("a", 1, "r")]
+    order = np.random.default_rng(0).permutation(9)
+    batch = [(source, index, text) for source, index, of in rows for text in ANSWERS[of]]
+    batch = [batch[k] for k in order] + [("c", 0, "alone"), ("c", 1, " ")]
+    function = functools.partial(reward().compute_score, weight=0.1)  # verl's reward_kwargs.
+    with pytest.warns(UserWarning, match="a prompt has 1 completions"):
+        found = function(
+            data_sources=np.array([source for source, *_ in batch], object),
+            solution_strs=[text for *_, text in batch],
+            ground_truths=[None] * len(batch),
+            extra_infos=np.array([{"index": np.int64(k), "split": "x"} for _, k, _ in batch]),
+        )
+    assert all(type(value) is float for value in found) and found[9:] == [0, 0]
+    by_place = np.empty(9)
+    by_place[order] = found[:9]
+    for k, (*_, name) in enumerate(rows):
+        own_rewards = call(reward(), ["q"] * 3, ANSWERS[name])
+        assert by_place[3 * k : 3 * k + 3] == pytest.approx(own_rewards, abs=1e-6)
+    assert np.ptp(by_place) > 0.01
+    with pytest.raises(ValueError, match="extra_infos: expected an 'index'"):
+        function(data_sources=["a"], solution_strs=["x"], ground_truths=[1], extra_infos=[{}])
 
 
 def test_an_encoder_that_loses_rows_is_refused():

@@ -1,0 +1,232 @@
+"""Shapes that people have: what is taken as it is, and the lines that errors tell to run."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from fake_encoders import Means
+
+import condvendi_jax as cv
+from condvendi_jax.base import arrays
+
+PROMPTS, EACH = 5, 4
+RNG = np.random.default_rng(0)
+OUTPUTS = RNG.normal(size=(PROMPTS, EACH, 3)).astype(np.float32)
+ASKED = RNG.normal(size=(PROMPTS, 2)).astype(np.float32)
+NAMES = list("abcde")
+ROWS, ASKED_BY_ROW = OUTPUTS.reshape(-1, 3), np.repeat(ASKED, EACH, axis=0)
+KERNEL = cv.Gaussian(1.0)
+
+
+def score(outputs, prompts=None):
+    """Under `Indicator` where prompts are labels; without prompts RKE."""
+    if prompts is None:
+        return float(cv.rke(outputs, kernel=KERNEL))
+    labels = np.ndim(prompts) == 1 and np.ndim(prompts[0]) == 0
+    kernel = cv.Indicator() if labels else KERNEL
+    return float(cv.conditional_rke(outputs, prompts, output_kernel=KERNEL, prompt_kernel=kernel))
+
+
+def plain(outputs, prompts=None):
+    """The same in float64 from the definition."""
+    x = np.exp(-((outputs[:, None] - outputs) ** 2).sum(axis=2, dtype=float) / 2)
+    if prompts is None:
+        return len(x) ** 2 / (x**2).sum()
+    prompts = np.asarray(prompts)
+    if prompts.ndim == 1:
+        t = (prompts[:, None] == prompts).astype(float)
+    else:
+        t = np.exp(-((prompts[:, None] - prompts) ** 2).sum(axis=2, dtype=float) / 2)
+    return (t**2).sum() / ((x * t) ** 2).sum()
+
+
+def series(rows):
+    column = pd.Series([None] * len(rows), dtype=object)
+    for row, vector in enumerate(rows):
+        column[row] = vector
+    return column
+
+
+@pytest.mark.parametrize(
+    ("outputs", "prompts"),
+    [
+        (OUTPUTS, ASKED),
+        (jnp.asarray(OUTPUTS), ASKED),
+        (OUTPUTS, ASKED_BY_ROW.reshape(PROMPTS, EACH, 2)),
+        (list(OUTPUTS), list(ASKED)),
+        (ROWS[:, :, None, None], ASKED_BY_ROW[:, :, None, None]),
+        (jnp.asarray(ROWS)[:, :, None, None], ASKED_BY_ROW),
+        (series(ROWS.tolist()), series(list(ASKED_BY_ROW))),
+        (pd.DataFrame(ROWS), pd.DataFrame(ASKED_BY_ROW)),
+        (xr.DataArray(OUTPUTS), xr.DataArray(ASKED)),
+        (xr.DataArray(ROWS[:, :, None, None]), xr.DataArray(ASKED_BY_ROW, dims=("index", "d"))),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+def test_shapes_that_are_taken(outputs, prompts):
+    assert score(outputs, prompts) == pytest.approx(plain(ROWS, ASKED_BY_ROW), rel=1e-5)
+
+
+def test_trailing_axes_may_be_traced():
+    images = jnp.asarray(ROWS)[:, :, None, None]
+    found = jax.jit(lambda x: cv.rke(x, kernel=KERNEL))(images)
+    assert float(found) == pytest.approx(plain(ROWS), rel=1e-5)
+
+
+def test_models_of_several_shapes_are_compared():
+    models = {"a": OUTPUTS, "b": 2 * ROWS[:, :, None, None], "c": list(OUTPUTS + 1)}
+    names = {"a": NAMES, "b": np.repeat(NAMES, EACH), "c": NAMES}
+    kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Indicator()}
+    found = cv.compare(models, names, orders=[2], unbiased=False, **kernels)
+    for name, rows in (("a", ROWS), ("b", 2 * ROWS), ("c", ROWS)):
+        value = found.ranking("conditional", 2).values[name]
+        assert value == pytest.approx(plain(rows, np.repeat(NAMES, EACH)), rel=1e-4)
+
+
+def mended(outputs, prompts=None):
+    """The lines that the error tells to run, each tried from the start: the scores that follow."""
+    with pytest.raises((TypeError, ValueError)) as refused:
+        score(outputs, prompts)
+    lines, together = re.findall(r"`([^`]+)`", str(refused.value)), "then `" in str(refused.value)
+    assert lines, refused.value
+    found = []
+    for each in ["\n".join(lines)] if together else lines:
+        names = {"np": np, "outputs": outputs, "prompts": prompts}
+        exec(each, names)
+        found.append(score(names["outputs"], names["prompts"]))
+    return found
+
+
+BY_NAME = np.repeat(NAMES, EACH)
+UNEVEN, COUNTS = [of[:k] for of, k in zip(OUTPUTS, (4, 2, 3, 4, 1), strict=True)], (4, 2, 3, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((ROWS, ASKED), [(ROWS, ASKED_BY_ROW)]),
+        ((ROWS, NAMES), [(ROWS, BY_NAME)]),
+        ((OUTPUTS, ASKED_BY_ROW), [(ROWS, ASKED_BY_ROW)]),
+        ((OUTPUTS, BY_NAME.tolist()), [(ROWS, BY_NAME)]),
+        ((ROWS.T, ASKED_BY_ROW), [(ROWS, ASKED_BY_ROW)]),
+        ((ROWS[:, 0],), [(ROWS[:, :1],)]),
+        ((ROWS, ASKED_BY_ROW[:, 0]), [(ROWS, ASKED_BY_ROW[:, :1])]),
+        ((OUTPUTS,), [(ROWS,), (ROWS, BY_NAME)]),
+        ((np.repeat(ROWS, 8, 1).reshape(-1, 3, 4, 2),), [(ROWS,)]),
+        ((UNEVEN, ASKED), [(np.concatenate(UNEVEN), np.repeat(ASKED, COUNTS, axis=0))]),
+        ((UNEVEN, NAMES), [(np.concatenate(UNEVEN), np.repeat(NAMES, COUNTS))]),
+        (({"name": "a", "rows": ROWS, "label": BY_NAME},), [(ROWS,)]),
+        ((xr.Dataset({"k": ("n", BY_NAME), "x": (("n", "d"), ROWS)}), BY_NAME), [(ROWS, BY_NAME)]),
+    ],
+)
+def test_the_line_that_an_error_names_works(given, expected):
+    found = mended(*given)
+    assert found == pytest.approx([plain(*of) for of in expected], rel=1e-4)
+
+
+def test_several_lines_are_given_where_several_may_be_right():
+    """Four rows of two numbers, and two prompts: repeated prompts, or outputs that are [d, n]."""
+    outputs, prompts = ROWS[:4, :2], ASKED[:2]
+    expected = [plain(outputs, np.repeat(prompts, 2, axis=0))]
+    with pytest.raises(ValueError, match="received 4 outputs and 2 prompts") as refused:
+        score(outputs, prompts)
+    assert re.findall(r"`(\w+) = np.(\w+)", str(refused.value)) == [
+        ("prompts", "repeat"),
+        ("outputs", "transpose"),
+    ]
+    assert score(outputs, np.repeat(prompts, 2, axis=0)) == pytest.approx(expected[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("prompts", [np.zeros((7, 2)), np.zeros((40, 3))])
+def test_no_line_is_named_where_none_is_known(prompts):
+    with pytest.raises(ValueError, match="must pair up row by row") as refused:
+        score(ROWS, prompts)
+    assert "`" not in str(refused.value)
+    with pytest.raises(ValueError, match="one or k for each prompt, received") as refused:
+        score(OUTPUTS, prompts)
+    assert "`" not in str(refused.value)
+
+
+@pytest.mark.parametrize("empty", [None, float("nan"), "text"])
+def test_entries_without_a_vector_are_named_by_row(empty):
+    for column in (series([*ROWS[:3], empty, *ROWS[3:]]), [*ROWS[:3].tolist(), empty]):
+        with pytest.raises(ValueError, match=rf"outputs: .* received {empty!r} in row 3: leave"):
+            score(column)
+    for column in (series([*ROWS[:3], ROWS[0, :2]]), [*ROWS[:3].tolist(), [1.0, 2.0]]):
+        with pytest.raises(ValueError, match="outputs: .* received 3 in row 0, 2 in row 3"):
+            score(column)
+
+
+class OnADevice:
+    """A tensor of a device, with DLPack: JAX has the device if it is one of `here`."""
+
+    requires_grad = False
+
+    def __init__(self, values, here):
+        self.values, self.here, self.dtype, self.nbytes = values, here, values.dtype, values.nbytes
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__() if self.here else (2, 0)
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__()
+
+    def detach(self):
+        return self
+
+    contiguous = detach
+
+    def cpu(self):
+        return np.asarray(self.values)
+
+
+def test_a_tensor_of_a_device_that_jax_has_is_shared(monkeypatch):
+    monkeypatch.setattr(arrays, "_HOST", ())  # As if the memory of the host were a device.
+    held = jnp.asarray(ROWS)
+    shared = arrays.converted(OnADevice(held, here=True))
+    assert isinstance(shared, jax.Array)
+    assert shared.unsafe_buffer_pointer() == held.unsafe_buffer_pointer()
+    assert score(OnADevice(held, here=True)) == pytest.approx(plain(ROWS), rel=1e-5)
+
+
+def test_labels_of_a_device_are_labels(monkeypatch):
+    monkeypatch.setattr(arrays, "_HOST", ())
+    labels = OnADevice(jnp.arange(PROMPTS), here=True)
+    found = cv.conditional_rke(OUTPUTS, labels, output_kernel=KERNEL)
+    assert found == pytest.approx(plain(ROWS, BY_NAME), rel=1e-5)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_other_tensors_of_devices_are_copied_to_the_host(wide, monkeypatch):
+    """Of a device that JAX has not, or of 64 bits, which JAX would round before it is centred."""
+    values = ROWS.astype(np.float64) + 1e6 if wide else ROWS
+    if wide:
+        monkeypatch.setattr(arrays, "_HOST", ())
+    assert isinstance(arrays.converted(OnADevice(values, here=wide)), np.ndarray)
+    with pytest.warns(UserWarning, match="float64") if wide else pytest.MonkeyPatch.context():
+        assert score(OnADevice(values, here=wide)) == pytest.approx(plain(ROWS), rel=1e-4)
+
+
+def test_columns_of_a_hugging_face_data_set():
+    datasets = pytest.importorskip("datasets")
+    texts = [[f"{'a' * row} {'b' * k}" for k in range(EACH)] for row in range(PROMPTS)]
+    by_prompt = {"x": OUTPUTS.tolist(), "t": ASKED.tolist(), "name": NAMES, "texts": texts}
+    by_row = {"x": ROWS.tolist(), "t": ASKED_BY_ROW.tolist(), "name": BY_NAME.tolist()}
+    for content in (by_prompt, by_row):
+        data = datasets.Dataset.from_dict(content).with_format("numpy")
+        assert score(data["x"], data["t"]) == pytest.approx(plain(ROWS, ASKED_BY_ROW), rel=1e-5)
+        kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Indicator()}
+        found = cv.conditional_rke(data["x"], data["name"], **kernels)
+        assert found == pytest.approx(plain(ROWS, BY_NAME), rel=1e-5)
+    assert mended(data) == pytest.approx([plain(ROWS)], rel=1e-4)
+    data = datasets.Dataset.from_dict(by_prompt)  # Lists, of float64.
+    options = {"encoder": Means(), "output_kernel": KERNEL, "orders": [2], "errors": False}
+    found = cv.evaluate(data["texts"], data["name"], **options)
+    assert str(found) == str(cv.evaluate(texts, NAMES, **options))
+    flat = [text for of in texts for text in of]
+    data = datasets.Dataset.from_dict({"texts": flat, "name": BY_NAME.tolist()})
+    assert str(found) == str(cv.evaluate(data["texts"], data["name"], **options))
