@@ -31,7 +31,8 @@ class Options(options.Options):
     by_prompt: Target | None = option(
         None,
         "Also write a CSV file with a line for each prompt and order: the number, share, score and "
-        "similarity of its outputs, with an interval, and what they contribute to all scores.",
+        "similarity of its outputs, with an interval, and what they contribute to all scores. The "
+        "mean of the scores over prompts is printed.",
     )
 
 

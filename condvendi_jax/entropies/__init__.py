@@ -3,7 +3,6 @@
 from condvendi_jax.entropies import eigenvalues
 from condvendi_jax.entropies.decomposition import Computed, Decomposition, Estimation, Scores
 from condvendi_jax.entropies.entropy import (
-    NEAR_ONE,
     Entropy,
     PerScore,
     PerTerm,

@@ -13,7 +13,6 @@ from jax import lax
 from condvendi_jax.base.devices import Layout
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.grams.fold import (
-    CPU_TILE,
     PRECISION,
     Block,
     Factors,
@@ -33,6 +32,8 @@ from condvendi_jax.grams.fold import (
     position,
     shift,
 )
+
+_OF_A_TILE = 16  # So small a part of a tile's side are rows of a stored matrix at once: 64, cached.
 
 # Products, and the matrix itself
 
@@ -129,47 +130,19 @@ def stored_row_squares_beside(
     matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
 ) -> jax.Array:
     """Sums of squares along the rows of K / n - L R^T, for stored K `[rows, rows]`."""
-    if layout is None:
-        return _stored_upper_row_squares(matrix, left, right)
 
     def local(_: Factors, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-        right = lax.all_gather(right, layout.axis, tiled=True)
+        if layout is not None:
+            right = lax.all_gather(right, layout.axis, tiled=True)
 
         def row_sum(row: tuple[jax.Array, jax.Array]) -> jax.Array:
             values, left_i = row
             approximated = jnp.matmul(right, left_i, precision=PRECISION)
             return jnp.sum(jnp.square(values / n - approximated))
 
-        return lax.map(row_sum, (matrix, left), batch_size=CPU_TILE)
+        return lax.map(row_sum, (matrix, left), batch_size=default_tile_size() // _OF_A_TILE)
 
     return on_devices(layout, local, (), matrix, left, right)
-
-
-def _stored_upper_row_squares(matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """`stored_row_squares_beside` on one device, from the tiles on and above the diagonal."""
-    n = matrix.shape[0]
-    size = min(n, default_tile_size())
-    rows_from = functools.partial(lax.dynamic_slice_in_dim, slice_size=size)
-
-    def place(k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The first row of tile k, and 1 for each row that counts."""
-        # The last tile reaches back over its neighbour, whose points do not count again.
-        first = jnp.minimum(k * size, n - size)
-        return first, (first + jnp.arange(size) >= k * size).astype(matrix.dtype)
-
-    def added(sums: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
-        return lax.dynamic_update_slice_in_dim(sums, rows_from(sums, first) + more, first, axis=0)
-
-    def visit(i: jax.Array, j: jax.Array, sums: jax.Array, *, diagonal: bool) -> jax.Array:
-        (top, rows), (side, columns) = place(i), place(j)
-        tile = lax.dynamic_slice(matrix, (top, side), (size, size))
-        squares = jnp.square(tile / n - outer(rows_from(left, top), rows_from(right, side)))
-        sums = added(sums, top, rows * jnp.sum(squares * columns[None, :], axis=1))
-        if diagonal:
-            return sums
-        return added(sums, side, columns * jnp.sum(squares * rows[:, None], axis=0))
-
-    return fold_upper(-(-n // size), visit, jnp.zeros(n, matrix.dtype))
 
 
 @functools.partial(jax.jit, static_argnames=("tile_size", "layout"))

@@ -30,9 +30,8 @@ def group_rows(
 ) -> Groups:
     """Puts rows into groups for a jackknife: rows of one prompt stay together.
 
-    Several outputs of one prompt depend on each other. Groups that split them understate the error:
-    with eight outputs of each prompt, that of Information-RKE is half of the truth. Where `kinds`
-    (as `Pairs.prompt_kinds`) are all equal, or all differ, rows are grouped one by one.
+    Groups that split them understate the error (docs/errors.md). Where `kinds` (as
+    `Pairs.prompt_kinds`) are all equal, or all differ, rows are grouped one by one.
     """
     if not isinstance(groups, (int, np.integer)):
         return labelled(checks.check_labels(groups, n, name="groups")[1])
@@ -59,11 +58,9 @@ def standard_error(
     groups is the usual (g - 1)/g sum (theta_j - mean)^2). Rows that depend on each other leave
     together: those of equal prompts do by themselves, others where labels say so.
 
-    The error is of the sampling noise at this n, for given kernels. It does not contain the bias of
-    a score that still grows with n, nor the choice of a bandwidth. The
-    bootstrap would be biased, because it duplicates rows. It knows no weights: a score that needs
-    them can read them from a column of the outputs. The scores of `decompose` have the errors of
-    `evaluate`, which takes weights.
+    The error is of the sampling noise at this n, for given kernels (docs/errors.md). It knows no
+    weights: a score that needs them can read them from a column of the outputs. The scores of
+    `decompose` have the errors of `evaluate`, which takes weights.
 
     Args:
       score: `score(outputs)` or `score(outputs, prompts)`, returning a scalar or a pytree of

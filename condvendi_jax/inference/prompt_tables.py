@@ -47,7 +47,7 @@ def prompt_table(
         Contributions are to the papers' score of all rows.
 
     Returns:
-      A `PromptTable`; `print` shows the least and the most diverse prompts.
+      A `PromptTable`; `print` shows the least and the most diverse prompts, and the mean score.
 
     Raises:
       TypeError, ValueError: `contributions` would refuse the data; there are neither prompts nor

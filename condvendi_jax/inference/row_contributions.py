@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -17,13 +17,10 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
-from condvendi_jax.inference.results.evaluation import chosen_kernels, score_name
+from condvendi_jax.inference.results.evaluation import score_name
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method, check_method
 from condvendi_jax.spectra.order_two import Leaving
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -69,13 +66,6 @@ class Contributions(Result):
             f"{of.n:,} outputs, the most redundant first, by their influence on {titles[1]}:",
             Table(["row", *titles], rows),
         ]
-
-    def plot(self) -> Figure:
-        """The influences in ascending order, a panel for each score."""
-        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
-
-        of, kernels = self.decomposition, chosen_kernels(self.bandwidths)
-        return plots.ranked(self.influences, f"n = {of.n:,}, order {of.order:g}; {kernels}")
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.

@@ -42,17 +42,9 @@ _LOOKED_AT = 4096
 
 
 def rounding(entropy: Entropy, dtype: Any) -> float:
-    """The largest change of a score by rounding, relative to it.
+    """The largest change of a score by rounding in a dtype, relative to the score.
 
-    Args:
-      entropy: the order and truncation of the score. Below order 1 small eigenvalues count more,
-        and so does their rounding.
-      dtype: the dtype in which the score was computed.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> print(f"{cv.inference.saturation.rounding(cv.renyi(2), 'float32'):.1e}")
-      9.5e-07
+    Below order 1 small eigenvalues count more, and so does their rounding.
     """
     units = _EPS_OF_EIGENVALUES if entropy.needs_spectrum else _EPS_OF_SUMS
     return float(units * np.finfo(dtype).eps) ** min(1.0, entropy.order)
@@ -89,12 +81,6 @@ def limit_of(
       "smallest" if all values are 1 up to rounding; "largest" if all are the number of rows of
       their model, or of kept eigenvalues; "equal" if there are several and all are equal; None
       otherwise, if one is NaN, or if there is one row.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> cv.inference.saturation.limit_of([1.0, 1.0000001], 100, cv.renyi(2), "float32")
-      'smallest'
-      >>> cv.inference.saturation.limit_of([3.0, 3.1], 100, cv.renyi(2), "float32")
     """
     values = np.asarray(values, np.float64)
     allowed = rounding(entropy, dtype)
@@ -140,11 +126,6 @@ def nearly(values: Any, largest: Any) -> Nearly:
     Returns:
       Two arrays of booleans. Both are False of a NaN, and where the limits are so near each other
       that a score is near both.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> cv.inference.saturation.nearly([1.01, 5.0, 95.0], 100)
-      Nearly(smallest=array([ True, False, False]), largest=array([False, False,  True]))
     """
     values = np.asarray(values, np.float64)
     alike, apart = values < ALIKE, values > APART * np.asarray(largest, np.float64)

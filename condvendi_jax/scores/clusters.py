@@ -1,8 +1,7 @@
 """Cluster-Vendi, the scores of the outputs of clusters of prompts; and the modes of prompts.
 
-Where the prompt kernel is one within clusters of prompts and zero between them, the joint Gram is
-block-diagonal, and Conditional-Vendi a power mean of the clusters' scores (CV Theorems 5 and 6).
-The Cluster-Vendi that CV compares it with (G.1) is their arithmetic mean.
+Cluster-Vendi (CV G.1) is the arithmetic mean of the clusters' scores. Conditional-Vendi with the
+clusters as prompts under `Indicator` is a power mean of them (CV Theorems 5 and 6).
 
 Modes of prompts describe prompts that fall into no clusters (CV-early section 5, CV figs 6 and
 13-15): eigendirections v of K_T / n, each of which weights the pairs by v_i^2.
@@ -17,37 +16,25 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax import entropies
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.entropies import eigenvalues as spectra
-from condvendi_jax.grams import DenseGram, Operator, grams_of
-from condvendi_jax.spectra import computation, methods
+from condvendi_jax.grams import Operator, grams_of
+from condvendi_jax.spectra import computation, exact, methods
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 
-__all__ = [
-    "AGGREGATES",
-    "ClusterScores",
-    "PromptMode",
-    "cluster_vendi",
-    "prompt_modes",
-    "scores_by_cluster",
-]
+__all__ = ["ClusterScores", "PromptMode", "cluster_vendi", "prompt_modes", "scores_by_cluster"]
 
-AGGREGATES = ("arithmetic", "conditional")
-"""The ways to combine the scores of clusters, by name."""
 # Clusters of up to this many points are padded to a few sizes and computed together; `method`
 # computes larger ones, one by one: padding would repeat too much of their O(n^3) work.
 _TOGETHER_UP_TO = 1024
-# Padded sizes are powers of two from 4, and above 64 also the sizes halfway between them.
-_SMALLEST, _FINE_ABOVE = 4, 64
+_SMALLEST = 4  # Padded sizes are powers of two from here.
 # Rows computed in one call, over several clusters: it bounds the memory of their matrices.
 _ROWS = 1024
 # Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
@@ -65,29 +52,6 @@ class ClusterScores(NamedTuple):
     order: float
     weights: np.ndarray  # The weight of each: its size where points are not weighted.
 
-    def aggregate(self, kind: str) -> jax.Array:
-        """One score for all clusters: see `cluster_vendi`."""
-        share = self.weights / self.weights.sum()
-        if kind == "arithmetic":
-            return jnp.sum(jnp.asarray(share, self.scores.dtype) * self.scores)
-        return jnp.exp(_conditional_entropy(share, jnp.log(self.scores), self.order))
-
-
-def _conditional_entropy(share: np.ndarray, entropy: jax.Array, order: float) -> jax.Array:
-    """H(X|T) = log(sum_i w_i e^((1 - a) H_i)) / (1 - a) of clusters i of shares p, w_i ~ p_i^a."""
-    if order == 1:
-        return jnp.sum(jnp.asarray(share, entropy.dtype) * entropy)
-    if math.isinf(order):
-        log_largest = entropy - jnp.asarray(np.log(share), entropy.dtype)
-        return jnp.min(log_largest) + math.log(share.max())
-    log_weights = order * np.log(share)
-    log_weights = jnp.asarray(log_weights - np.logaddexp.reduce(log_weights), entropy.dtype)
-    if abs(order - 1) < entropies.NEAR_ONE:
-        # The weights sum to one: without the cancellation that 1 / (1 - a) would magnify.
-        powers = jnp.expm1((1 - order) * entropy)
-        return jnp.log1p(jnp.sum(jnp.exp(log_weights) * powers)) / (1 - order)
-    return jax.nn.logsumexp(log_weights + (1 - order) * entropy) / (1 - order)
-
 
 def cluster_vendi(
     outputs: ArrayLike | Pairs,
@@ -95,19 +59,12 @@ def cluster_vendi(
     *,
     kernel: Kernel | None = None,
     order: float = 1,
-    aggregate: str = "arithmetic",
     method: Method = AUTO,
 ) -> jax.Array:
-    """Cluster-Vendi, or at order 2 Cluster-RKE: the scores of all clusters, aggregated (CV G.1).
+    """Cluster-Vendi, or at order 2 Cluster-RKE: the mean of the scores of all clusters (CV G.1).
 
-    The aggregate 'arithmetic' is the printed one, sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the
-    share of the weight. 'conditional' is Conditional-Vendi with a prompt kernel that is one within
-    clusters and zero between them: the power mean of CV Theorem 6,
-
-        exp(H_a(X, T) - H_a(T)) = (sum_i w_i Vendi_a(S_i)^(1 - a))^(1 / (1 - a)),  w_i ~ p_i^a,
-
-    the weighted geometric mean at order 1 and the harmonic mean with weights p_i^2 at order 2 (CV
-    Theorem 5). For clusters of equal size it is at most the arithmetic mean.
+    It is sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the share of the weight. At order 1 it is at
+    least Conditional-Vendi with the clusters as prompts, their weighted geometric mean.
 
     Args:
       outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used. Their weights, which
@@ -116,7 +73,6 @@ def cluster_vendi(
         decide shapes and must be concrete, also inside `jax.jit`.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
       order: the Renyi order in (0, inf].
-      aggregate: 'arithmetic' or 'conditional'.
       method: how to compute the spectra of clusters of more than 1,024 points; those of the
         others are exact.
 
@@ -124,15 +80,12 @@ def cluster_vendi(
       A scalar, an effective number of modes, in [1, n]; a cluster of one point has the score 1.
       Differentiable in the outputs and in the bandwidth.
 
-      For a jackknife error pass the labels to `standard_error` as a column beside the outputs. It
-      leaves out whole clusters; where they are fixed leave out rows: `groups=np.arange(n) % 20`.
-
     Raises:
       TypeError, ValueError: the outputs are not a finite real array `[n, d]`; the labels are not n,
         of different kinds, or hold a NaN; or another argument is not one of those above.
 
     References:
-      CV appendix G.1, and Theorems 5 and 6 (with their proofs' errors, docs/theory.md).
+      CV appendix G.1.
 
     Examples:
       One prompt has four outputs that the other lacks, which, as often, has one:
@@ -140,18 +93,13 @@ def cluster_vendi(
       >>> import numpy as np
       >>> import condvendi_jax as cv
       >>> outputs, labels = np.c_[[0, 1, 2, 3, 9, 9, 9, 9]], np.repeat(["dog", "sofa"], 4)
-      >>> for kind in ("arithmetic", "conditional"):  # (4 + 1) / 2, and sqrt(4 * 1).
-      ...     options = dict(kernel=cv.Gaussian(0.1), aggregate=kind)
-      ...     print(f"{cv.clusters.cluster_vendi(outputs, labels, **options):.2f}")
+      >>> score = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Gaussian(0.1))
+      >>> print(f"{score:.2f}")  # (4 + 1) / 2
       2.50
-      2.00
     """
-    if aggregate not in AGGREGATES:
-        raise ValueError(
-            f"aggregate: expected one of {', '.join(AGGREGATES)}, received {aggregate!r}."
-        )
-    scores = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
-    return scores.aggregate(aggregate)
+    found = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
+    shares = jnp.asarray(found.weights / found.weights.sum(), found.scores.dtype)
+    return jnp.sum(shares * found.scores)
 
 
 def scores_by_cluster(
@@ -168,15 +116,14 @@ def scores_by_cluster(
     points = _outputs_alone(outputs, kernel)
     checks.check_indices({"outputs": points, "labels": labels})
     names, cluster = checks.check_labels(labels, points.n)
-    masses = None
-    if points.weights is not None:
+    weighted = points.weights is not None
+    if weighted:
         if not checks.is_concrete(points.weights):
             raise TypeError("weights: expected concrete ones, received a traced array.")
         present, cluster = np.unique(cluster[points.shares > 0], return_inverse=True)
         names, points = names[present], points.supported()
-        masses = np.bincount(cluster, points.shares)
-    sizes = np.bincount(cluster)
-    masses = sizes if masses is None else masses
+    sizes, shares = np.bincount(cluster), points.shares
+    masses = np.bincount(cluster, shares) if weighted else sizes
     rows = np.split(np.argsort(cluster, kind="stable"), np.cumsum(sizes)[:-1])
     by_cluster: list[Any] = [None] * len(sizes)
     for padded, members in _by_size(sizes).items():
@@ -192,7 +139,10 @@ def scores_by_cluster(
             filled = np.resize(some, together)
             table = np.stack([np.resize(rows[c], padded) for c in filled])
             inside = np.arange(padded)[None, :] < sizes[filled][:, None]
-            values = _entropies_of_clusters(points, table, inside, entropy)
+            weights = np.where(inside, shares[table], 0)
+            weights = jnp.asarray(weights / weights.sum(axis=1, keepdims=True), points.dtype)
+            of_rows = points.kernels[0], points.arrays[0][table], weights
+            values, _ = exact.compute_apart(*of_rows, entropy)
             spectra.check_spectra(values)
             for c, value in zip(some, values, strict=False):
                 by_cluster[c] = value
@@ -212,31 +162,8 @@ def _by_size(sizes: np.ndarray) -> dict[int, list[int]]:
     """The clusters by the size that they are padded to."""
     by_size: dict[int, list[int]] = {}
     for cluster, size in enumerate(sizes.tolist()):
-        power = max(_SMALLEST, 1 << (size - 1).bit_length())
-        between = 3 * power // 4
-        padded = between if power > _FINE_ABOVE and size <= between else power
-        by_size.setdefault(padded, []).append(cluster)
+        by_size.setdefault(max(_SMALLEST, 1 << (size - 1).bit_length()), []).append(cluster)
     return by_size
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _entropies_of_clusters(
-    points: Pairs, table: ArrayLike, inside: ArrayLike, entropy: Entropy
-) -> jax.Array:
-    """The entropies `[m]` of clusters of rows `[m, s]`; rows that are not `inside` only pad."""
-
-    def entropy_of(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
-        rows, inside = cluster
-        gram = DenseGram.from_points(points.kernels[0], points.arrays[0][rows])
-        weights = inside.astype(gram.dtype)
-        if points.weights is not None:
-            weights = jnp.where(inside, points.weights[rows], 0)
-        shares = weights / jnp.sum(weights)
-        if not entropy.needs_spectrum:
-            return entropies.of_squared_norm(gram.squared_norm_by(shares))
-        return entropy.of_spectrum(gram.weighted(shares).eigenvalues())
-
-    return lax.map(entropy_of, (table, inside))
 
 
 class PromptMode(NamedTuple):

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 from canonical import kernels
-from oracles import assert_close, gaussian_gram
+from oracles import assert_close, cosine_gram, gaussian_gram
 from oracles import weighted_entropy as entropy
 from scipy import stats
 from scipy.special import betainc, betaln
@@ -100,17 +100,41 @@ def test_integer_weights_are_numbers_of_equal_rows(order, x64):
     assert math.isnan(absent.similarity) and all(value == 0 for value in absent.contributions)
 
 
-def test_scores_of_prompts_make_up_the_conditional_score(x64):
-    """Where the kernel tells all prompts apart, H(X|T) is the mean of their entropies."""
-    outputs, _, prompt = draw()
-    far = 100.0 * prompt[:, None]
-    table = cv.prompt_table(outputs, far, **kernels())
-    whole = float(table.decomposition.conditional)
-    logs = np.log([own.score for own in table.prompts])
-    shares = np.array([own.share for own in table.prompts])
-    assert math.log(whole) == pytest.approx(shares @ logs)
-    told = [own.contributions.conditional for own in table.prompts]
-    np.testing.assert_allclose(told, whole * shares * (logs - math.log(whole)), atol=1e-9)
+@pytest.mark.filterwarnings("ignore")  # vendi_score reaches into namespaces that SciPy deprecates.
+def test_the_mean_over_prompts_is_the_number_that_papers_print(x64):
+    outputs, _, prompt = draw((6,) * 5)
+    names = np.array(["a cat", "a dog", "two cats", "a bus", "a red bus"])[prompt]
+    table = cv.prompt_table(outputs, names, output_kernel=cv.Cosine(), order=1)
+    of_prompts = [outputs[names == name] for name in np.unique(names)]
+    scores = [math.exp(entropy(cosine_gram(of), np.full(6, 1 / 6), order=1)) for of in of_prompts]
+    assert table.mean == pytest.approx(np.mean(scores), rel=1e-9)
+    assert table.standard_error == pytest.approx(stats.sem(scores), rel=1e-9)
+    value, error = f"{np.mean(scores):.2f}", f"{stats.sem(scores):.2f}"
+    words = f"mean of the Vendi of 5 prompts with 6 outputs: {value} ± {error} (one standard error"
+    assert words in str(table)
+    plain = table.as_dict()
+    assert (plain["mean"], plain["standard_error"]) == (table.mean, table.standard_error)
+    conditional = float(table.decomposition.conditional)
+    assert conditional == pytest.approx(stats.gmean(scores)) and conditional < table.mean
+    plugin = {"output_kernel": cv.Cosine(), "order": 2, "unbiased": False}
+    second = cv.prompt_table(outputs, names, **plugin)
+    harmonic = stats.hmean([own.score for own in second.prompts])
+    assert float(second.decomposition.conditional) == pytest.approx(harmonic)
+    vendi = pytest.importorskip("vendi_score.vendi")
+    assert table.mean == pytest.approx(np.mean([vendi.score_X(of) for of in of_prompts]))
+
+
+def test_a_mean_leaves_out_prompts_of_weight_zero_and_has_no_error_where_it_is_infinite():
+    data = rows_of([0, 1], [5, 5], [0, 0, 1])
+    papers = {"order": 2, "unbiased": False, "weights": [1, 1, 0, 0, 1, 1, 1]}
+    table = cv.prompt_table(*data, **kernels(), **papers)
+    first, _, third = (own.score for own in table.prompts)
+    assert table.mean == pytest.approx((first + third) / 2)
+    assert table.standard_error == pytest.approx(abs(first - third) / 2)
+    assert "of 2 prompts with 2 to 3 outputs: " in str(table)
+    second = cv.prompt_table(*data, **kernels(), order=2)
+    assert second.mean == math.inf and math.isnan(second.standard_error)
+    assert "mean of the RKE of 3 prompts with 2 to 3 outputs: inf (" in str(second)
 
 
 def test_labels_take_the_place_of_prompts():
@@ -281,7 +305,8 @@ def test_a_table_says_what_it_can_rank():
     )
     more = dataclasses.replace(table, spread=spread._replace(reliability=0.8))
     assert more.sentence().startswith("5 outputs can rank these prompts: 80% of the spread")
-    assert len(str(table).splitlines()) <= 15 and table.as_dict()["spread"]["p_value"] > 0.05
+    assert len(str(table).splitlines()) <= 15
+    assert table.as_dict()["spread"]["p_value"] > 0.05
     one = table.prompts[0]._replace(shrunken=0.25, low=0.2, high=0.5)
     assert one.in_words() == "4 [2, 5]" and one._replace(low=0).in_words() == "more than 2"
 
@@ -343,8 +368,9 @@ def test_a_table_is_printed_and_written():
     assert [line.split()[0] for line in lines[4:8]] == ["c", "e", "long", "a,"]
     assert lines[7].split()[2:5] == ["2", "0.000", "inf"]
     assert lines[6].startswith("long " * 9 + "...  6       0.200               5  ")
-    assert "prompts without a similarity, because they have one output: 1" in lines
-    assert "all outputs count as different: 1 prompts; as the same: 1" in lines
+    assert "mean of the RKE of 5 prompts with 1 to 6 outputs: inf (one" in str(table)
+    limits = "all outputs count as different: 1 prompts; as the same: 1"
+    assert f"prompts without a similarity, because they have one output: 1; {limits}" == lines[-1]
     many = cv.prompt_table(*draw((2,) * 7)[:2], **kernels(), order=math.inf)
     lines = str(many).splitlines()
     assert lines[7] == "..." and lines[4].startswith(f"row {many.least_diverse(1)[0].row} ")

@@ -1,4 +1,4 @@
-"""Cluster scores against conditional scores of an indicator prompt kernel, and values by hand."""
+"""Cluster scores against means of NumPy's, and conditional scores of an indicator prompt kernel."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ from condvendi_jax.spectra import exact
 
 WIDTH = 0.9
 KERNEL = cv.Gaussian(WIDTH)
-ORDERS = (0.5, 1, 1.05, 2, 3, np.inf)
 # The ends and the middle quickly.
 FEW_AND_REST = (1, 2, np.inf, *(pytest.param(o, marks=pytest.mark.slow) for o in (0.5, 1.05, 3)))
 
@@ -26,80 +25,34 @@ def clustered(n=40, count=4, seed=0):
     return outputs.astype(np.float32).astype(float), labels
 
 
-def oracle(outputs, labels, order, aggregate):
-    """From NumPy spectra: the mean as printed, or H(X, T) - H(T) of the block-diagonal joint."""
-    if aggregate == "arithmetic":
-        grams = [gaussian_gram(outputs[labels == c], WIDTH) for c in labels]
-        return np.mean([np.exp(entropy(gram, order=order)) for gram in grams])
-    indicator = (labels[:, None] == labels[None, :]).astype(float)
-    joint = entropy(gaussian_gram(outputs, WIDTH) * indicator, order=order)
-    return np.exp(float(joint - entropy(indicator, order=order)))
-
-
-@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
 @pytest.mark.parametrize("order", FEW_AND_REST)
-def test_scores_are_the_oracles(order, aggregate, dtype):
+def test_scores_are_the_oracles(order, dtype):
     outputs, labels = clustered()
-    options = {"kernel": cv.Gaussian(WIDTH), "order": order, "aggregate": aggregate}
+    options = {"kernel": cv.Gaussian(WIDTH), "order": order}
     found = cv.clusters.cluster_vendi(outputs.astype(dtype), labels, **options)
+    grams = [gaussian_gram(outputs[labels == c], WIDTH) for c in labels]
+    expected = np.mean([np.exp(entropy(gram, order=order)) for gram in grams])
     assert found.shape == ()
     # Roots of what rounding leaves of zero eigenvalues: the oracle counts them below order 1.
     loosened = 1e4 if order < 1 and dtype == np.float64 else 10
-    assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
+    assert_close(found, expected, loosened=loosened)
 
 
 @pytest.mark.parametrize("order", FEW_AND_REST)
-def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x64):
+def test_conditional_scores_are_power_means_of_those_of_clusters(order, x64):
     """CV Theorems 5 and 6 without their error term, for every order."""
     outputs, labels = clustered()
-    prompts = 100.0 * np.eye(4)[labels]
-    expected = cv.conditional_vendi(
-        outputs, prompts, output_kernel=KERNEL, prompt_kernel=cv.Gaussian(0.1), order=order
-    )
-    options = {"kernel": KERNEL, "aggregate": "conditional"}
-    found = cv.clusters.cluster_vendi(outputs, labels, **options, order=order)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
-    """At order 1, and for equal sizes at every order."""
-    for seed in range(5):
-        outputs, labels = clustered(seed=seed)
-        equal = np.arange(40) % 4
-        for order, of_labels in [(1, labels), *((o, equal) for o in ORDERS)]:
-            found = [
-                cv.clusters.cluster_vendi(
-                    outputs, of_labels, kernel=KERNEL, order=order, aggregate=kind
-                )
-                for kind in ("conditional", "arithmetic")
-            ]
-            assert found[0] <= found[1] * (1 + 1e-12)
-            if order == 1:
-                assert found[0] < found[1] * (1 - 1e-6)
-
-
-def _scores(sizes, scores, order):
-    sizes, names = np.array(sizes), np.arange(len(sizes))
-    return clusters.ClusterScores(names, sizes, jnp.asarray(scores), order, sizes)
-
-
-def test_aggregates_of_scores_by_hand(x64):
-    """They differ by a c^2 / 2 for a relative deviation c; large orders do not overflow."""
-    spread = 5 * (1 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0]))
-    for order in (1, 2, 3):
-        scores = _scores([7, 7, 7, 7], spread, order)
-        ratio = scores.aggregate("arithmetic") / scores.aggregate("conditional")
-        assert float(ratio - 1) == pytest.approx(order * 0.01**2 / 2, rel=0.01)
-    scores = _scores([3, 1], [50.0, 2.0], 1e4)
-    limit = scores._replace(order=np.inf)
-    # The largest eigenvalues are 3/4 / 50 and 1/4 / 2, and 3/4 of the prompts.
-    assert float(limit.aggregate("conditional")) == pytest.approx(0.75 / 0.125)
-    assert float(scores.aggregate("conditional")) == pytest.approx(6, rel=1e-3)
-    scores = _scores([2, 1], [2.0, 1.9], 2.0)
-    # Weights 4/5 and 1/5 in the place of 2/3 and 1/3: above the mean.
-    np.testing.assert_allclose(scores.aggregate("conditional"), 1 / (0.8 / 2 + 0.2 / 1.9))
-    np.testing.assert_allclose(scores.aggregate("arithmetic"), 5.9 / 3)
-    assert scores.aggregate("conditional") > scores.aggregate("arithmetic")
+    found = clusters.scores_by_cluster(outputs, labels, kernel=KERNEL, order=order)
+    shares, scores = found.sizes / 40, np.asarray(found.scores)
+    expected = np.exp(shares @ np.log(scores))
+    if np.isinf(order):
+        expected = np.min(scores / shares) * shares.max()
+    elif order != 1:
+        weights = shares**order / np.sum(shares**order)
+        expected = (weights @ scores ** (1 - order)) ** (1 / (1 - order))
+    kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Indicator()}
+    conditional = cv.conditional_vendi(outputs, labels, **kernels, order=order)
+    np.testing.assert_allclose(conditional, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -144,18 +97,16 @@ def test_large_clusters_go_by_the_method(order, monkeypatch):
     assert bool(asked) == (order == 1)
 
 
-@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
 @pytest.mark.parametrize("order", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_gradients_are_finite_differences(order, aggregate, x64):
+def test_gradients_are_finite_differences(order, x64):
     """In outputs and bandwidth at once; and finite where two outputs are equal."""
     outputs, labels = clustered(n=14)
     direction = np.random.default_rng(2).normal(size=outputs.shape)
-    options = {"order": order, "aggregate": aggregate}
 
     @jax.jit
     def score(step):
         moved, kernel = outputs + step * direction, cv.Gaussian(WIDTH + 0.3 * step)
-        return cv.clusters.cluster_vendi(moved, labels, kernel=kernel, **options)
+        return cv.clusters.cluster_vendi(moved, labels, kernel=kernel, order=order)
 
     slope = directional_difference(score, 0.0, 1.0, step=1e-3)
     np.testing.assert_allclose(jax.grad(score)(0.0), slope, rtol=1e-6)
@@ -165,7 +116,7 @@ def test_gradients_are_finite_differences(order, aggregate, x64):
 
 def test_many_clusters_of_many_sizes_are_few_programs():
     sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
-    assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 192, 768, 1024]
+    assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 256, 1024]
 
 
 def blocks(seed=0):
@@ -282,7 +233,6 @@ LABELS = (
     ("name", "changes", "message"),
     [
         *(("cluster_vendi", {"labels": labels}, message) for labels, message in LABELS),
-        ("cluster_vendi", {"aggregate": "mean"}, "arithmetic, conditional, received 'mean'"),
         ("cluster_vendi", {"method": "exact"}, "method: expected"),
         ("prompt_modes", {"count": 5}, "count: expected at most 4, received 5"),
         ("prompt_modes", {"count": 0}, "count: expected an integer of at least 1"),

@@ -230,6 +230,24 @@ def test_prompts_that_are_texts_have_their_names(score, folder):
     assert re.search(r"\na cat +2 ", out)
 
 
+def test_the_mean_over_prompts_is_printed_for_a_cosine_kernel_and_named_prompts(score, folder):
+    (folder / "names.txt").write_text("a cat\n" * (N // 2) + "a dog\n" * (N - N // 2))
+    words = (X, "--prompts=names.txt", "--kernel=cosine", "--equal_prompts", "--order=1")
+    encoder = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--noerrors")
+    _, out = score(*words, *encoder, "--by_prompt=seeds.csv")
+    with open(folder / "seeds.csv", newline="") as stream:
+        named = {line["prompt"]: float(line["score"]) for line in csv.DictReader(stream)}
+    grams = map(cosine_gram, np.split(OUTPUTS, 2))
+    values = [np.linalg.eigvalsh(gram / len(gram)) for gram in grams]
+    first, second = (np.exp(-np.sum(v * np.log(v))) for v in (of[of > 1e-12] for of in values))
+    assert named == pytest.approx({"a cat": first, "a dog": second}, rel=1e-4)
+    found = re.search(rf"mean of the Vendi of 2 prompts with {N // 2} outputs: (\S+) ± (\S+) ", out)
+    assert found is not None
+    mean, error = map(float, found.groups())
+    assert abs(mean - (first + second) / 2) < error / 10
+    assert error == pytest.approx(abs(first - second) / 2, rel=0.1)
+
+
 def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
     """Lengths, letters a, sums of codes and ones, as the encoder of the tests has them."""
     words = ("answers.txt", "--prompts=prompts.txt", "--cache=cache", *RULED)

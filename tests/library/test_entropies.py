@@ -65,15 +65,6 @@ def test_noise_does_not_count_as_modes_below_order_one():
     assert_close(cv.renyi(0.3)(gram), exact)
 
 
-@pytest.mark.parametrize("entropy_of", [cv.von_neumann, cv.renyi(2), cv.truncated(5)])
-def test_conditional_and_information_are_differences(entropy_of, x64):
-    x, t = (cv.gram(cv.Gaussian(0.5), p) for p in draw_pairs(30))
-    h = {name: float(entropy_of(g)) for name, g in {"x": x, "t": t, "xt": x * t}.items()}
-    logs = cv.entropies.log_scores(*h.values())
-    assert_close(logs.conditional, h["xt"] - h["t"])
-    assert_close(logs.information, h["x"] + h["t"] - h["xt"])
-
-
 def test_truncation_beyond_n_is_clamped_with_a_warning():
     gram = cv.gram(cv.Gaussian(0.5), jnp.eye(5))
     with pytest.warns(UserWarning, match="truncation 9 exceeds n = 5"):

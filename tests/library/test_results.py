@@ -112,7 +112,6 @@ def test_contributions_print_the_rows_at_both_ends(results):
     {
         "evaluation": ["total", "conditional", "information"],
         "comparison": ["Conditional-RKE", "Conditional-Vendi", "RKE"],
-        "contributions": ["total", "conditional", "information"],
         "profile": ["RKE", "Conditional-RKE", "Information-RKE"],
     }.items(),
 )

@@ -103,8 +103,7 @@ def by_label(x, t, labels, weights):
 
 def of_clusters(x, t, labels, weights):
     points = cv.Pairs(x, output_kernel=cv.Gaussian(0.8), weights=weights)
-    kinds = clusters.AGGREGATES
-    return [clusters.cluster_vendi(points, labels, order=2, aggregate=kind) for kind in kinds]
+    return [clusters.cluster_vendi(points, labels, order=2)]
 
 
 def of_modes(x, t, labels, weights):

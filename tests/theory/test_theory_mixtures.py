@@ -121,9 +121,12 @@ def test_alignment_is_the_matrix_power(order):
 
 def test_mean_of_the_library():
     """Clusters of five and two: at order 2 the harmonic mean, weights proportional to squares."""
-    outputs = np.array([0, 1, 2, 3, 3, 9, 9], np.float32)[:, None]
-    options = {"kernel": cv.Gaussian(0.05), "order": 2, "aggregate": "conditional"}
-    found = cv.clusters.cluster_vendi(outputs, [0] * 5 + [1] * 2, **options)
+    outputs, prompts = (
+        np.array([0, 1, 2, 3, 3, 9, 9], np.float32)[:, None],
+        np.array([0] * 5 + [1] * 2),
+    )
+    kernels = {"output_kernel": cv.Gaussian(0.05), "prompt_kernel": cv.Indicator()}
+    found = cv.conditional_rke(outputs, prompts, **kernels)
     forms = claim.registry()["cv-theorem-6-aggregate"].stated.argument
     names = {r"\omega_i": np.array([5 / 7, 2 / 7]), "S_i": np.array([25 / 7, 1.0]), r"\alpha": 2}
     for form in forms:

@@ -149,12 +149,7 @@ class StudyPlan(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        return vars(self) | {
-            "spread": self.spread._asdict(),
-            "best": self.best._asdict(),
-            "sizes": [size._asdict() for size in self.sizes],
-            "open_power": self.open_power,
-        }
+        return super().as_dict() | {"open_power": self.open_power}
 
     @property
     def _words(self) -> str:

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN
-from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference.results import evaluation
 from condvendi_jax.inference.results.planning import StudyPlan
 from condvendi_jax.inference.results.profile import Profile
@@ -55,25 +54,19 @@ def intervals(panels: _Panels, n: Iterable[int], of: evaluation.Evaluation) -> F
     return drawn
 
 
-def ranked(influences: PerScore, caption: str) -> Figure:
-    """The influences of rows on each score in ascending order, a panel for each score."""
-    names = [name for name, of in influences._asdict().items() if np.any(of)] or ["vendi"]
-    drawn = Figure(figsize=(_PANEL_IN[0] * len(names), _PANEL_IN[1]), layout="constrained")
-    for panel, name in zip(drawn.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        panel.plot(np.sort(getattr(influences, name)), color=_COLOURS[0], linewidth=1.3)
-        panel.axhline(0, color="0.4", linewidth=0.9)
-        _finish(panel, evaluation.HEADINGS[name], "outputs, the most redundant first")
-        panel.set_ylabel("influence, effective modes", fontsize=8)
-    drawn.supxlabel(caption, fontsize=7)
-    return drawn
-
-
 def _finish(panel: Any, title: str, label: str) -> None:
     """The title, the label of the horizontal axis, and a grid."""
     panel.set_title(title, fontsize=10)
     panel.set_xlabel(label, fontsize=8)
     panel.tick_params(labelsize=8)
     panel.grid(alpha=0.3)
+
+
+def _plain_numbers(panel: Any) -> None:
+    """Numbers without powers of ten along logarithmic axes, at the main ticks."""
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_formatter("{x:.3g}")
+        axis.set_minor_formatter("")
 
 
 def _numbers(n: Iterable[int]) -> str:
@@ -107,9 +100,7 @@ def over_bandwidths(profile: Profile) -> Figure:
         panel.margins(x=0)
         low, high = panel.get_ylim()
         panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 30 * low else _MANY))
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_formatter("{x:.3g}")
-            axis.set_minor_formatter("")
+        _plain_numbers(panel)
         title = evaluation.score_name(name, profile.order, None)
         _finish(panel, title, f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
@@ -136,8 +127,7 @@ def over_sizes(plan: StudyPlan) -> Figure:
     panel.set_yscale("log")
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter("{x:.3g}")
-        axis.set_minor_formatter("")
+    _plain_numbers(panel)
     _finish(panel, f"{' and '.join(filter(None, plan.models)) or 'two models'}", plan.spread.unit)
     panel.set_ylabel("smallest difference that is found, %", fontsize=8)
     panel.legend(fontsize=7)

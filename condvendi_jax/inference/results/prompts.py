@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from condvendi_jax.base import checks, tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
@@ -97,6 +99,28 @@ class PromptTable(Result):
     spread: PromptSpread | None = None
     untested: str | None = None
 
+    @property
+    def mean(self) -> float:
+        """The arithmetic mean over prompts of their scores, as papers on text-to-image print it.
+
+        It grows with the number of outputs. Conditional-Vendi with `Indicator` prompts is at most
+        as large: at order 1 a geometric mean, of prompts with equal numbers of outputs.
+        """
+        return float(np.mean(self._scores))
+
+    @property
+    def standard_error(self) -> float:
+        """Of `mean`, over prompts: for other prompts, with as many outputs. NaN for one prompt."""
+        scores = self._scores
+        if len(scores) < 2 or not np.all(np.isfinite(scores)):
+            return math.nan
+        return float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
+
+    @property
+    def _scores(self) -> list[float]:
+        """Those of the prompts whose rows do not all have weight zero."""
+        return [of.score for of in self.prompts if of.n]
+
     def least_diverse(self, count: int) -> list[PromptScore]:
         """The prompts whose outputs are most similar, the most similar first.
 
@@ -128,19 +152,33 @@ class PromptTable(Result):
         if p_value >= 0.05:
             seen = f"no sign that prompts differ (p = {p_value:.2f})"
             return f"{seen}: do not read a ranking into this table"
-        numbers = [of.n for of in self.prompts if of.n > 1]
-        few, most = min(numbers), max(numbers)
-        outputs = f"{few:,} outputs" if few == most else f"{few:,} to {most:,} outputs"
+        outputs = f"{self._outputs(2)} outputs"
         real = f"{reliability:.0%} of the spread of their similarities is real"
         if reliability >= RELIABLE:
             return f"{outputs} can rank these prompts: {real}"
         return f"{outputs} cannot rank these prompts: {real}; about {needed:,.0f} would be needed"
+
+    def _outputs(self, least: int) -> str:
+        """How many outputs prompts with at least so many have: '5', '2 to 19'."""
+        numbers = [of.n for of in self.prompts if of.n >= least]
+        few, most = min(numbers), max(numbers)
+        return f"{few:,}" if few == most else f"{few:,} to {most:,}"
+
+    def mean_in_words(self) -> str:
+        """The mean over prompts with its error, and what this error covers."""
+        name = score_name("vendi", self.decomposition.order, self.decomposition.truncation)
+        value = tables.with_error(self.mean, self.standard_error)
+        cover = "one standard error over prompts, at this number of outputs"
+        prompts = f"{len(self._scores):,} prompts with {self._outputs(1)} outputs"
+        return f"mean of the {name} of {prompts}: {value} ({cover})"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {
             "order": plain_order(self.decomposition.order),
             "truncation": self.decomposition.truncation,
+            "mean": self.mean,
+            "standard_error": self.standard_error,
             "spread": self.spread and self.spread._asdict(),
             "untested": self.untested,
             "prompts": [scored.as_dict() for scored in self.prompts],
@@ -186,7 +224,8 @@ def parts(prompt_tables: Sequence[PromptTable], count: int = 3) -> list[str | Ta
         rows.insert(count, ["..."] + [""] * (len(heading) - 1))
     title = f"{len(first.prompts):,} prompts, the least diverse first"
     table = [first.sentence(), Table(heading, rows)] if rows else []
-    return [title, *table, *_notes(first.prompts, compared)]
+    means = [of.mean_in_words() for of in prompt_tables if rows]
+    return [title, *table, *means, *_notes(first.prompts, compared)]
 
 
 def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
@@ -201,10 +240,10 @@ def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
         "scores: of the outputs of a prompt alone; to Conditional: the contribution of the prompt "
         "to the papers' score of all rows",
     ]
-    alone = len(prompts) - compared
+    alone, limits = len(prompts) - compared, []
     if alone:
-        notes.append(f"prompts without a similarity, because they have one output: {alone:,}")
+        limits.append(f"prompts without a similarity, because they have one output: {alone:,}")
     apart, same = (sum(scored.similarity == limit for scored in prompts) for limit in (0, 1))
     if apart or same:
-        notes.append(f"all outputs count as different: {apart:,} prompts; as the same: {same:,}")
-    return notes
+        limits.append(f"all outputs count as different: {apart:,} prompts; as the same: {same:,}")
+    return [*notes, "; ".join(limits)] if limits else notes

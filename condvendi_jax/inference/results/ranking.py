@@ -136,12 +136,7 @@ class Ranking(Result):
         population = self.population and {
             name: [plain_order(end) for end in ends] for name, ends in self.population.items()
         }
-        return vars(self) | {
-            "order": plain_order(self.order),
-            "differences": [difference._asdict() for difference in self.differences],
-            "margin": self.margin._asdict(),
-            "population": population,
-        }
+        return super().as_dict() | {"order": plain_order(self.order), "population": population}
 
     def estimate(self, model: str) -> Estimate:
         """The score of a model with its error and interval."""
