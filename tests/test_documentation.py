@@ -26,6 +26,7 @@ from condvendi_jax import encoders
 from condvendi_jax.cli import __main__ as command_line
 from condvendi_jax.cli import command, compare, plan, score
 from condvendi_jax.cli import report as report_verb
+from condvendi_jax.encoders import embedding
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
 from experiments.cost.scaling import report
@@ -110,10 +111,9 @@ def folder(tmp_path, monkeypatch):
     # The published weights are not here.
     for name in encoders.__all__[1:]:
         monkeypatch.setattr(encoders, name, fake_encoders.Means, raising=False)
-    for package in (*STAND_INS, "sentence_transformers"):
+    monkeypatch.setattr(embedding, "NamedEncoder", lambda *_, **__: fake_encoders.Means())
+    for package in STAND_INS:
         monkeypatch.setitem(sys.modules, package, mock.MagicMock())
-    model = sys.modules["sentence_transformers"].SentenceTransformer.return_value
-    model.encode = lambda texts, normalize_embeddings: fake_encoders.Means().encode(texts)
     monkeypatch.setattr(jax.distributed, "initialize", only_bound(jax.distributed.initialize))
     return tmp_path
 

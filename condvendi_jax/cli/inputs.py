@@ -20,6 +20,7 @@ from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
+from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.spectra import computation
@@ -152,6 +153,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
     method = given.method or "auto"
     spectral = given.order != (2.0,) or given.truncation is not None
     approximates = computation.BY_NAME[method].approximates
+    by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     gaussian, read_as_texts = given.kernel == "gaussian", texts or kind == "texts"
     for flags, has_effect in {
         "outputs_key": kind == "embeddings",
@@ -161,6 +163,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "text_column": kind == "texts",
         "image_encoder": kind == "images",
         "text_encoder long_texts": read_as_texts or answers,
+        "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
         "prompt_bandwidth equal_prompts similar_prompts": paired,
@@ -318,8 +321,7 @@ def _read_records(
         "answers": counted,
         "fields": read.fields,
         "skipped": list(map(str, read.skipped)),
-        "text_encoder": encoder.name,
-        "text_encoder_path": encoder.spec,
+        **encoder.described("texts"),
     }
     if read.by_id:
         _note(given, "prompts are known by ids alone, as equal or different: --prompts has texts")
@@ -377,8 +379,7 @@ def _read(
         notes.append(_embedded("prompts", used["texts"], "column", columns))
     report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
     for medium, encoder in used.items():
-        name = f"{medium[:-1]}_encoder"
-        report |= {name: encoder.name, f"{name}_path": encoder.spec}
+        report |= encoder.described(medium)
     notes = ["; ".join(notes)] if notes else []
     if paired_by := report.get("paired_by"):
         if not isinstance(paired_by, str):
@@ -440,11 +441,12 @@ def _read_outputs(
 
 
 def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
+    named = {"kind": kind, "device": given.encoder_device, "batch_size": given.encoder_batch_size}
     if kind == "images":
         items.pillow()
-        return embedding.load_encoder(given.image_encoder, encoders.load_efficientnet)
+        return embedding.load_encoder(given.image_encoder, encoders.load_efficientnet, named=named)
     more = {} if given.long_texts is None else {"long_texts": given.long_texts}
-    return embedding.load_encoder(given.text_encoder, encoders.load_minilm, **more)
+    return embedding.load_encoder(given.text_encoder, encoders.load_minilm, named=named, **more)
 
 
 def _embed(
@@ -458,12 +460,8 @@ def _embed(
     """The embeddings of pictures or texts by name; those in the cache are not computed again."""
     together = [item for items in named.values() for item in items]
     task = bar.add_task(f"embedding {role}", total=len(together))
-    rows = embedding.embed(
-        together,
-        encoder,
-        kind=kind,
-        cache=given.cache,
-        progress=lambda done: bar.update(task, completed=done),
-    )
+    how: Any = {"kind": kind, "cache": given.cache}
+    how["progress"] = lambda done: bar.update(task, completed=done)
+    rows = embedding.embed(together, encoder, **how)
     ends = np.cumsum([len(items) for items in named.values()])
     return dict(zip(named, np.split(rows, ends[:-1]), strict=True))

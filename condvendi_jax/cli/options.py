@@ -79,11 +79,15 @@ class Options:
     outputs_key: str | None = option(None, "The array to read from a file of outputs.")
     prompts_key: str | None = option(None, "The array to read from a file of prompts.")
     image_encoder: str | None = option(
-        None, "The encoder of pictures, package.module:attribute; EfficientNet-Lite0 if unset."
+        None,
+        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED, timm:NAME or hf:NAME of a "
+        "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset.",
     )
     text_encoder: str | None = option(
-        None, "The encoder of texts, in the same form; all-MiniLM-L6-v2 if unset."
+        None, "The encoder of texts, in the same forms; all-MiniLM-L6-v2 if unset."
     )
+    encoder_device: str | None = option(None, "Of encoders by name: cuda, mps, cpu; else the best.")
+    encoder_batch_size: int = option(32, "Items of a forward pass of encoders by name.")
     long_texts: str | None = option(
         None,
         "What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores the "

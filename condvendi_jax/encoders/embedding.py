@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import inspect
 import itertools
@@ -14,14 +15,16 @@ import pathlib
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from condvendi_jax.base import checks, files
+from condvendi_jax.base.extras import MissingExtra
 from condvendi_jax.encoders.interface import EncoderError, Progress, checked_texts
 from condvendi_jax.encoders.items import decode_image
+from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
 
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 1024}
@@ -61,25 +64,36 @@ class LoadedEncoder:
         """Pixels along each side of the pictures that it takes; None for those of any size."""
         return getattr(self.encoder, "side", None)
 
+    def described(self, kind: str) -> dict[str, Any]:
+        """For JSON: its name, import path and details, by `text_encoder` or `image_encoder`."""
+        role, details = f"{kind[:-1]}_encoder", getattr(self.encoder, "details", None)
+        told = {role: self.name, f"{role}_path": self.spec}
+        return told | ({f"{role}_details": details} if details else {})
+
 
 def load_encoder(
-    spec: str | None, default: Callable[..., Any] | None = None, **options: Any
+    spec: str | None, default: Any = None, *, named: Any = None, **options: Any
 ) -> LoadedEncoder:
-    """Return the encoder that an import path names.
+    """Return the encoder that a name or an import path gives.
 
     Args:
-      spec: `package.module:attribute`: an object with `encode(items)`, or a class or function that
+      spec: a model or its folder, `st:NAME` of sentence-transformers, `open_clip:ARCH/PRETRAINED`,
+        `timm:NAME` or `hf:NAME` of transformers, all but the second also with `@REVISION`; or
+        `package.module:attribute`: an object with `encode(items)`, or a class or function that
         makes one. The current folder is searched last. None takes the default.
       default: makes the encoder where `spec` is None.
+      named: options of a model by name: `kind`, `images` or `texts` (if unset, images for timm);
+        `device`, `cuda`, `mps` or `cpu` (the best there is); `batch_size` (32).
       options: arguments of the class or function.
     """
-    encoder: Any = default if spec is None else _import(spec)
+    encoder: Any = default if spec is None else _import(spec, named or {})
     spec = spec or f"{encoder.__module__}:{encoder.__qualname__}"
     if callable(encoder) and (isinstance(encoder, type) or not hasattr(encoder, "encode")):
         try:
             encoder = encoder(**options)
         except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-            raise ValueError(f"{spec}: could not be made: {_told(error)}") from error
+            kind = MissingExtra if isinstance(error, MissingExtra) else ValueError
+            raise kind(f"{spec}: could not be made: {_told(error)}") from error
     if not callable(getattr(encoder, "encode", None)):
         raise ValueError(f"{spec}: gives {type(encoder).__name__}, which has no `encode`.")
     return LoadedEncoder(encoder, spec)
@@ -87,10 +101,12 @@ def load_encoder(
 
 def _told(error: BaseException) -> str:
     kind = "" if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: "
-    return f"{kind}{error}"
+    return f"{kind}{error}".partition("\n")[0][:500]
 
 
-def _import(spec: str) -> Any:
+def _import(spec: str, named: Mapping[str, Any]) -> Any:
+    if spec.startswith(PREFIXES):
+        return functools.partial(NamedEncoder, spec, **named)
     if not all(spec.partition(":")):
         raise ValueError(f"{spec!r}: expected package.module:attribute.")
     if not {"", os.getcwd()} & {*sys.path}:
@@ -98,7 +114,8 @@ def _import(spec: str) -> Any:
     try:
         return pkgutil.resolve_name(spec)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-        raise ValueError(f"{spec}: cannot be imported: {_told(error)}") from error
+        names = ", ".join(PREFIXES)
+        raise ValueError(f"{spec}: cannot be imported: {_told(error)}. By name: {names}") from error
 
 
 def default_cache() -> pathlib.Path:
@@ -117,8 +134,8 @@ def embed(
     """Embeds pictures or texts, each content once, now and in later calls.
 
     The cache knows an item by its content: files may be renamed, reordered and copied. It knows an
-    encoder by its name, import path, the source file of its class and its size of pictures: give
-    other weights another name. What is finished is kept when a call is interrupted.
+    encoder by its name, import path, `details`, the source file of its class and its size of
+    pictures: give other weights another name. What is finished is kept when a call is interrupted.
 
     Args:
       items: n paths of pictures, or n texts.
@@ -169,16 +186,18 @@ def embed(
     lengths = sorted({row.size for row in rows.values()})
     if len(lengths) > 1:
         raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
-    _warn_of_equal({places[digest]: rows[digest] for digest in counts}, loaded)
-    return np.stack([rows[digest] for digest in digests])
+    embeddings = np.stack([rows[digest] for digest in digests])
+    rows.clear()  # Else they are there twice.
+    first = {digest: row for row, digest in reversed([*enumerate(digests)])}
+    _warn_of_equal(items, embeddings, list(first.values()), loaded)
+    return embeddings
 
 
-def _warn_of_equal(embedded: Mapping[Any, np.ndarray], encoder: LoadedEncoder) -> None:
-    """Warns where the rows of different contents are equal up to rounding."""
-    items, rows = list(embedded), np.stack(list(embedded.values()))
-    rows = rows / max(np.abs(rows).max(), 1)
-    largest = np.abs(rows).max(axis=1)
-    order = np.argsort(rows @ np.random.default_rng(0).choice([-1, 1], rows.shape[1])).tolist()
+def _warn_of_equal(items: Sequence[Any], rows: np.ndarray, unlike: list[int], encoder: Any) -> None:
+    """Warns where the rows of items with `unlike` contents are equal up to rounding."""
+    largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), rows.shape[1])
+    order = sorted(unlike, key=(rows @ (signs / max(largest.max(), 1))).tolist().__getitem__)
     pairs = [  # Equal rows are neighbours in the order of a random sum of their entries.
         sorted(pair)
         for step in (1, 2)
@@ -193,7 +212,7 @@ def _warn_of_equal(embedded: Mapping[Any, np.ndarray], encoder: LoadedEncoder) -
     if isinstance(items[0], str):
         what, cause = "texts", "It may not know some words, or ignore capitals, accents and spaces."
     checks.warn(
-        f"{encoder.name}: {len(equal):,} of {len(items):,} different {what} have the embedding of "
+        f"{encoder.name}: {len(equal):,} of {len(unlike):,} different {what} have the embedding of "
         f"another, which no kernel tells apart, for example {one!r} and {two!r}. "
         f"{cause}"
     )
@@ -241,10 +260,9 @@ def _embeddings(
         rows = loaded.encoder.encode(batch, **more)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         which = ", ".join(dict.fromkeys((loaded.name, loaded.spec)))
-        told = _told(error).partition("\n")[0]  # The traceback has the rest.
         raise EncoderError(
             f"the encoder {which} failed on a batch of {len(batch)} that starts with "
-            f"{names[0][:80]!r}: {told}"
+            f"{names[0][:80]!r}: {_told(error)}"
         ) from error
     try:
         rows = np.asarray(rows)
@@ -280,7 +298,8 @@ class _Shelf:
         except (TypeError, OSError):  # Made at a prompt, or compiled.
             source = None
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
-        identity = json.dumps(made_by | {"source": source, "side": loaded.side}, sort_keys=True)
+        made_by |= {"source": source, "side": loaded.side, **getattr(loaded.encoder, "details", {})}
+        identity = json.dumps(made_by, sort_keys=True)
         root = default_cache() if cache is None else files.expanded(cache)
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", loaded.name)[:60].lstrip(".")
         folder = root / f"{name}-{_digest(identity.encode())[:16]}"

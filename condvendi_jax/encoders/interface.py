@@ -27,6 +27,7 @@ class Encoder(Protocol):
     - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
       to the end, or not know the words of, or None.
     - `encode(items, progress=None)`: calls `progress` with the number of items done so far.
+    - `details = {"weights": "1a2b"}`: what else the embeddings depend on, for JSON and the cache.
     - `bandwidth = 0.5`: the default of its outputs, which should fit people's judgements.
     """
 

@@ -39,7 +39,7 @@ class Data(TypedDict, total=False):
     `Plan.pairs` has the defaults, and the signature of each function shows them.
     """
 
-    encoder: Encoder | None
+    encoder: Encoder | str | None
     output_kernel: KernelChoice
     prompt_kernel: KernelChoice
     rule: str
@@ -93,7 +93,7 @@ class Plan:
         models: Mapping[str, Any],
         prompts: Any = None,
         *,
-        encoder: Encoder | None = None,
+        encoder: Encoder | str | None = None,
         output_kernel: KernelChoice = None,
         prompt_kernel: KernelChoice = None,
         rule: str = AUTO,
@@ -206,7 +206,7 @@ def evaluate(
         already have prompts, kernels and groups.
       prompts: T, embeddings `[n, d_t]`, or texts or other labels `[n]`, row by row of the prompts
         that gave the outputs; without them the scores are Vendi and RKE.
-      encoder: of outputs that are texts; all-MiniLM-L6-v2 where None.
+      encoder: of outputs that are texts, or its name (`load_encoder`); all-MiniLM-L6-v2 where None.
       output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
         prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
       rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or

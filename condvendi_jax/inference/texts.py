@@ -12,7 +12,7 @@ from condvendi_jax import encoders
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.encoders import Encoder, embedding
+from condvendi_jax.encoders import embedding
 
 
 class Embedded(NamedTuple):
@@ -32,12 +32,7 @@ def judged(encoder: Any) -> RuledBandwidth | None:
 
 
 def embed(
-    outputs: Mapping[str, Any],
-    prompts: Any,
-    prompt_ids: Any,
-    encoder: Encoder | None,
-    *,
-    similar: bool,
+    outputs: Mapping[str, Any], prompts: Any, prompt_ids: Any, encoder: Any, *, similar: bool
 ) -> Embedded | None:
     """Embeds outputs that are texts, else None, and prompts that do not repeat or are `similar`."""
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
@@ -49,7 +44,8 @@ def embed(
         if encoder is not None:
             raise TypeError("encoder: expected texts as the outputs of all models.")
         return None
-    encoder = encoders.load_minilm() if encoder is None else encoder
+    if encoder is None or isinstance(encoder, str):
+        encoder = embedding.load_encoder(encoder, encoders.load_minilm)
 
     def rows(texts: Any) -> np.ndarray:
         return embedding.embed(list(map(str, texts)), encoder, kind="texts")

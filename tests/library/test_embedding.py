@@ -205,9 +205,17 @@ def test_an_encoder_whose_source_was_edited_is_another(tmp_path, monkeypatch):
     assert answers == [1, 2]
 
 
-def test_batches_are_bounded_and_what_is_finished_is_kept(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["texts", "images"])
+def test_batches_are_bounded_and_what_is_finished_is_kept(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(embedding, "_BATCHES", {"texts": 2, "images": 2})
-    texts = [f"text {n}" + "a" * n for n in range(7)]
+    items = [f"text {n}" + "a" * n for n in range(7)]
+    if kind == "images":
+        image = pytest.importorskip("PIL.Image")
+        (tmp_path / "images").mkdir()
+        for n, name in enumerate(items):
+            image.new("RGB", (4, 4), (30 * n, 0, 0)).save(tmp_path / "images" / f"{name}.png")
+        items = [str(path) for path in list_images(tmp_path / "images")]
+    expected = embed(items, Means(), kind=kind, cache=tmp_path / "other")
 
     class Interrupted(Means):
         def encode(self, items):
@@ -215,15 +223,16 @@ def test_batches_are_bounded_and_what_is_finished_is_kept(tmp_path, monkeypatch)
                 raise KeyboardInterrupt
             return super().encode(items)
 
+    how = {"kind": kind, "cache": tmp_path / "cache"}
     encoder, done = Interrupted(), []
     with pytest.raises(KeyboardInterrupt):
-        embed(texts, encoder, kind="texts", cache=tmp_path, progress=done.append)
+        embed(items, encoder, progress=done.append, **how)
     assert done == [0, 2, 4]
     encoder.seen, resumed = [], []
-    got = embed([*texts, texts[0]], encoder, kind="texts", cache=tmp_path, progress=resumed.append)
+    got = embed([*items, items[0]], encoder, progress=resumed.append, **how)
     assert [len(batch) for batch in encoder.seen] == [2, 1]
     assert resumed == [5, 7, 8]
-    np.testing.assert_array_equal(got, Means().encode([*texts, texts[0]]))
+    np.testing.assert_array_equal(got, [*expected, expected[0]])
 
 
 class Telling(Means):

@@ -1,0 +1,170 @@
+"""Encoders by name: models of sentence-transformers, open_clip, timm and transformers, in torch."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import checks, extras, files
+from condvendi_jax.encoders.interface import Progress
+
+PREFIXES = ("st:", "open_clip:", "timm:", "hf:")
+
+
+class NamedEncoder:
+    """Texts or pictures to embeddings in float32 by the model that a name gives; an `Encoder`.
+
+    `details`, for JSON and for the identity of a cache, say what the embeddings depend on.
+    """
+
+    def __init__(self, spec: str, *, kind: Any = None, device: Any = None, batch_size: int = 32):
+        self._size = checks.check_count(batch_size, name="batch_size", minimum=1)
+        prefix, _, name = spec.partition(":")
+        self._kind = kind or ("images" if prefix == "timm" else "texts")
+        package = {"st": "sentence_transformers", "hf": "transformers"}.get(prefix, prefix)
+        with extras.needed("encoders", package=f"{package} or torch", purpose=spec):
+            torch, module = map(importlib.import_module, ("torch", package))
+            kept = importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE
+        device = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
+        local = (folder := files.expanded(name)).exists()
+        name, _, revision = (str(folder), "", "") if local else name.partition("@")
+        with torch.random.fork_rng(devices=[]):  # Weights that a file lacks have one digest, too.
+            torch.manual_seed(0)
+            loaded = _LOADERS[prefix](torch, module, name, revision or None, self._kind, device)
+        network, self._rows, told, self._tokenizer = loaded
+        network.float().to(device).eval()
+        hub = "models--" + told.pop("hub", name).partition("@")[0].replace("/", "--")
+        known = files.expanded(kept) / hub / "refs" / (revision or "main")
+        told["revision"] = known.read_text().strip() if known.is_file() else revision or None
+        told["weights"] = _digest(network, folder)
+        of = next(f"{key} {told[key][:8]}" for key in ("revision", "weights") if told[key])
+        self.name = f"{prefix}:{folder.name if local else name} ({of})"
+        sample = ["a"] if self._kind == "texts" else [np.full((64, 64, 3), 127, np.uint8)]
+        self.dimension = self.encode(sample).shape[1]
+        told["versions"] = {package: module.__version__, "torch": str(torch.__version__)}
+        self.details = json.loads(json.dumps(told, default=lambda part: part.to_dict()))
+
+    def describe_cut(self, items: Sequence[str]) -> str | None:
+        """A sentence with the number of texts that are longer than the model reads."""
+        limit, read = self.details.get("tokens"), self._tokenizer
+        read = getattr(read, "tokenizer", read)  # open_clip wraps those of transformers.
+        ends = getattr(read, "num_special_tokens_to_add", lambda: 2)()
+        split = getattr(read, "tokenize", getattr(read, "encode", str))
+        cut = sum(len(split(text)) + ends > limit for text in items) if limit else 0
+        words = f"are longer than the {limit} tokens that {self.name} reads; the rest is ignored."
+        return f"{cut:,} of {len(items):,} texts {words}" if cut else None
+
+    def encode(self, items: Sequence[Any], progress: Progress | None = None) -> np.ndarray:
+        """Embed n texts, or pictures uint8 `[height, width, 3]`, as the model's rows `[n, d]`."""
+        torch, image = map(importlib.import_module, ("torch", "PIL.Image"))
+        order = sorted(range(len(items)), key=lambda row: len(items[row]))
+        done = []
+        for start in range(0, len(order), self._size):  # Of similar lengths.
+            batch = [items[row] for row in order[start : start + self._size]]
+            if self._kind == "images":
+                batch = [image.fromarray(np.asarray(picture)) for picture in batch]
+            with torch.inference_mode():
+                done.append(torch.as_tensor(self._rows(batch)).float().cpu().numpy())
+            if progress is not None:
+                progress(start + len(batch))
+        return np.concatenate(done)[np.argsort(order)]
+
+
+def _digest(network: Any, folder: Any) -> str:
+    """The start of the SHA-256 of all weights, and of settings and vocabularies in a folder."""
+    digest = hashlib.sha256()
+    for name, weights in sorted(network.state_dict().items()):
+        digest.update(f"{name} {[*weights.shape]}".encode() + weights.cpu().numpy().tobytes())
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".json", ".txt", ".model")):
+        digest.update(os.fsencode(path.relative_to(folder)) + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# Each returns the model, a function from a batch to its rows, what to tell, and the tokenizer.
+def _st(torch: Any, module: Any, name: str, revision: Any, kind: str, device: Any) -> tuple:
+    network = module.SentenceTransformer(name, revision=revision, device=str(device))
+    told = {type(part).__name__: part.get_config_dict() for part in network}
+    told |= {"normalised": "Normalize" in told}
+    if isinstance(network.max_seq_length, int):  # Else it reads any length.
+        told["tokens"] = network.max_seq_length
+    told["hub"] = name if "/" in name else f"sentence-transformers/{name}"
+    told["pictures"] = getattr(getattr(network[0], "processor", None), "image_processor", None)
+    run, read = network.encode, network.tokenizer
+    return network, lambda b: run(b, batch_size=len(b), show_progress_bar=False), told, read
+
+
+def _open_clip(torch: Any, module: Any, name: str, revision: Any, kind: str, device: Any) -> tuple:
+    arch, _, weights = (f"{name}@{revision}" if revision else name).partition("/")
+    known = module.get_pretrained_cfg(arch, weights)
+    if ":" in arch:  # hf-hub or local-dir.
+        arch, weights = f"{arch}/{weights}", None
+    quick = bool(known.get("quick_gelu"))  # Of a tag's activation, open_clip only warns.
+    network, see = module.create_model_from_pretrained(arch, weights, force_quick_gelu=quick)
+    told = {"normalised": False, "hub": known.get("hf_hub", arch[7:]).strip("/")}
+    if kind == "images":
+        told["pictures"], run = network.visual.preprocess_cfg, network.encode_image
+        return network, lambda b: run(torch.stack([*map(see, b)]).to(device)), told, None
+    read = module.get_tokenizer(arch)
+    told["tokens"] = read.context_length
+    return network, lambda batch: network.encode_text(read(batch).to(device)), told, read
+
+
+def _timm(torch: Any, module: Any, name: str, revision: Any, kind: str, device: Any) -> tuple:
+    if kind == "texts":
+        raise ValueError("it reads pictures, not texts.")
+    hub = (name if "/" in name else f"timm/{name}") + (f"@{revision}" if revision else "")
+    source = name if module.is_model(name) and not revision else f"hf-hub:{hub}"
+    source = f"local-dir:{name}" if os.path.isdir(name) else source
+    network = module.create_model(source, pretrained=True, num_classes=0)
+    told = {"pictures": module.data.resolve_model_data_config(network), "normalised": False}
+    told["hub"] = network.pretrained_cfg.get("hf_hub_id") or hub
+    read = module.data.create_transform(**told["pictures"], is_training=False)
+    return network, lambda b: network(torch.stack([*map(read, b)]).to(device)), told, None
+
+
+def _hf(torch: Any, module: Any, name: str, revision: Any, kind: str, device: Any) -> tuple:
+    at = {"revision": revision or "main"}
+    network, info = module.AutoModel.from_pretrained(name, output_loading_info=True, **at)
+    drawn = list(info["missing_keys"])  # At random.
+    if lacking := [key for key in drawn if "pooler." not in key]:
+        raise ValueError(f"the checkpoint lacks {len(lacking)} weights, such as {lacking[0]}.")
+    features = getattr(network, f"get_{kind[:-1]}_features", None)
+    told, how = {"normalised": False, "pooling": getattr(features, "__name__", None)}, {}
+    if kind == "images":
+        told["pictures"] = read = module.AutoImageProcessor.from_pretrained(name, **at)
+    else:
+        read = module.AutoTokenizer.from_pretrained(name, **at)
+        read.padding_side = "right"  # No token then sees the padding, nor moves with it.
+        read.pad_token = read.pad_token or read.eos_token
+        config, limit = (
+            getattr(network.config, "text_config", network.config),
+            read.model_max_length,
+        )
+        limit = min(limit, getattr(config, "max_position_embeddings", limit))
+        told["tokens"] = how["max_length"] = limit
+        # Models of texts and pictures are trained on texts that are padded to one length.
+        how |= {"padding": "max_length" if features else True, "truncation": True}
+
+    def rows(batch: Any) -> Any:
+        inputs = read(batch, return_tensors="pt", **how).to(device)
+        found = (features or network)(**inputs)
+        pooled = getattr(found, "pooler_output", found)  # Features are a tensor in older versions.
+        if kind == "images" and not features:
+            first = bool(drawn) or not hasattr(pooled, "shape")
+            told["pooling"] = "the first token" if first else "pooler_output"
+            pooled = found.last_hidden_state[:, 0] if first else pooled
+        elif not features:
+            told["pooling"], mask = "the mean over tokens", inputs["attention_mask"][..., None]
+            pooled = (found.last_hidden_state * mask).sum(1) / mask.sum(1).clamp(min=1)
+        return pooled.flatten(1)
+
+    return network, rows, told, read
+
+
+_LOADERS = {"st": _st, "open_clip": _open_clip, "timm": _timm, "hf": _hf}
