@@ -267,10 +267,11 @@ def read(
                 "prompts that they answer."
             )
         if name in read.prompts and len(prompts) != len(outputs):
+            each, rest = divmod(len(outputs), len(prompts))
+            line = f" If {each} in turn answer one, save np.repeat(prompts, {each}, axis=0)."
             raise ValueError(
                 f"{of_model} and prompts must pair up row by row: received {len(outputs):,} and "
-                f"{len(prompts):,}. Give the prompt of each output; if k outputs in "
-                "turn answer a prompt, np.repeat(prompts, k, axis=0) makes an array of them."
+                f"{len(prompts):,}. Give the prompt of each output.{'' if rest else line}"
             )
     command.use_threads(max(map(len, read.outputs.values())))
     flags = ("outputs_key", "prompts_key", "prompts", "weights")
