@@ -99,6 +99,12 @@ def load_encoder(
     return LoadedEncoder(encoder, spec)
 
 
+def as_loaded(encoder: Any) -> LoadedEncoder:
+    """The encoder with the import path of its class, if it has none yet."""
+    spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
+    return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
+
+
 def _told(error: BaseException) -> str:
     kind = "" if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: "
     return f"{kind}{error}".partition("\n")[0][:500]
@@ -158,8 +164,7 @@ def embed(
     items = checked_texts(items) if kind == "texts" else [files.expanded(item) for item in items]
     if not items:
         raise ValueError(f"no {kind} to embed.")
-    spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
-    loaded = encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
+    loaded = as_loaded(encoder)
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     if describe_cut and kind == "texts" and (cut := describe_cut(items)):
         checks.warn(cut)

@@ -87,6 +87,7 @@ class Plan:
         self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
         self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
+        self.encoder: Mapping[str, Any] = {}
 
     def pairs(
         self,
@@ -105,7 +106,7 @@ class Plan:
         similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
         embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
         if embedded is not None:
-            models, prompts, prompt_ids, known = embedded
+            models, prompts, prompt_ids, known, self.encoder = embedded
             output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
         options = {
             "output_kernel": output_kernel,
@@ -141,6 +142,7 @@ class Plan:
                 weighted=pairs.weights is not None,
                 answers=_answers(pairs),
                 unbiased=self.unbiased,
+                encoder=self.encoder,
             )
             for name, pairs in models.items()
         }

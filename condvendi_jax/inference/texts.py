@@ -22,6 +22,7 @@ class Embedded(NamedTuple):
     prompts: Any  # As they were passed where they repeat.
     prompt_ids: Any  # The texts of the prompts.
     output_kernel: KernelChoice  # The bandwidth of the encoder, where it has one.
+    encoder: dict[str, Any]  # As `LoadedEncoder.described` has it.
 
 
 def judged(encoder: Any) -> RuledBandwidth | None:
@@ -46,9 +47,10 @@ def embed(
         return None
     if encoder is None or isinstance(encoder, str):
         encoder = embedding.load_encoder(encoder, encoders.load_minilm)
+    loaded = embedding.as_loaded(encoder)
 
     def rows(texts: Any) -> np.ndarray:
-        return embedding.embed(list(map(str, texts)), encoder, kind="texts")
+        return embedding.embed(list(map(str, texts)), loaded, kind="texts")
 
     by_model = prompts if isinstance(prompts, Mapping) else {"": prompts}
     if prompts is not None and all(map(_are_texts, by_model.values())):
@@ -56,9 +58,8 @@ def embed(
         if similar or not all(map(_repeat, by_model.values())):
             embedded = {name: rows(texts) for name, texts in by_model.items()}
             prompts = embedded if isinstance(prompts, Mapping) else embedded[""]
-    return Embedded(
-        {name: rows(texts) for name, texts in outputs.items()}, prompts, prompt_ids, judged(encoder)
-    )
+    embedded, told = {name: rows(of) for name, of in outputs.items()}, loaded.described("texts")
+    return Embedded(embedded, prompts, prompt_ids, judged(encoder), told)
 
 
 def _by_row(outputs: Mapping[str, Any], prompts: Any) -> tuple[dict[str, Any], Any]:

@@ -84,6 +84,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     alone = isinstance(result, Evaluation)
     evaluations = {"": result} if alone else result.evaluations
     first = next(iter(evaluations.values()))
+    used = first.encoder.get("text_encoder")
     orders = [scored.decomposition.order for scored in first.orders]
     cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
     errors = error_notes(o for e in evaluations.values() for o in e.orders)
@@ -95,7 +96,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     sentences = [
         meaning(evaluations),
         f"We scored {_data(evaluations)}: {scores}",
-        f"The embeddings are those of {encoder or '[name the encoder]'}.",
+        f"The embeddings are those of {encoder or used or '[name the encoder]'}.",
         *_kernels(first),
         *(f"Saturated: {item.finding} ({item.evidence})." for item in result.advice),
         *(f"± is {note.removeprefix('±: ')}." for note in errors),

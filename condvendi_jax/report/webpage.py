@@ -138,7 +138,7 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
     distinct = {e.distinct_prompts for e in comparison.evaluations.values() if e.distinct_prompts}
     if distinct:
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))
-    terms["Encoder"] = encoder or "not named"
+    terms["Encoder"] = encoder or first.encoder.get("text_encoder", "not named")
     for name, (width, rule, _) in comparison.bandwidths.items():
         terms[f"Bandwidth of {name}"] = (f"{width:.4g}, " if width else "") + rule
     return terms | {

@@ -161,6 +161,9 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     texts, prompts = [f"text {k}" for k in range(20)], [f"prompt {k}" for k in range(20)]
     embedded = [embedding.embed(x, Means(), kind="texts") for x in (texts, prompts)]
     found = cv.evaluate(texts, prompts, encoder=Means(), orders=[2], errors=False)
+    assert found.as_dict()["text_encoder_path"] == "fake_encoders:Means"
+    assert "embedded by means" in found.details()
+    assert "those of means." in cv.report.latex(found).paragraph
     expected = cv.evaluate(*embedded, prompt_ids=prompts, orders=[2], errors=False)
     assert str(found) == str(expected)
     lists = [texts[4 * k : 4 * k + 4] for k in range(5)], prompts[:5]
@@ -172,6 +175,7 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     )
     uneven = {"a": lists[0], "b": [each[: k + 1] for k, each in enumerate(lists[0])]}
     compared = cv.compare(uneven, lists[1], encoder=Means(), orders=[2])
+    assert "embedded by means" in compared.details()
     assert compared.n == {"a": 20, "b": 14} and str(compared).startswith("Of 1 to 4 answers to")
     with pytest.raises(ValueError, match="outputs of b: expected lists of answers to 5 prompts"):
         cv.compare({"a": lists[0], "b": lists[0][:4]}, lists[1], encoder=Means())

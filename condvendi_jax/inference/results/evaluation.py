@@ -236,6 +236,8 @@ class Evaluation(Result):
       advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
+      encoder: of texts that `evaluate` or `compare` embedded: `text_encoder`, its name,
+        `text_encoder_path` and, of encoders by name, `text_encoder_details`.
     """
 
     n: int
@@ -249,6 +251,7 @@ class Evaluation(Result):
     elsewhere: Mapping[float, PerScore] | None = None
     advice: tuple[Advice, ...] = ()
     answers: tuple[int, int] | None = None
+    encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -270,6 +273,7 @@ class Evaluation(Result):
             "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
             "seed": self.seed,
             "errors_cover": ERRORS_COVER if any(o.errors_by for o in self.orders) else None,
+            **self.encoder,
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -336,7 +340,11 @@ class Evaluation(Result):
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
-        notes = [*bandwidth_notes(self.bandwidths), *unbiased_notes([self], "plug-in")]
+        notes = [
+            *self.embedded(),
+            *bandwidth_notes(self.bandwidths),
+            *unbiased_notes([self], "plug-in"),
+        ]
         notes += [*self._fixed_prompts(), *self._slopes(), *self.elsewhere_notes()]
         notes += [f"saturated: {item}" for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
@@ -357,6 +365,10 @@ class Evaluation(Result):
         if missing:
             notes.append(f"standard errors were not computed for order {', '.join(missing)}")
         return [*notes, *self._limits(), *self._bandwidth_noise()]
+
+    def embedded(self) -> list[str]:
+        """Which encoder embedded texts, if `evaluate` or `compare` did."""
+        return [f"embedded by {name}" for name in [self.encoder.get("text_encoder")] if name]
 
     def _fixed_prompts(self) -> list[str]:
         """The errors of unbiased scores over other answers to the same prompts."""
