@@ -23,6 +23,13 @@ from condvendi_jax.base import checks
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
 _SAVE = "Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
+_SAVE_FROM = {  # What reads the other files that hold arrays; KEY is the name of one in the file.
+    ".pt": "torch.load({0!r})[KEY].float().numpy(force=True)",
+    ".pth": "torch.load({0!r})[KEY].float().numpy(force=True)",
+    ".h5": "h5py.File({0!r})[KEY][:]",
+    ".mat": "scipy.io.loadmat({0!r})[KEY]",
+    ".pkl": "np.asarray(np.load({0!r}, allow_pickle=True), np.float32)",
+}
 _PICKLED = (
     "it holds pickled Python objects, which are never loaded, since loading them can run any "
     f"program. {_SAVE}"
@@ -64,7 +71,9 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     path = expanded(path)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {_SAVE}")
+        found = _SAVE_FROM.get(suffix, "").format(str(path))
+        save = f"Save the array of this file: np.save('x.npy', {found})." if found else _SAVE
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {save}")
     if not path.is_file():
         why = "is no regular file" if path.exists() else "there is no such file"
         raise ValueError(f"{path}: {why}.")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pickle
 import re
 import socket
 import stat
@@ -379,3 +380,25 @@ def test_standard_output_is_written_in_order_wherever_it_goes(tmp_path, kind):
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
     written = done.stdout if kind == "pipe" else log.read_bytes()
     assert written == (b"" if kind == "null" else b"table\n1\nend\n")
+
+
+SAVED = {
+    ".mat": lambda path, rows: pytest.importorskip("scipy.io").savemat(path, {"KEY": rows}),
+    ".pkl": lambda path, rows: path.write_bytes(pickle.dumps(rows.tolist())),
+    ".pt": lambda path, rows: (torch := pytest.importorskip("torch")).save(
+        {"KEY": torch.tensor(rows).bfloat16()}, path
+    ),
+}
+
+
+@pytest.mark.parametrize("suffix", SAVED)
+def test_the_line_that_an_error_prints_saves_the_array_of_the_file(tmp_path, monkeypatch, suffix):
+    monkeypatch.chdir(tmp_path)
+    rows = np.float32([[0.5, 1], [2, 3]])
+    SAVED[suffix](path := tmp_path / f"x{suffix}", rows)
+    with pytest.raises(ValueError, match="Save the array of this file") as caught:
+        files.read_array(path)
+    line = str(caught.value).partition("Save the array of this file: ")[2].removesuffix(".")
+    named = {"KEY": "KEY", "np": np, "scipy": sys.modules.get("scipy")}
+    exec(line, named | {"torch": sys.modules.get("torch")})
+    np.testing.assert_array_equal(files.read_array("x.npy"), rows)
