@@ -125,8 +125,7 @@ def _split(word: str) -> tuple[str | None, str]:
 
 def _hold(paths: Sequence[str], given: Options) -> bool:
     if given.prompts is not None:  # The prompts of answers with ids, or of texts in their order.
-        ids = {records.known_by(path) for path in paths if is_text(given.prompts)} or {""}
-        return "" not in ids and (ids == {"index"} or not given.prompts.lower().endswith(".txt"))
+        return all(map(records.known_by, paths))
     endings = {ending(pathlib.Path(path)) for path in paths}
     named = given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}
     return named or all(map(records.holds_records, paths))

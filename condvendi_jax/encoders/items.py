@@ -85,7 +85,8 @@ def folder_prompts(
         images = list_images(folder, below=True)
         if images[0].parent == folder:
             raise ValueError(f"{folder}: expected pictures in folders alone, named by prompts.")
-        found = [({"prompt": f"{image.parent.relative_to(folder)}"}, image) for image in images]
+        names = [f"{i.parent.relative_to(folder)}".removesuffix(f"{os.sep}samples") for i in images]
+        found = [({"prompt": name}, image) for name, image in zip(names, images, strict=True)]
     else:
         found = [pair for path in _metadata(folder) for pair in _of_metadata(path)]
     table = Texts([], "", folder, [])
@@ -114,7 +115,7 @@ def _of_metadata(path: pathlib.Path) -> list[tuple[dict[Any, Any], pathlib.Path]
         if name is not None:
             found.append((row, path.parent / str(name)))
         elif len(rows) == 1:
-            samples = path.parent / "samples"  # Beside them GenEval puts a picture of all.
+            samples = path.parent / "samples"
             images = list_images(samples if samples.is_dir() else path.parent, below=True)
             return [(row, image) for image in images]
         else:
@@ -216,12 +217,16 @@ def list_images(folder: str | PathLike[str], *, below: bool = False) -> list[pat
     shown = [path for path in folder.rglob("*") if "/." not in f"/{path.relative_to(folder)}"]
     paths = [p for p in shown if p.is_file() and p.name.lower().endswith(_ALL_ENDINGS)]
     images = [path for path in paths if path.name.lower().endswith(IMAGE_ENDINGS)]
+    if below:  # Beside the samples GenEval puts a picture of all.
+        samples = {path.parent.parent for path in images if path.parent.name == "samples"}
+        images = [path for path in images if path.parent not in samples]
     images = [p for p in images if p.parent == folder] or (images if below else [])
     why, left_out = "", {*paths} - {*images}
     if left_out:
         why = (
-            f"{len(left_out):,} pictures are left out, as they lie in folders below {folder} or in "
-            f"formats that may not be decoded: {_some(sorted(path.name for path in left_out))}. "
+            f"{len(left_out):,} pictures are left out, as they lie in folders below {folder}, "
+            "beside a folder of samples, or in formats that may not be decoded: "
+            f"{_some(sorted(path.name for path in left_out))}. "
             "Move them into the folder, or convert them to .png; if folders are named by prompts, "
             "write --prompts=folders."
         )

@@ -33,6 +33,8 @@ class NamedEncoder:
             kept = importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE
         device = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
         local = (folder := files.expanded(name)).exists()
+        if not local and (folder := files.expanded(name.partition("@")[0])).is_dir():
+            raise ValueError(f"{folder} is a folder, which has no revisions.")
         name, _, revision = (str(folder), "", "") if local else name.partition("@")
         with torch.random.fork_rng(devices=[]):  # Weights that a file lacks have one digest, too.
             torch.manual_seed(0)
@@ -146,7 +148,10 @@ def _hf(torch: Any, module: Any, name: str, revision: Any, kind: str, device: An
             getattr(network.config, "text_config", network.config),
             read.model_max_length,
         )
-        limit = min(limit, getattr(config, "max_position_embeddings", limit))
+        places = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
+        before = getattr(places, "padding_idx", None)  # RoBERTa's positions start after it.
+        most = getattr(config, "max_position_embeddings", limit)
+        limit = min(limit, most if before is None else most - before - 1)
         told["tokens"] = how["max_length"] = limit
         # Models of texts and pictures are trained on texts that are padded to one length.
         how |= {"padding": "max_length" if features else True, "truncation": True}

@@ -162,13 +162,17 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             yield number, record
     elif isinstance(content, dict) and isinstance(content.get(_HELM), list):
         yield from enumerate(content[_HELM], 1)
-    elif isinstance(content, dict) and {"columns", "data"} <= content.keys():
-        columns = content["columns"]  # A table of Weights & Biases, or of pandas.
+    elif isinstance(content, dict) and isinstance(content.get("data"), list):
+        columns = content.get("columns")  # Of a table of Weights & Biases, or of pandas.
+        if not isinstance(columns, list) or len({*map(str, columns)}) < len(columns):
+            raise ValueError(f"{path}: expected a list of different names in 'columns'.")
         for number, cells in enumerate(content["data"], 1):
             fits = isinstance(cells, list) and len(cells) == len(columns)
-            yield number, dict(zip(columns, cells, strict=True)) if fits else cells
+            yield number, dict(zip(map(str, columns), cells, strict=True)) if fits else cells
     elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
+    elif isinstance(content, dict) and not any(map(_are_rows, content.values())):
+        yield 1, content
     else:
         seen = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else content
         raise ValueError(
@@ -176,6 +180,10 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             f"and 'data', or a log of Inspect, received {seen!s:.200}. If one key holds the "
             "records, save what it holds: json.dump(json.load(open(OLD))[KEY], open(NEW, 'w'))."
         )
+
+
+def _are_rows(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(row, dict) for row in value)
 
 
 def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:

@@ -3,7 +3,7 @@
 Records whose fields have plain names, such as `prompt` and `answers`, need no row: `records` knows
 those names. A row here is for names or places of a tool's own. A path is `a.b`: a key, then a key
 below it. `a[]` is every entry of a list, or the value where it is none; `a[1]` the only entry;
-`*` the first entry of an object or of a list.
+`a[message]` the list of its entries of this type; `*` the first entry of an object or of a list.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ FORMATS = (
         answers=(
             f"{_BATCH}.choices[].message",
             f"{_BATCH}.choices[].text",
-            f"{_BATCH}.output[].content",
+            f"{_BATCH}.output[message]",
         ),
         id="custom_id",
         question=("body",),
@@ -155,4 +155,4 @@ def _entries(value: Any, mark: str, step: str) -> list[Any]:
         if len(value) != 1:
             raise Unfit(f"expected one list of answers in {step.partition('[')[0]!r}")
         return value[0]
-    return value
+    return value if mark in ("", "1") else [[of for of in value if of.get("type") == mark]]

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import pathlib
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
@@ -258,9 +259,9 @@ def _read_file(
             else:
                 prompt, read, unread = _prompt(record, named["prompt"], form, field, answers)
             prompt = _checked(prompt, repr(read[-1]))
-            for name, answer in answers.items():
+            for row, (name, answer) in enumerate(answers.items()):
                 try:
-                    weight = _weight(record if len(answers) == 1 else {}, answer, name)
+                    weight = _weight(record, answer, name, row, len(answers))
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
                     if strip and texts.is_blank(rest) and not texts.is_blank(text):
@@ -278,11 +279,13 @@ def _read_file(
             why = str(error) if isinstance(error, Unfit) else "is nested too deeply"
             skipped.append(Skipped(path, line, why))
     for attribute, name in (("model", MODEL_FIELD), ("weight", WEIGHT_FIELD)):
-        known = [row for row in rows if getattr(row, attribute) is not None]
-        if known:
-            without = dict.fromkeys(row.line for row in rows if getattr(row, attribute) is None)
-            why = f"has no {name!r}, which other records of this file have"
-            skipped, rows = [*skipped, *(Skipped(path, line, why) for line in without)], known
+        having = {attribute == "model" or row.model for row in rows if getattr(row, attribute)}
+        lacks = [
+            row for row in rows if getattr(row, attribute) is None and {True, row.model} & having
+        ]
+        why = f"has no {name!r}, which other records of this file have"
+        skipped += [Skipped(path, line, why) for line in dict.fromkeys(row.line for row in lacks)]
+        rows = [row for row in rows if row not in lacks]
     return rows, sorted(skipped, key=lambda of: of.line)
 
 
@@ -293,10 +296,17 @@ def _inner(record: Mapping[Any, Any], named: Iterable[str | None]) -> dict[str, 
     return {path: of if "[" in path else of[0] for path, of in found.items() if of}
 
 
-def _weight(record: Mapping[Any, Any], answer: Any, name: str) -> float | None:
-    """The probability of an answer, beside its text or beside the only answer of a record."""
-    within = answer if isinstance(answer, dict) else {}
-    value = within.get(WEIGHT_FIELD, record.get(WEIGHT_FIELD))
+def _weight(
+    record: Mapping[Any, Any], answer: Any, name: str, row: int, count: int
+) -> float | None:
+    """The probability of an answer: beside its text, or in the record, of one or of all answers."""
+    value = answer.get(WEIGHT_FIELD) if isinstance(answer, dict) else None
+    for field in (WEIGHT_FIELD, "probabilities") if value is None else ():
+        beside = record.get(field)
+        listed = beside if isinstance(beside, list) else [beside]
+        if beside is not None and len(listed) != count:
+            raise Unfit(f"expected {count} numbers in {field!r}, one for each answer")
+        value = listed[row] if beside is not None else value
     if value is None:
         return None
     with contextlib.suppress(TypeError, ValueError):
@@ -320,7 +330,7 @@ def _shares(rows: Sequence[_Row]) -> list[float] | None:
 
 def _asks(record: Mapping[Any, Any], form: Format) -> bool:
     """Whether a record of a tool holds its prompt."""
-    return bool(form.prompt) or bool(known_fields(record, PROMPT_FIELDS))
+    return bool(form.prompt) or bool(known_fields(record, PROMPT_FIELDS[:-1]))  # Task is a name.
 
 
 def _known_by(
@@ -336,6 +346,9 @@ def _known_by(
 def _questions(path: pathlib.Path, form: Format) -> dict[str, str]:
     """The prompts of a file by their ids, which have the field of the format's ids."""
     if path.suffix.lower() == ".txt":
+        if form.id != "index":
+            wanted = f"expected a file whose records have {form.id!r} and a prompt"
+            raise ValueError(f"{path}: {wanted}, received lines of text.")
         return {str(k): text for k, text in enumerate(files.read_lines(path))}
     known: dict[str, str] = {}
     for line, record in read_rows(record_files(path)[0]):
@@ -422,8 +435,8 @@ def _answers(
     if named is None and form and form.answers:
         path, value = first(record, form.answers)
         field = path.partition("[")[0]
-        # The turns of one answer.
-        value = ["\n\n".join(v) if _are_texts(v) else v for v in value]
+        if path.endswith(".turns"):  # All that the model said is one answer.
+            value = ["\n\n".join(v) if _are_texts(v) else v for v in value]
         if len(value) == 1 and path == field:
             return field, {repr(field): value[0]}
     else:
@@ -472,7 +485,8 @@ def _prompt(
             said.add(assistant_text(answer, name).strip())
     parts = {field: _checked(texts.given_text(value, repr(field), said), repr(field))}
     known = [name for name in known_fields(record, _GIVEN) if record[name]]
-    others = [name for name in known if name not in (field, answer_field)]
+    roots = (field, answer_field, re.split(r"[.\[]", answer_field)[0])
+    others = [name for name in known if name not in roots]
     if named is not None:
         return parts[field], [field], others
     for name in others:

@@ -141,10 +141,12 @@ class _ByPrompt:
         rounding = saturation.rounding(Entropy(2), self.near.dtype)
         similarity[several & (squared_norm <= squared_units * (1 + rounding))] = 0
         similarity[several & (squared_norm >= 1 - rounding)] = 1
+        plug_in = score
         if self.unbiased:
             with np.errstate(divide="ignore"):
                 score = np.where(several, 1 / similarity, score)
-        return self.n, self.shares, score, similarity, *self._shrunken(similarity, sums, units)
+        scores = (score, plug_in, similarity)
+        return self.n, self.shares, *scores, *self._shrunken(similarity, sums, units)
 
     def _shrunken(self, similarity: np.ndarray, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """The shrunken similarities and the ends of their intervals, `[3, p]`; NaN if not known."""

@@ -39,7 +39,8 @@ class ConditionalDiversity(_METRIC):
         super().__init__(**options)
         self._order = checks.check_order(order)
         kernels = (output_kernel, prompt_kernel)
-        self._kernels = [Gaussian(k) if isinstance(k, (int, float)) else k for k in kernels]
+        widths = (int, float, np.floating)
+        self._kernels = [Gaussian(float(k)) if isinstance(k, widths) else k for k in kernels]
         self.add_state("outputs", default=[], dist_reduce_fx="cat")
         self.add_state("prompts", default=[], dist_reduce_fx="cat")
 
@@ -48,10 +49,18 @@ class ConditionalDiversity(_METRIC):
 
         The mask `[b]` is False or 0 for rows to leave out, such as padding.
         """
-        kept = slice(None) if mask is None else mask.bool()
-        self.outputs.append(outputs.detach()[kept])
+        tensor = importlib.import_module("torch").as_tensor
+        outputs, rows = tensor(outputs).detach(), len(outputs)
+        if len(self.outputs) and (prompts is None) == bool(len(self.prompts)):
+            raise ValueError("prompts: expected them in every batch, or in none.")
+        batch = {"prompts": prompts, "mask": mask}
+        for name, values in batch.items():
+            if values is not None and len(values) != rows:
+                raise ValueError(f"{name}: expected {rows} rows, received {len(values)}.")
+        kept = slice(None) if mask is None else tensor(mask).reshape(rows).bool()
+        self.outputs.append(outputs[kept])
         if prompts is not None:
-            self.prompts.append(prompts.detach()[kept])
+            self.prompts.append(tensor(prompts).detach()[kept])
 
     def compute(self) -> dict[str, Any]:
         """The scores `vendi`, `conditional` and `information`, scalars on the metric's device."""

@@ -222,7 +222,7 @@ def test_pictures_that_are_not_read_are_left_out_with_a_warning(tmp_path):
     """In folders below, or in formats that Pillow may not decode; hidden ones are ignored."""
     _touch(tmp_path, "a.png", "prompts.csv", "b/1.png", "b/2.tif", "b/.3.png", "c/4.heic")
     _touch(tmp_path, "d/notes.txt", ".hidden/5.png", "x.HEIC", "y.svg", ".hidden.psd")
-    words = f"5 pictures are left out, as they lie in folders below {tmp_path} or in formats that"
+    words = f"5 pictures are left out, as they lie in folders below {tmp_path}, beside a folder"
     with pytest.warns(UserWarning, match=rf"{words} .*: 1\.png, 2\.tif, 4\.heic and 2 more\. "):
         assert items.list_images(tmp_path) == [tmp_path / "a.png"]
     (tmp_path / "a.png").unlink()
@@ -448,7 +448,7 @@ def test_prompts_beside_pictures_are_read(tmp_path):
         _picture(folder / "grid.png")
         (folder / "metadata.jsonl").write_text(_jsonl({"tag": "t", "include": [], "prompt": text}))
     assert items.has_prompts(tmp_path / "geneval")
-    with pytest.warns(UserWarning, match="does not name 2 of 6 pictures"):
+    with pytest.warns(UserWarning, match="2 pictures are left out, .* beside a folder of samples"):
         found = _with_prompts(tmp_path / "geneval")
     assert found == {
         f"{k:05d}/samples/{j:04d}.png": ("a dog", "a cat")[k] for k in range(2) for j in range(2)

@@ -101,7 +101,7 @@ LOGS = {
     "OpenAI batch of responses": (
         "batch.jsonl",
         jsonl(one_each(lambda k, _, a, i: batch(k, i, {"output": [
-            {"type": "reasoning", "summary": []},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "why"}]},
             {"type": "message", "content": [{"type": "output_text", "text": a}]},
         ]}))),
         jsonl(each(lambda k, p, _: {"custom_id": f"q{k}", "body": {"input": p}})),
@@ -262,8 +262,13 @@ def test_probabilities_of_answers_are_weights_of_sum_one_for_each_prompt(write):
             write("m.jsonl", jsonl([*records, {"prompt": "q"} | beside[0] | {"prompt": "q"}]))
         )
         np.testing.assert_allclose(read.weights["m"], [0.5, 0.25, 0.25, 1])
-    several = [{"prompt": "p", "answers": ["a", "b"], "probability": 0.5}]  # Of something else.
-    assert cv.read_records(write("m.jsonl", jsonl(several))).weights is None
+    listed = {"prompt": "p", "answers": ["a", "b"], "probability": [0.6, 0.2]}
+    for field in ("probability", "probabilities"):
+        records = [{"prompt": "p", "answers": ["a", "b"], field: [0.6, 0.2]}]
+        weights = cv.read_records(write("m.jsonl", jsonl(records))).weights
+        np.testing.assert_allclose(weights["m"], [0.75, 0.25])
+    with pytest.raises(ValueError, match="expected 2 numbers in 'probability'"):
+        cv.read_records(write("m.jsonl", jsonl([listed | {"probability": 0.5}])))
     for wrong, words in ((-1, "expected a number from 0 as 'probability'"), (None, "has no 'prob")):
         odd = {"prompt": "p", "answer": "d", "probability": wrong}
         with pytest.warns(UserWarning, match=words):
@@ -334,6 +339,59 @@ def test_rows_of_a_table_that_do_not_fit_are_left_out(write):
     table = {"columns": ["prompt", "answer"], "data": [["p", "a"], ["p"], 3]}
     with pytest.warns(UserWarning, match=r"left out \(2\)"):
         assert cv.read_records(write("m.json", json.dumps(table))).answers == {"m": ["a"]}
+
+
+def test_a_response_of_several_messages_is_one_answer(write):
+    parts = [{"type": "message", "content": [{"type": "output_text", "text": t}]} for t in "ab"]
+    read = cv.read_records(write("b.jsonl", jsonl([batch(0, 0, {"output": parts})])))
+    assert read.answers == {"m": ["a\n\nb"]}
+
+
+def test_fields_that_hold_the_answers_are_no_part_of_the_prompt(write):
+    record = {"prompt": "p", "choices": [{"text": "a"}, {"text": "b"}]}
+    read = cv.read_records(write("m.jsonl", jsonl([record])), answer_field="choices[].text")
+    assert (read.prompts, read.answers) == ({"m": ["p", "p"]}, {"m": ["a", "b"]})
+
+
+def test_the_name_of_a_task_is_no_prompt_where_an_id_is(write):
+    records = [{"task": "t", "task_id": k, "completion": "a"} for k in range(2)]
+    read = cv.read_records(write("m.jsonl", jsonl(records)))
+    assert read.prompts == {"m": ["0", "1"]}
+
+
+def test_log_likelihoods_of_texts_are_refused(write):
+    for resps in ([[["-1.25", "False"]]], [[["-1.25"]]]):
+        path = write("m.jsonl", jsonl([{"doc": {"question": "q"}, "resps": resps}]))
+        with pytest.raises(ValueError, match=r"'resps'\[0\], received a list"):
+            cv.read_records(path)
+
+
+REFUSED = {
+    "ids in a file of lines": ("m.jsonl", LOGS["MT-bench"][1], "whose records have 'question_id'"),
+    "columns of one name": ("m.json", '{"columns": ["a", "a"], "data": [[1, 2]]}', "different na"),
+    "columns that are none": ("m.json", '{"columns": 3, "data": [[1, 2]]}', "list of different na"),
+    "no data": ("m.json", '{"columns": ["a"], "data": null}', "its fields are columns, data"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_say_which_prompt_or_column_is_refused(write, name):
+    file, content, words = REFUSED[name]
+    asked = {"prompts": write("p.txt", "p\nq")} if "lines" in name else {}
+    with pytest.raises(ValueError, match=words):
+        cv.read_records(write(file, content), **asked)
+
+
+def test_one_record_in_a_json_file_is_read(write):
+    read = cv.read_records(write("m.json", '{"prompt": "p", "answers": ["a", "b"]}'))
+    assert read.answers == {"m": ["a", "b"]}
+
+
+def test_a_model_without_probabilities_is_refused_beside_another_in_its_file(write):
+    rows = [{"model": "v", "prompt": "p", "answer": "a", "probability": 0.5}]
+    rows.append({"model": "c", "prompt": "p", "answer": "a"})
+    with pytest.raises(ValueError, match="c: has no 'probability'"):
+        cv.read_records(write("m.jsonl", jsonl(rows)))
 
 
 def test_paths_lead_below_objects_and_lists():

@@ -131,7 +131,7 @@ def test_a_masked_row_may_hold_anything(metric):
         metric.update(padded, prompts, mask)
         metric.update(padded[60:], prompts[60:], torch.zeros(4, dtype=torch.bool))
         assert numbers(metric.compute()) == unbiased(outputs=X, prompts=T)
-    with pytest.raises(IndexError, match="mask"):
+    with pytest.raises(ValueError, match="mask: expected 64 rows, received 60"):
         metric.update(padded, prompts, torch.ones(60, dtype=torch.bool))
 
 
@@ -159,9 +159,11 @@ def test_bad_arguments_of_the_metric_are_refused(ours, metric):
         ours.ConditionalDiversity(output_kernel=-1.0)
     with pytest.raises(ValueError, match="No samples"):
         metric.compute()
-    metric.update(TENSORS[0], TENSORS[1][:50])
-    with pytest.raises(ValueError, match="received 60 outputs and 50 prompts"):
-        metric.compute()
+    with pytest.raises(ValueError, match="prompts: expected 60 rows, received 50"):
+        metric.update(TENSORS[0], TENSORS[1][:50])
+    metric.update(X, T.tolist(), [True] * 60)
+    with pytest.raises(ValueError, match="in every batch, or in none"):
+        metric.update(TENSORS[0])
 
 
 PROCESS = """

@@ -289,7 +289,10 @@ class Evaluation(Result):
                 f"{times:g}": {name: float(getattr(of, name)) for name in self.names}
                 for times, of in self.elsewhere.items()
             },
-            "scores": [scored.as_dict(self.names) for scored in self.orders],
+            "scores": [
+                scored.as_dict(self.names) | ({} if self.unbiased else {"unbiased": None})
+                for scored in self.orders
+            ],
         }
 
     def _shown(self) -> list[tuple[ScoredOrder, bool, str]]:

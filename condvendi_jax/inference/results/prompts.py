@@ -28,7 +28,8 @@ class PromptScore(NamedTuple):
         at all.
       share: of its rows in the weights of all rows.
       score: the effective number of different outputs among its outputs; at order 2 one over the
-        similarity, unless the papers' score, of at most n, is asked for.
+        similarity, unless the papers' score is asked for.
+      plug_in: the papers' score, of at most n.
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where
         all count as different, to 1, where all count as the same. Its expectation does not depend
         on n, as that of the score does. NaN of one output.
@@ -44,6 +45,7 @@ class PromptScore(NamedTuple):
     n: int
     share: float
     score: float
+    plug_in: float
     similarity: float
     shrunken: float
     low: float
@@ -112,14 +114,14 @@ class PromptTable(Result):
     def standard_error(self) -> float:
         """Of `mean`, over prompts: for other prompts, with as many outputs. NaN for one prompt."""
         scores = self._scores
-        if len(scores) < 2 or not np.all(np.isfinite(scores)):
+        if len(scores) < 2:
             return math.nan
         return float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
 
     @property
     def _scores(self) -> list[float]:
         """Those of the prompts whose rows do not all have weight zero."""
-        return [of.score for of in self.prompts if of.n]
+        return [of.plug_in for of in self.prompts if of.n]
 
     def least_diverse(self, count: int) -> list[PromptScore]:
         """The prompts whose outputs are most similar, the most similar first.
