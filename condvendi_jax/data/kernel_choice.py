@@ -90,19 +90,14 @@ def choose(
         if kernel is None and name == "prompts" and repeated:
             kernel = Indicator()
             ruled[name] = RuledBandwidth(None, f"{bandwidth.EQUAL}, because prompts repeat")
-        elif isinstance(kernel, RuledBandwidth):
-            ruled[name], width = kernel, kernel.bandwidth
-            kernel = Gaussian(math.nan if width is None else width)
         elif kernel is None:
             progress(f"bandwidth of {name}")
             assert rule is not None  # `check` has seen to it.
             rule_key = jax.random.fold_in(checks.check_key(key), index)
-            ruled[name] = bandwidth.apply_rule(
-                array, rule, key=rule_key, name=name, repeated=repeated
-            )
-            chosen = ruled[name].bandwidth
-            assert chosen is not None  # Every rule gives one.
-            kernel = Gaussian(chosen)
+            kernel = bandwidth.apply_rule(array, rule, key=rule_key, name=name, repeated=repeated)
+        if isinstance(kernel, RuledBandwidth):
+            ruled[name], width = kernel, kernel.bandwidth
+            kernel = Gaussian(math.nan if width is None else width)
         kernels.append(kernel)
     suited = {}
     for name, points in models.items():

@@ -23,7 +23,7 @@ from condvendi_jax.base.devices import where_it_lies
 
 # Inner products are taken at full precision: the faster ones that are the default on accelerators
 # move k(x, x) off 1 by 1e-3.
-_PRECISION = lax.Precision.HIGHEST
+PRECISION = lax.Precision.HIGHEST
 # A Gram-trick distance below this many eps of the squared norms is rounding. The subtraction of
 # three rounded numbers is off by a few eps.
 _ROUNDING = 8
@@ -82,9 +82,9 @@ class Kernel(abc.ABC):
         return _ROUNDING
 
 
-def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
+def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:
     """Inner products of the rows of `[m, d]` and `[n, d]`, `[m, n]`, at full precision."""
-    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=_PRECISION)
+    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=PRECISION)
 
 
 @where_it_lies
@@ -264,7 +264,7 @@ class Gaussian(Kernel):
             return _half_squares(left, right, self.unit)
         (x, half_x), (y, half_y) = left, right
         norms = half_x[:, None] + half_y[None, :]
-        half = norms - _inner(x, y)
+        half = norms - inner_products(x, y)
         # A remainder of the size of rounding is no distance: duplicates are at zero whatever the
         # bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and stays.
         return jnp.where(half <= _ROUNDING * jnp.finfo(half.dtype).eps * norms, 0, half)
@@ -299,7 +299,7 @@ class Cosine(Kernel):
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """<x, y> / (|x| |y|) of two points `[d]`."""
-        return jnp.vdot(self.prepare(x), self.prepare(y), precision=_PRECISION)
+        return jnp.vdot(self.prepare(x), self.prepare(y), precision=PRECISION)
 
     def prepare(self, points: jax.Array) -> jax.Array:
         """Points scaled to unit norm, `[n, d]`."""
@@ -310,7 +310,7 @@ class Cosine(Kernel):
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Inner products of all pairs, `[m, n]`: the kernel itself."""
-        return _inner(left, right)
+        return inner_products(left, right)
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where a row is zero: it has no direction."""

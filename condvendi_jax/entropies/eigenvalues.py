@@ -7,6 +7,7 @@ same non-zero eigenvalues (CV Proposition 1), and costs O(n D^2), not O(n^2).
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
@@ -26,10 +27,12 @@ RANK_ONE = 16
 _TRACE_TOLERANCE = 4
 _NORM_TOLERANCE = 16
 
+matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
 
 def outer_products(features: jax.Array) -> jax.Array:
     """Z^T Z `[D, D]`, the sum of the rows' outer products; rows of zeros add nothing."""
-    return jnp.matmul(features.T, features, precision=lax.Precision.HIGHEST)
+    return matmul(features.T, features)
 
 
 def squared_norm(matrix: jax.Array) -> jax.Array:
@@ -59,7 +62,7 @@ def _spectrum_jvp(
 ) -> tuple[jax.Array, jax.Array]:
     (matrix,), (tangent,) = primals, tangents
     values, vectors = decomposed(matrix)
-    moved = jnp.matmul(tangent, vectors, precision=lax.Precision.HIGHEST)
+    moved = matmul(tangent, vectors)
     return values, jnp.sum(vectors * moved, axis=0)
 
 

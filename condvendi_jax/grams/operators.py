@@ -227,11 +227,11 @@ class Dense(Operator):
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v; on many devices the vectors alone are gathered."""
         if self.layout is None:
-            return _product(self.matrix, vectors) / self.n
+            return eigenvalues.matmul(self.matrix, vectors) / self.n
         gathered = lax.with_sharding_constraint(vectors, _whole(self.layout))
         missing = self.layout.rows - vectors.shape[0]
         gathered = jnp.pad(gathered, ((0, missing), *[(0, 0)] * (vectors.ndim - 1)))
-        product = _product(self.matrix, gathered) / self.n
+        product = eigenvalues.matmul(self.matrix, gathered) / self.n
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -302,11 +302,7 @@ class DenseGram(Dense, Gram):
         return TiledGram.from_points(kernel, points).dense()
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        return jnp.sum(_product(jnp.square(self.matrix), shares) * shares)
-
-
-def _product(matrix: jax.Array, vectors: jax.Array) -> jax.Array:
-    return jnp.matmul(matrix, vectors, precision=lax.Precision.HIGHEST)
+        return jnp.sum(eigenvalues.matmul(jnp.square(self.matrix), shares) * shares)
 
 
 def _whole(layout: Layout) -> NamedSharding:
@@ -487,12 +483,14 @@ class FeatureGram(OfPoints):
         return eigenvalues.squared_norm(self.covariance())
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        return eigenvalues.squared_norm(_product(self.features.T, self.features * shares[:, None]))
+        return eigenvalues.squared_norm(
+            eigenvalues.matmul(self.features.T, self.features * shares[:, None])
+        )
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """Z (Z^T v) / n."""
         features = self.features[: vectors.shape[0]]
-        return _product(features, _product(features.T, vectors)) / self.n
+        return eigenvalues.matmul(features, eigenvalues.matmul(features.T, vectors)) / self.n
 
     def eigenvalues(self) -> jax.Array:
         """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""

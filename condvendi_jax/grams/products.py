@@ -11,9 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from condvendi_jax.base.devices import Layout
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.kernels import PRECISION, Kernel, inner_products
 from condvendi_jax.grams.fold import (
-    PRECISION,
     Block,
     Factors,
     Parts,
@@ -28,7 +27,6 @@ from condvendi_jax.grams.fold import (
     kernels_of,
     number_of_points,
     on_devices,
-    outer,
     position,
     shift,
 )
@@ -112,7 +110,7 @@ def row_squares_beside(
             weights = scale_i[:, None] * scale_j[None, :] / n
             tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
             rests = [
-                jnp.square(tile * weights - outer(left, right))
+                jnp.square(tile * weights - inner_products(left, right))
                 for tile, left, right in zip(tiles, lefts_i, rights_j, strict=True)
             ]
             to_rows, to_columns = (tuple(jnp.sum(of, axis=k) for of in rests) for k in (1, 0))

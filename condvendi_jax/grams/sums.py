@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from condvendi_jax.base.devices import Layout
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.kernels import PRECISION, Kernel, inner_products
 from condvendi_jax.grams.fold import (
-    PRECISION,
     Block,
     Factor,
     Factors,
@@ -26,7 +25,6 @@ from condvendi_jax.grams.fold import (
     kernels_of,
     number_of_points,
     on_devices,
-    outer,
     pairwise_sum,
     sum_over_devices,
 )
@@ -256,7 +254,7 @@ def _column_sums(
         return sums[:, 0] * columns.beside[None, :]
     (left_i, right_i), (left_j, right_j) = rows.beside, columns.beside
     # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
-    weights = outer(left_i, right_j) + outer(right_i, left_j)
+    weights = inner_products(left_i, right_j) + inner_products(right_i, left_j)
     weights = jnp.triu(weights, 1) if diagonal else weights
     return jnp.sum(kernel_tile(kernels, rows.points, columns.points) * weights, axis=0)[None]
 

@@ -252,5 +252,4 @@ def _entropy_and_slope(entropy: Entropy, matrix: jax.Array) -> tuple[jax.Array, 
         tied = (jnp.abs(values - last) <= tolerance) & (last > tolerance)
         count = jnp.maximum(jnp.sum(tied, dtype=values.dtype), 1)
         weights = jnp.where(tied, jnp.sum(jnp.where(tied, weights, 0)) / count, weights)
-    slope = jnp.matmul(vectors * weights[None, :], vectors.T, precision=lax.Precision.HIGHEST)
-    return value, slope
+    return value, eigenvalues.matmul(vectors * weights[None, :], vectors.T)

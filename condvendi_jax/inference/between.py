@@ -279,10 +279,7 @@ class Pooled:
         return np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
 
     def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
-        """Sums of squared kernels over pairs of different rows, `[m, g, m, g]` for each term.
-
-        Those of one kind `[n]` are multiplied by the `times` `[2, n]` of joint and prompts' kernel.
-        """
+        """Sums over pairs of rows, `[m, g, m, g]` a term; those of one kind `times` `[2, n]`."""
         weights = np.zeros((self.points.n, self.sizes.size))
         weights[np.arange(self.points.n), self._place] = self.weights
         multipliers = [np.stack([kind, np.sqrt(of)], axis=1) for of in times]
@@ -305,10 +302,7 @@ class _Multiplier(Kernel):
 def _sums_between(
     points: Pairs, multipliers: jax.Array, weights: jax.Array, terms: tuple[str, ...]
 ) -> jax.Array:
-    """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2, for each term.
-
-    `multipliers` `[2, n, 2]` are the rows of a `_Multiplier` of the joint and the prompts' kernel.
-    """
+    """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2, for each term."""
     factors, subsets = order_two.factors_of(points)
     count = len(factors)
     factors += tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers)

@@ -207,30 +207,20 @@ def _compared(
             name: _of_population(of.at(share, same), intervals=plan.unbiased)
             for name, of in known.items()
         }
-    if common.design is None:
-        return {
-            name: _Compared(
-                result.decomposition.scores,
-                result.decomposition.scores,
-                _PLAIN,
-                None if common.untested else result.influences,
-                result.standard_errors,
-                result.bandwidth_errors,
-                result.decomposition.intervals if result.decomposition.estimation else None,
-            )
-            for name, result in scored.items()
-        }
     compared = {}
     for name, result in scored.items():
-        entropy = Entropy(result.decomposition.order, result.decomposition.truncation)
-        plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
-        groups = units and units.of_models[name]
-        of = designs.at_design(
-            pairs[name], entropy, plan.method, groups, common.design, seed=plan.seed
-        )
-        estimated = of.intervals if result.decomposition.estimation else None
-        tested = of.scores, of.scores, _PLAIN, of.influences
-        compared[name] = _Compared(*tested, of.standard_errors, None, estimated)
+        whole, noise = result.decomposition, result.bandwidth_errors
+        scores, intervals, errors = whole.scores, whole.intervals, result.standard_errors
+        influences = None if common.untested else result.influences
+        if common.design is not None:
+            entropy, noise = Entropy(whole.order, whole.truncation), None
+            plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
+            groups = units and units.of_models[name]
+            of = pairs[name], entropy, plan.method, groups, common.design
+            scores, errors, influences, intervals = designs.at_design(*of, seed=plan.seed)
+        estimated = intervals if whole.estimation else None
+        of_model = scores, scores, _PLAIN, influences, errors, noise, estimated
+        compared[name] = _Compared(*of_model)
     return compared
 
 
@@ -335,9 +325,7 @@ def _differences(
 ) -> tuple[Difference, ...]:
     """Every pair of models, with p-values for each and for all at once if they are `tested`.
 
-    Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
-    an estimate is added, by the width of the intervals. `paired` models have the same groups. Where
-    `at` is given, it is one over the values: influences are on it, and its differences are tested.
+    Influences are on `at`, one over the values, where it is given, and its differences are tested.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -382,10 +370,7 @@ def _differences(
 
 
 def _inside(one: Any, two: Any, ratio: float, paired: bool) -> tuple[float, float]:
-    """By how much the first value is below the second times a ratio, and the error of that.
-
-    Each is a value, its influences and the error of its estimate.
-    """
+    """By how much the first value is below the second times a ratio, and the error of that."""
     (value, influences, noise), (other, of_other, of_estimate) = one, two
     sampling = _error(influences, ratio * of_other, paired)
     return ratio * other - value, math.hypot(sampling, noise, ratio * of_estimate)

@@ -31,13 +31,6 @@ def design_of(pairs: Pairs) -> Design | None:
     return Design(len(rows), min(map(len, rows)))
 
 
-def common(models: Mapping[str, Pairs]) -> Design | None:
-    """The smallest design of several models; None where one of them has no design."""
-    designs = [design for design in map(design_of, models.values()) if design is not None]
-    known = designs and len(designs) == len(models)
-    return Design(*map(min, *designs, designs[0])) if known else None
-
-
 class Common(NamedTuple):
     """The design that all models have, because scores grow with prompts and answers."""
 
@@ -50,9 +43,9 @@ class Common(NamedTuple):
         first, *others = map(_design, models.values())
         if all(_alike(first, other) for other in others):
             return cls(None, None)
-        design = common(models)
-        if design is not None:
-            return cls(design, None)
+        known = [design for design in map(design_of, models.values()) if design is not None]
+        if len(known) == len(models):
+            return cls(Design(*map(min, *known)), None)
         numbers = [f"{name} ({_in_words(pairs)})" for name, pairs in models.items()]
         words = " and ".join(numbers[:2])
         return cls(None, f"{words} differ in their numbers or weights, with which scores grow")
@@ -111,14 +104,12 @@ def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
 
 
 class AtDesign(NamedTuple):
-    """Expected scores at a design, as in `ScoredOrder`; NaN errors have a `reason`."""
+    """Expected scores at a design, as in `ScoredOrder`."""
 
     scores: PerScore
     standard_errors: PerScore | None
     influences: PerScore | None
     intervals: PerScore
-    subsets: int
-    reason: str | None
 
 
 def at_design(
@@ -133,31 +124,29 @@ def at_design(
 ) -> AtDesign:
     """The mean of each score over subsets of some prompts and of some answers to each.
 
-    All subsets where there are at most `subsets`; otherwise that many random ones, which use all
-    answers about equally often. Where None, 4 or, up to 64, as many as use every answer twice. The
-    influence of a unit, as of `group_models`, is the mean of those that it has in the subsets: the
-    error holds the noise of their choice. ValueError where the model has no design that large.
+    All subsets where there are at most `subsets`; otherwise that many random ones: where None, 4
+    or, up to 64, as many as use every answer twice. The influence of a unit is the mean over the
+    subsets, so that errors hold the noise of their choice. ValueError where the model is smaller.
     """
     most, rows = design_of(pairs), _rows_by_prompt(pairs)
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
         raise ValueError(f"at: expected a design of at most {most}, received {at}.")
     chosen = _subsets(rows, at, seed, subsets)
-    near, reason, influences, errors = pairs.gathered(), None, None, None
+    near, influences, errors = pairs.gathered(), None, None
     if units is None:
         parts = [near.sample(rows) for rows in chosen]
         scored = [(computation.score(part, entropy.fitted(part.n), method),) for part in parts]
     else:
         total = _names(pairs, np.concatenate(rows), units)[1].count
         scored = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
-        _, of_subsets, reasons = zip(*scored, strict=True)
+        _, of_subsets = zip(*scored, strict=True)
         replicates = min(of.shape[1] for of in of_subsets)
         influences = PerScore(*np.mean([of[:, :replicates] for of in of_subsets], axis=0))
         errors = PerScore(*map(errors_of.error_of, influences))
-        reason = next(filter(None, reasons), None)
     numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole, *_ in scored]
     scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
     intervals = PerScore(*zip(*ends, strict=True))
-    return AtDesign(PerScore(*scores), errors, influences, intervals, len(chosen), reason)
+    return AtDesign(PerScore(*scores), errors, influences, intervals)
 
 
 def _names(pairs: Pairs, rows: np.ndarray, units: Groups) -> tuple[np.ndarray, Groups]:
@@ -171,8 +160,8 @@ def _names(pairs: Pairs, rows: np.ndarray, units: Groups) -> tuple[np.ndarray, G
 
 def _with_influences(
     pairs: Pairs, rows: np.ndarray, entropy: Entropy, method: Method, units: Groups, total: int
-) -> tuple[Decomposition, np.ndarray, str | None]:
-    """Of some rows: the scores, the influences `[3, replicates, G]`, and why there are none."""
+) -> tuple[Decomposition, np.ndarray]:
+    """The scores of some rows, and the influences `[3, replicates, G]`; NaN where too few."""
     names, local = _names(pairs, rows, units)
     points = pairs.sample(rows)
     entropy = entropy.fitted(rows.size)
@@ -183,7 +172,7 @@ def _with_influences(
     changes = np.array(errors_of.influences_of_units(by_row, points, local))
     if reason is not None and local.count <= errors_of.FEWEST_SPECTRAL_GROUPS:
         deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        changes, reason = np.array(deleted.influences(), np.float64)[:, None], None
+        changes = np.array(deleted.influences(), np.float64)[:, None]
     elif reason is not None:
         changes = np.full_like(changes, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.
@@ -192,7 +181,7 @@ def _with_influences(
         changes /= np.sqrt(pairs.copies[rows])
     influences = np.zeros((units.count, *changes.shape[:2]))
     np.add.at(influences, names, np.moveaxis(changes, 2, 0))
-    return by_row.decomposition, np.moveaxis(influences, 0, 2), reason
+    return by_row.decomposition, np.moveaxis(influences, 0, 2)
 
 
 def _subsets(

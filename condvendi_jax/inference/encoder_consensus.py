@@ -29,13 +29,7 @@ def compare_encoders(
 ) -> Consensus:
     """The comparison under each encoder, and a joint test of order 2 over encoders and models.
 
-    Args:
-      compare: the function `compare`, for one encoder.
-      models: the outputs of each model, by the name of the encoder and then of the model.
-      prompts, options: see `compare`; kernels of outputs may be given by encoder.
-
-    Raises:
-      ValueError: encoders have other models or numbers of rows, or there are no errors of order 2.
+    The outputs of `models` are by the name of the encoder and then of the model.
     """
     kernels, seed = options.pop("output_kernel", None), options["seed"]
     if not isinstance(kernels, Mapping):

@@ -239,9 +239,8 @@ def standard_errors(
 ) -> dict[str, Errors]:
     """The scores of each model with standard errors, by influences or by deletions.
 
-    If influences give no error that covers, for one of the models, groups of all of them are left
-    out in turn: a difference of two models needs the same groups of both. Without `units` there are
-    no errors. `progress` is called with a few words before each step.
+    A difference of two models needs the same groups of both: if influences do not suffice for one
+    model, groups of all are left out in turn. Without `units` there are no errors.
     """
     if units is None:
         errors = {}
@@ -320,9 +319,7 @@ def row_influences(
 
     def of_scores(of_terms: PerTerm) -> PerScore:
         """d exp(h) = exp(h) dh."""
-        terms = [None if of is None else np.asarray(of, np.float64) for of in of_terms]
-        logs = log_scores(*of_pairs(PerTerm(*terms)))
-        each = zip(decomposition.scores, logs, strict=True)
+        each = zip(decomposition.scores, _logs(of_terms), strict=True)
         return PerScore(*(float(score) * log for score, log in each))
 
     chosen: list[Any] = list(pairs.bandwidths.values())
@@ -527,10 +524,14 @@ def delete_groups(
     )
 
 
-def _scores(values: PerTerm) -> PerScore:
-    """The scores of entropies of pairs or of outputs alone, in float64."""
+def _logs(values: PerTerm) -> PerScore:
+    """The logarithms of scores from entropies of pairs or of outputs alone, in float64."""
     terms = (None if of is None else np.asarray(of, np.float64) for of in values)
-    return PerScore(*map(np.exp, log_scores(*of_pairs(PerTerm(*terms)))))
+    return log_scores(*of_pairs(PerTerm(*terms)))
+
+
+def _scores(values: PerTerm) -> PerScore:
+    return PerScore(*map(np.exp, _logs(values)))
 
 
 def _warn_of_noise(name: str) -> None:

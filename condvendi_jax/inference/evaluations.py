@@ -159,7 +159,10 @@ class Plan:
         errors = standard_errors(models, entropy, self.method, units, self.progress)
         for name, of in errors.items():
             if self.errors and units is None:
-                of = of._replace(standard_errors=_undefined_errors(of.pairs))
+                # Without one of two rows every score is 1, whatever they are.
+                least = f"at least three rows: it is NaN for n = {of.pairs.n}"
+                checks.warn(f"the standard error of a score needs {least}.")
+                of = of._replace(standard_errors=PerScore(math.nan, math.nan, math.nan))
             largest, population = saturation.largest_score(of.pairs, entropy), None
             if not self.method.computes(entropy):
                 population = populations.of_pairs(of.pairs, of.units, of.pair_sums)
@@ -278,11 +281,3 @@ def _answers(pairs: Pairs) -> tuple[int, int] | None:
         return None
     counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
     return None if counts.max() == 1 else (int(counts.min()), int(counts.max()))
-
-
-def _undefined_errors(pairs: Pairs) -> PerScore:
-    """NaN, with a warning: without one of two rows every score is 1, whatever they are."""
-    checks.warn(
-        f"the standard error of a score needs at least three rows: it is NaN for n = {pairs.n}."
-    )
-    return PerScore(math.nan, math.nan, math.nan)

@@ -342,12 +342,9 @@ def _of_prompts(
 ) -> tuple[float, float]:
     """The 95% interval of a similarity in [0, 1], a mean over prompts of these shares.
 
-    `changes` are what it loses without each prompt. With prompts as skewed as a similarity's are,
-    Student's interval holds the mean of a few dozen in 55 to 98% of samples. Here the variance is
-    taken as linear in the mean, with the slope that the skewness of the prompts has, which is
-    Wilson's interval where all are 0 or 1. At the end that is far from them, a fifth of a prompt
-    is added: some prompts may have equal answers, and none of them be in the sample. docs/errors.md
-    has the coverage.
+    `changes` are what it loses without each prompt. The variance is linear in the mean, by the
+    skewness of the prompts: Wilson's interval where all are 0 or 1. At the end that is far from
+    them, a fifth of a prompt is added (docs/errors.md has the coverage).
     """
     flipped = value > 0.5
     near, sign = (1 - value, -1.0) if flipped else (value, 1.0)
@@ -366,11 +363,7 @@ def _of_prompts(
 
 
 def _of_rows(value: float, error: float, freedom: float, rows: float) -> tuple[float, float]:
-    """The 95% interval of a mean over all pairs of rows: Student's, on the scale of the logit.
-
-    Where no two rows, or all, count as the same, one-sided bounds: of the probability p of one
-    answer of which none of the rows had two, p^2.
-    """
+    """The 95% interval of a mean over all pairs of rows: Student's, of the logit; or one-sided."""
     if value <= 0:
         return 0.0, min((_NO_PAIR / rows) ** 2, 1.0)
     if value >= 1 or error == 0:
@@ -390,10 +383,7 @@ def _of_ratio(value: float, error: float, freedom: float) -> tuple[float, float]
 
 
 def _joined(value: float, of: Any, slope: float, mean: float, ends: Any, in_logs: bool) -> Any:
-    """The interval of what also changes, by `slope`, with a mean over prompts of these `ends`.
-
-    `of` would be it if the mean were known. Distances add as errors do (Zou and Donner, 2008).
-    """
+    """Joins the interval `of` a value with that of the mean, of `slope` (Zou and Donner, 2008)."""
     if not in_logs:
         far = np.hypot(np.subtract(of, value), np.sort(slope * (np.asarray(ends) - mean)))
         return float(value - far[0]), float(value + far[1])

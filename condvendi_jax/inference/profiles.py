@@ -444,11 +444,7 @@ class Tested(NamedTuple):
         return bands, self._differences(draws, score)
 
     def draws(self, score: int) -> np.ndarray:
-        """Errors of each model along the ladder, `[draws, models, m]`.
-
-        Sums of influences with a normal multiplier for each group have this covariance. As it is
-        estimated from few groups, the draws are of Student's t.
-        """
+        """Errors of each model along the ladder by Student's t, `[draws, models, m]`."""
         generator, drawn = np.random.default_rng([self.seed, score]), []
         for curve in self.curves.values():
             block = curve.of_units[score]
@@ -473,9 +469,8 @@ class Tested(NamedTuple):
     def changes(self, score: int) -> tuple[np.ndarray, np.ndarray]:
         """Sums of influences, `[draws, models, m]`, and of shares, with a random sign a group.
 
-        If two models are alike, what a group adds to their difference could as well have the other
-        sign: its answers change places. This test is exact for groups of equal shares, however
-        skewed they are, and although errors at all bandwidths come from the same few groups.
+        The test of docs/bandwidths.md: exact for alike models and groups of equal shares, however
+        skewed they are.
         """
         generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
         blocks = [curve.of_units[score] / self._unit for curve in curves]
@@ -506,10 +501,7 @@ class Tested(NamedTuple):
         return np.maximum(errors, self.rounding * largest)
 
     def _band(self, draws: np.ndarray, curve: Curve, score: int) -> np.ndarray:
-        """The ends of the band of a model, `[m, 2]`, from draws `[draws, m]`.
-
-        The 95% interval of each bandwidth, longer by what the largest error of all takes.
-        """
+        """The ends of the band of a model, `[m, 2]`: 95% intervals, longer by the largest error."""
         from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
 
         errors, kept = self.errors(score, curve), ~curve.saturated[score]
@@ -568,10 +560,7 @@ class Tested(NamedTuple):
 
 
 def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
-    """Tests statistics together: true where one is larger than chance explains.
-
-    The step-down of Romano and Wolf (2005): `observed` `[...]` and `drawn` `[draws, ...]`.
-    """
+    """Which statistics are larger than `drawn` `[draws, ...]` ones (Romano and Wolf, 2005)."""
     told = np.zeros(observed.shape, bool)
     while not told.all():
         limit = np.quantile(drawn[:, ~told].max(axis=1), 1 - level)
@@ -583,10 +572,7 @@ def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.n
 
 
 def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The p-value of each of the statistics `[k]`, and those adjusted for their number.
-
-    As Westfall and Young (1993): against the largest draw `[draws, k]` of those not larger.
-    """
+    """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
     draws = len(drawn)
     alone = (1 + np.sum(drawn >= observed, axis=0)) / (draws + 1)
     adjusted, largest = np.empty_like(alone), 0.0

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
-from condvendi_jax.entropies import Entropy, eigenvalues
+from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import components, saturation, shrinkage
 from condvendi_jax.inference.results import PromptScore, PromptSpread, PromptTable
 from condvendi_jax.inference.row_contributions import contributions
 from condvendi_jax.spectra import exact
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
-
-# Entries of the points and kernels that one program holds a few times.
-_ENTRIES = 2**22
 
 
 @checks.outside_transformations
@@ -119,17 +115,12 @@ class _ByPrompt:
     def columns(self) -> tuple[np.ndarray, ...]:
         """The columns of the prompts after their first rows, `[p]` each."""
         score, sums = np.full(self.sizes.size, np.nan), np.zeros((2, self.rows.size))
-        # Compiling takes longer than the numbers: one program for up to 16 rows, 64, 256, ...
-        programs = np.ceil(np.log2(np.maximum(self.sizes, 16)) / 2)
-        for program in np.unique(programs[self.sizes > 0]):
-            chosen = np.flatnonzero((self.sizes > 0) & (programs == program))
-            most = int(self.sizes[chosen].max())
-            at_once = max(1, _ENTRIES // (most * (most + self.near.arrays[0].shape[1])))
-            for start in range(0, chosen.size, at_once):
-                # As many each time, so that all are one program: the last of them again.
-                places = np.arange(start, start + min(at_once, chosen.size))
-                some = chosen[np.minimum(places, chosen.size - 1)]
-                score[some] = self._scores(some, most, sums)
+        present = np.flatnonzero(self.sizes)
+        of_rows = self.rows, self.sizes, present, self.weights
+        for of in exact.compute_sets(self.near, *of_rows, self.entropy):
+            score[of.sets] = np.exp(np.asarray(of.values, np.float64))
+            by_row = np.moveaxis(np.asarray(of.sums, np.float64), 1, 0)
+            sums[:, of.places[of.inside]] = by_row[:, of.inside]
         weights = self.weights[self.rows]
         units = weights / self.copies
         squared_norm, squared_units = (
@@ -161,19 +152,3 @@ class _ByPrompt:
             return np.full((3, self.n.size), np.nan)
         self.spread, shrunken = found
         return shrunken
-
-    def _scores(self, prompts: np.ndarray, most: int, sums: np.ndarray) -> np.ndarray:
-        """The scores of prompts of up to `most` rows; fills in `sums` of their rows."""
-        starts = (np.cumsum(self.sizes) - self.sizes)[prompts, None]
-        inside = np.arange(most) < self.sizes[prompts, None]
-        places = np.where(inside, starts + np.arange(most), starts)
-        rows = self.rows[places]
-        values, of_rows = exact.compute_apart(
-            self.near.kernels[0],
-            self.near.arrays[0][rows],
-            jnp.asarray(np.where(inside, self.weights[rows], 0), self.near.dtype),
-            self.entropy.fitted(most),
-        )
-        eigenvalues.check_spectra(values)
-        sums[:, places[inside]] = np.moveaxis(np.asarray(of_rows, np.float64), 1, 0)[:, inside]
-        return np.exp(np.asarray(values, np.float64))

@@ -17,9 +17,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import take
-from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
+from condvendi_jax.grams import grams_of
 from condvendi_jax.inference.results import Advice, Evaluation, Limit
 from condvendi_jax.inference.results.evaluation import score_name
 
@@ -239,25 +239,15 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
 
 
 def _blended(pairs: Pairs) -> tuple[str | None, str]:
-    """'blended' and the evidence if the kernel tells too few of the repeated prompts apart.
-
-    Prompts on several devices are not looked at, nor those that come less than twice on average.
-    """
+    """'blended' and the evidence if the kernel tells too few of the repeated prompts apart."""
     kinds, of_row = pairs.prompt_kinds
     if pairs.layout is not None or not 1 < kinds <= min(pairs.n // 2, _LOOKED_AT):
         return None, ""
     _, first = np.unique(of_row, return_index=True)
     shares = np.bincount(of_row, pairs.shares)
-    gram = np.array(_gram(pairs.kernels[1], take(pairs.arrays[1], first)), np.float64)
-    np.fill_diagonal(gram, 1.0)
+    prompts = Pairs.trusted((take(pairs.arrays[1], first),), pairs.kernels[1:], n=kinds)
+    gram = np.asarray(grams_of(prompts)[0].dense().matrix, np.float64)
     counted = float(1 / (shares @ np.square(gram) @ shares))
     if counted >= APART / np.sum(shares**2):
         return None, ""
     return "blended", f"RKE {counted:.3g} of {kinds:,} distinct prompts"
-
-
-@jax.jit
-def _gram(kernel: Kernel, points: jax.Array) -> jax.Array:
-    """The kernel values of all pairs of points, by one program."""
-    prepared = kernel.prepare(points)
-    return kernel.cross(prepared, prepared)

@@ -112,13 +112,8 @@ def _greedy(
 ) -> tuple[jax.Array, jax.Array]:
     """The chosen rows `[k]`, and what each adds to the sums above and below the line, `[k, 2]`.
 
-    The score of a set S is A / B, where A sums k_t^2 and B sums (k_x k_t)^2 over the pairs of S.
-    Without prompts k_t = 1. With the sums a_i and b_i of a row i over S, the row adds 2 a_i + 1 and
-    2 b_i + 1, and the score changes by
-
-        (2 a_i + 1 - (A / B) (2 b_i + 1)) / (B + 2 b_i + 1).
-
-    A difference of the two scores would lose the digits of the change where S is large.
+    The score is A / B. A row that adds a and b changes it by (a - (A / B) b) / (B + b): a
+    difference of two scores would lose these digits.
     """
     n, dtype = factors[0].n, factors[0].dtype
 

@@ -54,9 +54,8 @@ def shrink(parts: Components) -> tuple[PromptSpread, np.ndarray] | str:
 def _spread(parts: Components, of_answers: float, of_pair: float) -> tuple[PromptSpread, float]:
     """The variance between prompts, with a test that there is none, and the variance within.
 
-    Without a difference, z_p = P / (P - 1) (U_p - mean U)^2 - Var U_p has mean zero. The test is
-    Student's, one-sided, with Hall's (1992) transformation for the skewness of z, and the ratio of
-    the variances has to be significant as well, as of normal similarities.
+    Both tests must find one: Student's of z, transformed for its skewness (Hall, 1992), and that of
+    the ratio of the variances.
     """
     from scipy.special import chdtrc, stdtr  # Imported where it is used: it is slow to import.
 
@@ -108,11 +107,7 @@ def _posterior(
 def _components(
     density: np.ndarray, of_answers: float, of_pair: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """zeta_1 and zeta_2 at each similarity, with these means over a density of similarities.
-
-    zeta_1 is a part of the largest, which grows with the similarity; zeta_2 is in proportion to
-    s (1 - s), which it is of outputs that count as the same or not at all.
-    """
+    """zeta_1 and zeta_2 at each similarity, with these means over a density of similarities."""
     rising, binary = _S * _LARGEST, _S * (1 - _S)
     part, rest = of_answers / max(density @ rising, _TINY), _LARGEST - rising
     zeta = min(max(part, 0.02), 1) * rising
@@ -134,10 +129,7 @@ def _likelihood(
 
 
 def _priors(similarity: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Beta distributions, `[h, s]`, and the logarithms of the weights that they have before data.
-
-    Uniform in the mean, and in the share by which similarities shrink (Daniels, 1999).
-    """
+    """Beta distributions, `[h, s]`, and the logarithms of their prior weights (Daniels, 1999)."""
     from scipy.special import betainc  # Imported where it is used: it is slow to import.
 
     count, mean = similarity.size, float(np.clip(similarity.mean(), 1e-3, 1 - 1e-3))

@@ -150,11 +150,7 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
 
 
 def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | None]]]]:
-    """A row for each prompt: the value of each model, then the mean and the spread of these.
-
-    Whether some prompt has several outputs comes first: values are then their shrunken
-    similarities, and else contributions to the score, each with the shade of its cell, 0 to 1.
-    """
+    """Whether values are similarities; and by prompt those of each model, their mean and spread."""
     models = behind.prompts
     several = any(scored.n > 1 for prompts in models for scored in prompts.values())
     values = np.full((len(behind.first), len(models)), math.nan)

@@ -23,7 +23,6 @@ from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy, von_neumann
-from condvendi_jax.entropies import eigenvalues as spectra
 from condvendi_jax.grams import Operator, grams_of
 from condvendi_jax.spectra import computation, exact, methods
 from condvendi_jax.spectra.computation import AUTO
@@ -31,12 +30,9 @@ from condvendi_jax.spectra.methods import Method
 
 __all__ = ["ClusterScores", "PromptMode", "cluster_vendi", "prompt_modes", "scores_by_cluster"]
 
-# Clusters of up to this many points are padded to a few sizes and computed together; `method`
-# computes larger ones, one by one: padding would repeat too much of their O(n^3) work.
+# Clusters of up to this many points are padded and computed together. `method` computes larger
+# ones, one by one: padding would repeat too much of their O(n^3) work.
 _TOGETHER_UP_TO = 1024
-_SMALLEST = 4  # Padded sizes are powers of two from here.
-# Rows computed in one call, over several clusters: it bounds the memory of their matrices.
-_ROWS = 1024
 # Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
 _DENSE_UP_TO = 2048
 _matvec = jax.jit(lambda gram, vector: gram.matvec(vector.ravel()))
@@ -122,31 +118,17 @@ def scores_by_cluster(
             raise TypeError("weights: expected concrete ones, received a traced array.")
         present, cluster = np.unique(cluster[points.shares > 0], return_inverse=True)
         names, points = names[present], points.supported()
-    sizes, shares = np.bincount(cluster), points.shares
-    masses = np.bincount(cluster, shares) if weighted else sizes
-    rows = np.split(np.argsort(cluster, kind="stable"), np.cumsum(sizes)[:-1])
-    by_cluster: list[Any] = [None] * len(sizes)
-    for padded, members in _by_size(sizes).items():
-        if padded > _TOGETHER_UP_TO:
-            for c in members:
-                (computed,) = computation.compute(points.rows(rows[c]), (entropy,), method)
-                by_cluster[c] = computed.values.outputs
-            continue
-        together = max(1, _ROWS // padded)
-        for start in range(0, len(members), together):
-            some = members[start : start + together]
-            # Clusters and their points repeat: one program is compiled for each padded size.
-            filled = np.resize(some, together)
-            table = np.stack([np.resize(rows[c], padded) for c in filled])
-            inside = np.arange(padded)[None, :] < sizes[filled][:, None]
-            weights = np.where(inside, shares[table], 0)
-            weights = jnp.asarray(weights / weights.sum(axis=1, keepdims=True), points.dtype)
-            of_rows = points.kernels[0], points.arrays[0][table], weights
-            values, _ = exact.compute_apart(*of_rows, entropy)
-            spectra.check_spectra(values)
-            for c, value in zip(some, values, strict=False):
-                by_cluster[c] = value
-    return ClusterScores(names, sizes, jnp.exp(jnp.stack(by_cluster)), entropy.order, masses)
+    sizes, masses = np.bincount(cluster), np.bincount(cluster, points.shares)
+    rows, by_cluster = np.argsort(cluster, kind="stable"), dict[int, Any]()
+    small, shares = np.flatnonzero(sizes <= _TOGETHER_UP_TO), points.shares / masses[cluster]
+    for of in exact.compute_sets(points, rows, sizes, small, shares, entropy):
+        by_cluster.update(zip(of.sets.tolist(), of.values, strict=True))
+    for c in np.flatnonzero(sizes > _TOGETHER_UP_TO).tolist():
+        members = points.rows(np.flatnonzero(cluster == c))
+        (computed,) = computation.compute(members, (entropy,), method)
+        by_cluster[c] = computed.values.outputs
+    scores = jnp.exp(jnp.stack([by_cluster[c] for c in range(sizes.size)]))
+    return ClusterScores(names, sizes, scores, entropy.order, masses if weighted else sizes)
 
 
 def _outputs_alone(outputs: ArrayLike | Pairs, kernel: Kernel | None) -> Pairs:
@@ -156,14 +138,6 @@ def _outputs_alone(outputs: ArrayLike | Pairs, kernel: Kernel | None) -> Pairs:
         raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
     pairs = outputs.gathered()
     return Pairs.trusted(pairs.arrays[:1], pairs.kernels[:1], n=pairs.n, weights=pairs.weights)
-
-
-def _by_size(sizes: np.ndarray) -> dict[int, list[int]]:
-    """The clusters by the size that they are padded to."""
-    by_size: dict[int, list[int]] = {}
-    for cluster, size in enumerate(sizes.tolist()):
-        by_size.setdefault(max(_SMALLEST, 1 << (size - 1).bit_length()), []).append(cluster)
-    return by_size
 
 
 class PromptMode(NamedTuple):

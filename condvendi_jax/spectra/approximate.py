@@ -30,8 +30,6 @@ DEFAULT_COUNT = 1024
 _ENTRIES = 2**24
 _CENTRED, _LARGEST_ANGLE = 64, 1e18
 
-_product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RandomFeatures(Method):
@@ -135,7 +133,7 @@ def fourier_map(
 
     def of_rows(rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         angles = [
-            _product(jnp.clip(part - origin[None], -limit, limit), w.T)
+            eigenvalues.matmul(jnp.clip(part - origin[None], -limit, limit), w.T)
             for part, origin, limit, w in zip(rows, origins, limits, frequencies, strict=True)
         ]
         return tuple(map(waves, _of_terms(angles, jnp.add, terms)))

@@ -22,12 +22,12 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.devices import to_host
 from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator
 from condvendi_jax.grams.representations import SharedTiles
 from condvendi_jax.spectra import krylov
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure
+from condvendi_jax.spectra.order_two import to_float64
 
 DEFAULT_RTOL = 2e-3
 # In eps of the dtype, an empirical bound: rounding in the sum and the squares of the Ritz values.
@@ -97,7 +97,7 @@ class Samplers:
             removed = [s.deflate(space, rtol) for s, space in zip(samplers, spaces, strict=True)]
             rests = _row_squares_beside_each(products, *zip(*removed, strict=True))
             for sampler, rest in zip(samplers, rests, strict=True):
-                sampler.rest = _host(rest)[: sampler.gram.n]
+                sampler.rest = to_float64(rest)[: sampler.gram.n]
         self._draw(0, budget.probes)
 
     def _draw(self, first: int, last: int) -> None:
@@ -158,7 +158,7 @@ class Sampler:
         #: Whether all eigenvalues are known, so that nothing was sampled.
         self.complete = gram.n <= budget.products or dual or rank_one
         if self.complete:
-            self._eigenvalues = np.ones(1) if rank_one else _host(all_eigenvalues(gram))
+            self._eigenvalues = np.ones(1) if rank_one else to_float64(all_eigenvalues(gram))
 
     def start(self) -> jax.Array:
         """The first block of the Krylov space, as placed."""
@@ -170,7 +170,7 @@ class Sampler:
 
         Returns V diag(values) and V: the deflation subtracts V diag(values) V^T from A.
         """
-        upper, remainder = np.triu(_host(space.projected)), _host(space.remainder)
+        upper, remainder = np.triu(to_float64(space.projected)), to_float64(space.remainder)
         projected = upper + np.triu(upper, 1).T
         size = projected.shape[0] - self._budget.block
         values, rotation = np.linalg.eigh(projected[:size, :size])
@@ -242,7 +242,7 @@ class Sampler:
             values = self._eigenvalues
             return SpectralMeasure.of_eigenvalues(values, n=n, eps=eps, probes=self.probes)
         alpha, beta, squares = (
-            np.concatenate([_host(getattr(state, name)) for state in self.batches])
+            np.concatenate([to_float64(getattr(state, name)) for state in self.batches])
             for name in ("alpha", "beta", "squares")
         )
         count, mass = self.values.size, np.sum(self.values)
@@ -280,15 +280,10 @@ class Sampler:
         return gram.bilinear_slope(left, right) + factor * (norm - lax.stop_gradient(norm))
 
     def sensitivity(self, entropy: Entropy) -> tuple[jax.Array, jax.Array, float]:
-        """The derivative of the entropy of this sample in A, as factors of low rank.
+        """Left and right `[rows, m]`, and c: dH = sum_ij dA_ij <left_i, right_j> + c d||A||_F^2.
 
-        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes, of slope
-        b, gives b Tr A dA = (b / 2) d||A||_F^2, exactly. The remainder is r(A) V V^T + r(A) P: the
-        block quadrature gives r(A) V = Q r(T) Y, and Lanczos, over the probes, the mean of
-        r(A) P z (P z)^T. The part that the Lanczos steps project off comes from the first.
-
-        The result is left and right `[rows, m]` and a number, of which dH is
-        sum_ij dA_ij <left_i, right_j> + number d||A||^2.
+        A least-squares line of h = dH / d lambda gives c exactly. What remains, r(A), comes from
+        the block quadrature on V, and over the probes from the mean of r(A) P z (P z)^T.
         """
         measure = self.measure()
         derivative = measure.derivative(entropy)
@@ -312,22 +307,14 @@ class Sampler:
     def influences(self, entropy: Entropy, shares: np.ndarray) -> np.ndarray:
         """The influences of rows on the entropy, as independent estimates `[replicates, n]`.
 
-        Row i of share p_i of the weight has dH / dp_i = (A h(A))_ii / p_i with h = dH / d lambda,
-        and as influence this less the mean over the weight. A_ii = p_i adds the same to all rows,
-        and the diagonal of A^2 is known. So of x h(x) a least-squares quadratic, zero at zero, is
-        taken away. What remains, s(A), has the diagonal of s(A) V V^T, from the block quadrature,
-        and that of s(A) P, which over probes is the mean of those of s(A) P z (P z)^T.
-
-        `shares` p are `[n]`, of sum one; rows of share zero have NaN. There is an estimate a probe,
-        whose mean estimates the influences, and one that is exact where all eigenvalues are known.
-        Products of two of them are unbiased, their squares are not: a sum over groups of squared
-        sums is estimated by (|sum_r x_r|^2 - sum_r |x_r|^2) / (R (R - 1)).
+        There is one a probe (docs/any_n.md), or an exact one where all eigenvalues are known. Rows
+        of weight zero in `shares` `[n]` have NaN. Their means and products are unbiased.
         """
         n = self.gram.n
         if self.complete:
             if self._eigenvalues.size == 1:
                 return np.zeros((1, n))
-            return _of_diagonal(_host(_diagonal(self.gram, entropy))[None], shares)
+            return _of_diagonal(to_float64(_diagonal(self.gram, entropy))[None], shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)
         c = _quadratic(measure, lambda x: x * derivative(x))
@@ -340,9 +327,9 @@ class Sampler:
         theta = np.sum(self._chosen * images, axis=0)
         squares = (2 * images - self._chosen * theta) * theta
         deflated = self._combined(self._coefficients(remainder) + c[1] * squares)
-        known = c[1] * self.rest + _host(_row_sums(self.vectors, deflated))[:n]
+        known = c[1] * self.rest + to_float64(_row_sums(self.vectors, deflated))[:n]
         sampled = [
-            _host(starts * images)[:n].T
+            to_float64(starts * images)[:n].T
             for starts, images in (self._images_of_probes(s, remainder) for s in self.batches)
         ]
         return _of_diagonal(known + np.concatenate(sampled), shares)
@@ -351,7 +338,7 @@ class Sampler:
         self, state: krylov.Tridiagonals, function: Function
     ) -> tuple[jax.Array, jax.Array]:
         """P z and f(A) P z for a batch of probes, `[rows, probes]` each."""
-        alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
+        alpha, beta, squares = map(to_float64, (state.alpha, state.beta, state.squares))
         nodes, vectors = krylov.tridiagonal_eigen(alpha[:, : self.steps], beta[:, : self.steps - 1])
         roots = np.sqrt(squares)
         first = function(np.maximum(nodes, 0)) * vectors[:, 0, :]
@@ -409,8 +396,3 @@ _row_sums = jax.jit(lambda left, right: jnp.sum(left * right, axis=1))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
 all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())
-
-
-def _host(array: jax.Array) -> np.ndarray:
-    """A small array in float64, in every process."""
-    return np.asarray(to_host(array), np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -37,6 +37,7 @@ _SECONDS_PER_CUBE = 5e-11
 # At order 1, groups are deleted exactly while their squared shares have up to this sum: with equal
 # weights, deletions then take no longer than the eigenvectors, and less than four n x n arrays.
 _GROUP_WORK = 0.2
+_ENTRIES = 2**22  # Of the points and kernels of several sets, which one program holds a few times.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,13 +202,14 @@ def _term_of_operator(
     padded = functools.partial(jnp.pad, pad_width=(0, weights.size - values.size))
     value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
     # v_k^T phi_i for the eigenvector v_k of the operator and the feature phi_i of a row.
-    if features is None:
-        projections = _projections(values, vectors, weights)
-    else:
-        projections = _matmul(features, vectors)
+    if features is not None:
+        projections = eigenvalues.matmul(features, vectors)
+    else:  # Zero for rows of weight zero.
+        inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
+        projections = vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
     lost = [_deletions(value, values, projections, of) for of in leaving or ()]
-    rows = _matmul(jnp.square(projections), slopes)
-    outer = _matmul(vectors * slopes[None, :], vectors.T) if drawn else None
+    rows = eigenvalues.matmul(jnp.square(projections), slopes)
+    outer = eigenvalues.matmul(vectors * slopes[None, :], vectors.T) if drawn else None
     return _SlopedTerm(value, rows, slopes[:0], lost, padded(values)), outer
 
 
@@ -228,27 +230,62 @@ def _bandwidth_slopes(
     return jax.grad(along)(logs)
 
 
-def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
-    """v_k^T phi_i, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
-    inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
-    return vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
+class Sets(NamedTuple):
+    """Some sets of rows, which are padded to one size m, with the entropy of each."""
+
+    sets: np.ndarray  # Their numbers, `[g]`; the last may come several times.
+    places: np.ndarray  # Where the rows of each are among the rows of all sets, `[g, m]`.
+    inside: np.ndarray  # Which are rows, and which are padding, `[g, m]`.
+    values: jax.Array  # The entropies of the outputs, `[g]`.
+    # The weighted sums of squares and of fourth powers of the kernel of each row, `[g, 2, m]`.
+    sums: jax.Array
+
+
+def compute_sets(
+    points: Pairs,
+    rows: np.ndarray,
+    sizes: np.ndarray,
+    chosen: np.ndarray,
+    weights: np.ndarray,
+    entropy: Entropy,
+) -> Iterator[Sets]:
+    """Computes the entropies of the outputs of the `chosen` sets of rows, several sets at once.
+
+    `rows` are those of set 0, then of set 1, and so on, as many as `sizes` `[p]` say. `weights`
+    `[n]` have sum one in each set. A small set keeps all eigenvalues of a larger truncation.
+    """
+    starts = np.cumsum(sizes) - sizes
+    # Compiling takes longer than the numbers: one program for up to 16 rows, 32, 64, ...
+    programs = np.ceil(np.log2(np.maximum(sizes[chosen], 16)))
+    for program in np.unique(programs):
+        together = chosen[programs == program]
+        most = int(sizes[together].max())
+        at_once = max(1, _ENTRIES // (most * (most + points.arrays[0].shape[1])))
+        for start in range(0, together.size, at_once):
+            # As many each time, so that all are one program: the last of them again.
+            numbers = np.arange(start, start + min(at_once, together.size))
+            sets = together[np.minimum(numbers, together.size - 1)]
+            inside = np.arange(most) < sizes[sets, None]
+            places = starts[sets, None] + np.where(inside, np.arange(most), 0)
+            members = rows[places]
+            shares = jnp.asarray(np.where(inside, weights[members], 0), points.dtype)
+            of_sets = points.kernels[0], points.arrays[0][members], shares, entropy.fitted(most)
+            values, sums = _compute_apart(*of_sets)
+            eigenvalues.check_spectra(values)
+            yield Sets(sets, places, inside, values, sums)
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def compute_apart(
+def _compute_apart(
     kernel: Kernel, points: jax.Array, weights: jax.Array, entropy: Entropy
 ) -> tuple[jax.Array, jax.Array]:
-    """The entropy of each of several small sets of points `[g, m, d]`, in one program, `[g]`.
-
-    `weights` `[g, m]` have sum one in each set, zero for padding. A truncation is at most m. Also
-    the weighted sums of squares and of fourth powers of the kernel of each row, `[g, 2, m]`.
-    """
+    """`Sets.values` and `Sets.sums` of the points `[g, m, d]` with weights `[g, m]`."""
 
     def compute_set(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
         (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
         matrix, roots = gram.dense().matrix, square_roots(weights)
         squares = jnp.square(matrix)
-        sums = jnp.stack([_matmul(of, weights) for of in (squares, jnp.square(squares))])
+        sums = jnp.stack([eigenvalues.matmul(of, weights) for of in (squares, jnp.square(squares))])
         if not entropy.needs_spectrum:
             return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
         values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
@@ -262,11 +299,9 @@ def _deletions(
 ) -> jax.Array:
     """The loss of the entropy of order 1 without each group, per weight, relative to the rest.
 
-    With C the operator and w_i the weights that a group takes of rows of features phi_i,
-    log det (s + C - sum_i w_i phi_i phi_i') - log det (s + C) = log det(1 - B), where
-    B_ij = (w_i w_j)^(1/2) phi_i' (s + C)^-1 phi_j; and -x log x is the integral over s of
-    log(1 + x / s) - x / (1 + s), less x. The integral is smooth in log s, where the trapezoid rule
-    converges exponentially: with steps of one it is right to 1e-8.
+    -x log x is the integral over s of log(1 + x / s) - x / (1 + s), less x, so that a group changes
+    log det(s + A), by log det(1 - B) with B_ij = (w_i w_j)^(1/2) phi_i' (s + A)^-1 phi_j. In log s
+    the trapezoid rule with steps of one is right to 1e-8.
     """
     s = jnp.exp(jnp.arange(-24, 25, dtype=values.dtype))
     # Zero eigenvalues have no part: the rows lie in what the others span.
@@ -276,7 +311,7 @@ def _deletions(
 
     def log_dets(group: tuple[jax.Array, jax.Array]) -> jax.Array:
         parts = projections[group[0]] * jnp.sqrt(group[1])[:, None]
-        blocks = _matmul(inverse[:, None, :] * parts[None], parts.T)
+        blocks = eigenvalues.matmul(inverse[:, None, :] * parts[None], parts.T)
 
         # By the pivots less one: where s is large, 1 - B would be rounded to one.
         def eliminate(k: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -298,6 +333,3 @@ def _deletions(
     unscaled = value + 1 + jnp.sum(parts * s[None, :], axis=1)
     lost = jnp.minimum(weights, largest)
     return jnp.where(divided, -unscaled - (1 - lost) * jnp.log1p(-lost) * per_weight, 0)
-
-
-_matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)

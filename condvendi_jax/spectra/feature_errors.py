@@ -34,16 +34,9 @@ _FURTHEST = 8.0
 def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> list[Estimate]:
     """Entropies of the kernel, from the covariance of its random Fourier features.
 
-    An entropy H_D of D frequencies approaches H as H - c D^-s. The delete-group jackknife removes
-    the bias for s = 1. Halves of the frequencies give s, and so the rest of the bias, up to the
-    bound log n. A third of the rest is added, which is near the truth in experiments, and two
-    thirds are in the `gap`. Below order 1 nothing is added, and the gap is wider. The squared norm
-    has s = 1 exactly, so that order 2 has no bias.
-
-    `matrix` is the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
-    and D a multiple of 8; or Z `[n, 2 D]`, n < 2 D, whose covariance is Z^T Z. Estimates have a
-    pseudo-value for each group: they pair up with those of other covariances of the same
-    frequencies.
+    docs/any_n.md has the extrapolation. `matrix` is the covariance `[2 D, 2 D]`, of trace one, the
+    features of a frequency side by side and D a multiple of 8; or Z `[n, 2 D]`, n < 2 D, whose
+    covariance is Z^T Z. Estimates of several covariances have pseudo-values that pair up.
     """
     needed = any(entropy.needs_spectrum for entropy in wanted)
     of_subsets = _spectra_of_subsets(matrix) if needed else []

@@ -271,10 +271,7 @@ class SpectralMeasure:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
         A kink is an eigenvalue x and a function g, where f is zero below x and g less g(x) above.
-        Without a kink, Gauss and Gauss-Radau quadrature bracket the trace, and the gap is half
-        their distance. With one, both err in either direction: their mean is averaged over the last
-        few depths. The gap is then three times what it varies by, or what eigenvalues between the
-        nodes beside the kink may add, whichever is more.
+        The gap is half the distance of two quadratures; beside a kink, as docs/any_n.md says.
         """
         smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
@@ -308,11 +305,7 @@ class SpectralMeasure:
     def _with_moments(
         self, function: Function, degree: int, smooth: bool
     ) -> tuple[np.ndarray, float, float]:
-        """Tr P f(A) P by every probe, with moments up to a degree as control variates.
-
-        Beside it are the errors of the quadrature and of the moments, whose rounding counts where
-        little is left, so that fewer of them can be better.
-        """
+        """Tr P f(A) P by every probe, with moments as control variates, and the errors of both."""
         nodes, weights = self.sampled[0][0]
         scale = float(nodes.max()) or 1.0
 
@@ -428,9 +421,8 @@ def _of_power_sum(powers: Estimate, order: float, largest: float) -> Estimate:
 class _Top:
     """Sums over the t largest eigenvalues of a measure, for CV eq. 13.
 
-    For increasing g the sum over the t largest is the minimum over tau of
-    t g(tau) + sum (g(lambda) - g(tau))_+, which the t-th eigenvalue attains: an error in tau counts
-    to second order only. Of the two tau that the nodes suggest, the one with the smaller sum is it.
+    By docs/any_n.md, a sum is least at the right tau. Of the two that the nodes suggest, the one
+    with the smaller sum is taken.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):

@@ -29,6 +29,7 @@ from condvendi_jax import entropies
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, PerTerm
+from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.grams import grams_of, to_host
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.fold import Factors, Subsets
@@ -40,7 +41,6 @@ _MOST = 0.9  # Of the weight of all rows: without such a group, sums are taken a
 _TILED_ABOVE = 1 << 10  # Rows of a group whose kernel values are not stored.
 _OF_SUMS = 16  # Of a difference of sums: so many roundings, relative to them, may be its error.
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
-_matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
 class Leaving(NamedTuple):
@@ -204,7 +204,7 @@ def _sums_inside(points: Pairs, leaving: Leaving) -> jax.Array:
         members = _members(points, *group)
         if size > _TILED_ABOVE:
             return row_sums(members)
-        return jnp.stack([_matmul(square, group[1]) for square in _squares(members)])
+        return jnp.stack([matmul(square, group[1]) for square in _squares(members)])
 
     groups = (jnp.asarray(leaving.rows), weights)
     sums = lax.map(sum_group, groups, batch_size=max(1, _AT_ONCE // size**2))
@@ -358,7 +358,7 @@ def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax
         every = jnp.square(jnp.sum(weights, axis=1))
         times = every / (every - jnp.sum(paired, axis=1))
         inside = _totals_inside(points, jnp.asarray(of.rows), weights)
-        total += _matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
+        total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
 
 
@@ -370,7 +370,7 @@ def _totals_inside(points: Pairs, rows: jax.Array, weights: jax.Array) -> jax.Ar
         members = _members(points, *group)
         if size > _TILED_ABOVE:
             return pairwise.squares_of_others(*factors_of(members), weights=group[1])
-        return jnp.stack([group[1] @ _matmul(of, group[1]) for of in _squares(members)])
+        return jnp.stack([group[1] @ matmul(of, group[1]) for of in _squares(members)])
 
     return lax.map(sum_group, (rows, weights), batch_size=max(1, _AT_ONCE // size**2)).T
 
@@ -529,11 +529,7 @@ def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray
 
 
 def similarities(norms: np.ndarray) -> np.ndarray:
-    """From squared norms `[..., terms, m]`: one over vendi and conditional, and information.
-
-    The mean similarity of two outputs, that of two outputs to similar prompts, and their ratio:
-    each is a mean over pairs of rows, or nearly one.
-    """
+    """From squared norms `[..., terms, m]`: one over vendi and conditional, and information."""
     if norms.shape[-2] == 1:
         return norms
     outputs, prompts, joint = np.moveaxis(norms, -2, 0)

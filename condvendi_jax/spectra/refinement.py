@@ -87,10 +87,9 @@ def refine(
 ) -> Refined:
     """Samples the spectra of several Grams until everything asked of them is precise.
 
-    Each Gram gets the same probes, so that differences of their entropies are paired. `combine`
-    turns one entropy of all Grams into the quantities, in nats, that `rtol` is about. No products
-    are spent if more than `limit` with each Gram are predicted. Where the limits of steps and
-    probes end the refinement, a warning says so. The rest is as in `spectral_measure`.
+    Each Gram gets the same probes. `combine` turns one entropy of all Grams into the quantities, in
+    nats, that `rtol` is about. No products are spent if more than `limit` with each Gram are
+    predicted. The rest is as in `spectral_measure`.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
@@ -146,8 +145,7 @@ def _plan(
 ) -> Plan | None:
     """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
 
-    A gap is predicted to fall with each doubling of the steps as it did at the last one. It need
-    not: where no plan will do, the steps are doubled. `even` is for as many steps of all.
+    Where no plan will do, the steps are doubled. `even` asks for as many steps of all.
     """
     shallow = [measure.at_half_depth() for measure in measures]
     rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]

@@ -16,8 +16,9 @@ from scipy.special import betainc, betaln
 
 import condvendi_jax as cv
 from condvendi_jax.base import memory
-from condvendi_jax.inference import prompt_tables, shrinkage
+from condvendi_jax.inference import shrinkage
 from condvendi_jax.inference.components import Components
+from condvendi_jax.spectra import exact
 from experiments.calibration import prompt_ends
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 2, "unbiased": False}]
@@ -62,7 +63,7 @@ def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch
     outputs, prompts, prompt = draw()
     weights = np.random.default_rng(1).uniform(0.2, 1, prompt.size) if weighted else np.ones(38)
     pairs = cv.Pairs(outputs, prompts, **kernels(), weights=weights if weighted else None)
-    monkeypatch.setattr(prompt_tables, "_ENTRIES", 150)  # Two small prompts at a time.
+    monkeypatch.setattr(exact, "_ENTRIES", 150)  # Two small prompts at a time.
     table = cv.prompt_table(pairs, **options)
     shares = weights / weights.sum()
     assert [own.row for own in table.prompts] == sorted(np.argmax(prompt == p) for p in range(6))

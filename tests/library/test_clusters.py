@@ -116,7 +116,11 @@ def test_gradients_are_finite_differences(order, x64):
 
 def test_many_clusters_of_many_sizes_are_few_programs():
     sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
-    assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 256, 1024]
+    rows, weights = np.arange(sizes.sum()), np.repeat(1 / sizes, sizes)
+    points = cv.Pairs(np.float32(rows[:, None] % 7), output_kernel=KERNEL)
+    of = points, rows, sizes, np.arange(sizes.size), weights, cv.renyi(2)
+    padded = {each.places.shape[1] for each in exact.compute_sets(*of)}
+    assert sorted(padded) == [16, 32, 64, 128, 129, 1000]
 
 
 def blocks(seed=0):

@@ -405,10 +405,7 @@ class Evaluation(Result):
         return [f"order 2 at half and at twice the bandwidths: {', '.join(scores)}"]
 
     def _limits(self) -> list[str]:
-        """The conditional and information scores that are at a limit, with the orders of each.
-
-        The advice says it of the outputs; where they are alike, all three scores are 1.
-        """
+        """The conditional and information scores at a limit; `advice` says it of the outputs."""
         limits: dict[tuple[str, Limit], list[str]] = {}
         for scored in self.orders:
             for name, limit in scored.saturated.items():
