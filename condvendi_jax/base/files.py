@@ -25,7 +25,6 @@ _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
 _SAVE = "Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
 _SAVE_FROM = {  # What reads the other files that hold arrays; KEY is the name of one in the file.
     ".pt": "torch.load({0!r})[KEY].float().numpy(force=True)",
-    ".pth": "torch.load({0!r})[KEY].float().numpy(force=True)",
     ".h5": "h5py.File({0!r})[KEY][:]",
     ".mat": "scipy.io.loadmat({0!r})[KEY]",
     ".pkl": "np.asarray(np.load({0!r}, allow_pickle=True), np.float32)",

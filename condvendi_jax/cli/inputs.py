@@ -201,8 +201,7 @@ class Inputs(NamedTuple):
 
     `texts` are those of prompts, and `items` the texts or pictures of outputs, that were embedded;
     `described` is for JSON; `shared` says whether all models have the rows of one file of prompts;
-    `bandwidth` is that of the encoder of outputs, where people's judgements gave it one; `weights`
-    are those of records.
+    `bandwidth` is that of the encoder of outputs, where people's judgements gave it one.
     """
 
     outputs: dict[str, np.ndarray]

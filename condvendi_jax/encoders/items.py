@@ -76,9 +76,8 @@ def folder_prompts(
 ) -> Texts:
     """The prompt of each picture of a folder, as its files `metadata` have it.
 
-    Such a file, .jsonl or .csv, has a row for each picture of its folder and those below, as
-    `imagefolder` of Hugging Face does, or one row for all of them, as GenEval does. `named` takes
-    the names of the folders below as the prompts of the pictures in them instead.
+    Such a file, .jsonl or .csv, has a row for each picture (`imagefolder` of Hugging Face) or one
+    for all of its folder (GenEval). Where `named`, the names of folders are the prompts instead.
     """
     folder = files.expanded(folder)
     if named:

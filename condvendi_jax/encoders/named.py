@@ -144,10 +144,8 @@ def _hf(torch: Any, module: Any, name: str, revision: Any, kind: str, device: An
         read = module.AutoTokenizer.from_pretrained(name, **at)
         read.padding_side = "right"  # No token then sees the padding, nor moves with it.
         read.pad_token = read.pad_token or read.eos_token
-        config, limit = (
-            getattr(network.config, "text_config", network.config),
-            read.model_max_length,
-        )
+        config = getattr(network.config, "text_config", network.config)
+        limit = read.model_max_length
         places = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
         before = getattr(places, "padding_idx", None)  # RoBERTa's positions start after it.
         most = getattr(config, "max_position_embeddings", limit)

@@ -171,7 +171,9 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             yield number, dict(zip(map(str, columns), cells, strict=True)) if fits else cells
     elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
-    elif isinstance(content, dict) and not any(map(_are_rows, content.values())):
+    elif isinstance(content, dict) and not any(
+        isinstance(of, list) and {*map(type, of)} <= {dict} for of in content.values()
+    ):
         yield 1, content
     else:
         seen = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else content
@@ -180,10 +182,6 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             f"and 'data', or a log of Inspect, received {seen!s:.200}. If one key holds the "
             "records, save what it holds: json.dump(json.load(open(OLD))[KEY], open(NEW, 'w'))."
         )
-
-
-def _are_rows(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(row, dict) for row in value)
 
 
 def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:

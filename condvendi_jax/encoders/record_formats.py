@@ -1,9 +1,8 @@
 """Where the logs of each tool hold the prompt, the answers and the model: one row a format.
 
-Records whose fields have plain names, such as `prompt` and `answers`, need no row: `records` knows
-those names. A row here is for names or places of a tool's own. A path is `a.b`: a key, then a key
-below it. `a[]` is every entry of a list, or the value where it is none; `a[1]` the only entry;
-`a[message]` the list of its entries of this type; `*` the first entry of an object or of a list.
+Plain names of fields, such as `prompt` and `answers`, need no row: `records` knows them. A path is
+`a.b`: a key, then a key below it. `a[]` is every entry of a list, or the value where it is none,
+`a[1]` the only entry, `a[message]` the list of its entries of this type, and `*` the first entry.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ class Format(NamedTuple):
     """The records of one tool.
 
     Attributes:
-      tool: its name, for documents and errors.
       marks: paths that every record of the tool has, and no record of another.
       answers: paths of the answers; the first that leads somewhere counts.
       prompt: paths of the prompt, in the same way. Where empty, its fields have plain names.

@@ -60,8 +60,7 @@ class Records:
     `answers[model][i]` answers `prompts[model][i]`; `fields` has the names of the fields that were
     read, of `prompts` and of `answers`; `skipped` is what was left out; `notes` are lines that say
     what else was decided. `weights` are the probabilities that the answers of a prompt have, of
-    sum one for each prompt, or None where the records have none. `by_id` says whether prompts are
-    known by an id alone: they are then equal or different, and have no text.
+    sum one for each prompt, or None without any. `by_id` says whether ids stand for prompts.
     """
 
     answers: dict[str, list[str]]
@@ -278,14 +277,17 @@ def _read_file(
         except (Unfit, RecursionError) as error:
             why = str(error) if isinstance(error, Unfit) else "is nested too deeply"
             skipped.append(Skipped(path, line, why))
-    for attribute, name in (("model", MODEL_FIELD), ("weight", WEIGHT_FIELD)):
-        having = {attribute == "model" or row.model for row in rows if getattr(row, attribute)}
-        lacks = [
-            row for row in rows if getattr(row, attribute) is None and {True, row.model} & having
-        ]
-        why = f"has no {name!r}, which other records of this file have"
-        skipped += [Skipped(path, line, why) for line in dict.fromkeys(row.line for row in lacks)]
-        rows = [row for row in rows if row not in lacks]
+    of_models = any(row.model for row in rows)
+    weighted = {row.model for row in rows if row.weight is not None}
+    lacks: dict[int, str] = {}
+    for row in rows:
+        if of_models and row.model is None:
+            lacks[row.line] = MODEL_FIELD
+        elif row.weight is None and row.model in weighted:
+            lacks[row.line] = WEIGHT_FIELD
+    why = "has no {!r}, which other records of this file have"
+    skipped += [Skipped(path, line, why.format(name)) for line, name in lacks.items()]
+    rows = [row for row in rows if row.line not in lacks]
     return rows, sorted(skipped, key=lambda of: of.line)
 
 

@@ -53,8 +53,7 @@ class ConditionalDiversity(_METRIC):
         outputs, rows = tensor(outputs).detach(), len(outputs)
         if len(self.outputs) and (prompts is None) == bool(len(self.prompts)):
             raise ValueError("prompts: expected them in every batch, or in none.")
-        batch = {"prompts": prompts, "mask": mask}
-        for name, values in batch.items():
+        for name, values in {"prompts": prompts, "mask": mask}.items():
             if values is not None and len(values) != rows:
                 raise ValueError(f"{name}: expected {rows} rows, received {len(values)}.")
         kept = slice(None) if mask is None else tensor(mask).reshape(rows).bool()

@@ -167,7 +167,7 @@ class ScoredOrder:
             return cell
         return f"{cell} {tables.interval(ends)}"
 
-    def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
+    def as_dict(self, names: Sequence[str], *, unbiased: bool = True) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
         result = self.decomposition
 
@@ -190,7 +190,7 @@ class ScoredOrder:
             "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
             "slope_per_doubling": plain(self.slope),
-            "unbiased": self.population and self.population.as_dict(names),
+            "unbiased": self.population.as_dict(names) if self.population and unbiased else None,
         }
 
 
@@ -290,8 +290,7 @@ class Evaluation(Result):
                 for times, of in self.elsewhere.items()
             },
             "scores": [
-                scored.as_dict(self.names) | ({} if self.unbiased else {"unbiased": None})
-                for scored in self.orders
+                scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders
             ],
         }
 
