@@ -18,10 +18,7 @@ PREFIXES = ("st:", "open_clip:", "timm:", "hf:")
 
 
 class NamedEncoder:
-    """Texts or pictures to embeddings in float32 by the model that a name gives; an `Encoder`.
-
-    `details`, for JSON and for the identity of a cache, say what the embeddings depend on.
-    """
+    """An `Encoder` by the name of a model; `details` say what its embeddings depend on."""
 
     def __init__(self, spec: str, *, kind: Any = None, device: Any = None, batch_size: int = 32):
         self._size = checks.check_count(batch_size, name="batch_size", minimum=1)

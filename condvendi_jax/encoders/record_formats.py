@@ -19,11 +19,10 @@ class Format(NamedTuple):
     Attributes:
       marks: paths that every record of the tool has, and no record of another.
       answers: paths of the answers; the first that leads somewhere counts.
-      prompt: paths of the prompt, in the same way. Where empty, its fields have plain names.
-      id: the path of what tells prompts apart. It stands for the prompt where the record has none;
-        beside a prompt, it tells those of one text and other pictures apart.
+      prompt, model: theirs, in the same way. Where empty, the fields have plain names.
+      id: the path of what stands for the prompt where the record has none, or beside it tells
+        prompts of one text and other pictures apart.
       question: paths of the prompt in the file of prompts, whose records have the same id.
-      model: the path of the model's name.
     """
 
     tool: str

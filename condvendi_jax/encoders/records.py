@@ -349,8 +349,7 @@ def _questions(path: pathlib.Path, form: Format) -> dict[str, str]:
     """The prompts of a file by their ids, which have the field of the format's ids."""
     if path.suffix.lower() == ".txt":
         if form.id != "index":
-            wanted = f"expected a file whose records have {form.id!r} and a prompt"
-            raise ValueError(f"{path}: {wanted}, received lines of text.")
+            raise ValueError(f"{path}: expected records with {form.id!r} and prompts, not lines.")
         return {str(k): text for k, text in enumerate(files.read_lines(path))}
     known: dict[str, str] = {}
     for line, record in read_rows(record_files(path)[0]):

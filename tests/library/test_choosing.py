@@ -36,12 +36,14 @@ def score_of(squares, rows):
     return above / below
 
 
-def greedy(squares, k, *, kinds, per_prompt):
+def greedy(squares, k, *, kinds, per_prompt, first):
     """The rows, by the scores of all sets that a step may lead to."""
     n = len(kinds)
-    weights = 1 + 1e-4 * np.eye(n)
-    above, below = (np.einsum("ni,ij,nj->n", weights, of, weights) for of in squares)
-    rows = [int(np.argmax(above / below))]
+    if first is None:
+        weights = 1 + 1e-4 * np.eye(n)
+        above, below = (np.einsum("ni,ij,nj->n", weights, of, weights) for of in squares)
+        first = int(np.argmax(above / below))
+    rows = [first]
     while len(rows) < k:
         full = [i for i in range(n) if np.sum(kinds[rows] == kinds[i]) >= (per_prompt or n)]
         allowed = set(range(n)) - {*rows, *full}
@@ -50,9 +52,10 @@ def greedy(squares, k, *, kinds, per_prompt):
 
 
 @pytest.mark.parametrize("per_prompt", [None, 2])
-def test_rows_are_those_of_a_greedy_search(per_prompt, x64):
+@pytest.mark.parametrize("first", [None, 7])
+def test_rows_are_those_of_a_greedy_search(per_prompt, first, x64):
     outputs, prompts, squares = draw(N, kinds=6)
-    limits = {"per_prompt": per_prompt}
+    limits = {"per_prompt": per_prompt, "first": first}
     found = cv.select(outputs, prompts, k=11, **limits, **kernels())
     expected = greedy(squares["conditional"], 11, kinds=np.arange(N) % 6, **limits)
     assert found.rows.tolist() == expected
@@ -79,6 +82,7 @@ def test_the_order_of_rows_matters_for_ties_alone(x64):
         ({"k": 2.0}, "k: expected an integer .* received 2.0"),
         ({"per_prompt": 0}, "per_prompt: expected an integer of at least 1"),
         ({"k": 9, "per_prompt": 2}, "k: expected at most 8 rows, at most 2 of each prompt"),
+        ({"first": 12}, "first: expected a row number below 12, received 12"),
     ],
     ids=str,
 )

@@ -367,7 +367,11 @@ def test_log_likelihoods_of_texts_are_refused(write):
 
 
 REFUSED = {
-    "ids in a file of lines": ("m.jsonl", LOGS["MT-bench"][1], "whose records have 'question_id'"),
+    "ids in a file of lines": (
+        "m.jsonl",
+        LOGS["MT-bench"][1],
+        "expected records with 'question_id'",
+    ),
     "columns of one name": ("m.json", '{"columns": ["a", "a"], "data": [[1, 2]]}', "different na"),
     "columns that are none": ("m.json", '{"columns": 3, "data": [[1, 2]]}', "list of different na"),
     "no data": ("m.json", '{"columns": ["a"], "data": null}', "its fields are columns, data"),

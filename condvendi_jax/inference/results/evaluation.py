@@ -236,8 +236,7 @@ class Evaluation(Result):
       advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
-      encoder: of texts that `evaluate` or `compare` embedded: `text_encoder`, its name,
-        `text_encoder_path` and, of encoders by name, `text_encoder_details`.
+      encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
     """
 
     n: int
