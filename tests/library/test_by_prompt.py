@@ -80,6 +80,7 @@ def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch
         np.testing.assert_allclose(own.contributions, sums, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 def test_integer_weights_are_numbers_of_equal_rows(order, x64):
     outputs, prompts, prompt = draw()

@@ -114,6 +114,7 @@ def test_gradients_are_finite_differences(order, x64):
     assert np.isfinite(jax.grad(score)(0.0))
 
 
+@pytest.mark.slow
 def test_many_clusters_of_many_sizes_are_few_programs():
     sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
     rows, weights = np.arange(sizes.sum()), np.repeat(1 / sizes, sizes)

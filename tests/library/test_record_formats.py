@@ -296,6 +296,7 @@ def test_stated_probabilities_are_scored_as_a_distribution(write, run_command):
     assert scores["conditional"] == pytest.approx(1 / np.square(shares).sum(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_prompts_that_are_known_by_ids_are_equal_or_different(write, run_command):
     """Embedded ids would have a meaning that they do not have."""
     answers = [[letter + "x" * k for letter in "ab"] for k in range(8)]

@@ -37,6 +37,7 @@ def test_unequal_groups_follow_the_weighted_formula(x64):
     assert_close(standard_error(lambda v: jnp.exp(jnp.mean(v)), values, groups=labels), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "groups"),
     [
@@ -116,6 +117,7 @@ def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletion
         errors_at(OUTPUTS, PROMPTS, **options, truncation=N + 1)
 
 
+@pytest.mark.slow
 def test_convergence_curve_is_that_of_separate_decompositions(x64):
     pairs = draw_pairs(N)
     entropies = (cv.von_neumann, cv.renyi(2), cv.truncated(15))
