@@ -66,7 +66,7 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
         "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
     }
     if called is not None:
-        encoders = [read.described.get(f"{medium}_encoder") for medium in ("image", "text")]
+        encoders = map(read.encoder_in_words, ("image", "text"))
         further["output"] = lambda path: reports.html(
             compared,
             path,

@@ -232,6 +232,12 @@ class Inputs(NamedTuple):
             "seed": given.seed,
         }
 
+    def encoder_in_words(self, medium: str) -> str | None:
+        """The encoder of pictures or texts with its revision and preprocessing, if it was used."""
+        name = self.described.get(f"{medium}_encoder")
+        details = self.described.get(f"{medium}_encoder_details", {})
+        return name and ", ".join([name, *(f"{key}: {value}" for key, value in details.items())])
+
     def _weights(self, given: Options, models: Sequence[str]) -> Any:
         if self.weights is None or given.weights is not None:
             return given.read_weights(models)
@@ -323,7 +329,9 @@ def _read_records(
         **encoder.described("texts"),
     }
     if read.by_id:
-        _note(given, "prompts are known by ids alone, as equal or different: --prompts has texts")
+        _note(
+            given, "ids stand for prompts, as equal or different; --prompts=FILE gives their texts"
+        )
     if read.weights:
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
     judged = texts_of.judged(encoder)

@@ -95,8 +95,11 @@ def folder_prompts(
 
 
 def has_prompts(folder: str | PathLike[str]) -> bool:
-    """Whether a folder holds files `metadata` with the prompts of its pictures."""
-    return bool(_metadata(files.expanded(folder)))
+    """Whether a folder holds files `metadata` that have prompts, the first in its first row."""
+    _, row = next(
+        (row for path in _metadata(files.expanded(folder)) for row in read_rows(path)), (1, {})
+    )
+    return isinstance(row, dict) and bool(known_fields(row, PROMPT_COLUMNS))
 
 
 def _metadata(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -152,4 +152,6 @@ def _entries(value: Any, mark: str, step: str) -> list[Any]:
         if len(value) != 1:
             raise Unfit(f"expected one list of answers in {step.partition('[')[0]!r}")
         return value[0]
-    return value if mark in ("", "1") else [[of for of in value if of.get("type") == mark]]
+    if mark in ("", "1"):
+        return value
+    return [[entry for entry in value if isinstance(entry, dict) and entry.get("type") == mark]]

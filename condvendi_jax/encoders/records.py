@@ -340,6 +340,8 @@ def _known_by(
 ) -> tuple[str, list[str]]:
     """The prompt that has the id of a record, or else the id, and its field."""
     name = str(next(iter(values(record, form.id)), ""))
+    if name in ("", "None"):
+        raise Unfit(f"expected an id in {form.id!r}, as the record has no prompt")
     if questions is not None and name not in questions:
         raise Unfit(f"{form.id!r} is {name[:40]!r}, which the file of prompts does not have")
     return (name if questions is None else questions[name]), [form.id]

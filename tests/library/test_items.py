@@ -463,7 +463,17 @@ def test_prompts_beside_pictures_are_read(tmp_path):
         found = _with_prompts(tmp_path / "imagefolder")
     names = {"01": "a cat", "11": "a cat", "00": "a dog"}
     assert found == {f"train/{name}.png": text for name, text in names.items()}
+    assert items.has_prompts(tmp_path / "imagefolder")
     assert items.folder_prompts(tmp_path / "imagefolder", column="style").texts == ["x", "y", "x"]
+
+
+def test_metadata_without_prompts_leave_pictures_as_they_are(tmp_path):
+    """Such as the classes of a data set."""
+    assert not items.has_prompts(_picture(tmp_path / "a.png").parent)
+    (tmp_path / "metadata.csv").write_text("file_name,label\na.png,3\n")
+    assert not items.has_prompts(tmp_path)
+    (tmp_path / "metadata.csv").write_text("")
+    assert not items.has_prompts(tmp_path)
 
 
 BESIDE = {

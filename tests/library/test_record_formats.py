@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 
-import fake_encoders
 import numpy as np
 import pytest
 
@@ -399,6 +398,20 @@ def test_a_model_without_probabilities_is_refused_beside_another_in_its_file(wri
         cv.read_records(write("m.jsonl", jsonl(rows)))
 
 
+@pytest.mark.parametrize("name", [None, ""])
+def test_a_record_with_neither_prompt_nor_id_is_left_out(write, name):
+    rows = [{"task_id": "q", "completion": "a"}, {"task_id": name, "completion": "b"}]
+    with pytest.warns(UserWarning, match="expected an id in 'task_id'"):
+        read = cv.read_records(write("m.jsonl", jsonl(rows)))
+    assert read.answers == {"m": ["a"]}
+
+
+def test_entries_of_a_response_that_are_no_objects_are_ignored(write):
+    parts = ["x", {"type": "message", "content": [{"type": "output_text", "text": "a"}]}]
+    read = cv.read_records(write("b.jsonl", jsonl([batch(0, 0, {"output": parts})])))
+    assert read.answers == {"m": ["a"]}
+
+
 def test_paths_lead_below_objects_and_lists():
     record = {"a": [{"b": 1}, {"b": [2, 3]}], "c": {"x": [["d"]]}}
     assert values(record, "a[].b") == [1, [2, 3]]
@@ -406,4 +419,3 @@ def test_paths_lead_below_objects_and_lists():
     assert values(record, "c.*.*.*") == ["d"]
     assert values(record, "a.b") == values(record, "z") == []
     assert format_of({"prompt": "p", "answer": "a"}) is None
-    assert fake_encoders.Means().encode(["a"]).shape[0] == 1
