@@ -31,9 +31,8 @@ _one_thread = False  # Whether we have set the number of threads.
 def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     """Runs `main`: bad input ends in one clear line and a non-zero exit status.
 
-    Exit statuses: what `main` returns, 0 where that is None, and for help; 2 for refused input, 1
-    for a malformed flag that absl parses and for a reader that left, 130 for an interrupt. `main`
-    receives the program's name and its arguments, without flags if absl is to parse those.
+    `main` receives the program's name and its arguments, without flags if absl is to parse those,
+    and may return a status. docs/command_line.md lists the statuses.
     """
     _replace_closed_streams()
     _compile_quickly()
@@ -138,8 +137,7 @@ def use_one_thread() -> None:
 def use_threads(n: int) -> None:
     """Lets OpenBLAS use all threads for the eigenvalues of `n` rows, if they are many.
 
-    OpenBLAS reads the variable when it is loaded: NumPy's early, and SciPy's, which computes
-    eigenvalues for JAX, when it is first used.
+    SciPy's OpenBLAS, which computes eigenvalues for JAX, reads the variable at its first use.
     """
     if _one_thread and n > _ONE_THREAD_UP_TO:
         os.environ.pop(_THREADS, None)

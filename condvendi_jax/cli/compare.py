@@ -24,7 +24,7 @@ class Options(options.Options):
            condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
            condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
 
-    A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv,
+    A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv, .tsv,
     .parquet, .eval), of embeddings (.npy, .npz, .safetensors), of texts (.txt, .csv, .jsonl), or a
     folder of pictures; all models are of one kind. Pictures and texts are embedded. A model
     may be given a name, name=path; else it has that of its file or, if two share it, its path. All

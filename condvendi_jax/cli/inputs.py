@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
@@ -56,9 +57,7 @@ def _holds_prompts(path: str) -> bool:
 def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> dict[str, Model]:
     """What the words of a command line, or --records, name: one model or `several`, by name.
 
-    Any number where `several` is None.
-
-    Files of records are all that has fields of prompts and answers, where there are no --prompts.
+    Any number where `several` is None. Files of records hold answers, and prompts or their ids.
     """
     if words and given.records is not None:
         raise ValueError(f"--records={given.records} and {words[0]}: give one or the other.")
@@ -86,7 +85,8 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
     joined = "records" in kinds  # To the ids of the records.
     prompts = {} if joined else given.by_model("prompts", names)
     shared = None if joined else given.prompts
-    beside = shared == FOLDERS or (shared is None and all(map(items.has_prompts, paths)))
+    has_prompts = functools.partial(items.has_prompts, column=given.prompt_column)
+    beside = shared == FOLDERS or (shared is None and all(map(has_prompts, paths)))
     if {*kinds} == {"images"} and beside:
         prompts = dict(zip(names, paths, strict=True))
     models: dict[str, Model] = {}
@@ -249,8 +249,7 @@ def read(
 ) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
-    Records must hold one model, or `several`. What an encoder prints goes to standard error:
-    standard output is for the results.
+    Records must hold one model, or `several`. What an encoder prints goes to standard error.
     """
     kinds = [kind for kind, *_ in models.values()]
     asked = {model.prompts for model in models.values() if model.prompts is not None}

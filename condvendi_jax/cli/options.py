@@ -386,10 +386,9 @@ def write(
 ) -> None:
     """Writes the files that were asked for, then prints the table, also where writing fails.
 
-    The table is not printed first: a reader that leaves early ends the process. Where a file goes
-    to standard output, the table goes to standard error. `read` describes the inputs for JSON,
-    `details` are lines for --verbose, `further` writes the files of other flags. A plan is
-    printed in place of the result, its pilot.
+    A reader of the table that leaves early ends the process. Where a file goes to standard output,
+    the table goes to standard error. `read` describes the inputs for JSON, `details` are lines for
+    --verbose, `further` writes the files of other flags. A plan is printed in place of its pilot.
     """
 
     def as_json(path: str) -> None:

@@ -94,12 +94,12 @@ def folder_prompts(
     return _with_texts(table, column, PROMPT_COLUMNS, "prompts", blank=False)
 
 
-def has_prompts(folder: str | PathLike[str]) -> bool:
-    """Whether a folder holds files `metadata` that have prompts, the first in its first row."""
+def has_prompts(folder: str | PathLike[str], *, column: str | None = None) -> bool:
+    """Whether the first row of the files `metadata` of a folder has a prompt."""
     _, row = next(
         (row for path in _metadata(files.expanded(folder)) for row in read_rows(path)), (1, {})
     )
-    return isinstance(row, dict) and bool(known_fields(row, PROMPT_COLUMNS))
+    return isinstance(row, dict) and bool(known_fields(row, [column] if column else PROMPT_COLUMNS))
 
 
 def _metadata(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -404,10 +404,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _matches(names: Sequence[Any], keys: Sequence[Any]) -> list[int | None]:
-    """The row whose key begins each name; None where there is none, or several.
-
-    Numbers may have zeros before them, but one number is written in one way only.
-    """
+    """The row whose key begins each name, zeros before numbers aside; None if none or several."""
 
     def plain(words: tuple[str, ...]) -> tuple[str, ...]:
         return tuple((word.lstrip("0") or "0") if word.isdecimal() else word for word in words)

@@ -45,8 +45,7 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
     for k, path in enumerate(named):
         if ending(path) not in _READERS or path.is_dir():
             raise ValueError(
-                f"{path}: expected a file ending in {', '.join(_READERS)}, or in .gz after one of "
-                "them."
+                f"{path}: expected a file ending in {', '.join(_READERS)}, or .gz of one."
             )
         if not path.exists():
             raise ValueError(f"{path}: there is no such file.")

@@ -472,6 +472,7 @@ def test_metadata_without_prompts_leave_pictures_as_they_are(tmp_path):
     assert not items.has_prompts(_picture(tmp_path / "a.png").parent)
     (tmp_path / "metadata.csv").write_text("file_name,label\na.png,3\n")
     assert not items.has_prompts(tmp_path)
+    assert items.has_prompts(tmp_path, column="label")
     (tmp_path / "metadata.csv").write_text("")
     assert not items.has_prompts(tmp_path)
 

@@ -13,6 +13,7 @@ import pytest
 import condvendi_jax as cv
 from condvendi_jax.base.extras import MissingExtra
 from condvendi_jax.cli import __main__
+from condvendi_jax.cli.inputs import Inputs
 from condvendi_jax.encoders.embedding import embed, load_encoder
 from condvendi_jax.encoders.named import PREFIXES
 
@@ -56,6 +57,9 @@ def test_details_are_told_and_tell_encoders_apart(tmp_path):
         embed(["a"], encoder, kind="texts", cache=tmp_path)
         assert encoder.count == count
     assert loaded.described("images")["image_encoder_details"] == {"weights": "1"}
+    read = Inputs({}, {}, {}, loaded.described("texts"), [], {})
+    assert read.encoder_in_words("text") == "means, weights: 1"
+    assert read.encoder_in_words("image") is None
 
 
 def test_evaluate_takes_the_name_of_an_encoder(tmp_path, monkeypatch):
