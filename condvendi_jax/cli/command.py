@@ -125,10 +125,7 @@ def _compile_quickly() -> None:
 
 
 def use_one_thread() -> None:
-    """Makes OpenBLAS use one thread, unless the user says otherwise, before NumPy is imported.
-
-    Its threads wait by spinning, which costs more than it saves on small matrices or busy cores.
-    """
+    """Makes OpenBLAS, whose threads spin, use one unless the user says otherwise, before NumPy."""
     global _one_thread
     _one_thread = _THREADS not in os.environ
     os.environ.setdefault(_THREADS, "1")

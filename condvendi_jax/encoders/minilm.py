@@ -98,9 +98,7 @@ class MiniLMEncoder:
     ):
         """Pair parameters of `embed_tokens` with the `tokenizers.Tokenizer` of its ids.
 
-        The model reads `length` tokens, and the tokenizer does not truncate. With
-        `long_texts="chunks"` (see `load_minilm`) the encoder has another name, so that a cache
-        keeps its embeddings apart.
+        The model reads `length` tokens, and the tokenizer does not truncate.
         """
         if long_texts not in get_args(LongTexts):
             known = ", ".join(get_args(LongTexts))

@@ -44,9 +44,7 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
         _package(kind)  # Before anything is read.
     for k, path in enumerate(named):
         if ending(path) not in _READERS or path.is_dir():
-            raise ValueError(
-                f"{path}: expected a file ending in {', '.join(_READERS)}, or .gz of one."
-            )
+            raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)} (or .gz).")
         if not path.exists():
             raise ValueError(f"{path}: there is no such file.")
         for other in named[:k]:
