@@ -15,6 +15,7 @@ from .data.kernels import Gaussian as Gaussian
 from .data.kernels import Indicator as Indicator
 from .data.kernels import Kernel as Kernel
 from .data.pairs import Pairs as Pairs
+from .data.similarities import Similarities as Similarities
 from .encoders.records import read_records as read_records
 from .entropies import Entropy as Entropy
 from .entropies import renyi as renyi

@@ -243,8 +243,7 @@ def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
     if similar and np.count_nonzero(host) > n:
         raise ValueError(
             f"{name}: expected embeddings, received a symmetric {n} x {n} matrix of unit diagonal "
-            "and entries in [-1, 1], which is one of similarities. The score of such a K is "
-            "jax.numpy.exp(cv.von_neumann(cv.grams.DenseGram(K))); cv.renyi(2) is order 2."
+            "and entries in [-1, 1], which is one of similarities: pass cv.Similarities(K)."
         )
 
 

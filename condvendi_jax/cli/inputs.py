@@ -19,7 +19,8 @@ from condvendi_jax.cli import command, options
 from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.encoders import embedding, items, records
+from condvendi_jax.data.similarities import Similarities
+from condvendi_jax.encoders import embedding, items, records, similarity
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
@@ -153,20 +154,24 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
     spectral = given.order != (2.0,) or given.truncation is not None
     approximates = computation.BY_NAME[method].approximates
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
-    gaussian, read_as_texts = given.kernel == "gaussian", texts or kind == "texts"
+    embedded = not given.is_set("similarity", "class_field")
+    read_as_texts = texts or kind == "texts" or answers
     for flags, has_effect in {
         "outputs_key": kind == "embeddings",
         "prompts_key": paired and not texts and not answers,
         "prompt_column": texts,
         "image_column": texts and kind == "images",
         "text_column": kind == "texts",
-        "image_encoder": kind == "images",
-        "text_encoder long_texts": read_as_texts or answers,
+        "image_encoder": kind == "images" and embedded,
+        "text_encoder long_texts": read_as_texts and embedded,
         "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
-        "prompt_bandwidth equal_prompts similar_prompts": paired,
-        "output_bandwidth prompt_bandwidth profile": gaussian,
+        "similarity": kind != "embeddings",
+        "class_field": answers,
+        "kernel rule": embedded,
+        "prompt_bandwidth equal_prompts similar_prompts": paired and embedded,
+        "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
         "rule": None in given.kernels(paired=paired).values(),
         "method rtol": spectral or approximates,  # Order 2 has no spectrum, and is exact.
         "rtol": not approximates and method != "exact",
@@ -199,12 +204,13 @@ def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]
 class Inputs(NamedTuple):
     """The arrays that were read, `[n, d_x]` and `[n, d_t]` by model, and what to say about them.
 
+    In place of arrays, `outputs` may be `Similarities`, which have the prompts.
     `texts` are those of prompts, and `items` the texts or pictures of outputs, that were embedded;
     `described` is for JSON; `shared` says whether all models have the rows of one file of prompts;
     `bandwidth` is that of the encoder of outputs, where people's judgements gave it one.
     """
 
-    outputs: dict[str, np.ndarray]
+    outputs: dict[str, Any]
     prompts: dict[str, np.ndarray]
     texts: dict[str, list[str]]
     described: dict[str, Any]
@@ -257,9 +263,13 @@ def read(
     media |= {"prompts": "texts"} if any(map(_holds_prompts, asked)) else {}
     with contextlib.redirect_stdout(sys.stderr):
         # Before anything is read, as a package or the weights may be missing.
-        used = {medium: _load_encoder(given, medium) for medium in media.values()}
+        used = {}
+        if given.similarity:
+            used["similarity"] = similarity.as_loaded(given.similarity)
+        elif not given.class_field:
+            used = {medium: _load_encoder(given, medium) for medium in media.values()}
         if "records" in kinds:
-            read = _read_records(given, models, used["texts"], bar, several)
+            read = _read_records(given, models, used, bar, several)
         else:
             read = _read(given, models, used, bar)
     for name, outputs in read.outputs.items():
@@ -292,7 +302,7 @@ def read(
 def _read_records(
     given: Options,
     models: Mapping[str, Model],
-    encoder: LoadedEncoder,
+    used: Mapping[str, LoadedEncoder],
     bar: Any,
     several: bool | None,
 ) -> Inputs:
@@ -301,20 +311,26 @@ def _read_records(
     fields: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
-    read = records.read_records(paths, names=names, **fields)
+    beside = [given.class_field] if given.class_field else []
+    read = records.read_records(paths, names=names, beside=beside, **fields)
     if several not in (None, len(read.answers) > 1):
         wanted = "at least two models" if several else "one model, or condvendi compare"
         received = ", ".join(read.answers)
         raise ValueError(f"expected answers of {wanted}, received those of {received}.")
     _warn_of_missing_prompts(read.counts)
-    answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
-    notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
-    if read.by_id:  # Ids are equal or different, and have no meaning.
-        prompts = {name: np.array(ids) for name, ids in read.prompts.items()}
+    encoder, prompts, notes = used.get("texts"), {}, []
+    if encoder is None:
+        classes = read.beside.get(given.class_field or "")
+        answers = _compared(given, read.answers, read.prompts, used, bar, classes)
     else:
+        answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
+        notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
+    if encoder and read.by_id:  # Ids are equal or different, and have no meaning.
+        prompts = {name: np.array(ids) for name, ids in read.prompts.items()}
+    elif encoder:
         prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
         notes.append(_embedded("prompts", encoder, "field", read.fields["prompts"]))
-    notes = ["; ".join(notes), *read.notes]
+    notes = [*filter(None, ["; ".join(notes)]), *read.notes]
     counted = {}
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
@@ -325,8 +341,7 @@ def _read_records(
         "answers": counted,
         "fields": read.fields,
         "skipped": list(map(str, read.skipped)),
-        **encoder.described("texts"),
-    }
+    } | _described(given, used)
     if read.by_id:
         _note(
             given, "ids stand for prompts, as equal or different; --prompts=FILE gives their texts"
@@ -336,6 +351,37 @@ def _read_records(
     judged = texts_of.judged(encoder)
     found = Inputs(answers, prompts, read.prompts, described, notes, read.answers)
     return found._replace(bandwidth=judged, weights=read.weights)
+
+
+def _described(given: Options, used: Mapping[str, LoadedEncoder]) -> dict[str, Any]:
+    """What compares the outputs, for JSON."""
+    described = {"class_field": given.class_field} if given.class_field else {}
+    for medium, encoder in used.items():
+        described |= encoder.described(medium)
+    return described
+
+
+def _compared(
+    given: Options,
+    outputs: Mapping[str, Sequence[Any]],
+    prompts: Mapping[str, Sequence[str]],
+    used: Mapping[str, LoadedEncoder],
+    bar: Any,
+    classes: Mapping[str, Sequence[Any]] | None = None,
+) -> dict[str, Similarities]:
+    """The outputs of each model with their similarities, by their classes or by a function."""
+    if classes is not None:
+        make = functools.partial(Similarities.of_classes, name=f"classes in {given.class_field!r}")
+        return {model: make(of, prompts[model]) for model, of in classes.items()}
+    task, found = bar.add_task("comparing outputs", total=None), {}
+
+    def tell(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+
+    for model, of in outputs.items():
+        of_model = used["similarity"], of, prompts.get(model)
+        found[model] = Similarities.by(*of_model, cache=given.cache, progress=tell)
+    return found
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -376,16 +422,18 @@ def _read(
     if kind != "embeddings":
         shown = dict(outputs)
         what = {"images": "pictures", "texts": "texts"}[kind]
-        outputs = _embed(shown, used[kind], kind, given, bar, what)
         columns = described.get("text_column", {}).values()
-        notes.append(_embedded(what, used[kind], "column", columns))
-    if texts:
+        if kind in used:
+            outputs = _embed(shown, used[kind], kind, given, bar, what)
+            notes.append(_embedded(what, used[kind], "column", columns))
+        else:
+            outputs, prompts = _compared(given, shown, {**prompts, **texts}, used, bar), {}
+    if texts and "texts" in used:
         prompts = _embed(texts, used["texts"], "texts", given, bar, "prompts")
         columns = described.get("prompt_column", {}).values()
         notes.append(_embedded("prompts", used["texts"], "column", columns))
     report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
-    for medium, encoder in used.items():
-        report |= encoder.described(medium)
+    report |= _described(given, used)
     notes = ["; ".join(notes)] if notes else []
     if paired_by := report.get("paired_by"):
         if not isinstance(paired_by, str):

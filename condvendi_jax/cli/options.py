@@ -88,6 +88,19 @@ class Options:
     )
     encoder_device: str | None = option(None, "Of encoders by name: cuda, mps, cpu; else the best.")
     encoder_batch_size: int = option(32, "Items of a forward pass of encoders by name.")
+    similarity: str | None = option(
+        None,
+        "In place of embeddings, package.module:function of two outputs (texts, or paths of "
+        "pictures) that returns their similarity: 1 if they are the same, 0 if they have nothing "
+        "in common. Outputs to different prompts are not compared. Values are kept in --cache.",
+        excludes=("image_encoder", "text_encoder", "class_field"),
+    )
+    class_field: str | None = option(
+        None,
+        "In place of embeddings, the field of records with the class of each answer, by a judge: "
+        "answers of one class are the same, others differ.",
+        excludes=("text_encoder", "cache"),
+    )
     long_texts: str | None = option(
         None,
         "What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores the "

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import take, where_it_lies
-from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel
+from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, WithinPrompts
 
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
@@ -25,6 +25,7 @@ _MEDIAN_SAMPLE = 2000
 _SAME = 4
 _SUBSETS, _THRESHOLD = 10, 0.01  # As in CV appendix E.1.
 _FEWEST_ROWS = 2 * _SUBSETS
+_ROUNDED = 1e-6  # Negative eigenvalues of at most this share of the trace are rounding.
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
@@ -39,6 +40,8 @@ _SMALL_SUBSET = 64
 RULES = ("variance", "std", "median")
 #: The "rule" of `Indicator`.
 EQUAL = "none: one where rows are equal, else zero"
+#: The start of the "rule" of `Similarities`.
+WITHIN = "similarities within prompts"
 #: The rule that suits the data: see `Pairs`.
 AUTO = "auto"
 
@@ -152,6 +155,11 @@ class RuledBandwidth(NamedTuple):
     bandwidth: float | None
     rule: str
     relative_error: float | None = None
+
+    @property
+    def within_prompts(self) -> bool:
+        """Whether outputs of different prompts are not compared: scores are conditional alone."""
+        return self.rule.startswith(WITHIN)
 
     def __str__(self) -> str:
         """The bandwidth and its rule in a few words."""
@@ -364,6 +372,9 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
         return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
     if isinstance(kernel, Indicator):
         return RuledBandwidth(None, EQUAL)
+    if isinstance(kernel, WithinPrompts):
+        lost = f"; negative eigenvalues, {kernel.negative:.2g} of the trace, count as zero"
+        return RuledBandwidth(None, f"{WITHIN}: {kernel.name}{lost * (kernel.negative > _ROUNDED)}")
     return RuledBandwidth(None, f"given: {kernel!r}")
 
 

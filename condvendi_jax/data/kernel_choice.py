@@ -14,7 +14,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, check_kernel
+from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, check_kernel
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
 KernelChoice = Kernel | RuledBandwidth | None
@@ -116,6 +116,8 @@ def _suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Ker
         for index in known:
             kernels[index].check_points(arrays[index], name=NAMES[index])
             fitting[index] = kernels[index].suited_to(arrays[index])
+            if isinstance(kernels[index], WithinPrompts):
+                continue  # Most rows that a probe takes are of different prompts.
             kernel, (points, apart, repeats) = fitting[index], _probe(arrays[index], kernels[index])
             if not apart.any() or (points == points[:1]).all():
                 continue

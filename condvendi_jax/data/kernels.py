@@ -363,6 +363,29 @@ class Indicator(Kernel):
             )
 
 
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class WithinPrompts(Kernel):
+    """Inner products of unit vectors within a prompt, 0 elsewhere: the kernel of `Similarities`.
+
+    A row `[1 + d]` is the number of its prompt and its vector. `across` says whether the vectors of
+    several models may be compared, `negative` what their matrices had of negative eigenvalues.
+    """
+
+    name: str
+    across: bool = dataclasses.field(default=True, repr=False)
+    negative: float = dataclasses.field(default=0.0, repr=False)
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """<x, y> of two rows of one prompt, else 0."""
+        return jnp.where(x[0] == y[0], jnp.vdot(x[1:], y[1:], precision=PRECISION), 0)
+
+    def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """The kernel itself, `[m, n]`."""
+        equal = left[:, :1] == right[None, :, 0]
+        return jnp.where(equal, inner_products(left[:, 1:], right[:, 1:]), 0)
+
+
 def check_kernel(kernel: Any, *, name: str) -> Kernel:
     """Returns `kernel`, or raises TypeError where it is not a kernel."""
     if not isinstance(kernel, Kernel):

@@ -23,10 +23,11 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
-from condvendi_jax.data import kernel_choice, shapes
+from condvendi_jax.data import kernel_choice, shapes, similarities
 from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
 from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
-from condvendi_jax.data.kernels import Indicator, Kernel
+from condvendi_jax.data.kernels import Indicator, Kernel, WithinPrompts
+from condvendi_jax.data.similarities import Similarities
 
 #: A label of each row, `[n]`: strings or numbers.
 Labels = ArrayLike | Sequence[Any]
@@ -40,8 +41,8 @@ class Pairs:
 
     Args:
       outputs: X, embeddings `[n, d_x]` of any real dtype, a column of vectors, or
-        `[prompts, k, d_x]`; or integer labels `[n]`, which are equal or different.
-        Arrays that are sharded by rows over several devices stay so.
+        `[prompts, k, d_x]`; integer labels `[n]`, which are equal or different; or `Similarities`,
+        which have prompts and a kernel. Arrays that are sharded over several devices stay so.
       prompts: T, embeddings `[n, d_t]` or labels `[n]`: row i holds the prompt of output i. None
         for outputs alone.
       output_kernel: the kernel of the outputs, or the bandwidth of a `Gaussian` one as
@@ -110,7 +111,7 @@ class Pairs:
 
     def __init__(
         self,
-        outputs: ArrayLike | Labels,
+        outputs: ArrayLike | Labels | Similarities,
         prompts: ArrayLike | Labels | None = None,
         *,
         output_kernel: KernelChoice = None,
@@ -165,7 +166,7 @@ class Pairs:
     @classmethod
     def of_models(
         cls,
-        models: Mapping[str, ArrayLike | Labels],
+        models: Mapping[str, ArrayLike | Labels | Similarities],
         prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
         *,
         output_kernel: KernelChoice = None,
@@ -223,6 +224,11 @@ class Pairs:
     def paired(self) -> bool:
         """Whether there are prompts."""
         return len(self.arrays) == 2
+
+    @property
+    def across_models(self) -> bool:
+        """Whether outputs of several models can be compared, as all but some `Similarities` can."""
+        return not isinstance(self.kernels[0], WithinPrompts) or self.kernels[0].across
 
     @property
     def bandwidths(self) -> dict[str, RuledBandwidth]:
@@ -370,6 +376,8 @@ def _make(
 
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
+    models, kernels, separate = similarities.unpacked(models, kernels)
+    shared = shared and not separate
     first, paired = next(iter(models)), "prompts" in next(iter(models.values()))
     passed, models = models, dict(models)
     for name, arrays in passed.items():

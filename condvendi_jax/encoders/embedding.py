@@ -60,13 +60,22 @@ class LoadedEncoder:
         return False
 
     @property
+    def source(self) -> str | None:
+        """The digest of the file of its code; None if it was made at a prompt, or compiled."""
+        of = self.encoder if inspect.isfunction(self.encoder) else type(self.encoder)
+        with contextlib.suppress(TypeError, OSError):
+            return digest_of(pathlib.Path(inspect.getfile(of)).read_bytes())
+        return None
+
+    @property
     def side(self) -> int | None:
         """Pixels along each side of the pictures that it takes; None for those of any size."""
         return getattr(self.encoder, "side", None)
 
     def described(self, kind: str) -> dict[str, Any]:
         """For JSON: its name, import path and details, by `text_encoder` or `image_encoder`."""
-        role, details = f"{kind[:-1]}_encoder", getattr(self.encoder, "details", None)
+        details = getattr(self.encoder, "details", None)
+        role = kind if kind == "similarity" else f"{kind[:-1]}_encoder"
         told = {role: self.name, f"{role}_path": self.spec}
         return told | ({f"{role}_details": details} if details else {})
 
@@ -86,14 +95,10 @@ def load_encoder(
         `device`, `cuda`, `mps` or `cpu` (the best there is); `batch_size` (32).
       options: arguments of the class or function.
     """
-    encoder: Any = default if spec is None else _import(spec, named or {})
+    encoder: Any = default if spec is None else imported(spec, named or {})
     spec = spec or f"{encoder.__module__}:{encoder.__qualname__}"
     if callable(encoder) and (isinstance(encoder, type) or not hasattr(encoder, "encode")):
-        try:
-            encoder = encoder(**options)
-        except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-            kind = MissingExtra if isinstance(error, MissingExtra) else ValueError
-            raise kind(f"{spec}: could not be made: {_told(error)}") from error
+        encoder = made(spec, encoder, **options)
     if not callable(getattr(encoder, "encode", None)):
         raise ValueError(f"{spec}: gives {type(encoder).__name__}, which has no `encode`.")
     return LoadedEncoder(encoder, spec)
@@ -105,13 +110,24 @@ def as_loaded(encoder: Any) -> LoadedEncoder:
     return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
 
 
-def _told(error: BaseException) -> str:
+def made(spec: str, maker: Any, **options: Any) -> Any:
+    """What a class or function of a user makes."""
+    try:
+        return maker(**options)
+    except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
+        kind = MissingExtra if isinstance(error, MissingExtra) else ValueError
+        raise kind(f"{spec}: could not be made: {told(error)}") from error
+
+
+def told(error: BaseException) -> str:
+    """The first line of an error, and its kind."""
     kind = "" if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: "
     return f"{kind}{error}".partition("\n")[0][:500]
 
 
-def _import(spec: str, named: Mapping[str, Any]) -> Any:
-    if spec.startswith(PREFIXES):
+def imported(spec: str, named: Mapping[str, Any] | None = None) -> Any:
+    """What an import path gives, or the maker of a model by name with options, if `named`."""
+    if named is not None and spec.startswith(PREFIXES):
         return functools.partial(NamedEncoder, spec, **named)
     if not all(spec.partition(":")):
         raise ValueError(f"{spec!r}: expected package.module:attribute.")
@@ -120,8 +136,8 @@ def _import(spec: str, named: Mapping[str, Any]) -> Any:
     try:
         return pkgutil.resolve_name(spec)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-        names = ", ".join(PREFIXES)
-        raise ValueError(f"{spec}: cannot be imported: {_told(error)}. By name: {names}") from error
+        names = "" if named is None else f". By name: {', '.join(PREFIXES)}"
+        raise ValueError(f"{spec}: cannot be imported: {told(error)}{names}") from error
 
 
 def default_cache() -> pathlib.Path:
@@ -168,9 +184,9 @@ def embed(
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     if describe_cut and kind == "texts" and (cut := describe_cut(items)):
         checks.warn(cut)
-    shelf = _Shelf.of(cache, loaded, kind)
+    shelf = Shelf.of(cache, loaded, kind)
     contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
-    digests = list(map(_digest, contents))
+    digests = list(map(digest_of, contents))
     counts = collections.Counter(digests)
     # Of equal contents the first stands for all.
     places = {digest: item for digest, item in zip(reversed(digests), reversed(items), strict=True)}
@@ -223,7 +239,8 @@ def _warn_of_equal(items: Sequence[Any], rows: np.ndarray, unlike: list[int], en
     )
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """The name of a content."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -237,7 +254,7 @@ def _batches(
     for digest, item in missing.items():
         if isinstance(item, pathlib.Path):
             content = item.read_bytes()
-            if _digest(content) != digest:
+            if digest_of(content) != digest:
                 raise ValueError(f"{item}: was changed while it was read.")
             try:
                 batch[digest] = decode_image(content, name=str(item), side=loaded.side)
@@ -267,7 +284,7 @@ def _embeddings(
         which = ", ".join(dict.fromkeys((loaded.name, loaded.spec)))
         raise EncoderError(
             f"the encoder {which} failed on a batch of {len(batch)} that starts with "
-            f"{names[0][:80]!r}: {_told(error)}"
+            f"{names[0][:80]!r}: {told(error)}"
         ) from error
     try:
         rows = np.asarray(rows)
@@ -287,27 +304,24 @@ def _embeddings(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shelf:
-    """One encoder's folder: a file a batch, with digests [m] and embeddings [m, d]."""
+class Shelf:
+    """One encoder's folder: a file a batch, with digests `[m]` and rows `[m, d]` of numbers."""
 
     folder: pathlib.Path
     identity: str  # What the rows depend on beside the items, as JSON.
 
     @classmethod
     def of(
-        cls, cache: str | os.PathLike[str] | None, loaded: LoadedEncoder, kind: Kind
-    ) -> _Shelf | None:
+        cls, cache: str | os.PathLike[str] | None, loaded: LoadedEncoder, kind: str
+    ) -> Shelf | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
-        try:
-            source = _digest(pathlib.Path(inspect.getfile(type(loaded.encoder))).read_bytes())
-        except (TypeError, OSError):  # Made at a prompt, or compiled.
-            source = None
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
-        made_by |= {"source": source, "side": loaded.side, **getattr(loaded.encoder, "details", {})}
+        made_by |= {"source": loaded.source, "side": loaded.side}
+        made_by |= getattr(loaded.encoder, "details", {})
         identity = json.dumps(made_by, sort_keys=True)
         root = default_cache() if cache is None else files.expanded(cache)
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", loaded.name)[:60].lstrip(".")
-        folder = root / f"{name}-{_digest(identity.encode())[:16]}"
+        folder = root / f"{name}-{digest_of(identity.encode())[:16]}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             files.check_writable(folder / "x.npz")
@@ -340,7 +354,7 @@ class _Shelf:
     def write(self, rows: Mapping[str, np.ndarray]) -> bool:
         """Keeps the rows of a batch, all or none, and says whether it could."""
         digests, embeddings = list(rows), np.stack(list(rows.values()))
-        name = _digest("".join(digests).encode())[:32]
+        name = digest_of("".join(digests).encode())[:32]
         try:
             with files.atomic_writer(self.folder / f"{name}.npz") as stream:
                 np.savez(stream, identity=self.identity, digests=digests, embeddings=embeddings)

@@ -61,6 +61,7 @@ class Records:
     read, of `prompts` and of `answers`; `skipped` is what was left out; `notes` are lines that say
     what else was decided. `weights` are the probabilities that the answers of a prompt have, of
     sum one for each prompt, or None without any. `by_id` says whether ids stand for prompts.
+    `beside[field][model][i]` is what a field holds for that answer.
     """
 
     answers: dict[str, list[str]]
@@ -70,6 +71,7 @@ class Records:
     notes: list[str]
     weights: dict[str, list[float]] | None = None
     by_id: bool = False
+    beside: dict[str, dict[str, list[Any]]] = dataclasses.field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -86,6 +88,7 @@ def read_records(
     strip_thinking: bool = True,
     names: Mapping[str, str] = types.MappingProxyType({}),
     prompts: str | PathLike[str] | None = None,
+    beside: Sequence[str] = (),
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
@@ -105,6 +108,8 @@ def read_records(
       strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
       prompts: a file with the prompts of records that hold an id in their place, such as those of
         MT-bench and of a batch of OpenAI; in a .txt file, line k has the prompt of index k from 0.
+      beside: fields with something of each answer, such as its class: a list in the order of the
+        answers, or a value of one answer. Answers without it are left out.
 
     Returns:
       At least one answer of each file. Records and answers that do not fit are in `skipped`, and a
@@ -134,7 +139,7 @@ def read_records(
     others = [path for path in paths if path not in given]
     plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
     for path in paths:
-        rows, unfit = _read_file(path, named, strip_thinking, used, asked)
+        rows, unfit = _read_file(path, named, strip_thinking, used, asked, beside)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
@@ -194,7 +199,11 @@ def read_records(
         checks.warn("\n".join(["some answers may not be what a model said:", *doubts]))
     fields = {role: list(used[role]) for role in ("answers", "prompts")}
     shares = {model: of for model, of in weights.items() if of is not None} or None
-    return Records(answers, prompts_of, fields, skipped, notes, shares, bool(ids))
+    of_fields = {
+        field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
+        for field in beside
+    }
+    return Records(answers, prompts_of, fields, skipped, notes, shares, bool(ids), of_fields)
 
 
 def holds_records(path: str | PathLike[str]) -> bool:
@@ -225,6 +234,7 @@ class _Row(NamedTuple):
     prompt: str
     answer: str
     weight: float | None
+    beside: dict[str, Any]
 
 
 def _read_file(
@@ -233,6 +243,7 @@ def _read_file(
     strip: bool,
     used: Mapping[str, collections.Counter[str]],
     asked: pathlib.Path | None,
+    beside: Sequence[str],
 ) -> tuple[list[_Row], list[Skipped]]:
     """The answers, and what is left out; `used` counts the fields, `asked` has the prompts."""
     rows: list[_Row] = []
@@ -245,7 +256,7 @@ def _read_file(
                 raise record
             if _is_repeated(record, filters):
                 continue
-            record |= _inner(record, named.values())
+            record |= _inner(record, [*named.values(), *beside])
             form = format_of(record)
             model = _model(record, named["model"], form)
             field, answers = _answers(record, named["answer"], form, f"{path}, line {line}")
@@ -260,7 +271,9 @@ def _read_file(
             prompt = _checked(prompt, repr(read[-1]))
             for row, (name, answer) in enumerate(answers.items()):
                 try:
-                    weight = _weight(record, answer, name, row, len(answers))
+                    place = answer, name, row, len(answers)
+                    weight = _weight(record, *place)
+                    more = {field: _beside(record, field, *place) for field in beside}
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
                     if strip and texts.is_blank(rest) and not texts.is_blank(text):
@@ -269,7 +282,7 @@ def _read_file(
                 except Unfit as error:
                     skipped.append(Skipped(path, line, str(error)))
                     continue
-                rows.append(_Row(line, model, prompt, answer, weight))
+                rows.append(_Row(line, model, prompt, answer, weight, more))
                 names = {"prompts": read, "answers": [field], "unread": unread}
                 names["reasoning"] = [text[:80]] if rest != text else []
                 for role, fields in names.items():
@@ -298,17 +311,30 @@ def _inner(record: Mapping[Any, Any], named: Iterable[str | None]) -> dict[str, 
     return {path: of if "[" in path else of[0] for path, of in found.items() if of}
 
 
+def _beside(
+    record: Mapping[Any, Any], field: str, answer: Any, name: str, row: int, count: int
+) -> Any:
+    """What a field holds of an answer: beside its text, or in the record, of one or all answers."""
+    value = answer.get(field) if isinstance(answer, dict) else None
+    of_record = record.get(field)
+    if value is None and of_record is not None:
+        listed = of_record if isinstance(of_record, list) else [of_record]
+        if len(listed) != count:
+            raise Unfit(f"expected {count} values in {field!r}, one for each answer")
+        value = listed[row]
+    if value is None:
+        raise Unfit(f"has no {field!r} for {name}")
+    return value
+
+
 def _weight(
     record: Mapping[Any, Any], answer: Any, name: str, row: int, count: int
 ) -> float | None:
-    """The probability of an answer: beside its text, or in the record, of one or of all answers."""
+    """The probability of an answer; None without one."""
     value = answer.get(WEIGHT_FIELD) if isinstance(answer, dict) else None
-    for field in (WEIGHT_FIELD, "probabilities") if value is None else ():
-        beside = record.get(field)
-        listed = beside if isinstance(beside, list) else [beside]
-        if beside is not None and len(listed) != count:
-            raise Unfit(f"expected {count} numbers in {field!r}, one for each answer")
-        value = listed[row] if beside is not None else value
+    for field in (WEIGHT_FIELD, "probabilities"):
+        if value is None and record.get(field) is not None:
+            value = _beside(record, field, None, name, row, count)
     if value is None:
         return None
     with contextlib.suppress(TypeError, ValueError):

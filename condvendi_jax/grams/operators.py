@@ -23,10 +23,10 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import Layout, layout_of
+from condvendi_jax.base.matrices import check_gram, check_semidefinite
 from condvendi_jax.data.kernels import Cosine, Kernel
 from condvendi_jax.entropies import eigenvalues
 from condvendi_jax.grams import fold, products, sums
-from condvendi_jax.grams.checks import check_gram, check_semidefinite
 from condvendi_jax.grams.fold import Factor, Factors
 
 # Up to this many products of features the joint is solved in the dual, a matrix of this side, which

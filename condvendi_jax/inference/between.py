@@ -92,6 +92,7 @@ def between_models(
       [1. 1. 0.]
     """
     plan = Plan([2], None, None, errors, groups, seed, progress)
+    plan.across = True
     pairs = plan.pairs(models, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     if len(pairs) < 2:
@@ -152,7 +153,8 @@ def of_plan(
     pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation]
 ) -> Between | None:
     """Computes `Between` for `compare`; None unless order 2 is computed from pairs of rows."""
-    if len(pairs) < 2 or all(map(plan.method.computes, plan.entropies)):
+    first, unknown = next(iter(pairs.values())), all(map(plan.method.computes, plan.entropies))
+    if len(pairs) < 2 or unknown or not first.across_models:
         return None
     plan.progress("between models")
     groups = None
@@ -179,6 +181,11 @@ class Pooled:
 
     def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
         first, *_ = each = list(pairs.values())
+        if not first.across_models:
+            raise ValueError(
+                "models: expected similarities of outputs of different models, received those of "
+                "each model alone; give matrices of all, and divide them by cv.Similarities.split."
+            )
         arrays = tuple(map(jnp.concatenate, zip(*(rows.arrays for rows in each), strict=True)))
         of_arrays = zip(first.kernels, arrays, strict=True)
         kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)

@@ -47,7 +47,7 @@ def compare_encoders(
     curves = profiles.curves_of(pairs, along, entropy, units, Common.of(pairs), unbiased=True)
     rounding = saturation.rounding(entropy, first.first.dtype)
     tested = profiles.Tested(curves, units.matched != "none", options["level"], seed, rounding)
-    main = int(len(first.first.names) > 1)  # Conditional, or vendi.
+    main = int(first.first.paired)  # Conditional, or vendi.
     return Consensus(comparisons, tuple(tested.of_score(main)[1]), tested.level)
 
 

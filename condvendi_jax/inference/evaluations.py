@@ -20,6 +20,7 @@ from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import designs, saturation, texts
@@ -40,6 +41,7 @@ class Data(TypedDict, total=False):
     """
 
     encoder: Encoder | str | None
+    similarity: Callable[..., Any] | str | None
     output_kernel: KernelChoice
     prompt_kernel: KernelChoice
     rule: str
@@ -88,6 +90,7 @@ class Plan:
         self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
         self.encoder: Mapping[str, Any] = {}
+        self.across = False  # Whether a function also compares outputs of different models.
 
     def pairs(
         self,
@@ -95,6 +98,7 @@ class Plan:
         prompts: Any = None,
         *,
         encoder: Encoder | str | None = None,
+        similarity: Callable[..., Any] | str | None = None,
         output_kernel: KernelChoice = None,
         prompt_kernel: KernelChoice = None,
         rule: str = AUTO,
@@ -102,7 +106,12 @@ class Plan:
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ) -> dict[str, Pairs]:
-        """The pairs of models under the same kernels; texts are embedded."""
+        """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
+        if similarity is not None:
+            if encoder is not None:
+                raise ValueError("similarity: received one beside encoder; expected one of them.")
+            models = texts.compared_by(similarity, models, prompts, across=self.across)
+            prompts = None
         similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
         embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
         if embedded is not None:
@@ -190,7 +199,7 @@ def takes_data(function: _Function) -> _Function:
 
 @takes_data
 def evaluate(
-    outputs: ArrayLike | Labels | Pairs,
+    outputs: ArrayLike | Labels | Similarities | Pairs,
     prompts: ArrayLike | Labels | None = None,
     *,
     orders: Sequence[float] = (2, 1),
@@ -207,11 +216,13 @@ def evaluate(
 
     Args:
       outputs: X, embeddings `[n, d_x]`, or `[prompts, k, d_x]` of k answers to each prompt; texts,
-        which are embedded; integer labels `[n]`, which are equal or different; or `Pairs`, which
-        already have prompts, kernels and groups.
+        which are embedded; integer labels `[n]`, which are equal or different; `Similarities`; or
+        `Pairs`, which already have prompts, kernels and groups.
       prompts: T, embeddings `[n, d_t]`, or texts or other labels `[n]`, row by row of the prompts
         that gave the outputs; without them the scores are Vendi and RKE.
       encoder: of outputs that are texts, or its name (`load_encoder`); all-MiniLM-L6-v2 where None.
+      similarity: in place of embeddings, a function that returns how similar two outputs are, or
+        its import path: see `Similarities.by`. Prompts are labels.
       output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
         prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
       rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or

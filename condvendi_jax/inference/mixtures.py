@@ -133,6 +133,7 @@ def mixture(
       Errors: jackknife over 20 groups of rows
     """
     plan = Plan([2], None, None, True, groups, seed, lambda _: None)
+    plan.across = True
     pairs = plan.pairs(models, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     comparisons.check_numbers(pairs, plan)

@@ -17,7 +17,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
-from condvendi_jax.inference.results.evaluation import score_name
+from condvendi_jax.inference.results.evaluation import score_name, score_names
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method, check_method
 from condvendi_jax.spectra.order_two import Leaving
@@ -59,12 +59,14 @@ class Contributions(Result):
         """The rows with the smallest and the largest influence on the conditional score."""
         order = np.argsort(self.influences.conditional, kind="stable").tolist()
         shown = order if len(order) <= 6 else [*order[:3], *order[-3:]]
-        of = self.decomposition
-        titles = [score_name(name, of.order, of.truncation) for name in PerScore._fields]
-        rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in self.influences)] for k in shown]
+        of, names = self.decomposition, score_names(self.bandwidths)
+        titles = {name: score_name(name, of.order, of.truncation) for name in names}
+        scores = [getattr(self.influences, name) for name in names]
+        rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in scores)] for k in shown]
+        main = titles.get("conditional") or titles["vendi"]
         return [
-            f"{of.n:,} outputs, the most redundant first, by their influence on {titles[1]}:",
-            Table(["row", *titles], rows),
+            f"{of.n:,} outputs, the most redundant first, by their influence on {main}:",
+            Table(["row", *titles.values()], rows),
         ]
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:

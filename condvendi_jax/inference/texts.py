@@ -12,6 +12,7 @@ from condvendi_jax import encoders
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
 
 
@@ -60,6 +61,26 @@ def embed(
             prompts = embedded if isinstance(prompts, Mapping) else embedded[""]
     embedded, told = {name: rows(of) for name, of in outputs.items()}, loaded.described("texts")
     return Embedded(embedded, prompts, prompt_ids, judged(encoder), told)
+
+
+def compared_by(
+    similarity: Any, outputs: Mapping[str, Any], prompts: Any, *, across: bool, **options: Any
+) -> dict[str, Similarities]:
+    """The outputs of models, compared by a function: within each model, or also `across` models."""
+    outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
+    if all(isinstance(each, list) for of in outputs.values() for each in of):
+        numbered = {name: range(len(of)) for name, of in outputs.items()}
+        outputs, prompts = _by_row(outputs, numbered if prompts is None else prompts)
+    of_models = {
+        name: (list(of), prompts[name] if isinstance(prompts, Mapping) else prompts)
+        for name, of in outputs.items()
+    }
+    if not across:
+        return {name: Similarities.by(similarity, *of, **options) for name, of in of_models.items()}
+    items = [item for of, _ in of_models.values() for item in of]
+    labels = [label for _, of in of_models.values() for label in of or ()] or None
+    models = [name for name, (of, _) in of_models.items() for _ in of]
+    return Similarities.by(similarity, items, labels, **options).split(models)
 
 
 def _by_row(outputs: Mapping[str, Any], prompts: Any) -> tuple[dict[str, Any], Any]:

@@ -107,12 +107,12 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
         scores=np.array(scores),
         tables=tables,
         main=main,
-        **_grouped(outputs, prompt, model, kernel),
+        **_grouped(outputs, prompt, model, kernel, across=every[0].across_models),
     )
 
 
 def _grouped(
-    outputs: np.ndarray, prompt: np.ndarray, model: np.ndarray, kernel: Kernel
+    outputs: np.ndarray, prompt: np.ndarray, model: np.ndarray, kernel: Kernel, *, across: bool
 ) -> dict[str, Any]:
     """The `group` of each output, -1 beyond the first of its model and prompt; and `nearest`."""
     groups, count, nearest = np.full(len(outputs), -1), 0, math.nan
@@ -122,8 +122,10 @@ def _grouped(
         rows = np.concatenate([together[names == m][:SHOWN] for m in np.unique(names)])
         points = kernel.prepare(jnp.asarray(outputs[rows]))
         gram = np.asarray(kernel.cross(points, points), np.float64)
-        across = gram[model[rows][:, None] != model[rows]]
-        nearest = np.fmax(nearest, across.max(initial=-math.inf)) if across.size else nearest
+        apart = model[rows][:, None] != model[rows]
+        gram[apart & (not across)] = 0  # Not known.
+        if apart.any():
+            nearest = np.fmax(nearest, gram[apart].max())
         for place, row in enumerate(rows):
             if groups[row] < 0:  # It stands for all that are near it and stand nowhere yet.
                 near = rows[(gram[place] >= ALIKE) & (groups[rows] < 0)]

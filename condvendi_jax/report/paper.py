@@ -84,7 +84,8 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     alone = isinstance(result, Evaluation)
     evaluations = {"": result} if alone else result.evaluations
     first = next(iter(evaluations.values()))
-    used = first.encoder.get("text_encoder")
+    within = first.bandwidths["outputs"].within_prompts
+    name = encoder or first.encoder.get("text_encoder") or "[name the encoder]"
     orders = [scored.decomposition.order for scored in first.orders]
     cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
     errors = error_notes(o for e in evaluations.values() for o in e.orders)
@@ -96,7 +97,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     sentences = [
         meaning(evaluations),
         f"We scored {_data(evaluations)}: {scores}",
-        f"The embeddings are those of {encoder or used or '[name the encoder]'}.",
+        *([] if within else [f"The embeddings are those of {name}."]),
         *_kernels(first),
         *(f"Saturated: {item.finding} ({item.evidence})." for item in result.advice),
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
@@ -164,7 +165,7 @@ def _data(evaluations: Mapping[str, Evaluation]) -> str:
 
     def rows(result: Evaluation) -> str:
         number = f"{result.n:,}" + (" weighted" if result.weighted else "")
-        if len(result.names) == 1:
+        if not result.paired:
             return f"{number} outputs"
         distinct = result.distinct_prompts
         kinds = "" if distinct is None else f" ({distinct:,} distinct prompts)"

@@ -110,7 +110,7 @@ def _printable(value: Any) -> Any:
 def answered(comparison: Comparison) -> tuple[str, str]:
     """The model that is most diverse over the bandwidths, and the confidence in that."""
     over = comparison.profile
-    given = " given the prompts" if len(comparison.first.names) > 1 else ""
+    given = " given the prompts" if comparison.first.paired else ""
     if len(comparison.models) == 1:
         (ranking, *_) = comparison.rankings
         (value,) = ranking.values.values()
@@ -138,7 +138,8 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
     distinct = {e.distinct_prompts for e in comparison.evaluations.values() if e.distinct_prompts}
     if distinct:
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))
-    terms["Encoder"] = encoder or first.encoder.get("text_encoder", "not named")
+    if not first.bandwidths["outputs"].within_prompts:
+        terms["Encoder"] = encoder or first.encoder.get("text_encoder", "not named")
     for name, (width, rule, _) in comparison.bandwidths.items():
         terms[f"Bandwidth of {name}"] = (f"{width:.4g}, " if width else "") + rule
     return terms | {

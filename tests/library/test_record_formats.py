@@ -266,7 +266,7 @@ def test_probabilities_of_answers_are_weights_of_sum_one_for_each_prompt(write):
         records = [{"prompt": "p", "answers": ["a", "b"], field: [0.6, 0.2]}]
         weights = cv.read_records(write("m.jsonl", jsonl(records))).weights
         np.testing.assert_allclose(weights["m"], [0.75, 0.25])
-    with pytest.raises(ValueError, match="expected 2 numbers in 'probability'"):
+    with pytest.raises(ValueError, match="expected 2 values in 'probability'"):
         cv.read_records(write("m.jsonl", jsonl([listed | {"probability": 0.5}])))
     for wrong, words in ((-1, "expected a number from 0 as 'probability'"), (None, "has no 'prob")):
         odd = {"prompt": "p", "answer": "d", "probability": wrong}

@@ -257,7 +257,7 @@ class Comparison(Result):
     @property
     def main(self) -> list[Ranking]:
         """The rankings of a short table: by Conditional scores, and by one of outputs alone."""
-        name = "conditional" if len(self.first.names) > 1 else "vendi"
+        name = "conditional" if self.first.paired else "vendi"
         main = [ranking for ranking in self.rankings if ranking.score == name]
         return main + [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
 
@@ -274,7 +274,7 @@ class Comparison(Result):
             lines.append(self.profile.leader())
         lines += [words] if (words := main.equality()) else []
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
-        lines += [] if len(self.first.names) > 1 else [evaluations.NO_PROMPTS]
+        lines += [] if self.first.paired else [evaluations.NO_PROMPTS]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
         if self._given:

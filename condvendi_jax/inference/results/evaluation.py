@@ -32,6 +32,17 @@ _SATURATED = {
 }
 
 
+def score_names(bandwidths: Mapping[str, RuledBandwidth]) -> tuple[str, ...]:
+    """The names of the scores: vendi alone without prompts, and all three with them.
+
+    Conditional alone where outputs are compared within prompts only.
+    """
+    if "prompts" not in bandwidths:
+        return ("vendi",)
+    within = bandwidths["outputs"].within_prompts
+    return ("conditional",) if within else PerScore._fields
+
+
 def score_name(score: str, order: float, truncation: int | None) -> str:
     """A score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
     kind = "RKE" if order == 2 else "Vendi"
@@ -254,8 +265,13 @@ class Evaluation(Result):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the scores: one without prompts, three with them."""
-        return PerScore._fields if "prompts" in self.bandwidths else ("vendi",)
+        """The names of the scores: see `score_names`."""
+        return score_names(self.bandwidths)
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are prompts."""
+        return "prompts" in self.bandwidths
 
     def order(self, order: float) -> ScoredOrder:
         """The scores of one order; KeyError where it was not computed."""
@@ -437,7 +453,7 @@ class Evaluation(Result):
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines.append(chosen_kernels(self.bandwidths))
-        lines += [] if len(self.names) > 1 else [NO_PROMPTS]
+        lines += [] if self.paired else [NO_PROMPTS]
         if any(scored.errors_by for scored in self.orders):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -446,7 +462,7 @@ class Evaluation(Result):
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
-        kind = "pairs" if len(self.names) > 1 else "outputs"
+        kind = "pairs" if self.paired else "outputs"
         title = f"{self.n:,} {kind}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
 
@@ -487,7 +503,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     Elsewhere the unbiased one, for any number of outputs.
     """
     first = next(iter(evaluations.values()))
-    name = "conditional" if len(first.names) > 1 else "vendi"
+    name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
     for model, result in evaluations.items():
@@ -512,8 +528,9 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     """A line for each bandwidth, with the rule that chose it."""
+    starts = {name: "" if of.within_prompts else "bandwidth of " for name, of in bandwidths.items()}
     return [
-        f"bandwidth of {name}: " + (f"{width:.4g}, " if width else "") + rule
+        f"{starts[name]}{name}: " + (f"{width:.4g}, " if width else "") + rule
         for name, (width, rule, _) in bandwidths.items()
     ]
 

@@ -1,4 +1,4 @@
-"""Checks of a matrix that is given as a Gram."""
+"""Matrices of similarities that are given: their checks, and vectors that have them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import numpy as np
 
 from condvendi_jax.base import checks
 
-# The largest share of the trace that negative eigenvalues may have, and the rows that are looked at
-# for them, in a fifth of a second. Choices.
-_NEGATIVE, _LOOKED_AT = 0.05, 1000
+#: The share of the trace that negative eigenvalues may have. A choice.
+LIMIT = 0.05
+# The rows that are looked at for negative eigenvalues, in a fifth of a second. A choice.
+_LOOKED_AT = 1000
 
 
-def check_gram(matrix: np.ndarray, tolerance: float) -> None:
+def check_gram(matrix: np.ndarray, tolerance: float, *, name: str = "matrix") -> None:
     """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
     by_row = {
         "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
@@ -22,7 +23,7 @@ def check_gram(matrix: np.ndarray, tolerance: float) -> None:
     for expected, by in by_row.items():
         if by.max() > tolerance:
             off = f"received one that is off by {by.max():.2g} in row {int(by.argmax())}"
-            raise ValueError(f"matrix: expected {expected}, {off}.")
+            raise ValueError(f"{name}: expected {expected}, {off}.")
 
 
 def check_semidefinite(matrix: np.ndarray, *, eps: float) -> None:
@@ -32,16 +33,28 @@ def check_semidefinite(matrix: np.ndarray, *, eps: float) -> None:
     rows = np.sort(np.random.default_rng(0).permutation(matrix.shape[0])[:n])
     values = np.linalg.eigvalsh(matrix[np.ix_(rows, rows)].astype(np.float64) / n)[::-1]
     share = float(-np.minimum(values, 0).sum())
-    if share <= min(n * eps, _NEGATIVE):
+    if share <= min(n * eps, LIMIT):
         return
     says = f"expected a positive semidefinite matrix, received one in which {n} rows have negative "
     says += f"eigenvalues of {share:.2g} of the trace"
-    if share > _NEGATIVE:
+    if share > LIMIT:
         raise ValueError(
             f"matrix: {says}: no score is defined. Use a kernel of embeddings (cv.gram), or "
-            "replace negative eigenvalues by zero and divide K_ij by sqrt(K_ii K_jj)."
+            "cv.Similarities with a higher limit, which replaces negative eigenvalues by zero."
         )
     checks.warn(
         f"matrix: {says}. Scores use the nearest eigenvalues that are not negative; order 2 counts "
         "the squares of all."
     )
+
+
+def unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """Unit vectors `[k, d]` with the inner products of a Gram `[k, k]`, and its negative share.
+
+    Negative eigenvalues count as zero; what they had is their share of the trace.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > len(values) * np.finfo(np.float64).eps * values[-1]
+    rows = vectors[:, kept] * np.sqrt(values[kept])
+    negative = -values[values < 0].sum() / len(values)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True), float(negative)

@@ -1,0 +1,237 @@
+"""Outputs that are known by their similarities to each other, in place of embeddings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import checks, matrices, memory, tables
+from condvendi_jax.data.kernels import Indicator, WithinPrompts
+
+_TOLERANCES = (1e-4, 1e-2)  # Of symmetry, diagonal and range; in float16.
+
+
+class Similarities:
+    """Outputs of which is known how similar they are to the other outputs of their prompt.
+
+    They take the place of outputs and prompts in `evaluate`, `compare`, `between_models`,
+    `prompt_table`, `contributions` and `Pairs`. Prompts are equal or different, and outputs of
+    different prompts are not compared, so that the scores are the conditional ones; others count
+    them as different. The rows of a matrix become unit vectors with its entries as inner products.
+
+    Args:
+      of: a matrix for each prompt, `[k, k]` of its k outputs, by its label or in a list; or one
+        matrix of all outputs, `[n, n]`. Symmetric, with ones on the diagonal and entries in
+        [-1, 1], to 1e-4. Order 2 takes the square of an entry as the probability that two outputs
+        count as the same.
+      prompts: the label of the prompt of each row, `[n]`. Where None, matrices by prompt have their
+        rows one after the other, and the outputs of one matrix have no prompts.
+      name: what compares the outputs, for what is printed.
+      limit: of negative eigenvalues, which a matrix that is no kernel has. They are replaced by
+        zero, and the diagonal by ones, if they have at most this share of the trace, in the mean
+        over all rows.
+
+    Attributes:
+      vectors: of the rows, `[n, d]`.
+      prompts: of the rows, `[n]`, or None.
+      negative: the share of the trace that negative eigenvalues had, in the mean over all rows.
+      space: what those of several models share if they are comparable: they are of one `split`.
+
+    Raises:
+      TypeError, ValueError: a matrix is not one of similarities (the message names the prompt), or
+        has other rows than its prompt; or negative eigenvalues exceed the limit.
+
+    Examples:
+      Two of three answers to the first prompt are the same, and both answers to the second differ:
+
+      >>> import condvendi_jax as cv
+      >>> answers = cv.Similarities([[[1, 1, 0], [1, 1, 0], [0, 0, 1]], [[1, 0], [0, 1]]])
+      >>> table = cv.prompt_table(answers, order=2, unbiased=False)
+      >>> [round(of.score, 2) for of in table.prompts]
+      [1.8, 2.0]
+    """
+
+    def __init__(
+        self,
+        of: Any,
+        *,
+        prompts: Sequence[Any] | None = None,
+        name: str = "given",
+        limit: float = matrices.LIMIT,
+    ):
+        self.name, self.space = name, object()
+        blocks = _blocks(of, prompts)
+        sizes = [len(rows) for rows, _ in blocks.values()]
+        if prompts is None and [*blocks] != [None]:
+            prompts = [label for label, (rows, _) in blocks.items() for _ in rows]
+        self.prompts = None if prompts is None else list(prompts)
+        made = {label: matrices.unit_vectors(matrix) for label, (_, matrix) in blocks.items()}
+        self.vectors = np.zeros((sum(sizes), max(of.shape[1] for of, _ in made.values())))
+        for label, (vectors, _) in made.items():
+            self.vectors[blocks[label][0], : vectors.shape[1]] = vectors
+        shares = {label: share for label, (_, share) in made.items()}
+        self.negative = float(np.average([*shares.values()], weights=sizes))
+        if self.negative > checks.check_number(limit, name="limit", above=0):
+            worst = max(shares, key=shares.__getitem__)
+            where = "" if worst is None else f", {shares[worst]:.2g} for prompt {worst!r}"
+            raise ValueError(
+                "similarities: expected positive semidefinite matrices, received negative "
+                f"eigenvalues of {self.negative:.2g} of the trace{where}, above the limit of "
+                f"{limit:g}: no score is defined. Use another similarity, or pass a higher limit."
+            )
+
+    @classmethod
+    def of_classes(
+        cls, classes: Sequence[Any], prompts: Sequence[Any] | None = None, *, name: str = "classes"
+    ) -> Similarities:
+        """Outputs that a judge put into classes, `[n]`: those of a class of a prompt are the same.
+
+        Classes of different prompts `[n]` have nothing to do with each other.
+        """
+        kinds = checks.check_labels(classes, len(classes), name="classes")[1]
+        rows_of = _rows_of(prompts, len(kinds))
+        equal = {label: np.equal.outer(kinds[of], kinds[of]) for label, of in rows_of.items()}
+        return cls(equal, prompts=prompts, name=name)
+
+    @classmethod
+    def by(
+        cls,
+        function: Any,
+        outputs: Sequence[Any],
+        prompts: Sequence[Any] | None = None,
+        *,
+        limit: float = matrices.LIMIT,
+        cache: str | os.PathLike[str] | None = None,
+        progress: Callable[[int, int], Any] | None = None,
+    ) -> Similarities:
+        """Outputs that a function compares, every two different ones of a prompt once.
+
+        Args:
+          function: returns the similarity of two outputs, 1 for equal ones. It may have attributes:
+            `batch_size`, it then takes two lists of at most as many outputs and returns as many
+            numbers; `symmetric = False`, both orders are computed, and their mean is taken; `name`;
+            `details`, a mapping of what else its values depend on, such as weights.
+          outputs: `[n]`: texts, paths of files or other objects.
+          prompts, limit: see `Similarities`.
+          cache: the folder that keeps values by the contents of outputs; `encoders.default_cache()`
+            if None. A function that no file defines at its top level is not kept.
+          progress: called with the number of pairs that are done, and that of all.
+
+        Raises:
+          ValueError: the function fails for a pair, which is named, or its values are not
+            similarities. Other pairs are computed first: with a cache, the next call has them.
+        """
+        from condvendi_jax.encoders import similarity  # Imported where it is used: it is slow.
+
+        rows_of = _rows_of(prompts, len(outputs))
+        found = similarity.matrices(function, outputs, rows_of, cache=cache, progress=progress)
+        name = similarity.as_loaded(function).name
+        return cls(found, prompts=prompts, name=name, limit=limit)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def split(self, models: Sequence[Any]) -> dict[str, Similarities]:
+        """The outputs of each model by its name, from the model of each row `[n]`."""
+        parts = {}
+        for model, rows in _rows_of(models, len(self), "models").items():
+            parts[str(model)] = part = object.__new__(type(self))
+            vars(part).update(vars(self), vectors=self.vectors[rows])
+            part.prompts = self.prompts and [self.prompts[row] for row in rows]
+        return parts
+
+
+def _rows_of(labels: Any, n: int, name: str = "prompts") -> dict[Any, np.ndarray]:
+    """The rows of each label; all rows have the label None where there are none."""
+    if labels is None:
+        return {None: np.arange(n)}
+    distinct, numbers = checks.check_labels(labels, n, name=name)
+    return {label: np.flatnonzero(numbers == k) for k, label in enumerate(distinct.tolist())}
+
+
+def _blocks(of: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
+    """The rows and the checked matrix of each prompt, by its label."""
+    if not isinstance(of, Mapping):
+        several = isinstance(of, (list, tuple)) and len(of) and np.ndim(of[0]) == 2
+        if several or getattr(of, "ndim", 0) == 3:
+            of = dict(enumerate(of))
+        else:
+            whole = _checked(of, None)
+            rows_of = _rows_of(prompts, len(whole))
+            return {label: (rows, whole[np.ix_(rows, rows)]) for label, rows in rows_of.items()}
+    checked = {label: _checked(matrix, label) for label, matrix in of.items()}
+    if not checked:
+        raise ValueError("similarities: expected a matrix for each prompt, received none.")
+    if prompts is None:
+        ends = np.cumsum([*map(len, checked.values())])
+        every = np.split(np.arange(ends[-1]), ends[:-1])
+        rows_of = dict(zip(checked, every, strict=True))
+    else:
+        rows_of = _rows_of(prompts, len(prompts))
+    for label in {**checked, **rows_of}:
+        sizes = len(rows_of.get(label, ())), len(checked.get(label, ()))
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"similarities{_of(label)}: expected a matrix of its {sizes[0]:,} rows in prompts, "
+                f"received one of {sizes[1]:,}."
+            )
+    return {label: (rows_of[label], matrix) for label, matrix in checked.items()}
+
+
+def _checked(matrix: Any, label: Any) -> np.ndarray:
+    """A matrix of similarities as float64, after checks."""
+    name = f"similarities{_of(label)}"
+    array = checks.as_array(matrix, name=name)
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
+        raise ValueError(f"{name}: expected a matrix [k, k], received shape {array.shape}.")
+    checks.check_shapes({name: array})
+    memory.check(len(array), np.float64)
+    host = np.asarray(array, np.float64)
+    checks.check_finite(host, name=name)
+    matrices.check_gram(host, _TOLERANCES[array.dtype.itemsize == 2], name=name)
+    return (host + host.T) / 2
+
+
+def _of(label: Any) -> str:
+    return "" if label is None else f" of prompt {label!r}"
+
+
+def unpacked(
+    models: Mapping[str, Mapping[str, Any]], kernels: tuple[Any, Any]
+) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Any, Any], bool]:
+    """Arrays in place of the `Similarities` of models, their kernels, and whether they are such."""
+    given = {model: arrays["outputs"] for model, arrays in models.items()}
+    count = sum(isinstance(of, Similarities) for of in given.values())
+    if not count:
+        return models, kernels, False
+    every: list[Any] = [*given.values()]
+    alone = kernels[0] is None and isinstance(kernels[1], Indicator | None)
+    if count < len(every) or not alone or not all(map(_agree, models.values())):
+        raise ValueError(
+            "outputs: received similarities, which have prompts and a kernel; expected those of "
+            "all models, without kernels or other prompts beside them."
+        )
+    if len({of.prompts is None for of in every}) > 1:
+        raise ValueError("outputs: expected similarities with prompts of all models, or of none.")
+    numbers: dict[Any, int] = {}
+    width, arrays = max(of.vectors.shape[1] for of in every), {}
+    for model, of in zip(given, every, strict=True):
+        prompts = [None] * len(of) if of.prompts is None else of.prompts
+        rows = np.zeros((len(of), 1 + width), checks.compute_dtype())
+        rows[:, 0] = [numbers.setdefault(prompt, len(numbers)) for prompt in prompts]
+        rows[:, 1 : 1 + of.vectors.shape[1]] = of.vectors
+        arrays[model] = {"outputs": rows} | ({} if of.prompts is None else {"prompts": prompts})
+    negative = float(np.average([of.negative for of in every], weights=[*map(len, every)]))
+    across = all(of.space is every[0].space for of in every)
+    name = tables.listed([*dict.fromkeys(of.name for of in every)])
+    kernel = WithinPrompts(name, across, negative)
+    return arrays, (kernel, None if every[0].prompts is None else Indicator()), True
+
+
+def _agree(arrays: Mapping[str, Any]) -> bool:
+    """Whether prompts that are given beside similarities, if any, are theirs."""
+    prompts = arrays.get("prompts")
+    return prompts is None or np.asarray(prompts).tolist() == arrays["outputs"].prompts

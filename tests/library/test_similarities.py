@@ -1,0 +1,391 @@
+"""Similarities in place of embeddings, against float64 oracles and against their vectors."""
+
+import json
+
+import fake_similarities
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram
+from oracles import weighted_entropy as entropy
+
+import condvendi_jax as cv
+
+SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
+NAMES = [f"prompt {k}" for k in range(len(SIZES))]
+PROMPTS = np.repeat(NAMES, SIZES)
+N = len(PROMPTS)
+MIXED = np.random.default_rng(1).permutation(N)
+INDEFINITE = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], float)  # Eigenvalues 1 and 1 +- sqrt(2).
+TEXTS = ["a b", "a c", "a b", "d", "d e", "a", "b", "b c", "b c d"]
+ASKED = ["x"] * 5 + ["y"] * 4
+WORDS = fake_similarities.words
+
+
+def close(actual, expected, **options):
+    """Equal within the tolerance of float32, in which kernels are computed."""
+    assert_close(np.float32(actual), expected, **options)
+
+
+def vectors(seed=0, d=3):
+    return np.random.default_rng(seed).normal(size=(N, d)).astype(np.float32)
+
+
+def blocks(points):
+    """The matrix of each prompt, by its name."""
+    return {name: cosine_gram(points[PROMPTS == name]) for name in NAMES}
+
+
+def conditional(matrices, order):
+    """The papers' Conditional-* of matrices by prompt, with the rows of all in equal shares."""
+    n = sum(map(len, matrices))
+    joint = np.zeros((n, n))
+    ends = np.cumsum([0, *map(len, matrices)])
+    for start, end, matrix in zip(ends, ends[1:], matrices, strict=False):
+        joint[start:end, start:end] = matrix
+    prompts = joint * 0 + np.equal.outer(*[np.repeat(np.arange(len(matrices)), np.diff(ends))] * 2)
+    even = np.full(n, 1 / n)
+    return np.exp(entropy(joint, even, order) - entropy(prompts, even, order))
+
+
+def unbiased(matrices):
+    """1 / sum_p share_p^2 U_p / sum_p share_p^2 over prompts, of rows in equal shares."""
+    sizes = np.array(list(map(len, matrices)))
+    means = [(np.sum(of**2) - len(of)) / (len(of) * (len(of) - 1)) for of in matrices]
+    return np.sum(sizes**2) / np.sum(sizes**2 * means)
+
+
+@pytest.fixture
+def seen():
+    """The pairs that functions were called with."""
+    fake_similarities.SEEN.clear()
+    yield fake_similarities.SEEN
+    fake_similarities.SEEN.clear()
+
+
+@pytest.fixture
+def words(seen, tmp_path):
+    """The similarities of the texts by their words, with a cache of the test's own."""
+
+    def by(function=WORDS, texts=TEXTS, asked=ASKED, **options):
+        return cv.Similarities.by(function, texts, asked, cache=tmp_path / "kept", **options)
+
+    return by
+
+
+def jaccard(texts):
+    sets = [set(of.split()) for of in texts]
+    return np.array([[len(a & b) / len(a | b) for b in sets] for a in sets])
+
+
+def oracle_of_words(texts=TEXTS, asked=ASKED):
+    of = {p: [t for t, a in zip(texts, asked, strict=True) if a == p] for p in sorted({*asked})}
+    return list(map(jaccard, of.values()))
+
+
+def test_scores_are_those_of_the_matrices_block_by_block():
+    matrices = blocks(vectors())
+    found = cv.evaluate(cv.Similarities(matrices), errors=False)
+    each = [*matrices.values()]
+    for order in (1, 2):
+        close(found.order(order).decomposition.conditional, conditional(each, order))
+    close(found.order(2).unbiased.conditional, unbiased(each))
+    assert found.names == ("conditional",)
+    assert "similarities within prompts: given" in str(found)
+
+
+def test_everything_follows_as_for_the_vectors_whose_products_they_are():
+    points = {"A": vectors(0), "B": vectors(1, d=2) @ np.eye(2, 3, dtype=np.float32)}
+    both = np.concatenate([*points.values()])[np.r_[MIXED, MIXED + N]]
+    asked = np.tile(PROMPTS[MIXED], 2)
+    whole = cosine_gram(both) * np.equal.outer(asked, asked)
+    models = cv.Similarities(whole, prompts=asked).split(["A"] * N + ["B"] * N)
+    given = {name: of[MIXED] for name, of in points.items()}
+    kernels = {"output_kernel": cv.Cosine(), "profile": False}
+    found = cv.compare(models)
+    wanted = cv.compare(given, PROMPTS[MIXED], **kernels)
+    for ranking in found.rankings:
+        expected = wanted.ranking(ranking.score, ranking.order)
+        assert ranking.letters == expected.letters
+        assert ranking.values == pytest.approx(expected.values, rel=1e-4)
+        assert ranking.standard_errors == pytest.approx(expected.standard_errors, rel=1e-3)
+        assert ranking.differences[0].p_value == pytest.approx(
+            expected.differences[0].p_value, rel=1e-2
+        )
+    assert [ranking.score for ranking in found.rankings] == ["conditional"] * 2
+    assert found.between.overlaps == pytest.approx(wanted.between.overlaps, rel=1e-3)
+    assert found.between.number == pytest.approx(wanted.between.number, rel=1e-4)
+    rows = given["A"], PROMPTS[MIXED]
+    table = cv.prompt_table(models["A"], order=2).prompts
+    expected = cv.prompt_table(*rows, order=2, kernel=cv.Cosine()).prompts
+    for one, other in zip(table, expected, strict=True):
+        assert (one.n, one.row) == (other.n, other.row)
+        close(one.similarity, other.similarity)
+        close(one.contributions.conditional, other.contributions.conditional, loosened=10)
+    contributions = cv.contributions(models["A"], order=2)
+    close(
+        contributions.influences.conditional,
+        cv.contributions(*rows, order=2, kernel=cv.Cosine()).influences.conditional,
+        loosened=10,
+    )
+    assert "Information" not in str(contributions)
+
+
+def test_classes_are_labels_that_mean_nothing_across_prompts():
+    classes = np.random.default_rng(0).integers(3, size=N)
+    found = cv.evaluate(cv.Similarities.of_classes(classes, PROMPTS))
+    wanted = cv.evaluate(classes, PROMPTS)
+    for order in (1, 2):
+        one, other = found.order(order), wanted.order(order)
+        close(one.decomposition.conditional, other.decomposition.conditional)
+        errors = (of.standard_errors.conditional for of in (one, other))
+        close(*errors, loosened=10)
+    moved = [f"{prompt} {c}" for prompt, c in zip(PROMPTS, classes, strict=True)]
+    again = cv.evaluate(cv.Similarities.of_classes(moved, PROMPTS))
+    assert again.order(2).unbiased.conditional == found.order(2).unbiased.conditional
+
+
+def test_one_matrix_without_prompts_gives_the_scores_of_outputs_alone():
+    gram = cosine_gram(vectors())
+    found = cv.evaluate(cv.Similarities(gram), errors=False)
+    even = np.full(N, 1 / N)
+    assert found.names == ("vendi",)
+    for order in (1, 2):
+        close(found.order(order).decomposition.vendi, np.exp(entropy(gram, even, order)))
+
+
+def test_negative_eigenvalues_count_as_zero_and_are_said_or_refused():
+    name, place = NAMES[-2], slice(-8, -5)  # Of three rows, before the last five.
+    matrices = blocks(vectors()) | {name: INDEFINITE}
+    share = (np.sqrt(2) - 1) / N  # Of the trace, which is 1 of each row.
+    found = cv.Similarities(matrices)
+    assert found.negative == pytest.approx(share)
+    values, basis = np.linalg.eigh(INDEFINITE)
+    projected = basis * np.maximum(values, 0) @ basis.T
+    norms = np.sqrt(np.diagonal(projected))
+    projected /= np.outer(norms, norms)
+    close(np.linalg.norm(found.vectors, axis=1), np.ones(len(found)))
+    close(found.vectors[place] @ found.vectors[place].T, projected)
+    result = cv.evaluate(found, errors=False)
+    each = [*(blocks(vectors()) | {name: projected}).values()]
+    close(result.order(2).unbiased.conditional, unbiased(each))
+    assert f"negative eigenvalues, {share:.2g} of the trace, count as zero" in str(result)
+    with pytest.raises(ValueError, match=r"0.14 of the trace, 0.14 for prompt 'q'.*0.1"):
+        cv.Similarities({"q": INDEFINITE}, limit=0.1)
+    assert cv.Similarities([INDEFINITE], limit=0.2).negative == pytest.approx((2**0.5 - 1) / 3)
+
+
+@pytest.mark.parametrize(
+    ("of", "options", "says"),
+    [
+        ({"q": 1 - np.eye(3)}, {}, "prompt 'q': expected the unit diagonal.*distances.*row 0"),
+        ({"q": np.eye(3) * np.nan}, {}, "prompt 'q': .*finite.*row 0"),
+        ({"q": np.array([[1, 0.5], [0.1, 1]])}, {}, "prompt 'q': expected a symmetric matrix"),
+        ({"q": np.array([[1, 1.5], [1.5, 1]])}, {}, r"prompt 'q': expected entries in \[-1, 1\]"),
+        ({"q": np.ones((3, 2))}, {}, r"prompt 'q': expected a matrix \[k, k\].*\(3, 2\)"),
+        ({"q": np.eye(3)}, {"prompts": ["q"] * 2}, "prompt 'q': .*its 2 rows.*one of 3"),
+        ({"q": np.eye(2)}, {"prompts": ["q", "q", "r"]}, "prompt 'r': .*its 1 rows.*one of 0"),
+        ({}, {}, "a matrix for each prompt, received none"),
+        (np.eye(3), {"prompts": ["q"] * 4}, "prompts: expected 3 labels"),
+        (np.zeros((4, 3)), {}, r"expected a matrix \[k, k\]"),
+        ([[[1, "a"], ["a", 1]]], {}, "prompt 0: expected real numbers"),
+    ],
+)  # fmt: skip
+def test_a_matrix_that_is_none_of_similarities_is_refused(of, options, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        cv.Similarities(of, **options)
+
+
+@pytest.mark.parametrize("beside", [{"output_kernel": cv.Cosine()}, {"prompts": PROMPTS[MIXED]}])
+def test_nothing_else_may_say_how_outputs_are_compared(beside):
+    with pytest.raises(ValueError, match="received similarities, which have prompts and a kernel"):
+        cv.evaluate(cv.Similarities(blocks(vectors())), **beside)
+    with pytest.raises(ValueError, match="expected those of all models"):
+        cv.compare({"A": cv.Similarities(blocks(vectors())), "B": vectors()})
+
+
+def test_models_that_are_compared_within_alone_have_no_overlap():
+    models = {name: cv.Similarities(blocks(vectors(k))) for k, name in enumerate("AB")}
+    assert cv.compare(models, orders=[2]).between is None
+    for function in (cv.between_models, cv.mixture):
+        with pytest.raises(ValueError, match=r"outputs of different models.*Similarities.split"):
+            function(models)
+
+
+def test_embeddings_that_are_similarities_name_the_class_that_takes_them():
+    with pytest.raises(ValueError, match=r"pass cv.Similarities\(K\)"):
+        cv.evaluate(cosine_gram(vectors()), PROMPTS)
+
+
+def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words, seen):
+    found = words()
+    each = oracle_of_words()
+    for prompt, matrix in zip("xy", each, strict=True):
+        rows = [k for k, of in enumerate(ASKED) if of == prompt]
+        close(found.vectors[rows] @ found.vectors[rows].T, matrix)
+    # "a b" is there twice; three pairs are tried in the other order and one text with itself.
+    assert len(set(map(frozenset, seen))) == 6 + 6 + 1
+    assert len(seen) == 6 + 6 + 1 + 2 * 3
+
+
+def test_values_are_kept_by_content(words, seen):
+    first = words()
+    seen.clear()
+    order = [5, 6, 7, 8, 4, 3, 2, 1, 0]
+    again = words(texts=[TEXTS[k] for k in order], asked=[ASKED[k] for k in order])
+    assert not seen
+    for rows in (range(5), range(5, 9)):
+        moved = [order.index(row) for row in rows]
+        wanted = first.vectors[rows] @ first.vectors[rows].T
+        close(again.vectors[moved] @ again.vectors[moved].T, wanted)
+    words(texts=[*TEXTS, "f"], asked=[*ASKED, "y"])
+    assert {other for pair in seen for other in pair} == {"a", "b", "b c", "b c d", "f"}
+    seen.clear()
+    inside = lambda one, other: WORDS(one, other)  # noqa: E731 - it may depend on what is around it
+    words(inside)
+    count = len(seen)
+    words(inside)
+    assert len(seen) == 2 * count > 0
+
+
+def test_paths_are_known_by_the_content_of_their_files(words, seen, tmp_path):
+    paths = [tmp_path / f"{k}.txt" for k in range(len(TEXTS))]
+    for path, text in zip(paths, TEXTS, strict=True):
+        path.write_text(text)
+    found = words(fake_similarities.of_files, paths)
+    close(found.vectors[:5] @ found.vectors[:5].T, oracle_of_words()[0])
+    paths[0].write_text("z")
+    seen.clear()
+    found = words(fake_similarities.of_files, paths)
+    assert seen and all("z" in pair or len({*pair}) == 1 for pair in seen)
+    close(found.vectors[0] @ found.vectors[2], 0)
+
+
+def test_both_orders_in_batches(words):
+    found = words(fake_similarities.MeanOfBoth())
+    for prompt in "xy":
+        rows = [k for k, of in enumerate(ASKED) if of == prompt]
+        sets = [set(TEXTS[k].split()) for k in rows]
+        matrix = [[(len(a & b) / len(a) + len(a & b) / len(b)) / 2 for b in sets] for a in sets]
+        made = cv.Similarities([np.array(matrix)])  # As it is projected.
+        mine = found.vectors[rows]
+        close(mine @ mine.T, made.vectors @ made.vectors.T)
+    assert found.name == "both"
+    with pytest.raises(ValueError, match=r"both orders.*symmetric = False"):
+        words(fake_similarities.one_sided)
+
+
+@pytest.mark.parametrize("function", [fake_similarities.failing, fake_similarities.BrokenBatches()])
+def test_a_pair_that_fails_is_named_and_the_others_are_kept(function, words, seen):
+    texts = [*TEXTS, "broken"]
+    with pytest.raises(ValueError, match=r"for .*'broken'.*no such word.* 4 of 16 pairs") as caught:
+        words(function, texts, [*ASKED, "y"])
+    assert "The other 12 are kept" in str(caught.value)
+    seen.clear()
+    words(function)
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (fake_similarities.distance, "expected 1 for an output and itself, received 0"),
+        (lambda *_: 3.0, r"for '.*' and '.*': .*in \[-1, 1\], received 3"),
+        (lambda a, b: 1.0 if a == b else np.nan, r"for '.*' and '.*': .*in \[-1, 1\], .* nan"),
+        (lambda *_: [1.0, 1.0], "expected 1 numbers, received 2"),
+        (3, "expected a function of two outputs, received 3"),
+        ("fake_similarities:none", "cannot be imported"),
+    ],
+)  # fmt: skip
+def test_what_is_no_similarity_is_refused(function, says, words):
+    with pytest.raises((ValueError, TypeError), match=says):
+        words(function)
+
+
+def test_a_function_that_always_fails_is_not_called_for_every_pair(words):
+    calls = []
+
+    def fails(one, other):
+        calls.append((one, other))
+        raise RuntimeError("no judge")
+
+    with pytest.raises(ValueError, match=r"no judge.* None is kept: define the function"):
+        words(fails, [str(k) for k in range(30)], ["x"] * 30)
+    assert len(calls) < 30
+
+
+def test_texts_are_compared_by_a_function_in_place_of_an_encoder(monkeypatch, tmp_path, seen):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rng = np.random.default_rng(0)
+    draw = {name: rng.choice(list("abcd"), (12, 4, 2)).tolist() for name in "AB"}
+    answers = {m: [[" ".join(t) for t in each] for each in of] for m, of in draw.items()}
+    asked = [f"question {k}" for k in range(12)]
+    found = cv.compare(answers, asked, similarity="fake_similarities:words", orders=[2])
+    for model, of in answers.items():
+        close(
+            found.evaluations[model].order(2).unbiased.conditional, unbiased(list(map(jaccard, of)))
+        )
+    within = len(seen)
+    # Models are compared with each other where that is asked for.
+    between = cv.between_models(answers, asked, similarity=WORDS)
+    assert len(seen) > within
+    cross, own = [], []
+    for texts in zip(*answers.values(), strict=True):
+        gram = jaccard([*texts[0], *texts[1]]) ** 2
+        a, b, ab = gram[:4, :4], gram[4:, 4:], gram[:4, 4:]
+        own.append(sum((of.sum() - 4) / 12 for of in (a, b)) / 2)
+        cross.append(ab.mean())
+    mean = np.mean(own)
+    number = mean / ((mean + np.mean(cross)) / 2)
+    close(between.number, number, loosened=10)
+    with pytest.raises(ValueError, match="similarity: received one beside encoder"):
+        cv.evaluate(answers["A"], asked, similarity=WORDS, encoder="x:y")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Records of two models with the classes of a judge, where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for model, count in (("few", 2), ("many", 4)):
+        lines = []
+        for k in range(12):
+            kinds = rng.integers(count, size=4)
+            answers = [f"{'abcd'[kind]} {k % 3}" for kind in kinds]
+            record = {"prompt": f"question {k}", "answers": answers}
+            lines.append(json.dumps(record | {"judge": {"kind": kinds.tolist()}}))
+        (tmp_path / f"{model}.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_the_command_takes_a_function_or_the_classes_of_a_judge(folder, run_command):
+    records = cv.read_records("many.jsonl", beside=["judge.kind"])
+    classes = records.beside["judge.kind"]["many"]
+    by_class = cv.evaluate(cv.Similarities.of_classes(classes, records.prompts["many"]))
+    rows = records.answers["many"], records.prompts["many"]
+    of_words = cv.Similarities.by(WORDS, *rows, cache="kept")
+    for flags, wanted in (
+        (["--class_field=judge.kind"], by_class),
+        (["--similarity=fake_similarities:words", "--cache=kept"], cv.evaluate(of_words)),
+    ):
+        report, out = run_command("compare", "few.jsonl", "many.jsonl", *flags)
+        (ranking,) = (of for of in report["rankings"] if of["order"] == 2)
+        assert ranking["values"]["many"] == pytest.approx(wanted.order(2).unbiased.conditional)
+        assert {"class_field", "similarity"} & {*report["inputs"]}
+        assert "Conditional-RKE" in out and "Information" not in out
+    run_command("report", "few.jsonl", "many.jsonl", *flags, "--output=page.html")
+    assert "fake_similarities:words" in (folder / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--class_field=kinds"], "has no 'kinds' for 'answers'"),
+        (["--class_field=judge.kind", "--kernel=cosine"], "--kernel=cosine: has no effect"),
+        (["--similarity=fake_similarities:words", "--rule=median"], "--rule=median: has no effect"),
+        (["--similarity=fake_similarities:distance", "--cache=kept"], "of a distance return"),
+        (["--similarity=a:b", "--class_field=judge.kind"], "give one or the other"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(flags, says, folder, run_command):
+    with pytest.raises(ValueError, match=says):
+        run_command("score", "few.jsonl", *flags)
