@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.base import files
+from condvendi_jax.base import checks, files
 from condvendi_jax.encoders.embedding import LoadedEncoder, Shelf, digest_of, imported, made, told
 from condvendi_jax.encoders.interface import EncoderError
 
@@ -80,7 +80,7 @@ def _key(item: Any) -> str:
         content = item.encode("utf-8", "surrogatepass")
     else:
         content = pickle.dumps(item)
-    return digest_of(content)[:32]
+    return digest_of(content)[:16]
 
 
 def _computed(
@@ -99,25 +99,26 @@ def _computed(
     missing = [(key, *pair) for key, pair in pairs.items() if key not in values]
     if missing:
         _check(loaded, missing[:_BOTH_ORDERS], symmetric)
-    size, failed, in_turn = getattr(loaded.encoder, "batch_size", None) or 1, [], 0
-    fresh: dict[str, float] = {}
+    size, failed, in_turn = getattr(loaded.encoder, "batch_size", 1), [], 0
+    checks.check_count(size, name="batch_size", minimum=1)
+    fresh: dict[str, np.ndarray] = {}
     kept_at = time.monotonic()
     try:
         for start in range(0, len(missing), size):
             tell(len(values), len(pairs))
             computed, failures = _attempt(loaded, missing[start : start + size])
             values |= computed
-            fresh |= computed
+            fresh |= {key: np.array([value]) for key, value in computed.items()}
             failed += failures
             in_turn = 0 if computed else in_turn + len(failures)
             if in_turn >= _FAILURES:
                 break
             if shelf and fresh and time.monotonic() - kept_at > _KEPT_EVERY:
-                shelf = shelf if shelf.write(_as_rows(fresh)) else None
+                shelf = shelf if shelf.write(fresh) else None
                 fresh, kept_at = {}, time.monotonic()
     finally:
         if shelf and fresh:
-            shelf.write(_as_rows(fresh))
+            shelf.write(fresh)
     tell(len(values), len(pairs))
     if failed:
         (one, other, error), left = failed[0], len(pairs) - len(values)
@@ -129,10 +130,6 @@ def _computed(
             f"{left:,} of {len(pairs):,} pairs have no value. {rest}"
         ) from error
     return values
-
-
-def _as_rows(values: Mapping[str, float]) -> dict[str, np.ndarray]:
-    return {key: np.array([value]) for key, value in values.items()}
 
 
 def _attempt(loaded: LoadedEncoder, pairs: Sequence[Any]) -> tuple[dict[str, float], list[Any]]:
@@ -151,7 +148,7 @@ def _attempt(loaded: LoadedEncoder, pairs: Sequence[Any]) -> tuple[dict[str, flo
 def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[float]:
     """The checked values of pairs, of one only where the function takes no batches."""
     ones, others = map(list, zip(*pairs, strict=True))
-    if getattr(loaded.encoder, "batch_size", None):
+    if hasattr(loaded.encoder, "batch_size"):
         found = loaded.encoder(ones, others)
     else:
         found = [loaded.encoder(ones[0], others[0])]
@@ -164,7 +161,7 @@ def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[flo
                 f"expected a similarity in [-1, 1], received {value:g}; of a distance return, for "
                 "example, exp(-distance)"
             )
-    return values.clip(-1, 1).tolist()
+    return values.tolist()
 
 
 def _check(loaded: LoadedEncoder, pairs: Sequence[Any], symmetric: bool) -> None:

@@ -3,12 +3,15 @@
 import json
 
 import fake_similarities
+import jax
 import numpy as np
 import pytest
 from oracles import assert_close, cosine_gram
 from oracles import weighted_entropy as entropy
 
 import condvendi_jax as cv
+from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.report import behind
 
 SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
 NAMES = [f"prompt {k}" for k in range(len(SIZES))]
@@ -90,7 +93,34 @@ def test_scores_are_those_of_the_matrices_block_by_block():
         close(found.order(order).decomposition.conditional, conditional(each, order))
     close(found.order(2).unbiased.conditional, unbiased(each))
     assert found.names == ("conditional",)
-    assert "similarities within prompts: given" in str(found)
+    assert "similarities within prompts: given" in str(found) and "negative" not in str(found)
+    # Outputs of different prompts count as different.
+    kinds = np.sum(np.square(SIZES)) / N**2
+    close(found.order(2).decomposition.information, 1 / kinds)
+    pairs = cv.Pairs(cv.Similarities(matrices))
+    (rows, _), (kernel, _) = pairs.arrays, pairs.kernels
+    gram = jax.vmap(jax.vmap(kernel, in_axes=(None, 0)), in_axes=(0, None))(rows, rows)
+    close(gram, kernel.cross(rows, rows))
+
+
+def test_models_may_answer_the_prompts_in_another_order():
+    classes = np.random.default_rng(0).integers(3, size=N)
+    given = np.r_[classes, classes[MIXED]], np.r_[PROMPTS, PROMPTS[MIXED]]
+    models = cv.Similarities.of_classes(*given).split(["A"] * N + ["B"] * N)
+    found = cv.compare(models)
+    for ranking in found.rankings:
+        close(ranking.values["A"], ranking.values["B"])
+        assert ranking.letters["A"] == ranking.letters["B"]
+    # What all say is known across models only if they are of one split.
+    of_split = behind.of_pairs(found.pairs)
+    alone = {name: cv.Similarities.of_classes(classes, PROMPTS) for name in "AB"}
+    of_each = behind.of_pairs(cv.compare(alone).pairs)
+    assert of_split.shared(3) and not of_each.shared(3)
+
+
+def test_rows_of_different_prompts_are_no_sign_of_a_narrow_kernel():
+    pairs = cv.Pairs(cv.Similarities([np.ones((2, 2))] * 300))  # A warning would be an error.
+    assert pairs.n == 600
 
 
 def test_everything_follows_as_for_the_vectors_whose_products_they_are():
@@ -311,6 +341,33 @@ def test_a_function_that_always_fails_is_not_called_for_every_pair(words):
     with pytest.raises(ValueError, match=r"no judge.* None is kept: define the function"):
         words(fails, [str(k) for k in range(30)], ["x"] * 30)
     assert len(calls) < 30
+
+
+def test_pairs_that_fail_now_and_then_do_not_stop_the_others(words):
+    def odd(one, other):
+        if (int(one) + int(other)) % 2:
+            raise RuntimeError("odd")
+        return float(one == other)
+
+    with pytest.raises(ValueError, match=r"odd. 25 of 45 pairs have no value"):
+        words(odd, [str(k) for k in range(10)], ["x"] * 10)
+
+
+def test_code_that_no_file_has_is_not_kept(words):
+    made, calls = {}, []
+    exec("def equal(one, other): calls.append(1); return float(one == other)", made)
+    made["calls"] = calls
+    words(made["equal"])
+    count = len(calls)
+    words(made["equal"])
+    assert len(calls) == 2 * count
+
+
+def test_outputs_of_several_models_are_compared_across_them():
+    models, asked = {"A": TEXTS, "B": TEXTS[:3]}, {"A": ASKED, "B": ASKED[:3]}
+    made = texts_of.compared_by(WORDS, models, asked, across=True)
+    assert len(made["B"]) == 3
+    close(made["A"].vectors[:5] @ made["B"].vectors.T, jaccard(TEXTS[:5])[:, :3])
 
 
 def test_texts_are_compared_by_a_function_in_place_of_an_encoder(monkeypatch, tmp_path, seen):
