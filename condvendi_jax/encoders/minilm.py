@@ -27,11 +27,22 @@ _HEADS = 12  # Of the attention of every layer.
 def embed_tokens(
     parameters: Mapping[str, jax.Array], tokens: jax.Array, mask: jax.Array
 ) -> jax.Array:
-    """Unit vectors `[n, width]` of n texts: integer `tokens` and bool `mask` `[n, length]`.
+    """Unit vectors `[n, width]` of n texts: the means of their `token_vectors`, scaled."""
+    x = token_vectors(parameters, tokens, mask)
+    pooled = jnp.sum(jnp.where(mask[:, :, None], x, 0.0), axis=1)
+    # The mean's denominator cancels in the unit vector; a row without tokens stays zero.
+    length = jnp.linalg.norm(pooled, axis=1, keepdims=True)
+    return pooled / jnp.maximum(length, jnp.finfo(pooled.dtype).tiny)
 
-    A BERT encoder (Devlin et al. 2019), averaged over the tokens and scaled to unit length. The
-    mask is false on the padding, which may be any token. `parameters` have the published names;
-    the weights of linear layers are transposed, `[inputs, outputs]`, and vectors `[1, 1, width]`.
+
+def token_vectors(
+    parameters: Mapping[str, jax.Array], tokens: jax.Array, mask: jax.Array
+) -> jax.Array:
+    """Vectors `[n, length, width]` of integer `tokens` `[n, length]` in their texts.
+
+    A BERT encoder (Devlin et al. 2019). The mask is false on the padding, which may be any token.
+    `parameters` have the published names; the weights of linear layers are transposed,
+    `[inputs, outputs]`, and vectors `[1, 1, width]`.
     """
 
     def linear(x: jax.Array, name: str) -> jax.Array:
@@ -71,10 +82,7 @@ def embed_tokens(
         x = norm(x + attend(x, layer), f"{layer}.attention.output.LayerNorm")
         hidden = jax.nn.gelu(linear(x, f"{layer}.intermediate.dense"), approximate=False)
         x = norm(x + linear(hidden, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
-    pooled = jnp.sum(jnp.where(mask[:, :, None], x, 0.0), axis=1)
-    # The mean's denominator cancels in the unit vector; a row without tokens stays zero.
-    length = jnp.linalg.norm(pooled, axis=1, keepdims=True)
-    return pooled / jnp.maximum(length, jnp.finfo(pooled.dtype).tiny)
+    return x
 
 
 _embed = jax.jit(embed_tokens)

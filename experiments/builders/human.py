@@ -1,4 +1,4 @@
-"""Rebuild human.npz: sets of responses to a context, and how diverse people find each set.
+"""Rebuild human.npz and human_similarities.npz: responses that people judged, set by set.
 
     python -m experiments.builders.human --cache_dir=human-files
 
@@ -8,6 +8,7 @@ The sets are those of Tevet and Berant (2021).
 import csv
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
+from experiments.builders.similarities import of_responses
 from experiments.builders.universal import load_universal
 from experiments.data.repository import Repository
 
@@ -82,8 +84,9 @@ def _parsed(task: str, row: dict[str, str]) -> ResponseSet:
 
 
 def build(output: Path, cache: Path, repository: Repository) -> None:
-    """Embeds responses and contexts by both encoders, cuts them and writes the set."""
+    """Embeds responses and contexts, and writes them and similarities of the responses of a set."""
     sets = read_sets(repository)
+    _write_similarities(_beside(output)[0], [s.responses for s in sets])
     pair = np.repeat(np.arange(len(sets)), [len(s.responses) for s in sets])
     responses, response = np.unique([t for s in sets for t in s.responses], return_inverse=True)
     contexts, context = np.unique([s.context for s in sets], return_inverse=True)
@@ -126,7 +129,22 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     )
 
 
-RECIPES = {"human": common.Recipe(build, {"source": REPOSITORY})}
+def _beside(output: Path) -> list[Path]:
+    return [output.with_stem(f"{output.stem}_similarities")]
+
+
+def _write_similarities(path: Path, sets: Sequence[Sequence[str]]) -> None:
+    """The similarities of each response with those of its set, `[n, most]`, zeros filling up."""
+    encoder, most = load_minilm(), max(map(len, sets))
+    of_sets = [of_responses(texts, encoder) for texts in sets]
+    rows = {
+        name: np.concatenate([np.pad(s[name], ((0, 0), (0, most - len(s[name])))) for s in of_sets])
+        for name in of_sets[0]
+    }
+    common.write_arrays(path, **{name: of.astype(np.float16) for name, of in rows.items()})
+
+
+RECIPES = {"human": common.Recipe(build, {"source": REPOSITORY}, beside=_beside)}
 
 if __name__ == "__main__":
     common.run(RECIPES)

@@ -27,12 +27,12 @@ class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
     name = "human"
-    version = 3
+    version = 4
     duration = "1 minute"
     data = "human"
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")
-    further = ("second_outputs", "second_prompts")
+    further = ("second_outputs", "second_prompts", *judgements.SIMILARITIES)
     drawings = ("human", "human_bandwidths", "human_pools")
 
     bandwidths: lab.Scales = lab.Scales()
@@ -73,9 +73,10 @@ class Human(lab.Study):
         # Every set's score in every configuration, which all cells share.
         given = (pairs, responses.members, ready.tried, ready.units, bandwidths.kernel == "cosine")
         scores = functools.cache(functools.partial(judgements.scores_of_sets, *given))
+        similar = judgements.scores_of_similarities(pairs, responses.members)
         return ready.ready(
             pairs,
-            state=(pairs, responses, scores),
+            state=(pairs, responses, scores, similar),
             contexts=tuple(sorted(self.contexts)),
             sets=sets,
             metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
@@ -127,9 +128,9 @@ class Human(lab.Study):
           threshold for the labels; NaN where there is nothing to compare with. `chosen`, the number
           of the configuration of each fold; `elsewhere`, that chosen on the other tasks, -1 where
           there is none; `grid`, the correlation of every configuration; `right`, as
-          `judgements.tell_pools`.
+          `judgements.tell_pools`; `negative`, as `judgements.scores_of_similarities`.
         """
-        pairs, responses, scores_of_all = state
+        pairs, responses, scores_of_all, (similar, negative) = state
         everything = scores_of_all()
         generator = np.random.default_rng(np.asarray(jax.random.key_data(context.key)))
         chosen = np.flatnonzero(responses.task == task)
@@ -147,6 +148,7 @@ class Human(lab.Study):
         ranked = np.stack([agreement.ranks(*of) for of in zip(scores, orders, strict=True)])
         rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
         rows |= {name: ranked[c] for name, c in judged_by.items()}
+        rows |= {name: agreement.ranks(of[chosen]) for name, of in similar.items()}
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
@@ -187,8 +189,10 @@ class Human(lab.Study):
                 "elsewhere": -1 if elsewhere is None else elsewhere,
                 "grid": (tuple(tried), grid.reshape(list(map(len, tried.values())))),
                 "right": (tuple(of_pools), right),
+                "negative": ("similarity", list(negative.values())),
             },
-            {"judge": list(rows), "end": ["value", "low", "high"], **tried, **of_pools},
+            {"judge": list(rows), "end": ["value", "low", "high"], **tried, **of_pools}
+            | {"similarity": list(negative)},
         )
 
     def tables(self, run):
@@ -232,9 +236,9 @@ def _correlations(run: lab.Run) -> Figure:
     """A panel a task: every correlation with its interval, published metrics in grey."""
     judges = run.found.judge.values.tolist()
     places = -np.arange(len(judges))
-    looks = {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY} | dict.fromkeys(
-        run.study.metrics, style.GREY
-    )
+    looks = dict.fromkeys([judge for judge in judges if judge.endswith("similarity")], style.GREEN)
+    looks |= {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY}
+    looks |= dict.fromkeys(run.study.metrics, style.GREY)
     columns = min(3, len(run.study.sets))
     figure, panels = style.panels(
         len(run.study.sets), columns=columns, size=(3.0, 0.13 * len(judges) + 1.0),

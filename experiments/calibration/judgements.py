@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ _POOLED = (cv.Entropy(order=2), cv.Entropy(order=1))
 DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
 _ENOUGH = 0.95
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # Of the context's embedding.
+SIMILARITIES = ("edit_similarity", "trigram_similarity", "token_similarity")
 _KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
 
 
@@ -129,6 +131,30 @@ def scores_of_sets(
             kernel = cv.Cosine() if cosine else cv.Gaussian(multiple)
             found[e, c, m][:, sets] = _entropies_of_sets(rows, kernel, orders=tuple(orders))
     return found.reshape(-1, len(members))
+
+
+def scores_of_similarities(
+    pairs: PairedEmbeddings, members: Sequence[np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """H(X) of each set in nats by score and similarity, `[S]` each, that of the cosine beside them.
+
+    The second result is the share of negative eigenvalues in the trace of each similarity.
+    """
+    sets, vectors, negative = pairs.labels["sets"], {}, {}
+    for role in filter(pairs.further.__contains__, SIMILARITIES):
+        grams = {sets[of[0]].item(): pairs.further[role][of, : len(of)] for of in members}
+        similarities = cv.Similarities(grams, prompts=sets.tolist(), name=role)
+        name = role.replace("_", " ")
+        vectors[name], negative[name] = similarities.vectors, similarities.negative
+    if vectors:
+        vectors["cosine similarity"] = pairs.outputs
+    scores = {}
+    tried = {"encoder": ["first"], "less": [0.0], "multiple": [1.0], "order": [1.0, 2.0]}
+    for name, rows in vectors.items():
+        of_name = dataclasses.replace(pairs, outputs=rows.astype(np.float32))
+        both = scores_of_sets(of_name, members, tried, {"first": 1.0}, cosine=True)
+        scores |= dict(zip((f"Vendi, {name}", f"RKE, {name}"), both, strict=True))
+    return scores, negative
 
 
 def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:

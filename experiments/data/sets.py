@@ -109,9 +109,17 @@ def load_mixture() -> PairedEmbeddings:
     return PairedEmbeddings("mixture", outputs, prompts, mixture.describe(_MIXTURE_DIMENSIONS))
 
 
+def load_human() -> PairedEmbeddings:
+    """The judged sets of responses, with similarities inside each set that need no embedding."""
+    pairs = read_set(FOLDER / "human.npz")
+    with np.load(FOLDER / "human_similarities.npz", allow_pickle=False) as stored:
+        rows = {role: stored[role].astype(np.float32) for role in stored.files}
+    return dataclasses.replace(pairs, further={**pairs.further, **rows})
+
+
 def _sets() -> dict[str, DataSet]:
     """The sets of sets.toml, in its order; those that have no loader below are files."""
-    loaders = {"emoji": load_emoji, "mixture": load_mixture}
+    loaders = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
     entries = tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
     return {
         name: DataSet(

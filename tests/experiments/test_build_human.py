@@ -2,12 +2,15 @@
 
 import csv
 import io
+import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from small_repositories import make, repository
 
-from experiments.builders import human
+import condvendi_jax as cv
+from experiments.builders import human, similarities
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +35,7 @@ def task(label_name, rows):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("human")
     tasks = "data/with_metrics"
     files = {
@@ -41,7 +44,19 @@ def made(tmp_path_factory):
         f"{tasks}/conTest/con_test_1000_prompt_gen.csv": b"x",
     }
     clone = repository(folder / "clone", "me/it", files)
-    return make(human, folder, clone, DIMENSIONS=(9, 3))
+    made = make(human, folder, clone, DIMENSIONS=(9, 3), of_responses=lengths_alike)
+    with np.load(folder / "human_similarities.npz") as stored:
+        return made, dict(stored)
+
+
+@pytest.fixture(scope="module")
+def made(both):
+    return both[0]
+
+
+def lengths_alike(texts, encoder):
+    lengths = np.array([len(text) for text in texts])
+    return {"length_similarity": np.minimum.outer(lengths, lengths) / lengths.max()}
 
 
 def test_every_response_knows_its_set_and_what_people_said(made):
@@ -72,3 +87,64 @@ def test_an_encoder_is_cut_with_its_contexts(made):
     assert made.pairs.further["second_prompts"].shape == (10, 3)
     assert made.cut["words"]["kept"].startswith("4 of 4 principal directions, with 1.0000")
     assert made.cut["others"]["kept"].startswith("3 of 4 principal directions, with 0.9")
+
+
+def test_similarities_of_a_set_are_rows_that_zeros_fill_up(both):
+    """Texts of length 2, 2 and 24; of 2, 2 and 2; of 2, 2, 2 and 1."""
+    (rows,) = both[1].values()
+    assert list(both[1]) == ["length_similarity"] and rows.dtype == np.float16
+    first, second = np.full((3, 3), 2 / 24), np.ones((3, 3))
+    first[2, 2], third = 1, np.ones((4, 4))
+    third[3] = third[:, 3] = 0.5
+    np.testing.assert_allclose(rows[:6, :3], np.vstack([first, second]), rtol=1e-3)
+    np.testing.assert_allclose(rows[6:], third)
+    assert not rows[:6, 3].any()
+
+
+def test_edit_similarity_is_one_less_the_share_of_words_that_change():
+    """kitten -> sitting: two exchanges and one insertion; nothing in common; one more word."""
+    for first, second, wanted in [
+        ("kitten", "sitting", 4 / 7),
+        ("ab", "cde", 0),
+        ("a", "ab", 1 / 2),
+    ]:
+        assert similarities.edit_similarity(first, second) == pytest.approx(wanted)
+        assert similarities.edit_similarity(second, first) == pytest.approx(wanted)
+
+
+def test_matched_tokens_are_those_of_a_loop_over_all():
+    generator = np.random.default_rng(0)
+    vectors, mask = generator.normal(size=(4, 6, 3)), np.arange(6) < [[6], [2], [1], [4]]
+    unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+    def recall(i, j):
+        return np.mean([max(x @ y for y in unit[j][mask[j]]) for x in unit[i][mask[i]]])
+
+    wanted = np.array([[recall(i, j) for j in range(4)] for i in range(4)])
+    wanted = np.clip(2 * wanted * wanted.T / (wanted + wanted.T), 0, 1)
+    found = similarities.match_tokens(vectors.astype(np.float32), mask)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_texts_are_compared_by_words_characters_and_tokens(monkeypatch):
+    """Of "a b", "A  b" and "c": the marks around the tokens of a text have no part in it."""
+    table, numbers = np.eye(6, dtype=np.float32), {"a": 2, "b": 3, "c": 4}
+    monkeypatch.setattr(similarities, "token_vectors", lambda table, tokens, mask: table[tokens])
+
+    def encode_batch(texts):
+        of_texts = [[0, *map(numbers.get, text.casefold().split()), 1] for text in texts]
+        return [types.SimpleNamespace(ids=ids) for ids in of_texts]
+
+    tokenizer = types.SimpleNamespace(encode_batch=encode_batch)
+    encoder = types.SimpleNamespace(parameters=jnp.asarray(table), tokenizer=tokenizer)
+    found = similarities.of_responses(["a b", "A  b", "c", "b a c"], encoder)
+    same = [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    for name in ("edit_similarity", "trigram_similarity", "token_similarity"):
+        np.testing.assert_allclose(found[name][:3, :3], same, atol=1e-6)
+        np.testing.assert_array_equal(found[name], found[name].T)
+    np.testing.assert_allclose(found["edit_similarity"][3], [1 / 3, 1 / 3, 1 / 3, 1])
+    # All tokens of the first are in the last, and two of three the other way round.
+    np.testing.assert_allclose(found["token_similarity"][3], [0.8, 0.8, 0.5, 1], atol=1e-6)
+    # " a ", "a b", " b " and " b ", "b a", " a ", "a c", " c ": sets of five and three.
+    sets = np.array([[1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 1, 1]], np.float32)
+    assert found["trigram_similarity"][3, 0] == pytest.approx(float(cv.Tanimoto()(*sets)))

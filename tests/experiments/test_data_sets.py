@@ -121,7 +121,8 @@ def test_the_gallery_has_the_pictures_of_its_description():
 
 
 def test_people_judged_every_set_of_responses_of_nine_tasks():
-    labels = load("human").labels
+    pairs = load("human")
+    labels = pairs.labels
     first = np.unique(labels["sets"], return_index=True)[1]
     counts = np.unique(labels["task"][first], return_counts=True)[1]
     assert len(labels["sets"]) == 12_440 and len(first) == 1_879
@@ -129,3 +130,9 @@ def test_people_judged_every_set_of_responses_of_nine_tasks():
     assert np.all((labels["people"] >= 1) & (labels["people"] <= 5))
     assert np.all(np.isnan(labels["label"]) != np.isnan(labels["temperature"]))
     assert sum(role.startswith("metric_") for role in labels) == 10
+    similar = [rows for role, rows in pairs.further.items() if role.endswith("_similarity")]
+    places = np.arange(len(labels["sets"])) - first[labels["sets"]]
+    assert len(similar) == 3
+    for rows in similar:
+        assert rows.min() == 0 and rows.max() == 1
+        np.testing.assert_array_equal(rows[np.arange(len(rows)), places], 1)

@@ -12,7 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sharded_runs as runs
-from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_grams, scores
+from oracles import (
+    assert_close,
+    cosine_gram,
+    draw_pairs,
+    eigenvalues,
+    gaussian_grams,
+    scores,
+    tanimoto_gram,
+)
 from processes import HANG_S, on_devices, started
 from scipy.spatial.distance import cdist
 
@@ -83,7 +91,8 @@ def of_processes(shared):
 def oracle_grams(n=runs.N, kernel="gaussian"):
     pairs = draw_pairs(n, **runs.DIMENSIONS)
     x, t = gaussian_grams(pairs, runs.BANDWIDTHS)
-    return cosine_gram(pairs[0]) if kernel == "cosine" else x, t
+    others = {"cosine": cosine_gram, "tanimoto": tanimoto_gram}
+    return others[kernel](pairs[0]) if kernel in others else x, t
 
 
 def part(found, prefix):
