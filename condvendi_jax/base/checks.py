@@ -544,24 +544,28 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 
 
 def check_weights(
-    weights: Any, n: int, *, name: str = "weights", some: bool = True
+    weights: Any, n: int, *, name: str = "weights", some: bool = True, signed: bool = False
 ) -> np.ndarray | jax.Array:
-    """Returns checked weights `[n]`, integers as int64; all may be zero unless `some` must not."""
+    """Returns checked weights `[n]`, integers as int64, or `signed` numbers; `some` above zero."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
+        what = "numbers" if signed else "weights"
         raise ValueError(
-            f"{name}: expected {n} weights, one for each row, received shape {array.shape}."
+            f"{name}: expected {n} {what}, one for each row, received shape {array.shape}."
         )
     if not is_concrete(array):
         return array
     host = np.asarray(array)
     if host.dtype.kind not in "iufb" and not jnp.issubdtype(host.dtype, jnp.floating):
         raise TypeError(f"{name}: expected real numbers, received an array of {host.dtype}.")
-    for wrong, words in ((~np.isfinite(host), "finite"), (host < 0, "non-negative")):
+    negative = (host < 0) & (not signed)
+    for wrong, words in ((~np.isfinite(host), "finite"), (negative, "non-negative")):
         if wrong.any():
-            row = int(wrong.argmax())
+            row, more = int(wrong.argmax()), int(wrong.sum()) - 1
+            others = f", and {more:,} more such rows" if more else ""
             raise ValueError(
-                f"{name}: expected {words} numbers, received {host[row]} in row {row}."
+                f"{name}: expected {words} numbers, received {host[row]} in row {row}{others}; "
+                "correct them, or leave these rows out."
             )
     if some and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")

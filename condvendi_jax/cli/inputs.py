@@ -150,6 +150,8 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
             f"--prompts: expected texts for all models, or embeddings for all, received "
             f"{', '.join(prompts)}."
         )
+    if given.quality_field is not None and given.at_least is None:
+        raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
     method = given.method or "auto"
     spectral = given.order != (2.0,) or given.truncation is not None
     approximates = computation.BY_NAME[method].approximates
@@ -168,10 +170,11 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
         "similarity": kind != "embeddings",
-        "class_field": answers,
+        "class_field quality_field": answers,
         "kernel rule": embedded,
         "prompt_bandwidth equal_prompts similar_prompts": paired and embedded,
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
+        "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
         "method rtol": spectral or approximates,  # Order 2 has no spectrum, and is exact.
         "rtol": not approximates and method != "exact",
@@ -219,6 +222,7 @@ class Inputs(NamedTuple):
     shared: bool = False
     bandwidth: RuledBandwidth | None = None
     weights: Mapping[str, Sequence[float]] | None = None
+    quality: Mapping[str, Sequence[float]] | None = None
 
     def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
         """The arguments that `evaluate` and, for several `models`, `compare` take."""
@@ -235,6 +239,9 @@ class Inputs(NamedTuple):
             "method": given.chosen_method,
             "groups": given.read_groups(),
             "weights": self._weights(given, models),
+            "quality": self._of_models(self.quality, models),
+            "at_least": given.at_least,
+            "draws": given.draws,
             "seed": given.seed,
         }
 
@@ -247,7 +254,11 @@ class Inputs(NamedTuple):
     def _weights(self, given: Options, models: Sequence[str]) -> Any:
         if self.weights is None or given.weights is not None:
             return given.read_weights(models)
-        return self.weights if models else np.array(next(iter(self.weights.values())))
+        return self._of_models(self.weights, models)
+
+    def _of_models(self, rows: Any, models: Sequence[str]) -> Any:
+        """The numbers of several `models` by name, or those of the only one."""
+        return rows if models or rows is None else np.array(next(iter(rows.values())))
 
 
 def read(
@@ -311,7 +322,7 @@ def _read_records(
     fields: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
-    beside = [given.class_field] if given.class_field else []
+    beside = [field for field in (given.class_field, given.quality_field) if field]
     read = records.read_records(paths, names=names, beside=beside, **fields)
     if several not in (None, len(read.answers) > 1):
         wanted = "at least two models" if several else "one model, or condvendi compare"
@@ -350,7 +361,10 @@ def _read_records(
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
     judged = texts_of.judged(encoder)
     found = Inputs(answers, prompts, read.prompts, described, notes, read.answers)
-    return found._replace(bandwidth=judged, weights=read.weights)
+    with checks.naming("--quality_field"):
+        rated = read.beside.get(given.quality_field or "", {})
+        quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
+    return found._replace(bandwidth=judged, weights=read.weights, quality=quality)
 
 
 def _described(given: Options, used: Mapping[str, LoadedEncoder]) -> dict[str, Any]:

@@ -137,6 +137,15 @@ class Options:
     model_field: str | None = option(
         None, "The field that names the model; 'model', or else the file, if unset."
     )
+    quality_field: str | None = option(
+        None,
+        "The field with a number for each answer, such as a reward: counts the answers that are "
+        "good, from --at_least, and those that are good and different among --draws.",
+    )
+    at_least: float | None = option(None, "The quality from which an answer is good.")
+    draws: int | None = option(
+        None, "The answers to a prompt among which these are counted; the fewest, up to 100."
+    )
     strip_thinking: bool = option(
         True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
     )

@@ -195,7 +195,7 @@ class Pairs:
             there is no model, or the arrays of the models do not fit together.
         """
         _check_names(models)
-        every_prompt = _each(prompts, models, "prompts")
+        every_prompt = of_each_model(prompts, models, "prompts")
         arrays = {
             name: {"outputs": outputs}
             | ({} if prompts is None else {"prompts": every_prompt[name]})
@@ -207,9 +207,9 @@ class Pairs:
             rule=rule,
             similar_prompts=similar_prompts,
             key=key,
-            prompt_ids=_each(prompt_ids, models, "prompt_ids"),
+            prompt_ids=of_each_model(prompt_ids, models, "prompt_ids"),
             groups=groups,
-            weights=_each(weights, models, "weights"),
+            weights=of_each_model(weights, models, "weights"),
             progress=progress,
             shared=not isinstance(prompts, Mapping),
             together=True,
@@ -494,7 +494,7 @@ def _check_names(models: Any) -> None:
             raise ValueError(f"models: expected names of printable text, received {name!r}.")
 
 
-def _each(value: Any, models: Mapping[str, Any], argument: str) -> dict[str, Any]:
+def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[str, Any]:
     """The value of each model: from a mapping by its name, or one value for all."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(models, value)

@@ -322,7 +322,7 @@ def _beside(
         if len(listed) != count:
             raise Unfit(f"expected {count} values in {field!r}, one for each answer")
         value = listed[row]
-    if value is None:
+    if value is None or value != value:
         raise Unfit(f"has no {field!r} for {name}")
     return value
 

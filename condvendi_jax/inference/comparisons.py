@@ -6,6 +6,7 @@ its error is the root mean square of the differences of the influences of each g
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import string
@@ -25,7 +26,8 @@ from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results import Comparison, Difference, Ranking, ScoredOrder
+from condvendi_jax.inference.quality import Asked
+from condvendi_jax.inference.results import Comparison, Difference, Quality, Ranking, ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Margin
 from condvendi_jax.spectra.methods import Method
@@ -51,6 +53,9 @@ def compare(
     method: Method | None = None,
     errors: bool = True,
     unbiased: bool = True,
+    quality: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    at_least: float | None = None,
+    draws: int | None = None,
     groups: int | ArrayLike | None = None,
     level: float = 0.05,
     equal_ratio: float | None = None,
@@ -72,6 +77,9 @@ def compare(
       rule: as `evaluate`; applied to the outputs of all models, an equal number of each.
       orders, truncation, method, unbiased, seed, progress: see `evaluate`.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
+      quality: as `evaluate`, `[n]` for all models, or that of each model by its name.
+      at_least, draws: as `evaluate`, the same for all models, which are ranked by the number of
+        good and different outputs, too: `ranking("quality", 0)`.
       prompt_ids: which prompts are the same, within models and across them: a label, such as the
         text, for each row `[n]` of all models, or those of each model by its name.
       groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
@@ -106,6 +114,7 @@ def compare(
         given: Any = {"orders": orders, "truncation": truncation, "method": method, **data}
         given |= {"errors": errors, "unbiased": unbiased, "groups": groups, "level": level}
         given |= {"profile": profile, "seed": seed, "progress": progress}
+        given |= {"quality": quality, "at_least": at_least, "draws": draws}
         given |= {"equal_ratio": equal_ratio, "equal_difference": equal_difference}
         of_encoders: Any = encoder_consensus.compare_encoders(compare, models, prompts, **given)
         return of_encoders
@@ -113,6 +122,7 @@ def compare(
     level = checks.check_number(level, name="level", above=0, below=1)
     margin = Margin.of(equal_ratio, equal_difference)
     given = plan.pairs(models, prompts, **data)
+    rated = Asked.of(given, quality, at_least, draws)
     pairs = {name: rows.supported() for name, rows in given.items()}
     check_numbers(pairs, plan)
     evaluations, units = plan.evaluate(pairs)
@@ -150,6 +160,10 @@ def compare(
         if undefined:
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
+    if rated:
+        scored = rated.scored(pairs, units, seed)
+        evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
+        rankings.append(_by_quality(scored, level, margin, matched != "none"))
     between = between_models.of_plan(pairs, plan, evaluations)
     over, asked = None, bool(profile)
     if asked or (profile is None and (untested is None or undefined)):
@@ -271,10 +285,6 @@ def _ranking(
         level=level,
         margin=margin,
     )
-    letters = dict.fromkeys(values, "")
-    if not any(math.isnan(d.p_value) for d in differences) and limit is None:
-        apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
-        letters = letter_display(list(values), apart)
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
     return Ranking(
         score=score,
@@ -284,7 +294,7 @@ def _ranking(
         standard_errors={name: float(errors.get(name, math.nan)) for name in values},
         intervals=intervals or None,
         differences=differences,
-        letters=letters,
+        letters=_letters(values, differences, level, tested=limit is None),
         bandwidth_errors=of_each("bandwidth_errors") or None,
         saturated=limit,
         unbiased=unbiased,
@@ -293,6 +303,31 @@ def _ranking(
         level=level,
         margin=margin,
     )
+
+
+def _letters(
+    values: Mapping[str, float], differences: Sequence[Difference], level: float, *, tested: bool
+) -> dict[str, str]:
+    """The letters of models; empty where differences are not tested."""
+    if not tested or any(math.isnan(d.p_value) for d in differences):
+        return dict.fromkeys(values, "")
+    apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
+    return letter_display(list(values), apart)
+
+
+def _by_quality(of: Mapping[str, Quality], level: float, margin: Margin, paired: bool) -> Ranking:
+    """All models by the number of good and different outputs, which is a mean over prompts."""
+    of = dict(sorted(of.items(), key=lambda item: -item[1].number.value))
+    each: Any = ({m: q.number[k] for m, q in of.items()} for k in range(3))
+    values, errors, intervals = each
+    by: Any = {"level": level, "margin": margin}
+    freedom, influences = min(q.freedom for q in of.values()), {m: of[m].influences for m in of}
+    tests: Any = {"freedom": freedom, "tested": freedom + 1 >= FEWEST_TESTED, "paired": paired}
+    differences = _differences(values, influences, {}, rounding=1e-5, **tests, **by)
+    letters = _letters(values, differences, level, tested=True)
+    draws = next(iter(of.values())).draws
+    given = "quality", 0, None, values, errors, intervals, differences, letters
+    return Ranking(*given, **by, draws=draws)
 
 
 def _limit(

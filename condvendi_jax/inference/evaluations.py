@@ -26,6 +26,7 @@ from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import designs, saturation, texts
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
+from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.results import Evaluation, ScoredOrder
 from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
@@ -207,6 +208,9 @@ def evaluate(
     method: Method | None = None,
     errors: bool = True,
     unbiased: bool = True,
+    quality: ArrayLike | None = None,
+    at_least: float | None = None,
+    draws: int | None = None,
     groups: int | ArrayLike | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
@@ -235,6 +239,10 @@ def evaluate(
       errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
       unbiased: whether order 2 is shown as `decompose(unbiased=True)` gives it, with an interval
         for the population, and the papers' score beside it; or the papers' score alone.
+      quality: a number for each output `[n]`, such as a reward; it is not compared between prompts.
+      at_least: the quality from which an output is good; needed with `quality`.
+      draws: of the outputs to a prompt, among which the good and different ones are counted; where
+        None, the fewest outputs to a prompt, up to 100. Prompts with fewer are left out.
       prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
       groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
         do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
@@ -244,10 +252,11 @@ def evaluate(
       progress: called with a few words before each step.
 
     Returns:
-      An `Evaluation`; `print` shows it as a table.
+      An `Evaluation`; `print` shows it as a table. With quality it has a `Quality`, too.
 
     Raises:
-      TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`.
+      TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`; or a quality
+        is missing, there is no `at_least`, rows have weights, or no prompt has so many outputs.
 
     Examples:
       >>> import numpy as np
@@ -269,8 +278,9 @@ def evaluate(
         pairs = outputs
     else:
         pairs = plan.pairs({"": outputs}, prompts, **data)[""]
+    asked = Asked.of({"": pairs}, quality, at_least, draws)
     pairs = pairs.supported()
-    evaluations, _ = plan.evaluate({"": pairs})
+    evaluations, units = plan.evaluate({"": pairs})
     evaluation, orders, elsewhere = evaluations[""], [], None
     for scored in evaluation.orders:
         whole = scored.decomposition
@@ -283,7 +293,9 @@ def evaluate(
         orders.append(scored)
     if not all(map(plan.method.computes, plan.entropies)):
         elsewhere = populations.at_multiples(pairs, (0.5, 2.0), unbiased=plan.unbiased)
-    return dataclasses.replace(evaluation, orders=tuple(orders), elsewhere=elsewhere)
+    scored = asked and asked.scored({"": pairs}, units, seed)[""]
+    found = {"orders": tuple(orders), "elsewhere": elsewhere, "quality": scored}
+    return dataclasses.replace(evaluation, **found)
 
 
 def _answers(pairs: Pairs) -> tuple[int, int] | None:

@@ -104,6 +104,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         *([] if errors else ["Standard errors were not computed."]),
         *(f"{capitalized(words)}." for words in unbiased),
         *(_on_orders(result) if alone else _on_models(result)),
+        *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),
         f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",
     ]
     sentences = list(map(escaped, sentences))

@@ -17,6 +17,7 @@ from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results import Comparison
 from condvendi_jax.inference.results.evaluation import meaning, warning_lines
+from condvendi_jax.inference.results.quality import undominated
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
 from condvendi_jax.report.items import Items
@@ -56,6 +57,8 @@ def html(
         outputs = outputs_behind.check_texts(outputs, comparison.pairs, "outputs")
     if prompts is not None:
         prompts = outputs_behind.check_prompts(prompts, comparison.pairs)
+    from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+
     behind = outputs_behind.of_pairs(comparison.pairs)
     answer, certainty = answered(comparison)
     over = comparison.profile
@@ -71,6 +74,8 @@ def html(
         certainty=certainty,
         scored=_scored(comparison, encoder, command),
         drawn=over and svg(over.plot()),
+        plane=comparison.qualities and svg(plots.qualities(comparison.qualities)),
+        best=undominated(comparison.qualities),
         heat=_heat(behind),
         panels=[_panel(behind, number) for number in range(len(behind.first))],
         lengths=lengths,

@@ -254,25 +254,35 @@ def compute_sets(
     `rows` are those of set 0, then of set 1, and so on, as many as `sizes` `[p]` say. `weights`
     `[n]` have sum one in each set. A small set keeps all eigenvalues of a larger truncation.
     """
+    for sets, places, inside in padded_sets(sizes, chosen, points.arrays[0].shape[1]):
+        members = rows[places]
+        shares = jnp.asarray(np.where(inside, weights[members], 0), points.dtype)
+        fitted = entropy.fitted(inside.shape[1])
+        values, sums = _compute_apart(points.kernels[0], points.arrays[0][members], shares, fitted)
+        eigenvalues.check_spectra(values)
+        yield Sets(sets, places, inside, values, sums)
+
+
+def padded_sets(
+    sizes: np.ndarray, chosen: np.ndarray, entries: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The `sets`, `places` and `inside` of `Sets`, as many at once as the memory should hold.
+
+    A row takes its kernel values and so many `entries`.
+    """
     starts = np.cumsum(sizes) - sizes
     # Compiling takes longer than the numbers: one program for up to 16 rows, 32, 64, ...
     programs = np.ceil(np.log2(np.maximum(sizes[chosen], 16)))
     for program in np.unique(programs):
         together = chosen[programs == program]
         most = int(sizes[together].max())
-        at_once = max(1, _ENTRIES // (most * (most + points.arrays[0].shape[1])))
+        at_once = max(1, _ENTRIES // (most * (most + entries)))
         for start in range(0, together.size, at_once):
             # As many each time, so that all are one program: the last of them again.
             numbers = np.arange(start, start + min(at_once, together.size))
             sets = together[np.minimum(numbers, together.size - 1)]
             inside = np.arange(most) < sizes[sets, None]
-            places = starts[sets, None] + np.where(inside, np.arange(most), 0)
-            members = rows[places]
-            shares = jnp.asarray(np.where(inside, weights[members], 0), points.dtype)
-            of_sets = points.kernels[0], points.arrays[0][members], shares, entropy.fitted(most)
-            values, sums = _compute_apart(*of_sets)
-            eigenvalues.check_spectra(values)
-            yield Sets(sets, places, inside, values, sums)
+            yield sets, starts[sets, None] + np.where(inside, np.arange(most), 0), inside
 
 
 @functools.partial(jax.jit, static_argnums=3)

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,7 @@ from experiments.language_models import judged
 
 WHOLE, CUT = "whole", "cut"
 CLASSES, UTILITY = "classes", "utility"
+SOURCES = CLASSES, "embeddings"  # Of which answers are different, beside their rewards.
 _COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
 _NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
 _ORDERS = (1.0, 2.0)
@@ -32,8 +33,8 @@ class Answers(lab.Study):
     """Which language models give different answers when they are asked again?"""
 
     name = "answers"
-    version = 2
-    duration = "3 minutes"
+    version = 3
+    duration = "4 minutes"
     data = "answers"
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words")
@@ -44,6 +45,7 @@ class Answers(lab.Study):
     resamples: int = lab.flag(
         2000, "Resamples of the models, and of the prompts, for the intervals.", at_least=2
     )
+    at_least: float = lab.flag(6.0, "The reward from which an answer is good.")
     prompts: int = lab.resolved()
     of_each: int = lab.resolved()
     texts: tuple[str, ...] = lab.resolved()
@@ -78,7 +80,8 @@ class Answers(lab.Study):
           conditional scores with the classes at multiples of the bandwidth. At the scale that is
           shown, of whole answers: `usual_correlation`, that of all six with the classes by the
           library's default bandwidths; and over `kind`, Conditional-RKE of the last half of the
-          answers beside all, `fewer`. `unbiased` Conditional-RKE, with `unbiased_letters`.
+          answers beside all, `fewer`. `unbiased` Conditional-RKE, with `unbiased_letters`. There,
+          too, what `_good` gives, and over `source` and `against` its `good_correlation`.
         """
         pairs, rows = state
         texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
@@ -126,6 +129,11 @@ class Answers(lab.Study):
             for m, of in enumerate(rows):
                 last = _unbiased(texts, {"all": of, "last": of[:, of.shape[1] // 2 :]}, scale)
                 fewer[:, m] = last.plug_in["last"], last.values["last"], last.differences[0].p_value
+        good = _good(texts, rows, names, pairs, scale, self.at_least, shown and text == WHOLE)
+        others = [*(of.mean(axis=1) for of in benchmark.values()), unbiased_of(unbiased, names)]
+        agree = [
+            [agreement.spearman(of[None], wanted)[0] for wanted in others] for of in good.value
+        ]
         of_judge = ("judge", "measure", "end")
         errors = [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()]
         return found.assign(
@@ -144,7 +152,15 @@ class Answers(lab.Study):
             unbiased_letters=("model", [unbiased.letters[m] for m in names]),
             fewer=(("kind", "model"), fewer),
             kind=["papers' score", "unbiased", "p-value"],
-        ).assign_coords(judge=list(benchmark), measure=MEASURES, multiple=list(multiples))
+            good=(("source", "model"), good.value),
+            good_error=(("source", "model"), good.error),
+            good_letters=(("source", "model"), good.letters),
+            good_share=("model", good.share),
+            good_correlation=(("source", "against"), agree),
+            against=[*benchmark, "Conditional-RKE, unbiased"],
+        ).assign_coords(
+            judge=list(benchmark), measure=MEASURES, multiple=list(multiples), source=list(SOURCES)
+        )
 
     def tables(self, run):
         """Scores beside the benchmark at the bandwidth shown; all correlations."""
@@ -163,6 +179,13 @@ class Answers(lab.Study):
         yield tables.table(unbiased, rows=("model",), letters="letters")
         yield tables.table(base, rows=("model",), columns="kind", value="fewer")
         yield tables.table(base, rows=("measure",), value="usual_correlation")
+        of_good = base.assign(letters=base.good_letters)
+        rows, letters = ("model",), "letters"
+        yield tables.table(
+            of_good, rows=rows, columns="source", value="good", error="good_error", letters=letters
+        )
+        yield tables.table(base, rows=("model",), value="good_share")
+        yield tables.table(base, rows=("source",), columns="against", value="good_correlation")
 
     @classmethod
     def figures(cls, runs):
@@ -250,6 +273,67 @@ def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     return {CLASSES: number, UTILITY: np.sum(rewards * new * weights, axis=2) / weights.sum()}
 
 
+class Good(NamedTuple):
+    """The good and different answers by source and model, and the share of good ones by model."""
+
+    value: np.ndarray
+    error: np.ndarray
+    letters: np.ndarray
+    share: np.ndarray
+
+
+def class_rewards(classes: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """The reward of the class of each answer `[..., k]`; the benchmark gives 0 to later ones."""
+    equal = classes[..., :, None] == classes[..., None, :]
+    return np.max(np.where(equal, rewards[..., None, :], -np.inf), axis=-1)
+
+
+def _good(
+    texts: np.ndarray,
+    rows: np.ndarray,
+    names: Sequence[str],
+    pairs: Any,
+    width: judged.Width,
+    at_least: float,
+    wanted: bool,
+) -> Good:
+    """By the benchmark's classes, and by embeddings; NaN where not `wanted` or not known."""
+    classes = _of_answers(pairs, "classes", rows)
+    rewards = class_rewards(classes, _of_answers(pairs, "rewards", rows))
+    shape = len(SOURCES), len(names)
+    value, error, letters = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, "")
+    share = np.full(len(names), np.nan)
+    if not (wanted and np.isfinite(rewards).all()):
+        return Good(value, error, letters, share)
+    letters = letters.astype(object)
+    prompts = np.indices(rows.shape[1:])[0].reshape(-1, 1)
+    for place, source in enumerate(SOURCES):
+        items = texts[rows] if source != CLASSES else classes.astype(int)
+        kernels: Any = width.kernels | (
+            {"output_kernel": cv.Indicator()} if source == CLASSES else {}
+        )
+        compared = cv.compare(
+            {name: of.reshape(-1, *of.shape[2:]) for name, of in zip(names, items, strict=True)},
+            prompts,
+            **kernels,
+            orders=[2],
+            profile=False,
+            quality={name: of.ravel() for name, of in zip(names, rewards, strict=True)},
+            at_least=at_least,
+        )
+        ranking = compared.ranking("quality", 0)
+        value[place] = [ranking.values[name] for name in names]
+        error[place] = [ranking.standard_errors[name] for name in names]
+        letters[place] = [ranking.letters[name] for name in names]
+        share = np.array([compared.qualities[name].share.value for name in names])
+    return Good(value, error, letters.astype(str), share)
+
+
+def unbiased_of(ranking: Any, names: Sequence[str]) -> np.ndarray:
+    """The values of a ranking in the order of the names."""
+    return np.array([ranking.values[name] for name in names])
+
+
 def size_of(model: str) -> tuple[str, float] | None:
     """The family and the size in billions that a model's name states; None where it states none."""
     found = _SIZE.search(model)
@@ -321,7 +405,7 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
     found, first = found.isel(model=order), first.isel(model=order)
     places = -np.arange(len(order))
     size = 2.7, 0.7 + 0.2 * len(order)
-    figure, panels = style.panels(4, columns=4, size=size, sharey=True)
+    figure, panels = style.panels(5, columns=5, size=size, sharey=True)
     for panel, score in zip(panels, judged.SCORES, strict=False):
         one, letters, ending = found.sel(score=score), first.letters.sel(score=score), "of answers"
         ends = xr.concat([one.value + side * one.error for side in (0, -1.96, 1.96)], "end")
@@ -338,7 +422,7 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
         apart = [not set(a) & set(b) for a, b in itertools.combinations(letters.values, 2)]
         panel.set_title(f"{score}:\n{sum(apart)} of {len(apart)} pairs told apart")
         panel.set(xlabel=f"effective number {ending}")
-    for panel, judge in zip(panels[2:], (CLASSES, UTILITY), strict=True):
+    for panel, judge in zip(panels[2:4], (CLASSES, UTILITY), strict=True):
         one = first.sel(judge=judge)
         panel.errorbar(
             one.benchmark, places, xerr=1.96 * one.benchmark_error, fmt="s", markersize=3.5,
@@ -348,6 +432,14 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
         words = tables.interval(*agrees.values)
         panel.set_title(f"the benchmark's {judge}:\nrank correlation {words}")
         panel.set(xlabel=f"{judge} of a prompt, mean")
+    good = first.sel(source=SOURCES[1])
+    panels[4].errorbar(
+        good.good, places, xerr=1.96 * np.nan_to_num(good.good_error), fmt="o", markersize=3.5,
+        elinewidth=0.8, color=style.BLUE,
+    )  # fmt: skip
+    panels[4].plot(first.good.sel(source=CLASSES), places, "x", markersize=3.5, color=style.GREY)
+    panels[4].set_title(f"good (reward {study.at_least:g} or more)\nand different, x: by classes")
+    panels[4].set(xlabel=f"answers of {study.of_each}")
     names = [
         f"{short_name(m)} ({w:.0f} words)"
         for m, w in zip(first.model.values, first.words.values, strict=True)

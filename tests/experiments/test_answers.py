@@ -9,7 +9,14 @@ from studies import execute
 import condvendi_jax as cv
 from experiments import data
 from experiments.language_models import judged
-from experiments.language_models.answers import Answers, benchmark_of, families, partial, size_of
+from experiments.language_models.answers import (
+    Answers,
+    benchmark_of,
+    class_rewards,
+    families,
+    partial,
+    size_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -177,6 +184,21 @@ def test_a_class_that_was_there_before_is_worth_nothing():
     assert found["classes"].item() == 2
     expected = (10 + 0.64 * 5) / (1 + 0.8 + 0.64 + 0.512)
     assert found["utility"].item() == pytest.approx(expected)
+
+
+def test_all_answers_of_a_class_have_the_reward_of_its_first():
+    found = class_rewards(np.array([[1, 1, 0, 1]]), np.array([[7.0, 0.0, 3.0, 0.0]]))
+    assert found.tolist() == [[7, 7, 3, 7]]
+
+
+def test_good_and_different_answers_are_counted_by_classes_and_by_embeddings(tmp_path):
+    """All rewards of `small_run` are 2: with a lower bar the number is that of the classes."""
+    run = execute(Answers, tmp_path, *small_run(Answers, tmp_path, 0), "--at_least=2")
+    found = run.found.sel(text="whole", scale=1)
+    numbers = np.array([KNOWN[m] for m in found.model.values.tolist()])
+    np.testing.assert_allclose(found.good.transpose("source", "model"), [numbers, numbers], 1e-4)
+    np.testing.assert_allclose(found.good_share, 1)
+    np.testing.assert_allclose(found.good_correlation.sel(against="classes"), 1)
 
 
 def test_sizes_and_families_are_read_from_names():

@@ -14,6 +14,7 @@ from condvendi_jax.inference.results.looks import Look, Looks
 from condvendi_jax.inference.results.planning import Size, StudyPlan
 from condvendi_jax.inference.results.profile import PairProfile, Profile
 from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
+from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import Difference, Ranking
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PromptScore",
     "PromptSpread",
     "PromptTable",
+    "Quality",
     "Ranking",
     "ScoredOrder",
     "Size",

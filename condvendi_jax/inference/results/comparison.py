@@ -16,6 +16,7 @@ from condvendi_jax.inference.results.between import Between
 from condvendi_jax.inference.results.evaluation import Advice, Evaluation
 from condvendi_jax.inference.results.planning import percent
 from condvendi_jax.inference.results.profile import Profile
+from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import Ranking
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class Comparison(Result):
         computed = ", ".join(f"({r.score!r}, {r.order:g})" for r in self.rankings)
         raise KeyError(f"({score!r}, {order:g}): computed were {computed}.")
 
+    @property
+    def qualities(self) -> dict[str, Quality]:
+        """How many outputs of each model are good, and good and different; empty if not known."""
+        return {name: of.quality for name, of in self.evaluations.items() if of.quality}
+
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
         return {
@@ -129,6 +135,7 @@ class Comparison(Result):
             "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
             "advice": [item.as_dict() for item in self.advice],
             "rankings": [ranking.as_dict() for ranking in self.rankings],
+            "quality": {name: of.as_dict() for name, of in self.qualities.items()} or None,
             "between": self.between and self.between.as_dict(),
             "profile": self.profile and self.profile.as_dict(),
         }
@@ -212,6 +219,7 @@ class Comparison(Result):
                 "any n, even significantly; unbiased order 2 does not depend on n"
             )
         notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
+        notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
         notes += [*self._bandwidth_noise(), *evaluations.error_notes(every)]
         if len(self.models) == 1:
@@ -256,10 +264,11 @@ class Comparison(Result):
 
     @property
     def main(self) -> list[Ranking]:
-        """The rankings of a short table: by Conditional scores, and by one of outputs alone."""
+        """The rankings of a short table: by Conditional, of outputs alone, and by quality."""
         name = "conditional" if self.first.paired else "vendi"
         main = [ranking for ranking in self.rankings if ranking.score == name]
-        return main + [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
+        main += [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
+        return main + [r for r in self.rankings if r.score == "quality"]
 
     def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
@@ -293,17 +302,17 @@ class Comparison(Result):
 
     def summary(self) -> Table:
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
-        if not self._given:
-            return self.scores(self.main)
-        rows = []
-        for model, evaluation in self.evaluations.items():
-            count = evaluation.order(2).cell("conditional", unbiased=False)
-            cells = [
-                of.cell_of_any_number(model) if of.unbiased else of.cell(model) for of in self.main
-            ]
-            rows.append([model, f"{evaluation.n:,}", count, *cells])
-        names = [of.name for of in self.main]
-        return Table(["model", "n", f"differ, of {self._given}", *names], rows)
+        heading, rows, given = ["model", "n"], [], self._given
+        heading += [f"differ, of {given}"] if given else []
+        heading += ["good"] if self.qualities else []
+        for model, of in self.evaluations.items():
+            cells = [of.order(2).cell("conditional", unbiased=False)] if given else []
+            cells += [of.quality.percent] if of.quality else []
+            for ranking in self.main:
+                short = given and ranking.unbiased
+                cells.append(ranking.cell_of_any_number(model) if short else ranking.cell(model))
+            rows.append([model, f"{of.n:,}", *cells])
+        return Table([*heading, *(ranking.name for ranking in self.main)], rows)
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""

@@ -16,6 +16,8 @@ from condvendi_jax.entropies import Decomposition, PerScore
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from condvendi_jax.inference.results.quality import Quality
+
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
 HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
@@ -248,6 +250,7 @@ class Evaluation(Result):
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
+      quality: how many outputs are good, and good and different; None without quality.
     """
 
     n: int
@@ -262,6 +265,7 @@ class Evaluation(Result):
     advice: tuple[Advice, ...] = ()
     answers: tuple[int, int] | None = None
     encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    quality: Quality | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -299,6 +303,7 @@ class Evaluation(Result):
             "distinct_prompts": self.distinct_prompts,
             "answers": self.answers and list(self.answers),
             "advice": [item.as_dict() for item in self.advice],
+            "quality": self.quality and self.quality.as_dict(),
             "elsewhere": self.elsewhere
             and {
                 f"{times:g}": {name: float(getattr(of, name)) for name in self.names}
@@ -363,6 +368,7 @@ class Evaluation(Result):
             *unbiased_notes([self], "plug-in"),
         ]
         notes += [*self._fixed_prompts(), *self._slopes(), *self.elsewhere_notes()]
+        notes += [str(self.quality)] if self.quality else []
         notes += [f"saturated: {item}" for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
         if estimated:
@@ -452,6 +458,7 @@ class Evaluation(Result):
     def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
+        lines += [str(self.quality)] if self.quality else []
         lines.append(chosen_kernels(self.bandwidths))
         lines += [] if self.paired else [NO_PROMPTS]
         if any(scored.errors_by for scored in self.orders):

@@ -14,6 +14,7 @@ from condvendi_jax.base.tables import OPEN
 from condvendi_jax.inference.results import evaluation
 from condvendi_jax.inference.results.planning import StudyPlan
 from condvendi_jax.inference.results.profile import Profile
+from condvendi_jax.inference.results.quality import Quality, undominated
 
 _Panels = Mapping[str, Mapping[str, evaluation.Estimate]]  # Of each score, by model or order.
 _PANEL_IN = (3.6, 3.2)
@@ -84,8 +85,7 @@ def over_bandwidths(profile: Profile) -> Figure:
     for panel, name in zip(panels, names, strict=True):
         values, bands, saturated = profile.curves(name)
         for index, model in enumerate(profile.models):
-            look = {"color": _COLOURS[index % len(_COLOURS)]}
-            dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+            look, dash = _look(index)
             label = model.replace("$", r"\$").lstrip("_") or None
             panel.plot(widths, values[index], linestyle=dash, linewidth=1.3, label=label, **look)
             shown = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
@@ -108,6 +108,39 @@ def over_bandwidths(profile: Profile) -> Figure:
         labels = panels[0].get_legend_handles_labels()
         drawn.legend(*labels, loc="outside upper center", ncols=6, fontsize=8)
     drawn.supxlabel(_caption(profile), fontsize=7)
+    return drawn
+
+
+def _look(index: int) -> tuple[dict[str, Any], Any]:
+    """The colour and the dashes of a model."""
+    colour = _COLOURS[index % len(_COLOURS)]
+    return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
+
+
+def qualities(models: Mapping[str, Quality]) -> Figure:
+    """The share of good outputs and the diversity among them; the number over the thresholds."""
+    first, best = next(iter(models.values())), undominated(models)
+    drawn = Figure(figsize=(8.4, 3.6 + 0.2 * (len(models) // 4)), layout="constrained")
+    plane, curves = drawn.subplots(1, 2)
+    for index, (model, of) in enumerate(models.items()):
+        (look, dash), name = _look(index), model.replace("$", r"\$").lstrip("_")
+        curves.plot(of.thresholds, of.numbers, linestyle=dash, label=name, **look)
+        curves.fill_between(of.thresholds, *of.bands.T, alpha=0.15, linewidth=0, **look)
+        x, y = of.share.value, of.diversity.value
+        if math.isfinite(y):
+            ends = [np.array(e.ends or [e.value] * 2) for e in (of.share, of.diversity)]
+            plane.plot(ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y), linewidth=1, **look)
+            plane.plot(x, y, "o", fillstyle="full" if model in best else "none", **look)
+        if model in best:
+            plane.annotate(name, (x, y), (3, 3), textcoords="offset points", size=7)
+    curves.axvline(first.at_least, color="0.4", linewidth=0.9, dashes=(4, 3))
+    _finish(plane, "Filled: no other model is better in both", "share of good outputs")
+    plane.set_ylabel("diversity among good outputs", fontsize=8)
+    _finish(curves, f"Good and different, of {first.draws:,} draws", "quality that counts as good")
+    drawn.legend(
+        *curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7
+    )
+    drawn.supxlabel("lines: 95% intervals; bands: 95%, at all thresholds at once", fontsize=7)
     return drawn
 
 

@@ -77,8 +77,8 @@ class Ranking(Result):
     """All models by one score of one order. Prints as a line.
 
     Attributes:
-      score: vendi, conditional or information.
-      order: the Renyi order.
+      score: vendi, conditional, information, or quality: the number of good and different outputs.
+      order: the Renyi order; 0 of quality, which counts frequent and rare outputs alike.
       truncation: how many eigenvalues are kept, or None.
       values: the score of each model, the largest first; in the given order where saturated.
       standard_errors: of each model by itself; NaN where there are none.
@@ -94,6 +94,7 @@ class Ranking(Result):
       plug_in: the score of each model's sample as the papers have it.
       level: the family-wise rate of false differences, and of false equalities.
       margin: within which models are stated to be equal.
+      draws: of quality, the number of outputs among which good and different ones are counted.
     """
 
     score: str
@@ -111,6 +112,7 @@ class Ranking(Result):
     plug_in: dict[str, float] | None = None
     level: float = 0.05
     margin: Margin = Margin(1.1, absolute=False)
+    draws: int | None = None
 
     @property
     def tested(self) -> bool:
@@ -120,6 +122,8 @@ class Ranking(Result):
     @property
     def name(self) -> str:
         """The score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
+        if self.draws is not None:
+            return f"good and different, of {self.draws:,} draws"
         return score_name(self.score, self.order, self.truncation)
 
     def difference(self, first: str, second: str) -> Difference:

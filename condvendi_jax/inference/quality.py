@@ -1,0 +1,210 @@
+"""How many outputs are good, and how many of these are different (docs/proofs.md)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.kernels import Indicator, Kernel
+from condvendi_jax.data.pairs import Pairs, of_each_model
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference import population
+from condvendi_jax.inference.errors import Groups, Units, root_mean_square
+from condvendi_jax.inference.results import Quality
+from condvendi_jax.inference.results.evaluation import Estimate
+from condvendi_jax.spectra import exact, order_two
+
+_DRAWS = 100  # At most, where they are not given: time grows with them.
+_THRESHOLDS = 20  # Of the curve, beside the given one.
+_RESAMPLES = 5000  # Of the band over thresholds.
+
+
+class Asked(NamedTuple):
+    """The checked quality of the outputs of each model `[n]`, and what is asked of it."""
+
+    values: dict[str, np.ndarray]
+    at_least: float
+    draws: int
+
+    @classmethod
+    def of(cls, models: Mapping[str, Pairs], quality: Any, at_least: Any, draws: Any) -> Any:
+        """The checked arguments of `evaluate` and `compare`; None if none of them is given."""
+        if quality is None and at_least is None and draws is None:
+            return None
+        if quality is None or at_least is None:
+            raise ValueError(
+                "quality, at_least: expected both, a number for each output and the number from "
+                f"which it is good, received no {'quality' if quality is None else 'at_least'}."
+            )
+        at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
+        values, most, fewest = {}, math.inf, _DRAWS
+        for name, of in of_each_model(quality, models, "quality").items():
+            pairs = models[name]
+            pairs.refuse_weights("good and different outputs")
+            with checks.naming(name):
+                checks.check_indices({"outputs": pairs, "quality": of})
+                if isinstance(of, (list, tuple)):
+                    of = [math.nan if value is None else value for value in of]
+                signed: Any = {"name": "quality", "some": False, "signed": True}
+                values[name] = checks.check_weights(of, pairs.n, **signed)
+            sizes = np.bincount(pairs.prompt_kinds[1])
+            most, fewest = min(most, int(sizes.max())), min(fewest, int(sizes.min()))
+            if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):
+                raise ValueError(
+                    "quality: expected the prompt of each output, and outputs to each whose n x n "
+                    f"arrays fit in memory, received {sizes.max():,} outputs to one prompt."
+                )
+        draws = checks.check_count(fewest if draws is None else draws, name="draws", minimum=1)
+        if draws > most:
+            raise ValueError(
+                f"draws: expected at most {most}, the largest number of outputs to a prompt that "
+                f"every model has, received {draws}."
+            )
+        return cls(values, at_least, draws)
+
+    def scored(self, models: Mapping[str, Pairs], units: Units | None, seed: int) -> dict[str, Any]:
+        """The `Quality` of each model, with errors if there are `units`."""
+        every = np.concatenate([*self.values.values()]).astype(np.float64)
+        if (levels := np.unique(every)).size > _THRESHOLDS:
+            levels = np.quantile(every, np.linspace(0, 1, _THRESHOLDS), method="inverted_cdf")
+        levels = np.union1d(levels, [self.at_least])
+        place, scored = int(np.searchsorted(levels, self.at_least)), {}
+        for name, pairs in models.items():
+            groups, near = units and units.of_models[name], pairs.gathered()
+            _, first, kinds = np.unique(pairs.prompt_kinds[1], True, True)
+            sizes, count = np.bincount(kinds), 1 if groups is None else groups.count
+            kept = np.flatnonzero(sizes >= self.draws)
+            # Python's numbers take the dtype of the values: 0.7 in float32 is at least 0.7.
+            good = np.stack([self.values[name] >= level for level in levels.tolist()])
+            if groups is not None and population.splits(groups.membership, kinds):
+                groups = None  # Prompts are not independent units.
+            unit = None if groups is None else groups.membership[first[kept]]
+            shares = np.stack([np.bincount(kinds, of) / sizes for of in good], axis=1)[kept]
+            mean = _Mean.of(_numbers(near, kinds, kept, good, self.draws), unit, count, self.draws)
+            good = good[place] & np.isin(kinds, kept)
+            diversity, several = _diversity(near, good, kinds, groups)
+            estimates = _Mean.of(shares, unit, count, 1).estimate(place), mean.estimate(place)
+            numbers = self.at_least, self.draws, *estimates, diversity, kept.size
+            left_out, influences = sizes.size - kept.size, mean.influences[place, None]
+            curves = levels, mean.values, shares.mean(axis=0), mean.band(seed)
+            scored[name] = Quality(*numbers, left_out, several, *curves, influences, mean.freedom)
+        return scored
+
+
+def _numbers(
+    points: Pairs, kinds: np.ndarray, kept: np.ndarray, good: np.ndarray, draws: int
+) -> np.ndarray:
+    """The number of good and different outputs, by `kept` prompt and threshold `[p, t]`."""
+    rows, sizes = np.argsort(kinds, kind="stable"), np.bincount(kinds)
+    numbers = np.zeros((sizes.size, len(good)))
+    entries = points.arrays[0].shape[1] + len(good) * (draws + 1)
+    for sets, places, inside in exact.padded_sets(sizes, kept, entries):
+        members = rows[places]
+        there = jnp.asarray(np.moveaxis(good[:, members] & inside, 0, 1), points.dtype)
+        of_rows = _of_sets(points.kernels[0], points.arrays[0][members], there, sizes[sets], draws)
+        numbers[sets] = np.sum(np.asarray(of_rows, np.float64), axis=2) / sizes[sets, None]
+    return numbers[kept]
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> jax.Array:
+    """How often each row of points `[g, m, d]` is good and new in k draws, `[g, t, m]`.
+
+    The mean over the subsets of other rows, of each size below k, of the products of 1 - g_j k_ij^2
+    over the subset, by adding one row after the other: a mean of means, which loses no digits.
+    """
+    same = jnp.square(jax.vmap(lambda x: kernel.cross(*[kernel.prepare(x)] * 2))(points))
+    rows = jnp.arange(points.shape[1])[None, None, :, None]
+    taken = jnp.arange(draws, dtype=points.dtype)[None, None, None, :]
+
+    def add(j: jax.Array, means: jax.Array) -> jax.Array:
+        others = jnp.where(rows > j, j + 1, jnp.maximum(j, 1))  # Up to row j, without each row.
+        part = jnp.minimum(taken / others.astype(points.dtype), 1)
+        different = 1 - good[:, :, j, None, None] * same[:, None, :, j, None]
+        added = (1 - part) * means + part * different * jnp.roll(means, 1, axis=-1)
+        skipped = (rows == j) | (j >= sizes[:, None, None, None])
+        return jnp.where(skipped, means, added)
+
+    none = jnp.zeros((*good.shape, draws), points.dtype).at[..., 0].set(1)
+    return good * jnp.sum(lax.fori_loop(0, points.shape[1], add, none), axis=-1)
+
+
+class _Mean(NamedTuple):
+    """A mean over prompts of numbers from 0 to `most`, at each threshold `[t]`."""
+
+    values: np.ndarray
+    influences: np.ndarray  # Of units, `[t, g]`: their root mean square is the error.
+    freedom: int
+    most: int
+
+    @classmethod
+    def of(cls, by_prompt: np.ndarray, unit: np.ndarray | None, count: int, most: int) -> _Mean:
+        """Of values `[p, t]` of prompts, which belong to `count` units."""
+        values, independent = by_prompt.mean(axis=0), 0 if unit is None else np.unique(unit).size
+        if unit is None or independent < 2:
+            return cls(values, np.full((values.size, 1), math.nan), 0, most)
+        sums = np.stack([np.bincount(unit, of, count) for of in (by_prompt - values).T])
+        scale = math.sqrt(count * independent / (independent - 1)) / unit.size
+        return cls(values, scale * sums, independent - 1, most)
+
+    def ends(self, times: float) -> np.ndarray:
+        """The ends so many errors away, `[t, 2]`; NaN if the error is 0, or not known."""
+        errors = root_mean_square(self.influences)
+        width = times * np.where(errors > 0, errors, math.nan)[:, None]
+        return np.clip(self.values[:, None] + width * [-1, 1], 0, self.most)
+
+    def estimate(self, k: int) -> Estimate:
+        """The mean at one threshold, with its error and Student's interval."""
+        from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
+
+        ends = self.ends(float(stdtrit(self.freedom, 0.975)))[k]
+        error = float(root_mean_square(self.influences[k]))
+        return Estimate(float(self.values[k]), error, tuple(ends.tolist()))
+
+    def band(self, seed: int) -> np.ndarray:
+        """The ends `[t, 2]` that hold at all thresholds at once: all errors are drawn together."""
+        errors, generator = root_mean_square(self.influences), np.random.default_rng(seed)
+        scaled = self.influences[errors > 0] / errors[errors > 0, None]
+        lengths, axes = np.linalg.eigh(scaled @ scaled.T / scaled.shape[1])
+        drawn = generator.standard_normal((_RESAMPLES, lengths.size))
+        largest = np.abs(drawn * np.sqrt(np.maximum(lengths, 0)) @ axes.T).max(axis=1, initial=0)
+        freedom = max(self.freedom, 1)
+        spread = np.sqrt(generator.chisquare(freedom, _RESAMPLES) / freedom)
+        return self.ends(float(np.quantile(largest / spread, 0.95)))
+
+
+def _diversity(
+    points: Pairs, good: np.ndarray, kinds: np.ndarray, groups: Groups | None
+) -> tuple[Estimate, int]:
+    """Unbiased Conditional-RKE of good rows, and the number of prompts that have two of them."""
+    if np.bincount(kinds).max() > 1:
+        good = good & (np.bincount(kinds, good)[kinds] > 1)
+    rows = np.flatnonzero(good)
+    if rows.size < 2:
+        return Estimate(math.nan, math.nan, None), 0
+    units = groups and groups._replace(membership=groups.membership[rows], of_all=groups.count)
+    pairs = points.rows(rows)
+    answers = order_two.Answers.of(pairs)
+    if answers.kind is None or not isinstance(points.kernels[1], Indicator):
+        of = population.of_pairs(pairs, units)
+    else:  # By the program that serves any number of good rows.
+        order, same = np.argsort(kinds, kind="stable"), np.zeros(kinds.size)
+        prompts = order, np.bincount(kinds), np.arange(kinds.max() + 1), good.astype(np.float64)
+        for each in exact.compute_sets(points, *prompts, Entropy(2)):
+            sums = np.asarray(each.sums, np.float64)[:, 0]
+            same[order[each.places[each.inside]]] = sums[each.inside]
+        others = np.stack([same, np.bincount(kinds, good)[kinds], same])[None, :, rows] - 1
+        inside = others / rows.size
+        within: Any = lambda of: np.where(of.weights > 0, inside[..., of.rows], 0)  # noqa: E731
+        (of,) = population.of_each(answers, units, inside, inside, within)
+    error = math.nan if of.standard_errors is None else of.standard_errors.conditional
+    ends = of.intervals and of.intervals.conditional
+    return Estimate(of.values.conditional, error, ends), np.unique(kinds[rows]).size

@@ -1,0 +1,85 @@
+"""How many outputs of a model are good, and how many of these are different."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
+from condvendi_jax.inference.results.evaluation import Estimate
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Quality(Result):
+    """The good outputs of a model, and how many of them are different. Prints as a sentence.
+
+    Attributes:
+      at_least: the quality from which an output is good.
+      draws: the number k of outputs that a user sees for each prompt.
+      share: the share of good outputs, a mean over prompts, with its error and 95% interval.
+      number: of outputs among k draws that are good and do not count as the same as an earlier good
+        one, a mean over prompts: the sum over m < k of E[g_1 (1 - g_2 k(x_1, x_2)^2) ...
+        (1 - g_(m+1) k(x_1, x_(m+1))^2)], where g is 1 if good, else 0 (docs/proofs.md).
+      diversity: unbiased Conditional-RKE of the good outputs alone, of prompts with two or more;
+        NaN where no two answer the same prompt.
+      prompts, left_out: how many prompts have k outputs and count, and how many have fewer.
+      diverse_prompts: how many prompts have two good outputs.
+      thresholds, numbers, shares: the number and the share at other thresholds, `[t]`.
+      bands: of `numbers`, `[t, 2]`, at 95% for all thresholds at once.
+      influences, freedom: of independent prompts on the number, as in `ScoredOrder`.
+    """
+
+    at_least: float
+    draws: int
+    share: Estimate
+    number: Estimate
+    diversity: Estimate
+    prompts: int
+    left_out: int
+    diverse_prompts: int
+    thresholds: np.ndarray
+    numbers: np.ndarray
+    shares: np.ndarray
+    bands: np.ndarray
+    influences: np.ndarray
+    freedom: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the influences as plain data."""
+        estimates = {
+            name: getattr(self, name).as_dict() for name in ("share", "number", "diversity")
+        }
+        every = super().as_dict() | estimates
+        return {name: of for name, of in every.items() if name != "influences"}
+
+    @property
+    def percent(self) -> str:
+        """The share of good outputs with its error: '62.3 ± 1.2%'."""
+        return tables.with_error(100 * self.share.value, 100 * self.share.error) + "%"
+
+    def parts(self) -> list[str]:
+        """The share, the number and the diversity in a sentence."""
+        number = tables.with_error(self.number.value, self.number.error)
+        words = [
+            f"{self.percent} of the outputs have a quality of at least {self.at_least:g}",
+            f"of {self.draws:,} draws {number} are good and different",
+            f"diversity among good outputs {tables.with_interval(*self.diversity)} "
+            f"({self.diverse_prompts:,} prompts with two)",
+        ]
+        left_out = [f"{self.left_out:,} prompts with fewer outputs are left out"]
+        return ["; ".join(words + left_out[: self.left_out])]
+
+
+def undominated(models: Mapping[str, Quality]) -> list[str]:
+    """The models of which no other is at least as good in share and diversity, better in one."""
+    points = {m: (of.share.value, of.diversity.value) for m, of in models.items()}
+    known = {m: np.array(of) for m, of in points.items() if not math.isnan(of[1])}
+    beaten = {
+        m for m, a in known.items() for b in known.values() if (b >= a).all() and (b > a).any()
+    }
+    return [model for model in known if model not in beaten]

@@ -1,0 +1,378 @@
+"""Good and different outputs: against enumeration in NumPy, and populations of known classes."""
+
+import itertools
+import json
+import math
+import sys
+
+import jax
+import numpy as np
+import pytest
+from oracles import assert_close
+from processes import HANG_S, on_devices, started
+from scipy import stats
+
+import condvendi_jax as cv
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.inference import quality as module
+from condvendi_jax.inference.errors import Units
+from condvendi_jax.inference.results.evaluation import Estimate
+from condvendi_jax.inference.results.quality import undominated
+
+SIZES = (4, 5, 6, 4, 6, 5, 4, 5)
+PROMPT = np.random.default_rng(1).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
+N, AT_LEAST, DRAWS = PROMPT.size, 0.0, 4
+RNG = np.random.default_rng(0)
+POINTS = RNG.normal(size=(N, 2)).astype(np.float32)
+QUALITY = RNG.normal(size=N)
+CLASSES = RNG.integers(4, size=N)
+
+
+def of(outputs=POINTS, prompts=PROMPT, quality=QUALITY, at_least=AT_LEAST, draws=DRAWS, **options):
+    """The result for one model, as `evaluate` makes it; the `diversity` takes a program more."""
+    kernel, diversity = options.pop("kernel", cv.Gaussian(1.0)), options.pop("diversity", False)
+    pairs = {"": Pairs(outputs, prompts, output_kernel=kernel, **options)}
+    with pytest.MonkeyPatch.context() as patch:
+        if not diversity:
+            patch.setattr(module, "_diversity", lambda *_: (Estimate(math.nan, 0, None), 0))
+        asked = module.Asked.of(pairs, quality, at_least, draws)
+        return asked.scored(pairs, Units.of(pairs, None, jax.random.key(0)), 0)[""]
+
+
+def squares(points):
+    """The squared kernel at bandwidth 1, float64."""
+    apart = points[:, None].astype(np.float64) - points[None]
+    return np.exp(-np.sum(apart**2, axis=2))
+
+
+def enumerated(same, good, draws):
+    """The expected number of good and new outputs over all ordered draws."""
+    total, orders = 0.0, list(itertools.permutations(range(len(good)), draws))
+    for order in orders:
+        for place, i in enumerate(order):
+            total += good[i] * math.prod(1 - good[j] * same[i, j] for j in order[:place])
+    return total / len(orders)
+
+
+def by_prompt(points=POINTS, good=QUALITY >= AT_LEAST, draws=DRAWS):
+    """The enumerated number of every prompt."""
+    rows = [np.flatnonzero(PROMPT == p) for p in range(len(SIZES))]
+    return np.array([enumerated(squares(points[r]), good[r] * 1.0, draws) for r in rows])
+
+
+def test_number_share_and_curve_are_those_of_all_ordered_draws():
+    found, expected = of(), by_prompt()
+    assert_close(np.float32(found.number.value), expected.mean())
+    share = np.array([np.mean(QUALITY[PROMPT == p] >= AT_LEAST) for p in range(len(SIZES))])
+    for mean, values in ((found.share, share), (found.number, expected)):
+        error = stats.sem(values)
+        width = stats.t.ppf(0.975, len(SIZES) - 1) * error
+        assert_close(np.float32(mean.error), error)
+        assert_close(np.float32(mean.ends), [mean.value - width, mean.value + width])
+    for level, number in zip(found.thresholds[::4], found.numbers[::4], strict=True):
+        assert_close(np.float32(number), by_prompt(good=QUALITY >= level).mean())
+    assert found.prompts == len(SIZES) and found.left_out == 0
+
+
+def test_one_draw_gives_the_share_and_two_draws_subtract_the_similarity():
+    one, two = (of(draws=draws) for draws in (1, 2))
+    assert_close(np.float32(one.numbers), one.shares)
+    # N_2 = 2 y - E g g' k^2, prompt by prompt.
+    good, same = QUALITY >= AT_LEAST, squares(POINTS)
+    expected = []
+    for p in range(len(SIZES)):
+        rows = np.flatnonzero(PROMPT == p)
+        pairs = [good[i] * good[j] * same[i, j] for i, j in itertools.permutations(rows, 2)]
+        expected.append(2 * good[rows].mean() - np.mean(pairs))
+    assert_close(np.float32(two.number.value), np.mean(expected))
+
+
+def test_number_of_classes_is_rarefaction_and_counts_classes_in_all_draws():
+    """Of a class with c good outputs of n, k draws have one with 1 - C(n - c, k) / C(n, k)."""
+    found, expected = of(CLASSES, kernel=None), np.zeros((len(SIZES), len(of().thresholds)))
+    for p, n in enumerate(SIZES):
+        for t, level in enumerate(found.thresholds):
+            counts = np.bincount(CLASSES[(PROMPT == p) & (QUALITY >= level)])
+            missed = [math.comb(n - c, DRAWS) / math.comb(n, DRAWS) for c in counts]
+            expected[p, t] = np.sum(1 - np.array(missed))
+    assert_close(np.float32(found.numbers), expected.mean(axis=0))
+    assert np.all(np.diff(found.numbers) <= 1e-6)  # Of classes it never grows with the threshold.
+    four = np.flatnonzero(np.isin(PROMPT, np.flatnonzero(np.array(SIZES) == DRAWS)))
+    all_drawn = of(CLASSES[four], PROMPT[four], QUALITY[four], kernel=None)
+    counts = [np.unique(CLASSES[(PROMPT == p) & (QUALITY >= 0)]).size for p in (0, 3, 6)]
+    assert_close(np.float32(all_drawn.number.value), np.mean(counts))
+
+
+@pytest.mark.slow
+def test_mean_over_prompts_is_that_of_the_population():
+    """3 of 4 outputs are good, in classes of shares 0.4, 0.2 and 0.15: sum of 1 - (1 - p)^4."""
+    rng, shares = np.random.default_rng(5), np.array([0.4, 0.2, 0.15, 0.25])
+    drawn = rng.choice(4, size=6000, p=shares)
+    found = of(drawn, np.repeat(np.arange(1000), 6), drawn < 3, 1, kernel=None)
+    expected = np.sum(1 - (1 - shares[:3]) ** 4)
+    assert abs(found.number.value - expected) < 3 * found.number.error < 0.1
+
+
+@pytest.mark.slow
+def test_number_grows_ever_less_with_the_draws_and_falls_with_the_similarity():
+    numbers = np.array([of(draws=k).number.value for k in (1, 2, 3, 4)])
+    steps = np.diff(numbers, prepend=0)
+    assert np.all(steps > 0) and np.all(np.diff(steps) < 0)
+    assert steps[0] == pytest.approx(of().share.value)
+    assert of(kernel=cv.Gaussian(2.0)).number.value < numbers[-1]
+
+
+def test_one_more_good_output_can_lower_the_number():
+    """Three points of a line: the middle one counts as the same as either end."""
+    points = np.array([[-1.0], [0.0], [1.0]], np.float32) * math.sqrt(-math.log(0.6))
+    quality, prompts = [2.0, 1.0, 2.0], np.zeros(3, int)
+    ends, every = (of(points, prompts, quality, bar, 3) for bar in (2, 1))
+    assert ends.number.value == pytest.approx(2 - 0.6**4, abs=1e-5)
+    assert every.number.value == pytest.approx(
+        (3 - 3 * 0.6 + 0.36 - 0.6 * (3 - 2 * 0.6**4)) / 3 + 2 - 0.6**4
+    )
+    assert every.number.value < ends.number.value and every.share.value > ends.share.value
+    assert math.isnan(every.number.error)  # Of one prompt.
+
+
+def test_diversity_is_that_of_the_good_outputs_of_prompts_with_two():
+    found = of(at_least=0.5, diversity=True)
+    good = QUALITY >= 0.5
+    good &= np.bincount(PROMPT, good)[PROMPT] > 1
+    alone = cv.decompose(
+        Pairs(POINTS[good], PROMPT[good], output_kernel=cv.Gaussian(1.0)), order=2, unbiased=True
+    )
+    assert found.diversity.value == pytest.approx(float(alone.conditional), rel=1e-5)
+    assert found.diverse_prompts == np.unique(PROMPT[good]).size < len(SIZES)
+    low, high = found.diversity.ends
+    assert low < found.diversity.value < high
+
+
+def test_no_good_output_leaves_no_diversity_and_no_interval():
+    found = of(at_least=9.0, diversity=True)
+    assert found.share.value == found.number.value == found.diverse_prompts == 0
+    assert math.isnan(found.diversity.value) and np.isnan(found.number.ends).all()
+    assert "diversity among good outputs - (0 prompts" in str(found)
+    assert undominated({"none": found, "some": of(diversity=True)}) == ["some"]
+
+
+@pytest.mark.slow
+def test_prompts_with_too_few_outputs_are_left_out_and_counted():
+    found, kept = of(draws=5), np.isin(PROMPT, np.flatnonzero(np.array(SIZES) > 4))
+    same = of(POINTS[kept], PROMPT[kept], QUALITY[kept], draws=5)
+    assert (found.prompts, found.left_out) == (5, 3) and "3 prompts with fewer" in str(found)
+    assert found.number[:2] == pytest.approx(same.number[:2])
+    assert of(draws=None).draws == 4
+
+
+@pytest.mark.slow
+def test_outputs_of_prompts_without_repeats_have_one_draw():
+    with pytest.warns(UserWarning, match="numerically the identity"):
+        found = of(POINTS, np.arange(N), draws=None)
+    assert found.draws == 1 and found.number == found.share
+    assert found.number.error == pytest.approx(stats.sem(QUALITY >= AT_LEAST))
+
+
+def test_labels_make_prompts_dependent():
+    labels = PROMPT // 2
+    found, values = of(groups=labels), by_prompt() - by_prompt().mean()
+    sums = np.bincount(np.arange(len(SIZES)) // 2, values) / len(SIZES)
+    assert_close(np.float32(found.number.error), math.sqrt(4 / 3 * np.sum(sums**2)))
+    assert found.freedom == 3
+    assert math.isnan(of(groups=np.arange(N) % 3).number.error)  # They split prompts.
+
+
+def test_thresholds_are_quantiles_with_the_given_one_and_bands_are_joint():
+    found = of(at_least=0.123)
+    assert len(found.thresholds) <= 21 and 0.123 in found.thresholds
+    assert found.thresholds[0] == QUALITY.min() and found.thresholds[-1] == QUALITY.max()
+    low, high = found.bands[found.thresholds.tolist().index(0.123)]
+    assert low < found.number.ends[0] < found.number.ends[1] < high
+    assert of(quality=np.arange(N) % 3, at_least=1).thresholds.tolist() == [0, 1, 2]
+
+
+def test_threshold_has_the_dtype_of_the_quality():
+    rounded = np.full(N, 0.7, np.float32)
+    assert of(quality=rounded, at_least=0.7).share.value == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"quality": [math.nan, *QUALITY[1:-1], None]}, r"received nan in row 0, and 1 more such"),
+        ({"quality": [*QUALITY[1:], math.inf]}, f"finite numbers, received inf in row {N - 1}"),
+        ({"quality": QUALITY[1:]}, f"expected {N} numbers, one for each row"),
+        ({"at_least": None}, "received no at_least"),
+        ({"quality": None}, "received no quality"),
+        ({"at_least": math.nan}, "at_least: expected a finite number"),
+        ({"draws": 7}, "draws: expected at most 6, the largest number of outputs .*, received 7"),
+        ({"draws": 0}, "draws: expected an integer of at least 1"),
+        ({"weights": np.arange(N)}, "weights: received some"),
+        ({"prompts": None}, "quality: expected the prompt of each output"),
+    ],
+)
+def test_quality_that_cannot_be_used_is_refused(changed, words):
+    with pytest.raises(ValueError, match=words):
+        of(**changed)
+
+
+def test_quality_of_words_is_refused():
+    with pytest.raises(TypeError, match="quality: expected real numbers"):
+        of(quality=["good"] * N)
+
+
+MODELS = {"a": POINTS, "b": 0.3 * POINTS, "c": POINTS + 0.0}
+QUALITIES = {"a": QUALITY, "b": QUALITY + 0.2, "c": QUALITY[::-1].copy()}
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return cv.compare(
+        MODELS,
+        PROMPT,
+        output_kernel=cv.Gaussian(1.0),
+        orders=[2],
+        quality=QUALITIES,
+        at_least=AT_LEAST,
+        draws=DRAWS,
+        profile=False,
+    )
+
+
+def test_models_are_ranked_by_a_paired_test_over_prompts(compared):
+    ranking = compared.ranking("quality", 0)
+    numbers = {m: by_prompt(MODELS[m], QUALITIES[m] >= AT_LEAST) for m in MODELS}
+    for one, two in itertools.combinations(ranking.values, 2):
+        found, expected = ranking.difference(one, two), numbers[one] - numbers[two]
+        assert_close(np.float32(found.value), expected.mean())
+        assert_close(np.float32(found.standard_error), stats.sem(expected))
+        p_value = stats.ttest_rel(numbers[one], numbers[two]).pvalue
+        assert found.p_value == pytest.approx(p_value, rel=1e-3)
+    assert list(ranking.values) == sorted(numbers, key=lambda m: -numbers[m].mean())
+    assert all(ranking.letters.values())
+
+
+def test_table_text_and_data_show_the_good_and_different_outputs(compared):
+    name, summary = "good and different, of 4 draws", compared.summary()
+    assert summary.heading[3] == "good" and summary.heading[-1] == name
+    assert summary.rows[0][3] == compared.qualities["a"].percent
+    assert len(str(compared).splitlines()) <= 15 and name in str(compared)
+    data = json.loads(json.dumps(compared.as_dict(), default=str))
+    assert data["rankings"][-1]["draws"] == 4 and "influences" not in data["quality"]["a"]
+    number = compared.qualities["a"].number
+    assert data["quality"]["a"]["number"]["low"] == number.ends[0] < number.value
+    assert [line for line in compared.lines() if line["score"] == "quality"][0]["order"] == 0
+    assert "good and different" in str(cv.report.latex(compared))
+    assert f"a: {compared.qualities['a']}" in compared.details()
+
+
+def test_quality_by_model_must_name_the_models():
+    with pytest.raises(ValueError, match=r"quality: expected those of \['a', 'b', 'c'\]"):
+        cv.compare(MODELS, PROMPT, output_kernel=cv.Gaussian(1.0), quality={"a": 1}, at_least=1)
+
+
+def test_models_that_nobody_dominates_are_best_in_one():
+    shares = {"low": (9.0, 2.0), "high": (2.0, 9.0), "under": (1.0, 9.0), "twin": (9.0, 2.0)}
+    models = {
+        m: cv.inference.Quality(
+            *(1, 1, Estimate(s, 0, None), Estimate(0, 0, None), Estimate(d, 0, None)),
+            *(0, 0, 0, *[np.zeros(1)] * 5, 0),
+        )
+        for m, (s, d) in shares.items()
+    }
+    assert undominated(models) == ["low", "high", "twin"]
+
+
+def write(tmp_path, *records):
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_quality_is_read_beside_each_answer(tmp_path):
+    path = write(
+        tmp_path,
+        {"prompt": "p", "answers": ["a", "b"], "score": {"reward": [1, 2.5]}},
+        {"prompt": "q", "answers": ["c"], "score": {"reward": -3}},
+        {"prompt": "r", "answer": "d", "score": {"reward": True}},
+    )
+    read = cv.read_records(path, beside=["score.reward"])
+    assert read.beside == {"score.reward": {"m": [1, 2.5, -3, 1]}}
+    assert cv.read_records(path).beside == {}
+
+
+def test_answers_without_quality_are_left_out_by_name(tmp_path):
+    path = write(
+        tmp_path,
+        {"prompt": "p", "answers": ["a", "b"], "reward": [1, None]},
+        {"prompt": "q", "answers": ["c", "d"], "reward": 4},
+        {"prompt": "r", "answer": "e"},
+        {"prompt": "s", "answer": "f", "reward": math.nan},
+    )
+    with pytest.warns(UserWarning, match=r"left out \(5\)"):
+        read = cv.read_records(path, beside=["reward"])
+    assert read.answers == {"m": ["a"]} and read.beside["reward"] == {"m": [1]}
+    lines = list(map(str, read.skipped))
+    assert "line 1: has no 'reward' for 'answers'[1]" in lines[0]
+    assert "line 2: expected 2 values in 'reward', one for each answer" in lines[1]
+    assert "line 4: has no 'reward'" in lines[-1]
+
+
+@pytest.mark.slow
+def test_evaluation_and_report_show_quality(compared, tmp_path):
+    given = {"quality": QUALITY, "at_least": AT_LEAST}
+    result = cv.evaluate(POINTS, PROMPT, output_kernel=cv.Gaussian(1.0), orders=[2], **given)
+    assert result.quality.number == of(draws=4).number
+    assert str(result.quality) in str(result) and result.as_dict()["quality"]["draws"] == 4
+    assert len(str(result).splitlines()) <= 15
+    cv.report.html(compared, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    best = undominated(compared.qualities)
+    assert 'href="#quality"' in page and f"diversity among them: {best[0]}" in page
+    assert str(compared.qualities["a"]) in page
+
+
+@pytest.mark.slow
+def test_bands_hold_at_all_thresholds_at_once():
+    rng, missed, outside = np.random.default_rng(3), 0, 0
+    levels = np.arange(6)
+    chance = np.array([np.mean(np.minimum(levels, 5) >= level) for level in levels])
+    for _ in range(300):
+        quality = rng.integers(6, size=(20, 4))
+        found = of(rng.integers(3, size=80), np.repeat(np.arange(20), 4), quality.ravel(), 2,
+                   kernel=None)  # fmt: skip
+        true = 3 * (1 - (1 - chance / 3) ** 4)
+        low, high = found.bands.T
+        known = ~np.isnan(low)
+        missed += bool(np.any((true < low)[known] | (true > high)[known]))
+        outside += not found.number.ends[0] <= true[2] <= found.number.ends[1]
+    assert missed / 300 < 0.08 and outside / 300 < 0.08
+
+
+@pytest.mark.slow
+def test_command_takes_quality_of_records(tmp_path):
+    rng = np.random.default_rng(0)
+    records = [
+        {"prompt": f"{p}", "answers": [f"word {w}" for w in rng.integers(9, size=4)],
+         "reward": rng.normal(size=4).tolist()}
+        for p in range(8)
+    ]  # fmt: skip
+    path = write(tmp_path, *records)
+    command = [sys.executable, "-m", "condvendi_jax.cli", "score", str(path), "--order=2"]
+    for flags, words in (
+        (["--quality_field=reward", "--at_least=0"], "of 4 draws"),
+        (["--quality_field=reward"], "expected --at_least"),
+        (["--draws=2"], "--draws=2: has no effect"),
+    ):
+        with started([*command, *flags], env=on_devices(1)) as process:
+            shown = "".join(map(str, process.communicate(timeout=HANG_S)))
+        assert words in shown
+
+
+@pytest.mark.slow
+def test_many_outputs_to_a_prompt_keep_their_digits():
+    """Of 2,000 outputs in 10 equal classes, 100 draws: hypergeometric shares."""
+    classes = np.tile(np.arange(10), 200)
+    found = of(classes, np.zeros(2000, int), np.ones(2000), 1, 100, kernel=None)
+    missed = math.comb(1800, 100) / math.comb(2000, 100)
+    assert found.number.value == pytest.approx(10 * (1 - missed), rel=1e-4)
