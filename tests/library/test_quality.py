@@ -18,6 +18,7 @@ from condvendi_jax.inference import quality as module
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.inference.results.evaluation import Estimate
 from condvendi_jax.inference.results.quality import undominated
+from condvendi_jax.spectra import exact
 
 SIZES = (4, 5, 6, 4, 6, 5, 4, 5)
 PROMPT = np.random.default_rng(1).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
@@ -72,6 +73,7 @@ def test_number_share_and_curve_are_those_of_all_ordered_draws():
     for level, number in zip(found.thresholds[::4], found.numbers[::4], strict=True):
         assert_close(np.float32(number), by_prompt(good=QUALITY >= level).mean())
     assert found.prompts == len(SIZES) and found.left_out == 0
+    assert of(draws=None).number == found.number  # The fewest outputs to a prompt are four.
 
 
 def test_one_draw_gives_the_share_and_two_draws_subtract_the_similarity():
@@ -158,11 +160,19 @@ def test_no_good_output_leaves_no_diversity_and_no_interval():
 
 @pytest.mark.slow
 def test_prompts_with_too_few_outputs_are_left_out_and_counted():
-    found, kept = of(draws=5), np.isin(PROMPT, np.flatnonzero(np.array(SIZES) > 4))
-    same = of(POINTS[kept], PROMPT[kept], QUALITY[kept], draws=5)
+    kept = np.isin(PROMPT, np.flatnonzero(np.array(SIZES) > 4))
+    found = of(draws=5, diversity=True)
+    same = of(POINTS[kept], PROMPT[kept], QUALITY[kept], draws=5, diversity=True)
     assert (found.prompts, found.left_out) == (5, 3) and "3 prompts with fewer" in str(found)
     assert found.number[:2] == pytest.approx(same.number[:2])
-    assert of(draws=None).draws == 4
+    assert found.diversity[:2] == pytest.approx(same.diversity[:2], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_prompts_that_do_not_fit_at_once_come_in_parts(monkeypatch):
+    whole = of()
+    monkeypatch.setattr(exact, "_ENTRIES", 3 * 6 * (6 + 2 + 21 * 5))  # Three prompts, of eight.
+    assert_close(np.float32(of().numbers), whole.numbers)
 
 
 @pytest.mark.slow
