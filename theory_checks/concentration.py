@@ -226,6 +226,15 @@ def _theorem_1_sharp(
     return np.min(below(names | {r"\operatorname{Var}\chi^2_n": variance}), axis=0)
 
 
+def binary(share: Any) -> Any:
+    """The entropy of a share and of the rest, in nats."""
+    return entr(share) + entr(1 - share)
+
+
+def _any_n(p: Population, n: int, delta: Any, which: int, levels: Any, form: Any) -> Any:
+    return form({"n": n, _DELTA: delta, r"h(\tfrac1n)": binary(1 / n)})
+
+
 def norm_names(p: Population) -> dict[str, Any]:
     """Names of Theorem 3, with m = M the norms themselves: the best case of Assumption 2."""
     joint, prompts = p.norms(p.weights)
@@ -310,6 +319,7 @@ def ordinary(rng: Rng, budget: Budget, tail: Tail, forms: Any) -> dict[str, Any]
     "cv-theorem-1-sharp",
     stated=Tail(_BOTH_ENTROPY, _theorem_1_sharp, _ALL, ("cv-theorem-1", _theorem_1)),
 )
+@claim("cv-theorem-1-any-n", stated=Tail(_BOTH_ENTROPY[:1], _any_n, _ALL))
 @claim("cv-theorem-2", stated=Tail(_MODULUS_TRUNCATED, _theorem_2, _ALL))
 @claim(
     "cv-theorem-2-sharp",
@@ -683,4 +693,80 @@ def one_sided(rng: Rng, budget: Budget, value: Any) -> Evidence:
         rhs += [*(f @ linear_part(p, prompts)), 0.0, most]
         if n == 1 and p.name == "even":
             lhs, rhs = [*lhs, most], [*rhs, bias]
+    return at_most(lhs, rhs, tolerance=1e-7)
+
+
+# --- Concavity, and what one row does -------------------------------------------------------------
+
+_ONE, _PAIR = np.ones((2, 2)), np.eye(2)
+# Grams of outputs and prompts, and two laws over the atoms.
+_LAWS = [
+    (_PAIR, _ONE, _PAIR),  # One prompt; an output in each law.
+    (  # A prompt with one output; another prompt with two.
+        np.eye(3),
+        np.array([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]]),
+        np.array([[1.0, 0, 0], [0, 0.5, 0.5]]),
+    ),
+    (  # Each of two prompts has an output; has the other's.
+        np.kron(_ONE, _PAIR),
+        np.kron(_PAIR, _ONE),
+        np.array([[0.5, 0, 0, 0.5], [0, 0.5, 0.5, 0]]),
+    ),
+]
+
+
+def _drawn(rng: Rng, atoms: int) -> tuple[np.ndarray, np.ndarray]:
+    x, t = (numerics.unit_features(rng, atoms, int(rng.integers(1, 5))) for _ in range(2))
+    return x @ x.T, t @ t.T
+
+
+@claim(
+    "cv-concave",
+    stated=numerics.conditional_entropy,
+    mutants={
+        "information": numerics.information,
+        "order 2": functools.partial(numerics.conditional_entropy, order=2.0),
+    },
+)
+def concave(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """Mixtures of two laws, drawn and at extremes; samples without each of their rows in turn."""
+    entropy, bound = value
+    cases = [(0.5, *case) for case in _LAWS]
+    for atoms in rng.integers(2, 7, budget.trials(200)):
+        laws = rng.dirichlet(np.full(atoms, rng.choice([0.1, 1.0, 10.0])), size=2)
+        cases.append((rng.uniform(), *_drawn(rng, int(atoms)), laws))
+    lhs, rhs = [], []
+    for share, k_x, k_t, laws in cases:
+        mixed, n = share * laws[0] + (1 - share) * laws[1], len(k_x)
+        first, second, both, whole, *others = (
+            entropy(k_x, k_t, weights=of)
+            for of in (*laws, mixed, np.full(n, 1 / n), *(1 - np.eye(n)) / (n - 1))
+        )
+        gap, most = (
+            both - share * first - (1 - share) * second,
+            bound({r"h(\lambda)": binary(share)}),
+        )
+        lhs += [0.0, gap, np.mean(others)]
+        rhs += [gap, most, whole]
+        if share == 0.5 and n == 2:
+            lhs, rhs = [*lhs, most], [*rhs, gap]
+    return at_most(lhs, rhs, tolerance=1e-7)
+
+
+@claim("cv-one-row")
+def one_row(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """The largest change over drawn samples and all replaced rows; and where it is attained."""
+    lhs, rhs = [], []
+    for n in rng.integers(2, 7, budget.trials(200)):
+        k_x, k_t = _drawn(rng, int(n) + 1)
+        samples = (1 - np.eye(n + 1)) / n
+        entropies = [numerics.conditional_entropy(k_x, k_t, weights=of) for of in samples]
+        lhs += [np.ptp(entropies)]
+        rhs += [value[0]({r"h(\tfrac1n)": binary(1 / n)})]
+    for n in (2, 3, 50):  # Answers to one prompt; one of them replaced by one to another prompt.
+        k_t = np.pad(np.ones((n, n)), (0, 1)) + np.diag(np.eye(n + 1)[n])
+        weights = (1 - np.eye(n + 1)[[n, 0]]) / n
+        answers, replaced = numerics.conditional_entropy(np.eye(n + 1), k_t, weights=weights)
+        lhs += [value[0]({r"h(\tfrac1n)": binary(1 / n)})]
+        rhs += [answers - replaced]
     return at_most(lhs, rhs, tolerance=1e-7)
