@@ -17,10 +17,9 @@ _TOLERANCES = (1e-4, 1e-2)  # Of symmetry, diagonal and range; in float16.
 class Similarities:
     """Outputs of which is known how similar they are to the other outputs of their prompt.
 
-    They take the place of outputs and prompts in `evaluate`, `compare`, `between_models`,
-    `prompt_table`, `contributions` and `Pairs`. Prompts are equal or different, and outputs of
-    different prompts are not compared, so that the scores are the conditional ones; others count
-    them as different. The rows of a matrix become unit vectors with its entries as inner products.
+    They take the place of outputs and prompts everywhere. Outputs of different prompts are not
+    compared, so that the scores are the conditional ones; others count them as different. The rows
+    of a matrix become unit vectors with its entries as inner products.
 
     Args:
       of: a matrix for each prompt, `[k, k]` of its k outputs, by its label or in a list; or one
@@ -30,19 +29,17 @@ class Similarities:
       prompts: the label of the prompt of each row, `[n]`. Where None, matrices by prompt have their
         rows one after the other, and the outputs of one matrix have no prompts.
       name: what compares the outputs, for what is printed.
-      limit: of negative eigenvalues, which a matrix that is no kernel has. They are replaced by
-        zero, and the diagonal by ones, if they have at most this share of the trace, in the mean
-        over all rows.
+      limit: the largest share of the trace that negative eigenvalues may have, in the mean over all
+        rows. They are replaced by zero, and the diagonal by ones.
 
     Attributes:
-      vectors: of the rows, `[n, d]`.
-      prompts: of the rows, `[n]`, or None.
-      negative: the share of the trace that negative eigenvalues had, in the mean over all rows.
-      space: what those of several models share if they are comparable: they are of one `split`.
+      vectors, prompts: of the rows, `[n, d]` and `[n]`.
+      negative: the share of the trace that negative eigenvalues had.
+      space: what models of one `split` share, so that their outputs can be compared.
 
     Raises:
-      TypeError, ValueError: a matrix is not one of similarities (the message names the prompt), or
-        has other rows than its prompt; or negative eigenvalues exceed the limit.
+      TypeError, ValueError: a matrix is not one of similarities (the message names its prompt), or
+        above the limit.
 
     Examples:
       Two of three answers to the first prompt are the same, and both answers to the second differ:
@@ -112,17 +109,16 @@ class Similarities:
         Args:
           function: returns the similarity of two outputs, 1 for equal ones. It may have attributes:
             `batch_size`, it then takes two lists of at most as many outputs and returns as many
-            numbers; `symmetric = False`, both orders are computed, and their mean is taken; `name`;
-            `details`, a mapping of what else its values depend on, such as weights.
+            numbers; `symmetric = False`, the mean of both orders is taken; `name`; `details`, a
+            mapping of what else its values depend on, such as weights.
           outputs: `[n]`: texts, paths of files or other objects.
           prompts, limit: see `Similarities`.
-          cache: the folder that keeps values by the contents of outputs; `encoders.default_cache()`
-            if None. A function that no file defines at its top level is not kept.
+          cache: as in `encoders.embed`; of functions that a file defines at its top level.
           progress: called with the number of pairs that are done, and that of all.
 
         Raises:
-          ValueError: the function fails for a pair, which is named, or its values are not
-            similarities. Other pairs are computed first: with a cache, the next call has them.
+          ValueError: the values are not similarities, or the function fails for a pair, which is
+            named. Other pairs are computed first, and the cache keeps them.
         """
         from condvendi_jax.encoders import similarity  # Imported where it is used: it is slow.
 
