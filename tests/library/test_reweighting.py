@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import condvendi_jax as cv
 
-# Prompts of 4, 3 and 1 rows, in no order; of each prompt but the last, one row is unlike the others.
+# Prompts of 4, 3 and 1 rows, in no order; in the first two, one row is unlike the others.
 PROMPT = np.array([1, 0, 1, 2, 0, 1, 0, 1])
 OUTPUTS = np.float32([[0], [0], [0.1], [0.5], [0.2], [0.3], [1.5], [2]])
 CENTRES = np.float32([[0], [0.4], [1.5]])
