@@ -47,7 +47,6 @@ from .scores import vendi as vendi
 from .spectra import Auto as Auto
 from .spectra import Exact as Exact
 from .spectra import MatrixFree as MatrixFree
-from .spectra import RandomFeatures as RandomFeatures
 from .spectra import Stored as Stored
 
 __version__: str

@@ -22,8 +22,6 @@ except ImportError:  # There are no such limits on Windows.
 _ARRAYS_HELD = 4
 # The cross Gram, the copy that is reduced to bidiagonal form, and work space.
 _CROSS_ARRAYS_HELD = 3
-# Beside the covariances of random features: copies of parts of one, as measured (7 with it).
-_COVARIANCES_HELD = 6
 # cuSOLVER accepts matrices up to this side. Users report refusals from n = 23,100 in float32 and
 # 25,000 in float64, on devices with memory to spare: its work space is counted in 32 bits.
 _SOLVERS_TAKE = 20_000
@@ -101,23 +99,12 @@ def check(n: int, dtype: DTypeLike, *, share: float = 1) -> None:
 
 def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
     """Raises ValueError where the arrays of a cross Gram's singular values exceed the memory."""
-    what = f"The singular values of a {n} x {m} cross Gram"
-    _check_total(what, _CROSS_ARRAYS_HELD * n * m, dtype, ": score subsamples.")
-
-
-def check_fourier(n: int, count: int, dtype: DTypeLike, *, terms: int, dimensions: int) -> None:
-    """Raises ValueError where `count` random features of `terms` matrices exceed the memory."""
-    entries = (terms + _COVARIANCES_HELD) * (2 * count) ** 2
-    what = f"count = {count} random frequencies of n = {n} points"
-    advice = ". Give fewer frequencies, with count= (--features on a command line)."
-    _check_total(what, entries + 2 * count * dimensions, dtype, advice)
-
-
-def _check_total(what: str, entries: int, dtype: DTypeLike, advice: str) -> None:
-    total = entries * np.dtype(dtype).itemsize
+    total = _CROSS_ARRAYS_HELD * n * m * np.dtype(dtype).itemsize
     if total > limit():
-        size = f"{_gib(total)} of {np.dtype(dtype).name}"
-        raise ValueError(f"{what} need about {size} and there are {_gib(limit())}{advice}")
+        raise ValueError(
+            f"The singular values of a {n} x {m} cross Gram need about {_gib(total)} of "
+            f"{np.dtype(dtype).name} and there are {_gib(limit())}: score subsamples."
+        )
 
 
 @contextlib.contextmanager

@@ -25,7 +25,6 @@ from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
-from condvendi_jax.spectra import computation
 
 FOLDERS = "folders"  # In place of a file of prompts: the names of the folders are the prompts.
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
@@ -152,9 +151,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         )
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
-    method = given.method or "auto"
     spectral = given.order != (2.0,) or given.truncation is not None
-    approximates = computation.BY_NAME[method].approximates
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     embedded = not given.is_set("similarity", "class_field")
     read_as_texts = texts or kind == "texts" or answers
@@ -176,10 +173,9 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
-        "method rtol": spectral or approximates,  # Order 2 has no spectrum, and is exact.
-        "rtol": not approximates and method != "exact",
-        "features": approximates,
-        "plugin": not approximates and not given.truncation and 2 in given.order,
+        "method rtol": spectral,  # Order 2 has no spectrum, and is exact.
+        "rtol": given.method != "exact",
+        "plugin": not given.truncation and 2 in given.order,
     }.items():
         for flag in filter(given.is_set, flags.split()):
             if not has_effect:

@@ -41,7 +41,7 @@ from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
 from condvendi_jax.inference.results import Evaluation, StudyPlan
 from condvendi_jax.inference.results.evaluation import warning_lines
-from condvendi_jax.spectra import approximate, computation, estimators
+from condvendi_jax.spectra import computation, estimators
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 
@@ -194,15 +194,11 @@ class Options:
         "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
         "estimate them, with a 95% interval, from products with n x n matrices that are kept or "
         "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
-        "in memory. 'random-features' scores finite features in place of the kernels, in time "
-        "linear in n, at order 2 too: with wide intervals at order 1.",
+        "in memory.",
         choices=tuple(computation.BY_NAME),
     )
     rtol: float | None = option(
         None, f"Relative half width; {estimators.DEFAULT_RTOL:g} if unset.", check=checks.check_rtol
-    )
-    features: int | None = option(
-        None, f"Frequencies, a multiple of 8; {approximate.DEFAULT_COUNT} if unset."
     )
     groups: int | None = option(
         None,
@@ -288,11 +284,8 @@ class Options:
     @functools.cached_property
     def chosen_method(self) -> Method:
         """How eigenvalues are computed, with a key of the seed."""
-        key, name = Keys(self.seed).probes, self.method or Auto.name
-        try:
-            return computation.named(name, key=key, rtol=self.rtol, features=self.features)
-        except ValueError as error:  # The argument has another name there.
-            raise ValueError(f"--features: {str(error).partition(': ')[2]}") from error
+        name = self.method or Auto.name
+        return computation.named(name, key=Keys(self.seed).probes, rtol=self.rtol)
 
     def kernels(self, *, paired: bool) -> dict[str, Kernel | None]:
         """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""

@@ -84,8 +84,3 @@ def _check(given: Options, models: Mapping[str, inputs.Model]) -> None:
     paired = any(model.prompts or model.kind == "records" for model in models.values())
     if given.by_prompt and not paired:
         raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
-    if given.chosen_method.approximates and (given.errors or given.by_prompt):
-        raise ValueError(
-            f"--method={given.method} gives no standard errors and no contributions of prompts: "
-            "add --noerrors, without --by_prompt, or choose another method."
-        )

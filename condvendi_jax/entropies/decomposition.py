@@ -101,7 +101,7 @@ class Decomposition(Result, Scores):
       method: 'frobenius', or the name of the method.
       estimation: standard errors and intervals of estimated scores, None for exact ones.
       rounding: the largest change of the logarithm of each score by rounding of kernel values and
-        eigenvalues; None at order 2, of features and in transformations.
+        eigenvalues; None at order 2 and in transformations.
       unbiased: whether the pairs of a row with itself are left out, at order 2.
     """
 

@@ -440,26 +440,12 @@ class FeatureGram(OfPoints):
     The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
     A product with another Gram uses kernel values, not features.
 
-    Args:
-      features: Z, `[n, D]`, real, finite, rows of unit norm to 1e-4; cast to the compute dtype.
-        Tracers are not checked.
-
-    Raises:
-      TypeError, ValueError: the features are not valid.
+    `cv.gram(cv.Cosine(), features)` makes one of features `[n, D]`, D < n, which it scales to unit
+    norm.
     """
 
     _arrays, _static = ("features",), ("layout",)
-
-    def __init__(self, features: ArrayLike):
-        if checks.is_concrete(features):
-            features = checks.check_embeddings(features, name="features")
-            norms = jnp.sum(jnp.square(features), axis=1)
-            off = jnp.abs(norms - 1)
-            if float(jnp.max(off)) > 2 * _TOLERANCES[1]:
-                row = int(jnp.argmax(off))
-                received = f"received one of squared norm {float(norms[row]):.6g} in row {row}"
-                raise ValueError(f"features: expected rows of unit norm, {received}.")
-        self.features, self.layout = jnp.asarray(features), None
+    features: jax.Array
 
     @classmethod
     def trusted(cls, features: jax.Array, layout: Layout | None = None) -> FeatureGram:

@@ -86,7 +86,7 @@ def gram(kernel: Kernel, points: ArrayLike) -> Gram:
     """The Gram of `points` under `kernel`, in a representation that suits n.
 
     The cosine kernel on fewer dimensions than points gives a `FeatureGram`. Otherwise a small Gram
-    is a `DenseGram` and a large one a `TiledGram`. To choose by hand, construct one of them.
+    is a `DenseGram` and a large one a `TiledGram`. To choose between these, construct one of them.
 
     Args:
       kernel: a normalised kernel.

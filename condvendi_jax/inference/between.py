@@ -153,7 +153,7 @@ def of_plan(
     pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation]
 ) -> Between | None:
     """Computes `Between` for `compare`; None unless order 2 is computed from pairs of rows."""
-    first, unknown = next(iter(pairs.values())), all(map(plan.method.computes, plan.entropies))
+    first, unknown = next(iter(pairs.values())), all(of.needs_spectrum for of in plan.entropies)
     if len(pairs) < 2 or unknown or not first.across_models:
         return None
     plan.progress("between models")

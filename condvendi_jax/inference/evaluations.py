@@ -84,8 +84,6 @@ class Plan:
         method = Auto(self.keys.probes) if method is None else method
         self.method = methods.check_method(method)
         self.errors = checks.check_flag(errors, name="errors")
-        if self.errors and self.method.approximates:
-            raise methods.no_errors(self.method)
         number = isinstance(groups, (int, np.integer))
         self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
         self.labels: Any = None if number else groups
@@ -174,7 +172,7 @@ class Plan:
                 checks.warn(f"the standard error of a score needs {least}.")
                 of = of._replace(standard_errors=PerScore(math.nan, math.nan, math.nan))
             largest, population = saturation.largest_score(of.pairs, entropy), None
-            if not self.method.computes(entropy):
+            if not entropy.needs_spectrum:
                 population = populations.of_pairs(of.pairs, of.units, of.pair_sums)
             scored[name] = ScoredOrder(
                 of.decomposition,
@@ -285,13 +283,13 @@ def evaluate(
     for scored in evaluation.orders:
         whole = scored.decomposition
         entropy = Entropy(whole.order, whole.truncation)
-        # Scores that grow with the rows, and that the method does not bound.
-        if entropy.order < 2 and entropy.truncation is None and not plan.method.approximates:
+        # Scores that grow with the rows.
+        if entropy.order < 2 and entropy.truncation is None:
             progress(f"slope of order {entropy.order:g}")
             slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
             scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
-    if not all(map(plan.method.computes, plan.entropies)):
+    if not all(of.needs_spectrum for of in plan.entropies):
         elsewhere = populations.at_multiples(pairs, (0.5, 2.0), unbiased=plan.unbiased)
     scored = asked and asked.scored({"": pairs}, units, seed)[""]
     found = {"orders": tuple(orders), "elsewhere": elsewhere, "quality": scored}

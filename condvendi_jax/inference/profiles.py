@@ -127,7 +127,7 @@ def of_plan(
     moving = [isinstance(kernel, Gaussian) for kernel in first.kernels]
     if not any(moving):
         refused = "a Gaussian kernel, whose bandwidth moves"
-    elif all(map(plan.method.computes, plan.entropies)):
+    elif all(of.needs_spectrum for of in plan.entropies):
         refused = "order 2 without truncation, of all pairs of rows"
     elif not plan.errors or plan.count is not None:
         refused = "errors, from the influences of rows"
@@ -158,7 +158,7 @@ def of_pairs(
     ladder = _check_multiples(multiples)
     groups = units.of_models
     entropy = min(plan.entropies, key=lambda entropy: entropy.needs_spectrum)
-    spectral = plan.method.computes(entropy)
+    spectral = entropy.needs_spectrum
     unbiased, curves, along = plan.unbiased and not spectral, {}, {}
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))

@@ -19,7 +19,7 @@ from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
 from condvendi_jax.inference.results.evaluation import score_name, score_names
 from condvendi_jax.spectra.computation import AUTO
-from condvendi_jax.spectra.methods import Method, check_method
+from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Leaving
 
 
@@ -127,7 +127,7 @@ def contributions(
       [-0.2 -0.2 -0.2  0.6]
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    exact, shares = not check_method(method).computes(entropy), pairs.shares
+    exact, shares = not entropy.needs_spectrum, pairs.shares
     rows = np.arange(pairs.n)
     leaving = [Leaving(rows, rows[:, None], shares[:, None])] if exact else None
     result = row_influences(pairs, entropy, method, leaving)

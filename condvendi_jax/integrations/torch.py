@@ -91,8 +91,8 @@ class ConditionalEvaluation:
         if others or kernel not in self._kernels:
             raise TypeError(
                 f"conditional_entropy: received {', '.join(others) or kernel!r}; expected top_k "
-                "and kernel='gaussian' or 'cosine'. Other algorithms: cv.decompose(X, Y, ..., "
-                "method=cv.RandomFeatures(key, count=512)), or method=cv.Auto(key)."
+                "and kernel='gaussian' or 'cosine'. For large n: cv.decompose(X, Y, ..., "
+                "method=cv.Auto(key)) or method=cv.MatrixFree(key)."
             )
         x, y = self._kernels[kernel]
         pairs = Pairs(X, Y, output_kernel=x, prompt_kernel=y)

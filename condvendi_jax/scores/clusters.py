@@ -218,7 +218,7 @@ def prompt_modes(
       share 0.67, size 8: vendi 4.00
       share 0.33, size 4: vendi 1.00
     """
-    methods.check_gram_method(method)
+    methods.check_method(method)
     if not pairs.paired:
         raise ValueError("prompts: expected embeddings [n, d], received None.")
     pairs = pairs.gathered()

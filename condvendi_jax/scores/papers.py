@@ -38,7 +38,6 @@ def decompose(
       truncation: the number of eigenvalues that every entropy keeps (CV eq. 13); all where None.
       method: how to compute eigenvalues: `Auto` (with a key, it estimates where all eigenvalues
         would take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
-        `RandomFeatures` replace Gaussian kernels by finite features, at any order.
       unbiased: whether order 2 leaves out the pairs of a row with itself, so that scores do not
         grow with n. If most rows answer a prompt that has several answers, scores are those of
         these prompts with any number of answers to each, and prompts with one answer are left out;

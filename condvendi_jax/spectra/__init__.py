@@ -1,6 +1,5 @@
-"""Eigenvalues of Grams: all of them, estimates with an interval, and finite features."""
+"""Eigenvalues of Grams: all of them, or estimates with an interval."""
 
-from condvendi_jax.spectra.approximate import RandomFeatures
 from condvendi_jax.spectra.computation import AUTO, Auto, compute, named
 from condvendi_jax.spectra.estimated import MatrixFree, Stored
 from condvendi_jax.spectra.estimators import Budget
@@ -17,7 +16,6 @@ __all__ = [
     "Exact",
     "MatrixFree",
     "Method",
-    "RandomFeatures",
     "SpectralMeasure",
     "Stored",
     "compute",

@@ -15,7 +15,6 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore, PerTerm
 from condvendi_jax.grams import Operator, to_host
 from condvendi_jax.spectra import estimators, order_two
-from condvendi_jax.spectra.approximate import RandomFeatures
 from condvendi_jax.spectra.estimated import MatrixFree, Stored, StoredUnlessSlower
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
@@ -23,11 +22,9 @@ from condvendi_jax.spectra.methods import (
     ALL_TERMS,
     FACTORS_OF,
     OUTPUTS,
-    GramMethod,
     Grams,
     Method,
     Terms,
-    check_gram_method,
     check_method,
 )
 from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, PairSums, Sloped
@@ -39,7 +36,7 @@ _SAMPLED_ROWS = 1024  # Rows whose rounding stands for that of all.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Auto(GramMethod):
+class Auto(Method):
     """The method that suits: exact where that is quick or there is no key, else estimated.
 
     `Exact` up to n = 4,096, where the kernels have few features, inside `jax.jit` and wherever
@@ -56,7 +53,7 @@ class Auto(GramMethod):
             object.__setattr__(self, "key", checks.check_key(self.key))
         object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
 
-    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
         gram = grams["outputs"]
         # A tracer of jit, where nothing can adapt, looks like one of a derivative.
         quick = gram.n <= _EXACT_UP_TO or not checks.is_concrete(grams)
@@ -71,27 +68,28 @@ class Auto(GramMethod):
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         return self.suited_to(grams, terms).entropies(grams, wanted, terms)
 
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        return self.suited(points, terms).sloped(points, entropy, terms, leaving)
+
 
 AUTO = Auto()
 """The default method."""
-BY_NAME: dict[str, type[Method]] = {
-    m.name: m for m in (Auto, Exact, Stored, MatrixFree, RandomFeatures)
-}
+BY_NAME: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Stored, MatrixFree)}
 """The methods by the names that the command line uses."""
 
 
-def named(
-    name: str, *, key: jax.Array, rtol: float | None = None, features: int | None = None
-) -> Method:
+def named(name: str, *, key: jax.Array, rtol: float | None = None) -> Method:
     """Constructs the method called `name` in `BY_NAME` from the settings that it accepts.
 
-    `features` is the number of random frequencies; ValueError where there is no such method.
+    ValueError where there is no such method.
     """
     if name not in BY_NAME:
         raise ValueError(f"method: expected one of {', '.join(BY_NAME)}, received {name!r}.")
     kind: Any = BY_NAME[name]
     uses = {field.name for field in dataclasses.fields(kind)}
-    settings = {"key": key, "rtol": rtol, "count": features}
+    settings = {"key": key, "rtol": rtol}
     return kind(**{k: v for k, v in settings.items() if k in uses and v is not None})
 
 
@@ -111,11 +109,11 @@ def compute(
     """
     check_method(method)
     terms = terms if points.paired else OUTPUTS
-    spectral = [entropy for entropy in wanted if method.computes(entropy)]
+    spectral = [entropy for entropy in wanted if entropy.needs_spectrum]
     computed = iter(method.of_points(points, spectral, terms) if spectral else ())
     return [
         next(computed)
-        if method.computes(entropy)
+        if entropy.needs_spectrum
         else Computed(order_two.frobenius(points, terms, unbiased=unbiased), None, FROBENIUS)
         for entropy in wanted
     ]
@@ -133,7 +131,7 @@ def score(
     points: Pairs, entropy: Entropy, method: Method, *, unbiased: bool = False
 ) -> Decomposition:
     """The scores of points by one entropy, of a truncation up to n; `unbiased` as `compute`."""
-    if unbiased and check_method(method).computes(entropy):
+    if unbiased and entropy.needs_spectrum:
         raise ValueError(
             "unbiased: expected order 2 without truncation, of all pairs of rows, received "
             f"{entropy}. Only a sum over pairs can leave out those of a row with itself."
@@ -168,7 +166,8 @@ def compute_deleted(
     """
     count, every = int(np.max(groups)) + 1 if count is None else count, (points, *points.moved())
     estimates, pair_sums = [], None
-    if not check_method(method).computes(entropy):
+    check_method(method)
+    if not entropy.needs_spectrum:
         without, pair_sums = order_two.deletions(points, groups, count)
         moved = [order_two.frobenius(of, ALL_TERMS) for of in every]
         progress()
@@ -183,7 +182,7 @@ def compute_deleted(
                 progress()
         whole, *deleted = computed[: count + 1]
         without = jax.tree.map(lambda *values: np.stack(values), *(of.values for of in deleted))
-        estimates = [of.estimates for of in deleted if of.estimates and not method.approximates]
+        estimates = [of.estimates for of in deleted if of.estimates]
         moved = [of.values for of in computed[count + 1 :]]
     return Deleted(decomposition(points, entropy, whole), without, estimates, moved, pair_sums)
 
@@ -196,7 +195,8 @@ def compute_sloped(
     Deletions of groups of rows are computed at order 2 and, from all eigenvectors and where groups
     are small enough, at order 1 without truncation.
     """
-    if check_method(method).computes(entropy):
+    check_method(method)
+    if entropy.needs_spectrum:
         terms = ALL_TERMS if points.paired else OUTPUTS
         sloped = method.suited(points, terms).sloped(points, entropy, terms, leaving)
     else:
@@ -207,7 +207,7 @@ def compute_sloped(
 def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
     """An entropy in nats of an operator of unit trace of K / n, which need not be of points."""
     grams = {"outputs": gram}
-    suited = check_gram_method(method).suited_to(grams, OUTPUTS)
+    suited = check_method(method).suited_to(grams, OUTPUTS)
     (computed,) = suited.entropies(grams, (entropy,), OUTPUTS)
     return float(computed.values.outputs)
 

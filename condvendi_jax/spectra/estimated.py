@@ -18,12 +18,12 @@ from condvendi_jax.grams.operators import Dense
 from condvendi_jax.spectra import estimators, order_two, refinement
 from condvendi_jax.spectra.exact import Exact
 from condvendi_jax.spectra.measures import Estimate
-from condvendi_jax.spectra.methods import GramMethod, Grams, Terms, grams_of_terms, per_term
+from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
 from condvendi_jax.spectra.order_two import Leaving, Sloped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Estimating(GramMethod):
+class Estimating(Method):
     """A spectral measure of each Gram: the base of `Stored` and `MatrixFree`."""
 
     #: Whether products are taken with the stored n x n matrix.
@@ -43,7 +43,7 @@ class Estimating(GramMethod):
             return Exact().entropies(grams, wanted, terms)
         results, asked, dtype = [], [grams[name] for name in terms], grams["outputs"].dtype
         for entropy, row in zip(wanted, estimates, strict=True):
-            result = estimated(terms, row, self.name, dtype, samplers)
+            result = _computed(terms, row, self.name, dtype, samplers)
             if not checks.is_concrete(*asked):
                 slopes = {
                     name: sampler.slope(entropy, grams[name])
@@ -79,7 +79,7 @@ class Estimating(GramMethod):
             index: per_term({name: of[k] for name, of in slopes.items()})
             for k, index in enumerate(drawn)
         }
-        computed = estimated(terms, row, self.name, points.dtype, samplers)
+        computed = _computed(terms, row, self.name, points.dtype, samplers)
         return Sloped(computed, per_term(rows), bandwidths)
 
     def _refined(self, held: Grams, wanted: Sequence[Entropy], terms: Terms) -> refinement.Refined:
@@ -127,7 +127,7 @@ class Stored(Estimating):
     name: ClassVar[str] = "stored"
     _stores: ClassVar[bool] = True
 
-    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
         gram = grams["outputs"]
         memory.check(gram.n, gram.dtype, share=gram.stored_share)
         return self
@@ -154,18 +154,18 @@ class MatrixFree(Estimating):
     name: ClassVar[str] = "matrix-free"
 
 
-def estimated(
+def _computed(
     terms: Terms,
     estimates: Sequence[Estimate],
     method: str,
     dtype: jnp.dtype,
-    samplers: Sequence[estimators.Sampler] = (),
+    samplers: Sequence[estimators.Sampler],
 ) -> Computed:
     """The entropies of the terms from their estimates, and the measures of the samplers."""
     values = [jnp.asarray(estimate.value, dtype) for estimate in estimates]
     rows = values, estimates, [sampler.measure() for sampler in samplers]
-    entropies, errors, measures = (per_term(dict(zip(terms, row, strict=False))) for row in rows)
-    return Computed(entropies, errors, method, measures if samplers else None)
+    entropies, errors, measures = (per_term(dict(zip(terms, row, strict=True))) for row in rows)
+    return Computed(entropies, errors, method, measures)
 
 
 @jax.jit

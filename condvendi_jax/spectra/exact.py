@@ -20,14 +20,7 @@ from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
 from condvendi_jax.grams import Gram, Operator, grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
 from condvendi_jax.spectra import estimators, order_two
-from condvendi_jax.spectra.methods import (
-    GramMethod,
-    Grams,
-    OfRows,
-    Terms,
-    per_term,
-    unweighted_grams,
-)
+from condvendi_jax.spectra.methods import Grams, Method, OfRows, Terms, per_term, unweighted_grams
 from condvendi_jax.spectra.order_two import Leaving, Sloped, in_order
 
 # Above this n all eigenvalues take minutes: a warning says so before the work begins.
@@ -41,7 +34,7 @@ _ENTRIES = 2**22  # Of the points and kernels of several sets, which one program
 
 
 @dataclasses.dataclass(frozen=True)
-class Exact(GramMethod):
+class Exact(Method):
     """All eigenvalues: O(n^3) time and n x n arrays, or less where the kernels have few features.
 
     Needs no key. Differentiable, and the only method that works inside `jax.jit`.
@@ -49,7 +42,7 @@ class Exact(GramMethod):
 
     name: ClassVar[str] = "exact"
 
-    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
         if not all_dual(grams, terms):
             memory.check(grams["outputs"].n, grams["outputs"].dtype)
         return self

@@ -1,9 +1,8 @@
 """Methods of computing entropies, as objects that a caller passes: `method=cv.Exact()`.
 
 Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. All other
-entropies need a spectrum. A `GramMethod` takes it from Gram matrices: all eigenvalues, or estimates
-with an interval (`estimators`). `RandomFeatures` replace the kernel by finite features, at order 2
-too, in time linear in n (`approximate`).
+entropies need a spectrum. A method takes it from Gram matrices: all eigenvalues, or estimates with
+an interval (`estimators`).
 """
 
 from __future__ import annotations
@@ -33,24 +32,33 @@ OfRows = Callable[[np.ndarray, Sequence[Entropy]], list[Computed]]
 
 
 class Method(abc.ABC):
-    """A method of computing entropies of points."""
+    """A method of computing entropies that need a spectrum."""
 
     #: The name that a result shows.
     name: ClassVar[str]
-    #: Whether features replace the kernel, at order 2 too: without influences, so without errors.
-    approximates: ClassVar[bool] = False
 
-    def computes(self, entropy: Entropy) -> bool:
-        """Whether the method computes an entropy, and not the pass over all pairs."""
-        return self.approximates or entropy.needs_spectrum
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+        """The method that will run on these Grams; ValueError where there is not enough memory."""
+        return self
 
     @abc.abstractmethod
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies, for the given terms."""
+
+    @abc.abstractmethod
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        """`compute_sloped` of the given terms."""
+
     def suited(self, points: Pairs, terms: Terms) -> Method:
         """The method that will run on these points; raises where it cannot, computes nothing."""
+        return self.suited_to(unweighted_grams(points), terms)
 
-    @abc.abstractmethod
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         """Each of the entropies of points, for the given terms."""
+        grams = grams_of_terms(points)
+        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
 
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         """A function of rows, booleans `[n]`, and entropies: each entropy of these rows."""
@@ -61,58 +69,15 @@ class Method(abc.ABC):
 
         return of_rows
 
-    def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
-        """`compute_sloped` of the given terms."""
-        raise no_errors(self)
-
-
-class GramMethod(Method):
-    """A method that needs no more of the points than their Grams."""
-
-    def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
-        """The method that will run on these Grams; ValueError where there is not enough memory."""
-        return self
-
-    @abc.abstractmethod
-    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        """Each of the entropies, for the given terms."""
-
-    def suited(self, points: Pairs, terms: Terms) -> GramMethod:
-        return self.suited_to(unweighted_grams(points), terms)
-
-    def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        grams = grams_of_terms(points)
-        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
-
 
 def check_method(method: Method) -> Method:
     """Returns the method, or raises TypeError where it is none."""
     if not isinstance(method, Method):
         raise TypeError(
-            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...), "
-            f"cv.MatrixFree(key=...) or cv.RandomFeatures(key=...), received {method!r}."
+            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...) or "
+            f"cv.MatrixFree(key=...), received {method!r}."
         )
     return method
-
-
-def check_gram_method(method: Method) -> GramMethod:
-    """Returns the method, or raises TypeError where it needs points and not Grams."""
-    if not isinstance(check_method(method), GramMethod):
-        raise TypeError(
-            f"method: {method.name} needs points, and there are only their Gram matrices here; "
-            "expected cv.Exact(), cv.Stored(key=...) or cv.MatrixFree(key=...)."
-        )
-    return method  # pyright: ignore[reportReturnType]
-
-
-def no_errors(method: Method) -> ValueError:
-    """The error to raise where a method without standard errors is asked for them."""
-    return ValueError(
-        f"method: {method.name} gives no standard errors, nor contributions of rows; choose "
-        "another method, or errors=False."
-    )
 
 
 def grams_of_terms(points: Pairs) -> Grams:

@@ -33,6 +33,7 @@ flags.DEFINE_multi_integer("n", [], "At which sizes; at all if none.", 2, flag_v
 flags.DEFINE_float("enough", 2, "Seconds of later calls, of 1 to 5.", 0, flag_values=_FLAGS)
 
 _D_X, _D_T = 768, 512
+_FEW_DIMENSIONS = 64, 48
 _FEW, _EMOJI = "mixture of few dimensions", "emoji of few dimensions"
 _SIZES = 4000, 20_000, 50_000  # Of those.
 _RTOL, _WIDER = 2e-3, 1e-2
@@ -121,13 +122,13 @@ def _error(values: dict[str, Any], cell: Cell) -> float:
 
 def write(folder: pathlib.Path, data: str, n: int) -> dict[str, Any]:
     """Writes the points of some data; gives what all their programs are asked for."""
-    dimensions = (_D_X, _D_T) if data == "mixture" else points.FEW_DIMENSIONS
+    dimensions = (_D_X, _D_T) if data == "mixture" else _FEW_DIMENSIONS
     maker = points.write_emoji_like if data == _EMOJI else points.write_mixture
     bandwidths = maker(folder, data, n, dimensions, seed=0) or [0.7, 0.7]
     outputs, prompts = points.paths(folder, data)
     rtol = _RTOL if data == "mixture" else _WIDER
     files = {"outputs": outputs, "prompts": prompts}
-    return files | {"bandwidths": bandwidths, "rtol": rtol, "features": 512}
+    return files | {"bandwidths": bandwidths, "rtol": rtol}
 
 
 def main(argv: list[str]) -> None:

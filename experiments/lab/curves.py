@@ -133,7 +133,7 @@ def convergence_curve(
             )
     method = methods.check_method(method)
     largest = pairs.rows(slice(sizes[-1]))
-    spectral = [entropy for entropy in entropies if method.computes(entropy)]
+    spectral = [entropy for entropy in entropies if entropy.needs_spectrum]
     if spectral:
         computation.check(largest, method)  # What is refused is refused before the first size.
     curves: dict[Entropy, ConvergenceCurve] = {}

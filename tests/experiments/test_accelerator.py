@@ -12,7 +12,7 @@ def cell(tmp_path):
     points.write_mixture(tmp_path, "mixture", 200, (16, 12), seed=0)
     outputs, prompts = points.paths(tmp_path, "mixture")
     given = {"outputs": outputs, "prompts": prompts, "n": 200, "bandwidths": [0.7, 0.7]}
-    return given | {"rtol": 0.01, "features": 64}
+    return given | {"rtol": 0.01}
 
 
 def test_a_row_has_times_their_share_of_the_arithmetic_and_the_error(cell):

@@ -55,7 +55,6 @@ def cell(points):
         "bandwidths": WIDTHS,
         "truncations": [10],
         "rtol": 2e-3,
-        "features": 128,
         "budgets": {"88": {"block": 8, "sweeps": 4, "probes": 7, "steps": 8}},
         "splits": {"960": [(60, 16)]},
     }
@@ -130,8 +129,6 @@ def exact(cell, grams):
         ("first call", "decompose", 5e-3),
         ("measure", "stored", 5e-3),
         ("measure", "matrix-free", 5e-3),
-        ("features", "Fourier", 1.0),  # Coarse at order 1.
-        ("features", "Fourier as they are", 1.0),
     ],
 )
 def test_decompose_is_asked_for_scores_with_intervals(part, name, error, cell, exact):
@@ -140,14 +137,6 @@ def test_decompose_is_asked_for_scores_with_intervals(part, name, error, cell, e
     for score, (value, low, high) in found.items():
         assert low <= value <= high
         assert value == pytest.approx(exact[score][0], abs=error)
-
-
-@pytest.mark.parametrize("name", ["Fourier", "Fourier as they are"])
-def test_features_are_drawn_by_the_seed_and_more_of_them_are_nearer(name, cell, exact):
-    first = called("features", name, cell)
-    assert first != called("features", name, cell, seed=1)
-    fewer, truth = called("features", name, cell | {"features": 32}), exact["vendi"][0]
-    assert abs(fewer["vendi"][0] - truth) > 1.5 * abs(first["vendi"][0] - truth)
 
 
 def deleted_errors(grams, membership):
@@ -244,7 +233,6 @@ def settings(**changes):
         cores=2,
         points={k: Points("points", n, widths, of, ("", "")) for k, (n, of) in kinds.items()},
         order_two_n=20_000,
-        features=64,
         repeats=3,
         seeds=3,
         patience=10.0,
@@ -302,7 +290,6 @@ def test_who_takes_part(data, n, memory, versions, names, reason, monkeypatch):
         ),
         ("rounds after compiling", [[8.0], [7.0, 1.0]], [[8.0, 0.1]]),
         ("once", [[]], [[0.1]]),
-        ("seed", [[20.0, *[0.1] * 3]], [[0.1] * 5, [6.0, 8.0]]),
         ("errors", [[20.0, *[0.1] * 3]], [[0.1] * 5, [6.0, 8.0]]),
     ],
 )
@@ -520,7 +507,7 @@ def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
     assert asked["entries"] == ["spectrum", "torch.linalg.eigvalsh", "float64"]
     assert asked["bandwidths"] == [0.7, 0.9]
     assert asked["truncations"] == [10, 25, 200]
-    assert (asked["features"], asked["outputs"]) == (64, points[1][0])
+    assert asked["outputs"] == points[1][0]
     assert found.dimensions.values.tolist() == [24, 16]
     reasons = found.left_out.to_series()
     assert reasons["vendi_score"] == "vendi-score is not there"
@@ -538,21 +525,18 @@ def test_imports_are_timed_in_fresh_processes():
 def test_the_settings_and_arrays_follow_the_options_and_the_device(points, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
     pairs = PairedEmbeddings("own", *(np.load(p)[:70] for p in points[1]), "own pairs")
-    options = Scaling(
-        parts=("exact", "measure", "features"), exact_n=64, features_n=90, peers=("rke-score",)
-    )
+    options = Scaling(parts=("exact", "measure"), exact_n=64, peers=("rke-score",))
     setup = options.prepare(lambda: pairs, 7)
-    found, few = setup.study, "mixture, d = 64 and 48"
+    found = setup.study
     assert (found.platform, found.seeds, found.patience) == ("cpu", 10, 30)
     assert found.versions == {"rke-score": "1.0"}
     assert setup.provenance["device"] == found.device
-    largest = {"order 2": 20_000, "exact": 64, "measure": 4000, "features": 90}
+    largest = {"order 2": 20_000, "exact": 64, "measure": 4000}
     assert found.largest == largest | {"first call": 2000, "jackknife": 1000}
     assert [(name, of.kind, of.n) for name, of in found.points.items()] == [
         ("mixture", "mixture", 4000),
         ("own", "real", 70),
         ("own, narrow", "narrow", 70),
-        (few, "few dimensions", 90),
     ]
     narrow, wide = (found.points[name].bandwidths.outputs for name in ("own, narrow", "own"))
     assert narrow == pytest.approx(0.65 * wide)
@@ -562,8 +546,6 @@ def test_the_settings_and_arrays_follow_the_options_and_the_device(points, monke
         "mixture prompts": (4000, 512),
         "own outputs": (70, 24),
         "own prompts": (70, 16),
-        f"{few} outputs": (90, 64),
-        f"{few} prompts": (90, 48),
     }
     rows = (setup.arrays["own outputs"], setup.arrays["own prompts"])
     shuffled, own = np.hstack(rows), np.hstack([pairs.outputs, pairs.prompts])

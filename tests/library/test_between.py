@@ -289,8 +289,7 @@ def test_compare_shows_the_same(how):
 def test_compare_leaves_out_what_order_two_of_all_pairs_does_not_give():
     models, prompts = draw("shared", n=N)
     kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    features = cv.RandomFeatures(jax.random.key(0), count=64)
-    for options in ({"orders": [1]}, {"truncation": 9}, {"method": features}):
+    for options in ({"orders": [1]}, {"truncation": 9}):
         found = cv.compare(models, prompts, **kernels, errors=False, **options)
         assert found.between is None and "effective number" not in found.details()
     alone = cv.compare({"a": models["a"]}, prompts, **kernels, orders=[2])

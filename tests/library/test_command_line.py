@@ -413,8 +413,6 @@ BAD_INPUTS = {
     # Flags that contradict one another, or do nothing.
     "": "expected one model, each a file or the folder of its pictures, received 0",
     f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
-    f"{X} {T} --by_prompt=t.csv --method=random-features --noerrors": "no contributions",
-    f"{X} {WIDTH} --order=1 --method=random-features": "gives no standard errors",
     f"{X} {WIDTH} --groups=3 --groups_file=labels.txt": "--groups and --groups_file: give one",
     f"{X} {WIDTH} --noerrors --groups=5": "--errors and --groups: give one",
     f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
@@ -426,7 +424,6 @@ BAD_INPUTS = {
     f"{X} --kernel=cosine --rule=variance": f"--rule=variance: {NO_EFFECT}",
     f"{X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
     f"{X} {WIDTH} --method=exact --rtol=0.1": f"--rtol=0.1: {NO_EFFECT}",
-    f"{X} {WIDTH} --method=stored --features=300": f"--features=300: {NO_EFFECT}",
     f"{X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
     "answers.txt --outputs_key=a": f"--outputs_key=a: {NO_EFFECT}",
     "answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
@@ -452,18 +449,15 @@ def test_flags_are_typed_checked_and_written_in_several_ways(folder):
         score_verb.Options(seed=-1)
 
 
-def test_a_method_has_its_key_of_the_seed_and_its_tolerance_or_features():
+def test_a_method_has_its_key_of_the_seed_and_its_tolerance():
     def chosen(**flags):
         return score_verb.Options(seed=3, **flags).chosen_method
 
     assert chosen(method="exact") == cv.Exact()
     assert chosen(method="stored", rtol=0.01).rtol == 0.01
     assert chosen(method="auto").rtol == chosen().rtol == 0.002
-    features = chosen(method="random-features", features=64)
-    assert (type(features), features.count) == (cv.RandomFeatures, 64)
-    assert (jax.random.key_data(features.key) == jax.random.key_data(Keys(3).probes)).all()
-    with pytest.raises(ValueError, match="--features: expected a multiple of 8, received 63"):
-        chosen(method="random-features", features=63)
+    key = chosen(method="matrix-free").key
+    assert (jax.random.key_data(key) == jax.random.key_data(Keys(3).probes)).all()
 
 
 @pytest.mark.parametrize("given, expected", [(None, ["1", "1", None]), ("2", ["2", "2", "2"])])

@@ -122,17 +122,6 @@ def test_a_failure_of_large_arrays_is_explained_and_another_left_alone(n, error,
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_random_features_that_do_not_fit_are_refused(monkeypatch):
-    """By their covariances, whatever the number of points."""
-    points, method = np.ones((10, 2), np.float32), cv.RandomFeatures(jax.random.key(0), count=64)
-    options = {"kernel": cv.Gaussian(1.0), "order": 1, "method": method}
-    for entries, refused in ((7 * 128**2, True), (9 * 128**2, False)):
-        monkeypatch.setattr(memory, "limit", lambda entries=entries: 4 * entries)
-        says = r"count = 64 random .* n = 10 .* GiB .* there are .* fewer frequencies, with count="
-        with pytest.raises(ValueError, match=says) if refused else contextlib.nullcontext():
-            cv.vendi(points, **options)
-
-
 # Layouts: blocks of any number on one device; test_sharding.py has several devices.
 
 

@@ -19,7 +19,7 @@ def _tiled(tile_size):
 
 def _features(kernel, points):
     assert isinstance(kernel, cv.Cosine)
-    return cv.grams.FeatureGram(kernel.prepare(points))
+    return cv.grams.FeatureGram.trusted(kernel.prepare(points))
 
 
 # A tile is a multiple of 16 rows: 48 rows are two tiles, the last padded, or one.

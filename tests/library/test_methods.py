@@ -96,13 +96,11 @@ def test_keys_and_tolerances_are_checked_where_they_are_given(method):
 
 
 def test_methods_have_names_for_command_lines():
-    names = ["auto", "exact", "stored", "matrix-free", "random-features"]
-    assert list(computation.BY_NAME) == names
+    assert list(computation.BY_NAME) == ["auto", "exact", "stored", "matrix-free"]
     for name, kind in computation.BY_NAME.items():
         assert type(computation.named(name, key=KEY, rtol=0.1)) is kind
     assert computation.named("stored", key=KEY, rtol=0.1).rtol == 0.1
     assert computation.named("stored", key=KEY).rtol == 2e-3
-    assert computation.named("random-features", key=KEY, features=16).count == 16
     with pytest.raises(ValueError, match="method: expected one of auto, exact, stored"):
         computation.named("fast", key=KEY)
 

@@ -21,15 +21,15 @@ class Entry(NamedTuple):
     """A contestant as the study knows it.
 
     It is called in `rounds`, of which the first warms up; the same, but called again however long
-    the first call took, as that one compiles; `twice`, in fresh processes; `once` or once a `seed`,
-    for its values; or once a seed, for `errors` against `exact`, without which it is left out.
+    the first call took, as that one compiles; `twice`, in fresh processes; `once`, for its values;
+    or once a seed, for `errors` against `exact`, without which it is left out.
     """
 
     function: Callable[[Cell], Contestant]  # Makes it, in its process.
     power: int  # Its time grows as n^power.
     arrays: float = 0  # So many n x n arrays of float32 it holds at the peak.
     package: str | None = None  # What must be installed for it.
-    calls: Literal["rounds", "rounds after compiling", "twice", "once", "seed", "errors"] = "rounds"
+    calls: Literal["rounds", "rounds after compiling", "twice", "once", "errors"] = "rounds"
     up_to: float = math.inf  # The largest n at which it takes part.
     # The data on which it takes part: all, the mixture only, or its largest n only.
     on: Literal["all", "mixture", "largest"] = "all"
@@ -68,11 +68,6 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "plain SLQ": Entry(
             peers.plain_quadrature, 2, arrays=3, package="matfree", calls="errors", up_to=4000
         ),
-    },
-    "features": {
-        "Fourier": Entry(partial(engines.decompose, "random-features"), 1, calls="seed"),
-        "Fourier as they are": Entry(engines.plain_features, 1, calls="seed", up_to=4000),
-        "exact": Entry(engines.exact, 3, arrays=4, calls="once", up_to=4000),
     },
     "first call": {
         "decompose": Entry(partial(engines.decompose, "auto"), 3, arrays=4, calls="twice"),
@@ -116,7 +111,7 @@ def choose(
     device, in bytes; earlier records say how long a call takes.
     """
     kind = study.points[data].kind
-    on = {"all", "mixture"} if kind in ("mixture", "few dimensions") else {"all"}
+    on = {"all", kind}
     if kind == "mixture" and n == study.largest[part]:
         on.add("largest")
     taking_part: dict[str, Entry] = {}
@@ -184,7 +179,7 @@ def is_due(entry: Entry, seconds: Sequence[float], study: Any) -> bool:
     called, taken = len(seconds), sum(seconds[1:])
     if entry.calls in ("once", "twice"):
         return called < (1 if entry.calls == "once" else 2)
-    if entry.calls in ("seed", "errors"):
+    if entry.calls == "errors":
         return called < study.seeds and taken < study.enough
     # The first call warms up and counts only where it was long enough to be the last.
     if called and seconds[0] >= study.enough:

@@ -18,9 +18,9 @@ from condvendi_jax.cli import provenance
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import eigenvalues as spectra
 from condvendi_jax.entropies import log_scores
-from condvendi_jax.grams import FeatureGram, fold
+from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.spectra import approximate, computation, estimators, refinement
+from condvendi_jax.spectra import computation, estimators, refinement
 from experiments.cost.scaling import reference
 from experiments.cost.scaling.worker import Cell, Contestant, load_points
 
@@ -231,12 +231,9 @@ def order_two_call(cell: Cell) -> Contestant:
 def decompose(method: str, cell: Cell) -> Contestant:
     """Ours: `decompose` by a method, from the arrays on; 'auto' is without a key."""
     call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
-    count = cell["features"]
-    if method == "random-features":
-        count //= 2  # A cosine and a sine of each frequency.
 
     def ready(seed: int) -> Callable[[], Any]:
-        settings = {"key": jax.random.key(seed), "rtol": cell["rtol"], "features": count}
+        settings = {"key": jax.random.key(seed), "rtol": cell["rtol"]}
         chosen = computation.AUTO if method == "auto" else computation.named(method, **settings)
         return lambda: jax.block_until_ready(call(method=chosen))
 
@@ -245,22 +242,6 @@ def decompose(method: str, cell: Cell) -> Contestant:
         return {name: np.log(np.array(of, np.float64)).tolist() for name, of in found.items()}
 
     return Contestant(ready, read)
-
-
-def plain_features(cell: Cell) -> Contestant:
-    """FKEA's scores, of as many features as the others, without extrapolating."""
-    points = _points(cell)
-
-    def log_scores_of(outputs: jax.Array, prompts: jax.Array, key: jax.Array) -> Any:
-        pairs = Pairs(outputs, prompts, **_kernels(cell))
-        drawn = approximate.draw_frequencies(pairs, key=key, count=cell["features"] // 2)
-        features = approximate.fourier_map(pairs, drawn, entropies.PerTerm._fields)(pairs.arrays)
-        return log_scores(*(cv.von_neumann(FeatureGram.trusted(z)) for z in features))
-
-    def read(found: Any) -> dict[str, Any]:
-        return {name: [float(value)] * 3 for name, value in found._asdict().items()}
-
-    return _compiled(log_scores_of, read, lambda seed: (*points, jax.random.key(seed)))
 
 
 def evaluate(cell: Cell, *, groups: int | None = None, **options: Any) -> Contestant:

@@ -19,19 +19,16 @@ _SMALLEST = {"order 2": 500, "exact": 500, "measure": 2000}
 _NARROW = 0.65
 # Of the distance to the mean: emoji that are drawn twice differ by so much.
 _MOVED = 0.1
-# The measure takes real data at this n and whole; and up to here order 2 takes them at smaller
-# sizes, and features are compared with all eigenvalues.
+# The measure takes real data at this n and whole; up to here order 2 takes them at smaller sizes.
 _MIDDLE_N = 4000
-# With more dimensions a million points would not fit beside their features.
-FEW_DIMENSIONS = (64, 48)
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
     """A data set of the benchmark.
 
-    Its kind is 'mixture', 'few dimensions' (the mixture of the features), 'real', or 'narrow' (the
-    same arrays as the real data before it, under smaller bandwidths).
+    Its kind is 'mixture', 'real', or 'narrow' (the same arrays as the real data before it, under
+    smaller bandwidths).
     """
 
     description: str
@@ -105,14 +102,11 @@ def write(
         digests = (records.hash_array(outputs), records.hash_array(prompts))
         points[name] = Points(description, len(outputs), bandwidths, kind, digests)
 
-    def add_mixture(name: str, kind: str, n: int, dimensions: tuple[int, int]) -> None:
-        write_mixture(folder, name, n, dimensions, seed)
-        given = Bandwidths("given", study.bandwidth, study.bandwidth, "given")
-        add(name, mixture.describe(dimensions), given, kind)
-
-    parts = [part for part in study.measured if part not in ("features", "cold start")]
-    n = max((study.largest[part] for part in parts), default=2)
-    add_mixture("mixture", "mixture", n, (study.output_dimension, study.prompt_dimension))
+    n = max((study.largest[part] for part in study.measured if part != "cold start"), default=2)
+    dimensions = study.output_dimension, study.prompt_dimension
+    write_mixture(folder, "mixture", n, dimensions, seed)
+    given = Bandwidths("given", study.bandwidth, study.bandwidth, "given")
+    add("mixture", mixture.describe(dimensions), given, "mixture")
     for index, (name, pairs) in enumerate(sets.items()):
         median = scales.by_rule(pairs, "median", seed)
         write_pairs(folder, name, pairs, seed)
@@ -120,9 +114,6 @@ def write(
         if index == 0:
             narrow = {"kind": "narrow", "bandwidths": median.scaled(_NARROW)}
             points[f"{name}, narrow"] = dataclasses.replace(points[name], **narrow)
-    if "features" in study.measured:
-        name = "mixture, d = {} and {}".format(*FEW_DIMENSIONS)
-        add_mixture(name, "few dimensions", study.largest["features"], FEW_DIMENSIONS)
     return points, arrays
 
 
@@ -132,9 +123,7 @@ def cells(study: Any) -> Iterator[tuple[str, str, int]]:
         if part == "cold start":
             yield part, "none", 0
             continue
-        # The mixtures come first.
-        of_part = sorted(study.points.items(), key=lambda item: item[1].kind in ("real", "narrow"))
-        for name, points in of_part:
+        for name, points in study.points.items():
             yield from ((part, name, n) for n in _sizes_of(part, name, points, study))
 
 
@@ -147,8 +136,6 @@ def _sizes_of(part: str, name: str, points: Points, study: Any) -> list[int]:
             return [largest]
         case "mixture", "order 2" | "exact" | "measure":
             return doubling(part, largest)
-        case "few dimensions", "features":
-            return sorted({min(_MIDDLE_N, largest), largest})
         case "narrow", "measure":
             return [middle]
         case "real", "order 2":
@@ -158,8 +145,6 @@ def _sizes_of(part: str, name: str, points: Points, study: Any) -> list[int]:
             return [whole] if name == first else []
         case "real", "measure":
             return sorted({middle, points.n})
-        case "real", "features":
-            return [min(middle, largest)]
     return []
 
 

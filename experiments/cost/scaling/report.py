@@ -5,7 +5,6 @@
 prints it as Markdown. Nothing here measures anything.
 """
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -217,9 +216,9 @@ def machine(run: Run) -> str:
 def markdown(run: Run) -> str:
     """The targets, the data, the times by n and the accuracy, as Markdown."""
     measured = records(run)
-    tables = [rows(run), [_data(name, points) for name, points in run.study.points.items()]]
-    tables += [_times(part, measured) for part in CONTESTANTS if part != "features"]
-    tables += [_accuracy(measured), _features(measured, run.study.features)]
+    used = {record.data for record in measured}
+    tables = [rows(run), [_data(k, of) for k, of in run.study.points.items() if k in used]]
+    tables += [*(_times(part, measured) for part in CONTESTANTS), _accuracy(measured)]
     return "\n\n".join([f"Measured on {machine(run)}.", *map(_table, filter(None, tables))]) + "\n"
 
 
@@ -264,32 +263,6 @@ def _accuracy(records: Sequence[Record]) -> list[dict[str, str]]:
         for record in records
         if record.part == "measure" and (found := worst(record))
     ]
-
-
-_KINDS = ("Fourier", "Fourier as they are")
-
-
-def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
-    """Time and memory of features, and how near their scores come to those of all eigenvalues."""
-    of_part = [record for record in records if record.part == "features"]
-    lines = []
-    for record, name in itertools.product(of_part, _KINDS):
-        if not len(record.calls(name)):
-            continue
-        found = accuracy(record, name)
-        intervals = found.where(found.half_width > 0)  # Those of no width are none.
-        line = {
-            "features": record.data,
-            "n": f"{record.n:,}",
-            "kind, how many": f"{name}, {count:,}",
-            "seconds": f"{record.seconds(name):.3g}",
-            "MiB": f"{record.mebibytes(name):,.0f}",
-            "rms error, worst score": _text(_largest(found.rms), "%"),
-            "mean half interval": _text(_largest(intervals.half_width), "%"),
-            "coverage": _text(intervals.coverage.mean().item(), "%"),
-        }
-        lines.append(line)
-    return lines
 
 
 def _largest(values: xr.DataArray) -> float:

@@ -23,21 +23,20 @@ _PARTS = {
     "order2": "order 2",
     "exact": "exact",
     "measure": "measure",
-    "features": "features",
     "first": "first call",
     "jackknife": "jackknife",
     "start": "cold start",
 }
 # The field of the largest n of a part, by the part's name among the flags.
-_NAMED = ("exact", "measure", "features", "first", "jackknife")
+_NAMED = ("exact", "measure", "first", "jackknife")
 _SIZES = {"order2": "order_two_n"} | {part: f"{part}_n" for part in _NAMED}
 # The default sizes and limits of a device, without and with --full.
-_LIMITED = ("order_two_n", "exact_n", "measure_n", "features_n", "seeds", "patience", "enough")
+_LIMITED = ("order_two_n", "exact_n", "measure_n", "seeds", "patience", "enough")
 _DEFAULTS = {
-    ("cpu", False): (20_000, 4000, 4000, 1_000_000, 10, 30, 10),
-    ("cpu", True): (30_000, 16_000, 30_000, 1_000_000, 200, 600, 60),
-    ("accelerator", False): (100_000, 8000, 32_000, 1_000_000, 20, 10, 5),
-    ("accelerator", True): (1_000_000, 25_000, 100_000, 10_000_000, 200, 60, 20),
+    ("cpu", False): (20_000, 4000, 4000, 10, 30, 10),
+    ("cpu", True): (30_000, 16_000, 30_000, 200, 600, 60),
+    ("accelerator", False): (100_000, 8000, 32_000, 20, 10, 5),
+    ("accelerator", True): (1_000_000, 25_000, 100_000, 200, 60, 20),
 }
 
 
@@ -53,8 +52,8 @@ class Scaling(lab.Study):
     full: bool = lab.flag(False, "The largest sizes that fit, and 200 seeds; takes hours.")
     parts: tuple[str, ...] = lab.flag(
         tuple(_PARTS),
-        "What is measured: order 2, exact spectra, the spectral measure, features at large n, the "
-        "first calls, errors and contributions beside deletions (the jackknife), the cold start.",
+        "What is measured: order 2, exact spectra, the spectral measure, the first calls, errors "
+        "and contributions beside deletions (the jackknife), the cold start.",
         choices=_PARTS,
     )
     beside: tuple[str, ...] | None = lab.flag(
@@ -68,7 +67,6 @@ class Scaling(lab.Study):
     measure_n: int | None = lab.flag(
         None, "The largest n of the spectral measure, of the mixture.", at_least=2
     )
-    features_n: int | None = lab.flag(None, "The largest n of the features.", at_least=2)
     repeats: int = lab.flag(5, "Most rounds after the first.", at_least=1)
     patience: float | None = lab.flag(
         None, "Leave out a contestant whose call would take more seconds than this.", above=0
@@ -83,7 +81,6 @@ class Scaling(lab.Study):
     )
     seeds: int | None = lab.resolved()
     # What the targets are of.
-    features: int = lab.resolved(512)  # Fourier's are of half as many frequencies.
     first_n: int = lab.resolved(2000)
     jackknife_n: int = lab.resolved(1000)
     output_dimension: int = lab.resolved(768)
@@ -98,8 +95,8 @@ class Scaling(lab.Study):
 
     @property
     def measured(self) -> list[str]:
-        """The parts as the cells name them."""
-        return [_PARTS[name] for name in self.parts]
+        """The parts as the cells name them, without those of earlier runs that are gone."""
+        return [_PARTS[name] for name in self.parts if name in _PARTS]
 
     @property
     def largest(self) -> dict[str, int]:
@@ -151,7 +148,6 @@ class Scaling(lab.Study):
             # A few, a twentieth, and 0.4 n, which is the papers' 10,000 of 25,000.
             "truncations": sorted({min(10, n), max(1, n // 20), max(1, round(0.4 * n))}),
             "rtol": self.rtol,
-            "features": self.features,
             "budgets": {p: b for p, b in contests.BUDGETS.items() if b["block"] * b["sweeps"] < n},
             "splits": contests.SPLITS,
         }
