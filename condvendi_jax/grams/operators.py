@@ -23,7 +23,6 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import Layout, layout_of
-from condvendi_jax.base.matrices import check_gram, check_semidefinite
 from condvendi_jax.data.kernels import Cosine, Kernel
 from condvendi_jax.entropies import eigenvalues
 from condvendi_jax.grams import fold, products, sums
@@ -32,8 +31,7 @@ from condvendi_jax.grams.fold import Factor, Factors
 # Up to this many products of features the joint is solved in the dual, a matrix of this side, which
 # takes at most 4 MiB in float32. A choice: above, the joint is summed tile by tile.
 _PRODUCT_FEATURES = 1024
-# How far a matrix may be from a Gram, in float64 and in float32 or less.
-_TOLERANCES = (1e-8, 1e-4)
+_TOLERANCE = 1e-4  # Of shares, whose sum is one.
 
 
 class Operator(abc.ABC):
@@ -151,7 +149,7 @@ class Gram(Operator):
         if checks.is_concrete(shares) and self.layout is None:
             checked = checks.check_weights(shares, self.n, name="shares")
             total = float(np.sum(checked, dtype=np.float64))
-            if abs(total - 1) > _TOLERANCES[1]:
+            if abs(total - 1) > _TOLERANCE:
                 raise ValueError(
                     f"shares: expected numbers of sum one, received a sum of {total:.6g}: divide "
                     "them by it."
@@ -262,34 +260,10 @@ class Dense(Operator):
 
 @jax.tree_util.register_pytree_node_class
 class DenseGram(Dense, Gram):
-    """A Gram stored as an n x n array.
-
-    Args:
-      matrix: `[n, n]`, real, finite, symmetric, of unit diagonal and with entries in [-1, 1], to
-        1e-4, or 1e-8 in float64; cast to the compute dtype. Negative eigenvalues above rounding
-        are warned of, and refused above 5% of the trace; of more than 1,000 rows as many, drawn at
-        random, are looked at, which show at most the share of all. Tracers are not checked.
-
-    Raises:
-      TypeError: the numbers are not real.
-      ValueError: the matrix is not valid.
-    """
+    """A Gram stored as an n x n array. `gram` makes it; a given matrix goes to `Similarities`."""
 
     def __init__(self, matrix: Any):
-        if checks.is_concrete(matrix):
-            matrix = checks.as_array(matrix, name="matrix")
-            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-                shape = f"received shape {matrix.shape}"
-                raise ValueError(f"matrix: expected a square array [n, n], {shape}.")
-            given, named = matrix.dtype, {"matrix": matrix}
-            checks.check_shapes(named)
-            checks.warn_of_float64(named)
-            host = np.asarray(matrix, np.promote_types(given, np.float32))
-            (matrix,) = checks.cast_arrays(named, place=jnp.asarray, origins={})
-            check_gram(host, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
-            rounded = [of for of in (given, matrix.dtype) if jnp.issubdtype(of, jnp.floating)]
-            check_semidefinite(host, eps=max(float(jnp.finfo(of).eps) for of in rounded))
-        super().__init__(matrix)
+        raise TypeError("DenseGram: for a matrix K of similarities pass cv.Similarities(K).")
 
     @classmethod
     def trusted(cls, matrix: jax.Array, layout: Layout | None = None) -> Self:

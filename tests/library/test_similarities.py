@@ -170,7 +170,9 @@ def test_classes_are_labels_that_mean_nothing_across_prompts():
         errors = (of.standard_errors.conditional for of in (one, other))
         close(*errors, loosened=10)
     moved = [f"{prompt} {c}" for prompt, c in zip(PROMPTS, classes, strict=True)]
-    again = cv.evaluate(cv.Similarities.of_classes(moved, PROMPTS))
+    again = cv.Similarities.of_classes(moved, PROMPTS)
+    assert {*np.unique(again.vectors)} == {0, 1}
+    again = cv.evaluate(again)
     assert again.order(2).unbiased.conditional == found.order(2).unbiased.conditional
 
 
