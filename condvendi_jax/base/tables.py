@@ -28,14 +28,6 @@ class Table(NamedTuple):
         ]
         return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
 
-    def markdown(self) -> str:
-        """Markdown; vertical bars in cells are escaped."""
-        head, *lines = (
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-            for cells in (self.heading, *self.rows)
-        )
-        return "\n".join([head, "|" + "---|" * len(self.heading), *lines])
-
 
 def with_error(value: float, error: float | None) -> str:
     """A value to the digits that its error, if there is one, leaves it: '4.63 ± 0.12'."""

@@ -49,7 +49,6 @@ class Options(options.Options):
         check=functools.partial(checks.check_number, name="equal_difference", above=0),
     )
     csv: Target | None = option(None, "Also write the table to this file as CSV.")
-    markdown: Target | None = option(None, "Also write the table to this file as Markdown.")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -62,8 +61,7 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
     read, compared, started = read_and_compare(words, given, several=True)
     read_from = read.described, read.notes, ()
     further: dict[str, Callable[[str], Any]] = {
-        "csv": lambda path: files.write_text(path, compared.comma_separated()),
-        "markdown": lambda path: files.write_text(path, compared.markdown() + "\n"),
+        "csv": lambda path: files.write_text(path, compared.comma_separated())
     }
     if called is not None:
         encoders = map(read.encoder_in_words, ("image", "text"))

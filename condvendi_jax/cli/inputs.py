@@ -383,15 +383,13 @@ def _compared(
     if classes is not None:
         make = functools.partial(Similarities.of_classes, name=f"classes in {given.class_field!r}")
         return {model: make(of, prompts[model]) for model, of in classes.items()}
-    task, found = bar.add_task("comparing outputs", total=None), {}
+    task = bar.add_task("comparing outputs", total=None)
 
     def tell(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
 
-    for model, of in outputs.items():
-        of_model = used["similarity"], of, prompts.get(model)
-        found[model] = Similarities.by(*of_model, cache=given.cache, progress=tell)
-    return found
+    how: Any = {"across": False, "cache": given.cache, "progress": tell}
+    return texts_of.compared_by(used["similarity"], outputs, prompts or None, **how)
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:

@@ -27,14 +27,7 @@ from condvendi_jax import report as reports
 from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, provenance
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.kernels import (
-    Cosine,
-    Gaussian,
-    Indicator,
-    Kernel,
-    Tanimoto,
-    check_bandwidth,
-)
+from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, check_bandwidth
 from condvendi_jax.data.pairs import NAMES
 from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
@@ -51,7 +44,6 @@ Target = NewType("Target", str)
 """The name of a file to write."""
 Verb = TypeVar("Verb", bound="Options")
 
-_FIXED: dict[str, Kernel] = {"cosine": Cosine(), "tanimoto": Tanimoto()}  # Without a bandwidth.
 _KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
 
 
@@ -149,7 +141,7 @@ class Options:
     strip_thinking: bool = option(
         True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
     )
-    kernel: str = option("gaussian", "The kernel of both.", choices=("gaussian", *_FIXED))
+    kernel: str = option("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
     output_bandwidth: float | None = option(
         None,
         "Gaussian bandwidth of outputs, in their units; by rule if unset.",
@@ -290,8 +282,8 @@ class Options:
     def kernels(self, *, paired: bool) -> dict[str, Kernel | None]:
         """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""
         roles = NAMES if paired and not self.equal_prompts else NAMES[:1]
-        if self.kernel in _FIXED:
-            chosen: dict[str, Kernel | None] = dict.fromkeys(roles, _FIXED[self.kernel])
+        if self.kernel == "cosine":
+            chosen: dict[str, Kernel | None] = dict.fromkeys(roles, Cosine())
         else:
             widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
             chosen = {

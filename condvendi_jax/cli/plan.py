@@ -21,7 +21,7 @@ class Options(compare.Options):
            condvendi plan a.jsonl --budget=2000 --prompt_cost=5 [--flag=value ...]
 
     Give the files of the pilot as for `condvendi compare`. With one model, a second one with the
-    same spread is assumed. --json, --csv and --markdown write the plan.
+    same spread is assumed. --json and --csv write the plan.
     """
 
     order: tuple[float, ...] = option((2.0,), "Renyi orders of the pilot's scores, 2 among them.")
@@ -69,7 +69,6 @@ def main(argv: Sequence[str]) -> None:
     )
     further = {
         "csv": lambda path: files.write_text(path, planned.comma_separated()),
-        "markdown": lambda path: files.write_text(path, planned.table().markdown() + "\n"),
         "figure": lambda path: options.draw(planned, path),
     }
     read_from, over = (read.described, read.notes, ()), pilot.profile

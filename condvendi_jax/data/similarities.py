@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.base import checks, matrices, memory, tables
+from condvendi_jax.base import checks, memory, tables
 from condvendi_jax.data.kernels import Indicator, WithinPrompts
 
+#: The share of the trace that negative eigenvalues may have. A choice.
+LIMIT = 0.05
 _TOLERANCES = (1e-4, 1e-2)  # Of symmetry, diagonal and range; in float16.
 
 
@@ -57,7 +59,7 @@ class Similarities:
         *,
         prompts: Sequence[Any] | None = None,
         name: str = "given",
-        limit: float = matrices.LIMIT,
+        limit: float = LIMIT,
     ):
         self.name, self.space = name, object()
         blocks = _blocks(of, prompts)
@@ -65,7 +67,7 @@ class Similarities:
         if prompts is None and [*blocks] != [None]:
             prompts = [label for label, (rows, _) in blocks.items() for _ in rows]
         self.prompts = None if prompts is None else list(prompts)
-        made = {label: matrices.unit_vectors(matrix) for label, (_, matrix) in blocks.items()}
+        made = {label: _unit_vectors(matrix) for label, (_, matrix) in blocks.items()}
         self.vectors = np.zeros((sum(sizes), max(of.shape[1] for of, _ in made.values())))
         for label, (vectors, _) in made.items():
             self.vectors[blocks[label][0], : vectors.shape[1]] = vectors
@@ -100,7 +102,7 @@ class Similarities:
         outputs: Sequence[Any],
         prompts: Sequence[Any] | None = None,
         *,
-        limit: float = matrices.LIMIT,
+        limit: float = LIMIT,
         cache: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], Any] | None = None,
     ) -> Similarities:
@@ -171,7 +173,7 @@ def _blocks(of: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
         sizes = len(rows_of.get(label, ())), len(checked.get(label, ()))
         if sizes[0] != sizes[1]:
             raise ValueError(
-                f"similarities{_of(label)}: expected a matrix of its {sizes[0]:,} rows in prompts, "
+                f"similarities of prompt {label!r}: expected a matrix of its {sizes[0]:,} rows in prompts, "
                 f"received one of {sizes[1]:,}."
             )
     return {label: (rows_of[label], matrix) for label, matrix in checked.items()}
@@ -179,7 +181,7 @@ def _blocks(of: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
 
 def _checked(matrix: Any, label: Any) -> np.ndarray:
     """A matrix of similarities as float64, after checks."""
-    name = f"similarities{_of(label)}"
+    name = "similarities" if label is None else f"similarities of prompt {label!r}"
     array = checks.as_array(matrix, name=name)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
         raise ValueError(f"{name}: expected a matrix [k, k], received shape {array.shape}.")
@@ -187,12 +189,40 @@ def _checked(matrix: Any, label: Any) -> np.ndarray:
     memory.check(len(array), np.float64)
     host = np.asarray(array, np.float64)
     checks.check_finite(host, name=name)
-    matrices.check_gram(host, _TOLERANCES[array.dtype.itemsize == 2], name=name)
+    _check_gram(host, _TOLERANCES[array.dtype.itemsize == 2], name=name)
     return (host + host.T) / 2
 
 
-def _of(label: Any) -> str:
-    return "" if label is None else f" of prompt {label!r}"
+def _check_gram(matrix: np.ndarray, tolerance: float, *, name: str) -> None:
+    """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
+    by_row = {
+        "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
+        "distances has none)": np.abs(np.diagonal(matrix) - 1),
+        "entries in [-1, 1]": np.max(np.abs(matrix), axis=1) - 1,
+        "a symmetric matrix": np.max(np.abs(matrix - matrix.T), axis=1),
+    }
+    for expected, by in by_row.items():
+        if by.max() > tolerance:
+            off = f"received one that is off by {by.max():.2g} in row {int(by.argmax())}"
+            raise ValueError(f"{name}: expected {expected}, {off}.")
+
+
+def _unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """Unit vectors `[k, d]` with the inner products of a Gram `[k, k]`, and its negative share.
+
+    Negative eigenvalues count as zero; what they had is their share of the trace.
+    """
+    from scipy.linalg import lapack  # Imported where it is used: it is slow to import.
+
+    k, rounding = len(matrix), len(matrix) * np.finfo(np.float64).eps
+    values, vectors = np.linalg.eigh(matrix)
+    negative = float(-values[values < 0].sum() / k)
+    kept = values > rounding * values[-1]
+    rows = vectors[:, kept] * np.sqrt(values[kept])
+    if negative <= rounding:  # Then equal rows have equal vectors, and classes those of a basis.
+        factor, pivots, rank, _ = vars(lapack)["dpstrf"](matrix, lower=1)
+        rows = np.tril(factor)[np.argsort(pivots), :rank]
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True), negative
 
 
 def unpacked(
@@ -205,10 +235,10 @@ def unpacked(
         return models, kernels, False
     every: list[Any] = [*given.values()]
     alone = kernels[0] is None and isinstance(kernels[1], Indicator | None)
-    if count < len(every) or not alone or not all(map(_agree, models.values())):
+    if count < len(every) or not alone or any("prompts" in of for of in models.values()):
         raise ValueError(
             "outputs: received similarities, which have prompts and a kernel; expected those of "
-            "all models, without kernels or other prompts beside them."
+            "all models, without prompts and kernels beside them."
         )
     if len({of.prompts is None for of in every}) > 1:
         raise ValueError("outputs: expected similarities with prompts of all models, or of none.")
@@ -225,9 +255,3 @@ def unpacked(
     name = tables.listed([*dict.fromkeys(of.name for of in every)])
     kernel = WithinPrompts(name, across, negative)
     return arrays, (kernel, None if every[0].prompts is None else Indicator()), True
-
-
-def _agree(arrays: Mapping[str, Any]) -> bool:
-    """Whether prompts that are given beside similarities, if any, are theirs."""
-    prompts = arrays.get("prompts")
-    return prompts is None or np.asarray(prompts).tolist() == arrays["outputs"].prompts

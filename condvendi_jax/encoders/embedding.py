@@ -106,7 +106,8 @@ def load_encoder(
 
 def as_loaded(encoder: Any) -> LoadedEncoder:
     """The encoder with the import path of its class, if it has none yet."""
-    spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
+    of = encoder if hasattr(encoder, "__qualname__") else type(encoder)
+    spec = f"{of.__module__}:{of.__qualname__}"
     return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import checks, files
+from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, Shelf, digest_of, imported, made, told
 from condvendi_jax.encoders.interface import EncoderError
 
@@ -22,17 +23,16 @@ _FAILURES = 10  # One after the other, after which no other pair is tried.
 
 
 def as_loaded(function: Any) -> LoadedEncoder:
-    """The function, object or class with its import path, from which it is imported if given."""
-    if isinstance(function, LoadedEncoder):
-        return function
-    spec = function if isinstance(function, str) else ""
-    function = imported(spec) if spec else function
-    of = function if hasattr(function, "__qualname__") else type(function)
-    spec = spec or f"{of.__module__}:{of.__qualname__}"
-    function = made(spec, function) if isinstance(function, type) else function
-    if not callable(function):
-        raise TypeError(f"similarity: expected a function of two outputs, received {function!r}.")
-    return LoadedEncoder(function, spec)
+    """The function, object or class, with its import path, from which it is imported if given."""
+    if isinstance(function, str):
+        function = LoadedEncoder(imported(function), function)
+    loaded = embedding.as_loaded(function)
+    if isinstance(loaded.encoder, type):
+        loaded = LoadedEncoder(made(loaded.spec, loaded.encoder), loaded.spec)
+    if not callable(loaded.encoder):
+        expected = "similarity: expected a function of two outputs"
+        raise TypeError(f"{expected}, received {loaded.encoder!r}.")
+    return loaded
 
 
 def matrices(

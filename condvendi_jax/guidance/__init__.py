@@ -1,7 +1,6 @@
 """Guidance: gradients of the scores as gradient transformations of optax (CV section 6)."""
 
 from condvendi_jax.guidance.transforms import (
-    clip_rows,
     conditional_rke,
     conditional_vendi,
     normalise_rows,
@@ -12,7 +11,6 @@ from condvendi_jax.guidance.window import GuidanceState, remember, restart
 
 __all__ = [
     "GuidanceState",
-    "clip_rows",
     "conditional_rke",
     "conditional_vendi",
     "normalise_rows",

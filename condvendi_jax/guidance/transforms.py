@@ -114,25 +114,16 @@ def conditional_rke(
 
 def normalise_rows() -> optax.GradientTransformation:
     """Divides each latent's update `[...]` by its norm, so that a weight after it is a length."""
-    return optax.stateless(lambda updates, _: jax.tree.map(_divided, updates))
+    return optax.stateless(lambda updates, _: jax.tree.map(_normalised, updates))
 
 
-def clip_rows(max_norm: float) -> optax.GradientTransformation:
-    """Shortens each latent's update `[...]` to a norm of at most `max_norm`."""
-    max_norm = checks.check_number(max_norm, name="max_norm", above=0)
-    divided = functools.partial(_divided, max_norm=max_norm)
-    return optax.stateless(lambda updates, _: jax.tree.map(divided, updates))
-
-
-def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
-    """Rows of unit norm, or of at most `max_norm`; their squares may leave the dtype's range."""
+def _normalised(updates: jax.Array) -> jax.Array:
+    """Rows of unit norm, or zero; their squares may leave the range of the dtype."""
     rows = updates.reshape(updates.shape[0], -1).astype(checks.compute_dtype())
     largest = lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
-    unit = jnp.where(largest > 0, largest, 1)
-    squares = jnp.sum(jnp.square(rows / unit), axis=1, keepdims=True)
-    norms = jnp.where(largest > 0, unit * jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
-    unit = jnp.where(norms > 0, norms, 1)
-    rows = rows / unit if max_norm is None else rows * jnp.minimum(max_norm / unit, 1)
+    rows = rows / jnp.where(largest > 0, largest, 1)
+    squares = jnp.sum(jnp.square(rows), axis=1, keepdims=True)
+    rows = rows / jnp.sqrt(jnp.where(squares > 0, squares, 1))
     return rows.reshape(updates.shape).astype(updates.dtype)
 
 

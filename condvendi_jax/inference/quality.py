@@ -94,7 +94,7 @@ class Asked(NamedTuple):
             estimates = _Mean.of(shares, unit, count, 1).estimate(place), mean.estimate(place)
             numbers = self.at_least, self.draws, *estimates, diversity, kept.size
             left_out, influences = sizes.size - kept.size, mean.influences[place, None]
-            curves = levels, mean.values, shares.mean(axis=0), mean.band(seed)
+            curves = levels, mean.values, mean.band(seed)
             scored[name] = Quality(*numbers, left_out, several, *curves, influences, mean.freedom)
         return scored
 

@@ -65,14 +65,6 @@ class Auto(Method):
             return Stored(self.key, rtol=self.rtol)
         return MatrixFree(self.key, rtol=self.rtol)
 
-    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
-
-    def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
-        return self.suited(points, terms).sloped(points, entropy, terms, leaving)
-
 
 AUTO = Auto()
 """The default method."""

@@ -7,7 +7,6 @@ an interval (`estimators`).
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -31,7 +30,7 @@ Grams = Mapping[str, Operator]
 OfRows = Callable[[np.ndarray, Sequence[Entropy]], list[Computed]]
 
 
-class Method(abc.ABC):
+class Method:
     """A method of computing entropies that need a spectrum."""
 
     #: The name that a result shows.
@@ -41,15 +40,15 @@ class Method(abc.ABC):
         """The method that will run on these Grams; ValueError where there is not enough memory."""
         return self
 
-    @abc.abstractmethod
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        """Each of the entropies, for the given terms."""
+        """Each of the entropies, for the given terms, by a method that `suited_to` returns."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
-        """`compute_sloped` of the given terms."""
+        """`compute_sloped` of the given terms, by a method that `suited` returns."""
+        raise NotImplementedError
 
     def suited(self, points: Pairs, terms: Terms) -> Method:
         """The method that will run on these points; raises where it cannot, computes nothing."""

@@ -273,11 +273,9 @@ def test_compare_shows_the_same(how):
     compared = cv.compare(models, prompts, **kernels, orders=[1, 2], **options)
     assert compared.between.as_dict() == found.as_dict() == compared.as_dict()["between"]
     line, *table = str(found).splitlines()[:6]
-    assert "\n".join([line, *table]) in compared.details()
-    notes = str(found).splitlines()[6:]
-    text = compared.markdown()
-    assert all(part in text for part in [f"\n{line}\n", *(f"- {note}\n" for note in notes)])
-    assert found.table().markdown() in text
+    text = compared.details()
+    assert "\n".join([line, *table]) in text
+    assert all(note in text for note in str(found).splitlines()[6:])
     rows = list(csv.DictReader(io.StringIO(compared.comma_separated())))
     received = [[*row.values()][3:7] for row in rows if row["score"] == "overlap"]
     plain = [[*map(str, overlap.values())] for overlap in found.as_dict()["overlaps"]]

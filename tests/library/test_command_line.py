@@ -13,7 +13,7 @@ import fake_encoders
 import jax
 import numpy as np
 import pytest
-from oracles import cosine_gram, draw_pairs, gaussian_gram, scores, tanimoto_gram
+from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
 from processes import HANG_S, Terminal, started
 from safetensors.numpy import save_file
 
@@ -230,14 +230,14 @@ def test_prompts_that_are_texts_have_their_names(score, folder):
     assert re.search(r"\na cat +2 ", out)
 
 
-def test_the_mean_over_prompts_is_printed_for_tanimoto_and_named_prompts(score, folder):
+def test_the_mean_over_prompts_is_printed_for_a_cosine_kernel_and_named_prompts(score, folder):
     (folder / "names.txt").write_text("a cat\n" * (N // 2) + "a dog\n" * (N - N // 2))
-    words = (X, "--prompts=names.txt", "--kernel=tanimoto", "--equal_prompts", "--order=1")
+    words = (X, "--prompts=names.txt", "--kernel=cosine", "--equal_prompts", "--order=1")
     encoder = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--noerrors")
     _, out = score(*words, *encoder, "--by_prompt=seeds.csv")
     with open(folder / "seeds.csv", newline="") as stream:
         named = {line["prompt"]: float(line["score"]) for line in csv.DictReader(stream)}
-    grams = map(tanimoto_gram, np.split(OUTPUTS, 2))
+    grams = map(cosine_gram, np.split(OUTPUTS, 2))
     values = [np.linalg.eigvalsh(gram / len(gram)) for gram in grams]
     first, second = (np.exp(-np.sum(v * np.log(v))) for v in (of[of > 1e-12] for of in values))
     assert named == pytest.approx({"a cat": first, "a dog": second}, rel=1e-4)
@@ -551,7 +551,7 @@ def test_help_and_version(folder, capfd):
         (("--help",), "usage: condvendi VERB"),
         (("--version",), "0.1.0"),
         (("score", "--help"), "--x64"),
-        (("compare", "-h"), "--markdown"),
+        (("compare", "-h"), "--csv"),
     ):
         assert __main__.main(["condvendi", *arguments]) is None
         out, err = capfd.readouterr()

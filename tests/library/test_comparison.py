@@ -16,7 +16,7 @@ from oracles import assert_close
 from rates import covered, is_at_most, is_nominal
 
 import condvendi_jax as cv
-from condvendi_jax.base import files, tables
+from condvendi_jax.base import files
 from condvendi_jax.inference import Difference, Ranking, comparisons
 from condvendi_jax.inference.comparisons import holm
 from condvendi_jax.inference.results.ranking import Margin
@@ -433,16 +433,6 @@ def test_csv_has_every_number_unrounded(compared):
             assert float(row["value"]) == ranking.values[row["first"]]
             assert float(row["standard_error"]) == ranking.standard_errors[row["first"]]
             assert row["p_value"] == row["adjusted_p_value"] == ""
-
-
-def test_markdown_has_a_row_a_model_and_escapes_bars(compared):
-    lines = compared.markdown().splitlines()
-    assert lines[0].startswith("| model | n | Vendi | Conditional-Vendi |")
-    assert lines[1] == "|" + "---|" * 8
-    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| one", "| two", "| three"]
-    assert all(line.count("|") == 9 for line in lines[:5])
-    assert "- outputs of different models are matched row by row" in lines
-    assert "a\\|b" in tables.Table(["x"], [["a|b"]]).markdown()
 
 
 def test_the_tables_have_letters_and_say_what_the_errors_are(compared):

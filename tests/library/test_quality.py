@@ -78,7 +78,7 @@ def test_number_share_and_curve_are_those_of_all_ordered_draws():
 
 def test_one_draw_gives_the_share_and_two_draws_subtract_the_similarity():
     one, two = (of(draws=draws) for draws in (1, 2))
-    assert_close(np.float32(one.numbers), one.shares)
+    assert_close(np.float32(one.number.value), one.share.value)
     # N_2 = 2 y - E g g' k^2, prompt by prompt.
     good, same = QUALITY >= AT_LEAST, squares(POINTS)
     expected = []
@@ -286,7 +286,7 @@ def test_models_that_nobody_dominates_are_best_in_one():
     models = {
         m: cv.inference.Quality(
             *(1, 1, Estimate(s, 0, None), Estimate(0, 0, None), Estimate(d, 0, None)),
-            *(0, 0, 0, *[np.zeros(1)] * 5, 0),
+            *(0, 0, 0, *[np.zeros(1)] * 4, 0),
         )
         for m, (s, d) in shares.items()
     }

@@ -133,7 +133,7 @@ def test_equal_scores_are_not_tested():
         assert ranking.saturated == "equal"
         _nothing_is_tested(ranking)
     words = "aturated: no test of RKE and Vendi: all values are equal up to rounding"
-    assert words in found.markdown() and words in cv.report.latex(found).paragraph
+    assert words in found.details() and words in cv.report.latex(found).paragraph
 
 
 def test_two_of_three_models_that_rounding_parts_are_not_told_apart():
@@ -256,4 +256,4 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     assert advice["outputs apart"].evidence.startswith("c: RKE ")
     assert ":" not in advice["prompts blended"].evidence  # The same for all.
     for item in found.advice:
-        assert found.details().count(str(item)) == found.markdown().count(str(item)) == 1
+        assert found.details().count(str(item)) == 1

@@ -167,16 +167,6 @@ class Comparison(Result):
             ["score", "models", "difference", "p", "adjusted p", equal, "smallest found"], rows
         )
 
-    def markdown(self) -> str:
-        """The tables and their notes in Markdown."""
-        parts = [self.scores().markdown()]
-        if (differences := self.differences()).rows:
-            parts.append(differences.markdown())
-        if self.between:
-            parts += [self.between.headline(), self.between.table().markdown()]
-        notes = [*self._over_bandwidths(), *self.notes()]
-        return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
-
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score and model, each difference of two and each overlap."""
         lines = [line for ranking in self.rankings for line in ranking.lines()]
