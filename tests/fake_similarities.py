@@ -1,5 +1,7 @@
 """Similarities that a test can name by an import path, and that count the pairs they are given."""
 
+import functools
+
 SEEN = []
 
 
@@ -47,3 +49,25 @@ class BrokenBatches:
 
     def __call__(self, ones, others):
         return [failing(*of) for of in zip(ones, others, strict=True)]
+
+
+def equal(one, other):
+    return float(one == other)
+
+
+def powered(power):
+    """A closure with the name of the function that it wraps."""
+
+    @functools.wraps(words)
+    def to_the(one, other):
+        return words(one, other) ** power
+
+    return to_the
+
+
+class Powered:
+    def __init__(self, power):
+        self.power = power
+
+    def __call__(self, one, other):
+        return words(one, other) ** self.power

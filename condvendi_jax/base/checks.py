@@ -569,7 +569,7 @@ def check_weights(
             )
     if some and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
-    if host.dtype.kind not in "iu":
+    if signed or host.dtype.kind not in "iu":
         return host
     total = np.sum(host, dtype=np.float64)
     if total >= 2**53:

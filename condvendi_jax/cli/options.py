@@ -136,7 +136,8 @@ class Options:
     )
     at_least: float | None = option(None, "The quality from which an answer is good.")
     draws: int | None = option(
-        None, "The answers to a prompt among which these are counted; the fewest, up to 100."
+        None,
+        "The answers to a prompt among which these are counted; the most common number, up to 100.",
     )
     strip_thinking: bool = option(
         True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."

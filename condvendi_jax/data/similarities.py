@@ -90,6 +90,7 @@ class Similarities:
 
         Classes of different prompts `[n]` have nothing to do with each other.
         """
+        checks.check_indices({"classes": classes, "prompts": prompts})
         kinds = checks.check_labels(classes, len(classes), name="classes")[1]
         rows_of = _rows_of(prompts, len(kinds))
         equal = {label: np.equal.outer(kinds[of], kinds[of]) for label, of in rows_of.items()}
@@ -112,10 +113,12 @@ class Similarities:
           function: returns the similarity of two outputs, 1 for equal ones. It may have attributes:
             `batch_size`, it then takes two lists of at most as many outputs and returns as many
             numbers; `symmetric = False`, the mean of both orders is taken; `name`; `details`, a
-            mapping of what else its values depend on, such as weights.
+            mapping of what else its values depend on, such as weights. Ten pairs are computed in
+            both orders, to see whether they agree.
           outputs: `[n]`: texts, paths of files or other objects.
           prompts, limit: see `Similarities`.
-          cache: as in `encoders.embed`; of functions that a file defines at its top level.
+          cache: as in `encoders.embed`, of a function at the top level of a file, an object without
+            state, or one with `details`. Other values may depend on more, and are not kept.
           progress: called with the number of pairs that are done, and that of all.
 
         Raises:
@@ -124,6 +127,9 @@ class Similarities:
         """
         from condvendi_jax.encoders import similarity  # Imported where it is used: it is slow.
 
+        if isinstance(outputs, Similarities) or getattr(outputs, "ndim", 1) > 2:
+            raise ValueError("outputs: expected texts, paths or other objects, `[n]`.")
+        checks.check_indices({"outputs": outputs, "prompts": prompts})
         rows_of = _rows_of(prompts, len(outputs))
         found = similarity.matrices(function, outputs, rows_of, cache=cache, progress=progress)
         name = similarity.as_loaded(function).name
@@ -173,8 +179,8 @@ def _blocks(of: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
         sizes = len(rows_of.get(label, ())), len(checked.get(label, ()))
         if sizes[0] != sizes[1]:
             raise ValueError(
-                f"similarities of prompt {label!r}: expected a matrix of its {sizes[0]:,} rows in prompts, "
-                f"received one of {sizes[1]:,}."
+                f"similarities of prompt {label!r}: expected a matrix of its {sizes[0]:,} rows in "
+                f"prompts, which has a label for each row, received one of {sizes[1]:,}."
             )
     return {label: (rows_of[label], matrix) for label, matrix in checked.items()}
 

@@ -319,7 +319,7 @@ class Shelf:
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
         made_by |= {"source": loaded.source, "side": loaded.side}
         made_by |= getattr(loaded.encoder, "details", {})
-        identity = json.dumps(made_by, sort_keys=True)
+        identity = json.dumps(made_by, sort_keys=True, default=str)
         root = default_cache() if cache is None else files.expanded(cache)
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", loaded.name)[:60].lstrip(".")
         folder = root / f"{name}-{digest_of(identity.encode())[:16]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import pickle
@@ -17,7 +18,7 @@ from condvendi_jax.encoders.embedding import LoadedEncoder, Shelf, digest_of, im
 from condvendi_jax.encoders.interface import EncoderError
 
 _KEPT_EVERY = 10.0  # Seconds between two files of the cache.
-_BOTH_ORDERS = 3  # Pairs that are compared in both orders, to see whether a function is symmetric.
+_BOTH_ORDERS = 10  # Pairs that are compared in both orders, to see whether a function is symmetric.
 _SYMMETRIC, _ITSELF = 1e-4, 0.1  # How far orders, and an item and itself, may be apart.
 _FAILURES = 10  # One after the other, after which no other pair is tried.
 
@@ -72,6 +73,17 @@ def matrices(
     return found
 
 
+def _is_known(function: Any) -> bool:
+    """Whether its file, or its `details`, tell all that its values depend on."""
+    if hasattr(function, "details"):
+        return True
+    if inspect.isfunction(function):
+        inside = function.__closure__ or "<" in function.__qualname__
+        return not inside and not hasattr(function, "__wrapped__")
+    called = vars(type(function)).get("__call__")  # A method, not one of a compiled class.
+    return inspect.isfunction(called) and not vars(function)
+
+
 def _key(item: Any) -> str:
     """What an item is known by: its content, that of the file if it is a path."""
     if isinstance(item, os.PathLike):
@@ -92,11 +104,13 @@ def _computed(
 ) -> dict[str, float]:
     """The value of every pair; those in the cache are not computed again."""
     shelf = None
-    if loaded.source and "<" not in loaded.spec:  # Inside another it depends on more than its file.
+    if loaded.source and _is_known(loaded.encoder):
         shelf = Shelf.of(cache, loaded, "similarity")
     kept = shelf.read(set(pairs)) if shelf else {}
     values = {key: float(row[0]) for key, row in kept.items()}
     missing = [(key, *pair) for key, pair in pairs.items() if key not in values]
+    # In a random order, so that an output that always fails does not fail many times in turn.
+    missing = [missing[k] for k in np.random.default_rng(0).permutation(len(missing))]
     if missing:
         _check(loaded, missing[:_BOTH_ORDERS], symmetric)
     size, failed, in_turn = getattr(loaded.encoder, "batch_size", 1), [], 0
@@ -124,7 +138,7 @@ def _computed(
         (one, other, error), left = failed[0], len(pairs) - len(values)
         rest = f"The other {len(values):,} are kept, and the next call computes the rest."
         if not shelf:
-            rest = "None is kept: define the function at the top level of a file."
+            rest = "None is kept, as help(cv.Similarities.by) says of its cache."
         raise EncoderError(
             f"the similarity {loaded.name} failed for {_of(one, other)}: {told(error)}. "
             f"{left:,} of {len(pairs):,} pairs have no value. {rest}"

@@ -240,7 +240,8 @@ def evaluate(
       quality: a number for each output `[n]`, such as a reward; it is not compared between prompts.
       at_least: the quality from which an output is good; needed with `quality`.
       draws: of the outputs to a prompt, among which the good and different ones are counted; where
-        None, the fewest outputs to a prompt, up to 100. Prompts with fewer are left out.
+        None, the most common number of outputs to a prompt (the smallest of models), up to 100.
+        Prompts with fewer are left out.
       prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
       groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
         do. A number asks for errors by deletions: a jackknife that leaves out that many groups of

@@ -45,7 +45,7 @@ class Asked(NamedTuple):
                 f"which it is good, received no {'quality' if quality is None else 'at_least'}."
             )
         at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
-        values, most, fewest = {}, math.inf, _DRAWS
+        values, most, usual = {}, math.inf, _DRAWS
         for name, of in of_each_model(quality, models, "quality").items():
             pairs = models[name]
             pairs.refuse_weights("good and different outputs")
@@ -56,13 +56,13 @@ class Asked(NamedTuple):
                 signed: Any = {"name": "quality", "some": False, "signed": True}
                 values[name] = checks.check_weights(of, pairs.n, **signed)
             sizes = np.bincount(pairs.prompt_kinds[1])
-            most, fewest = min(most, int(sizes.max())), min(fewest, int(sizes.min()))
+            most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
             if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):
                 raise ValueError(
                     "quality: expected the prompt of each output, and outputs to each whose n x n "
                     f"arrays fit in memory, received {sizes.max():,} outputs to one prompt."
                 )
-        draws = checks.check_count(fewest if draws is None else draws, name="draws", minimum=1)
+        draws = checks.check_count(usual if draws is None else draws, name="draws", minimum=1)
         if draws > most:
             raise ValueError(
                 f"draws: expected at most {most}, the largest number of outputs to a prompt that "

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condvendi_jax import encoders
+from condvendi_jax.base import checks
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
@@ -39,6 +40,10 @@ def embed(
     """Embeds outputs that are texts, else None, and prompts that do not repeat or are `similar`."""
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
     named = isinstance(outputs, Mapping) and bool(outputs)
+    if named and prompts is not None:
+        by_model = prompts if isinstance(prompts, Mapping) else dict.fromkeys(outputs, prompts)
+        for name, of in outputs.items():
+            checks.check_indices({"outputs": of, "prompts": by_model.get(name)})
     by_prompt = named and all(isinstance(of, (list, tuple)) for of in outputs.values())
     if by_prompt and all(map(_are_texts, itertools.chain(*outputs.values()))):
         outputs, prompts = _by_row(outputs, prompts)
@@ -68,17 +73,16 @@ def compared_by(
 ) -> dict[str, Similarities]:
     """The outputs of models, compared by a function: within each model, or also `across` models."""
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
-    if all(isinstance(each, list) for of in outputs.values() for each in of):
+    lists = [each for of in outputs.values() if isinstance(of, (list, tuple)) for each in of]
+    if lists and all(isinstance(each, list) for each in lists):
         numbered = {name: range(len(of)) for name, of in outputs.items()}
         outputs, prompts = _by_row(outputs, numbered if prompts is None else prompts)
-    of_models = {
-        name: (list(of), prompts[name] if isinstance(prompts, Mapping) else prompts)
-        for name, of in outputs.items()
-    }
+    by_model = prompts if isinstance(prompts, Mapping) else dict.fromkeys(outputs, prompts)
+    of_models = {name: (of, by_model[name]) for name, of in outputs.items()}
     if not across:
         return {name: Similarities.by(similarity, *of, **options) for name, of in of_models.items()}
     items = [item for of, _ in of_models.values() for item in of]
-    labels = [label for _, of in of_models.values() for label in of or ()] or None
+    labels = [label for _, of in of_models.values() for label in ([] if of is None else of)] or None
     models = [name for name, (of, _) in of_models.items() for _ in of]
     return Similarities.by(similarity, items, labels, **options).split(models)
 

@@ -73,7 +73,7 @@ def test_number_share_and_curve_are_those_of_all_ordered_draws():
     for level, number in zip(found.thresholds[::4], found.numbers[::4], strict=True):
         assert_close(np.float32(number), by_prompt(good=QUALITY >= level).mean())
     assert found.prompts == len(SIZES) and found.left_out == 0
-    assert of(draws=None).number == found.number  # The fewest outputs to a prompt are four.
+    assert of(draws=None).number == found.number  # Four outputs are the most common number.
 
 
 def test_one_draw_gives_the_share_and_two_draws_subtract_the_similarity():

@@ -1,5 +1,6 @@
 """Similarities in place of embeddings, against float64 oracles and against their vectors."""
 
+import functools
 import json
 
 import fake_similarities
@@ -254,9 +255,9 @@ def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words,
     for prompt, matrix in zip("xy", each, strict=True):
         rows = [k for k, of in enumerate(ASKED) if of == prompt]
         close(found.vectors[rows] @ found.vectors[rows].T, matrix)
-    # "a b" is there twice; three pairs are tried in the other order and one text with itself.
+    # "a b" is there twice; ten pairs are tried in both orders, and one text with itself.
     assert len(set(map(frozenset, seen))) == 6 + 6 + 1
-    assert len(seen) == 6 + 6 + 1 + 2 * 3
+    assert len(seen) == 6 + 6 + 1 + 2 * 10
 
 
 def test_values_are_kept_by_content(words, seen):
@@ -277,6 +278,43 @@ def test_values_are_kept_by_content(words, seen):
     count = len(seen)
     words(inside)
     assert len(seen) == 2 * count > 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (functools.partial(WORDS), functools.partial(fake_similarities.equal)),
+        (np.vectorize(WORDS), np.vectorize(fake_similarities.equal)),
+        (fake_similarities.powered(1), fake_similarities.powered(3)),
+        (fake_similarities.Powered(1), fake_similarities.Powered(3)),
+    ],
+)
+def test_values_of_what_may_depend_on_more_than_its_file_are_not_kept(one, other, words):
+    first, second = words(one), words(other)
+    assert not np.allclose(first.vectors @ first.vectors.T, second.vectors @ second.vectors.T)
+
+
+def test_an_output_that_always_fails_does_not_stop_the_others(words):
+    texts = [f"w{k}" for k in range(14)] + ["broken"]
+    with pytest.raises(ValueError, match=r"14 of 105 pairs have no value. The other 91 are kept"):
+        words(fake_similarities.failing, texts, ["x"] * 15)
+
+
+def test_indices_that_differ_are_refused(words):
+    pandas = pytest.importorskip("pandas")
+    texts, asked = pandas.Series(TEXTS), pandas.Series(ASKED)
+    for call in (
+        lambda: words(texts=texts[::-1], asked=asked),
+        lambda: cv.evaluate(texts[::-1], asked, similarity=WORDS),
+        lambda: cv.Similarities.of_classes(texts[::-1], asked),
+    ):
+        with pytest.raises(ValueError, match="prompts: expected the index of"):
+            call()
+
+
+def test_embeddings_by_prompt_are_no_outputs_of_a_function(words):
+    with pytest.raises(ValueError, match="outputs: expected texts, paths or other objects"):
+        cv.evaluate(np.zeros((3, 4, 2)), np.arange(3), similarity=WORDS)
 
 
 def test_paths_are_known_by_the_content_of_their_files(words, seen, tmp_path):
@@ -340,9 +378,9 @@ def test_a_function_that_always_fails_is_not_called_for_every_pair(words):
         calls.append((one, other))
         raise RuntimeError("no judge")
 
-    with pytest.raises(ValueError, match=r"no judge.* None is kept: define the function"):
+    with pytest.raises(ValueError, match=r"no judge.* None is kept"):
         words(fails, [str(k) for k in range(30)], ["x"] * 30)
-    assert len(calls) < 30
+    assert len(calls) < 50
 
 
 def test_pairs_that_fail_now_and_then_do_not_stop_the_others(words):
