@@ -31,7 +31,7 @@ class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
     name = "post_training"
-    version = 2
+    version = 3
     duration = "5 minutes"
     data = "post_training"
     needs = ("models", "prompt")
@@ -40,6 +40,9 @@ class PostTraining(lab.Study):
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(1000, "Resamples of the prompts, for the correlations.", at_least=2)
+    distances: tuple[float, ...] = lab.flag(
+        (0.02, 0.05, 0.1), "MMD within each prompt that reweighting may move the answers.", above=0
+    )
     stages: tuple[str, ...] = lab.resolved()
     of_each: int = lab.resolved()
     counts: dict[str, dict[str, int]] = lab.resolved()
@@ -96,6 +99,8 @@ class PostTraining(lab.Study):
           mean cosine of two answers to a prompt; `near`, the mean cosine of an answer and its
           prompt. `correlation` over `score`, `model` and `end` is Spearman's correlation of the
           prompts' effective numbers with `distinct`, with a 95% interval over the prompts.
+          `reweighted` over `score`, `distance` and `model` is the papers' score at the weights of
+          `cv.reweight`, for the last benchmark's whole answers at the scale shown; else NaN.
         """
         parts, rows = state
         part, rows = parts[benchmark][text], rows[benchmark][text]
@@ -125,6 +130,10 @@ class PostTraining(lab.Study):
         unbiased = self._unbiased(part.outputs, rows, half, scale)
         found = xr.concat([xr.Dataset(plain, {"score": list(SCORES)}), unbiased], "score")
         words = part.labels.get("words", np.full(len(part), np.nan))[rows]
+        reweighted = np.full((len(SCORES), len(self.distances), len(rows)), np.nan)
+        if (benchmark, text, scale.coordinate) == tuple(self._reweighted_cell.values()):
+            context.say("reweighted")
+            reweighted = self._reweighted(part.outputs[rows], scale)
         others = xr.Dataset(
             {
                 "effect": (
@@ -141,9 +150,11 @@ class PostTraining(lab.Study):
                     ("score", "model", "end"),
                     self._correlations(part, rows, entropies, context.shared_seed),
                 ),
+                "reweighted": (("score", "distance", "model"), reweighted),
             },
             {
                 "score": list(SCORES),
+                "distance": list(self.distances),
                 "model": list(self.stages),
                 "step": [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps],
             },
@@ -179,6 +190,27 @@ class PostTraining(lab.Study):
             }
         ).expand_dims(score=[UNBIASED])
 
+    @property
+    def _reweighted_cell(self) -> dict[str, Any]:
+        """The only cell that is reweighted, because that takes minutes."""
+        return {"benchmark": list(self.counts)[-1], "text": WHOLE, "scale": self.widths.shown}
+
+    def _reweighted(self, outputs: np.ndarray, width: judged.Width) -> np.ndarray:
+        """The papers' scores `[scores, distances, models]` at the weights of `cv.reweight`.
+
+        An MMD within each of P prompts is root P times the one of all answers.
+        """
+        prompt = np.repeat(np.arange(outputs.shape[1], dtype=np.float32), outputs.shape[2])[:, None]
+        values = np.empty((len(SCORES), len(self.distances), len(outputs)))
+        for stage, answers in enumerate(outputs.reshape(len(outputs), len(prompt), -1)):
+            for place, within in enumerate(self.distances):
+                distance = within / outputs.shape[1] ** 0.5
+                weights = cv.reweight(answers, prompt, distance=distance, **width.kernels)
+                pairs = cv.Pairs(answers, prompt, weights=weights, **width.kernels)
+                for score, order in enumerate(SCORES.values()):
+                    values[score, place, stage] = cv.decompose(pairs, order=order).conditional
+        return values
+
     def _correlations(
         self, part: PairedEmbeddings, rows: np.ndarray, entropies: np.ndarray, seed: int
     ) -> np.ndarray:
@@ -213,6 +245,9 @@ class PostTraining(lab.Study):
             yield tables.table(base, rows=rows[:2], columns="model", value=value)
         words = tables.intervals(found.correlation.sel(score=list(SCORES)))
         yield tables.table(words, rows=(*rows, "score"), columns="model")
+        one = found.sel(self._reweighted_cell | {"score": list(SCORES)})
+        axes = ("score", "distance")
+        yield tables.table(one, rows=axes, columns="model", value="reweighted")
 
     @classmethod
     def figures(cls, runs):

@@ -79,6 +79,29 @@ def test_the_correlation_is_that_of_the_prompts_numbers(finished):
     assert found.sel(text="matched").isnull().all()
 
 
+def test_whole_answers_to_all_prompts_are_reweighted(finished):
+    found = finished.found.reweighted
+    shown = found.sel(benchmark="both", text="whole", scale=1, score=list(SCORES))
+    np.testing.assert_allclose(shown.isel(distance=0), known(WHOLE, 8), rtol=1e-3)  # No gain.
+    assert found.count() == shown.count() == 18
+
+
+def test_reweighting_moves_a_rare_answer_as_far_as_the_distance():
+    """One answer differs from three equal ones, so that the MMD is sqrt 2 times its gain."""
+    kinds = np.tile([[0, 1, 1, 1], [0, 1, 2, 3]], 3).ravel()  # Of two models, to three prompts.
+    labels = {"models": np.repeat(["a", "b"], 12), "prompt": np.tile(np.repeat(np.arange(3), 4), 2)}
+    outputs = 5 * np.eye(4, dtype=np.float32)[kinds]
+    pairs = data.PairedEmbeddings("", outputs, np.zeros((24, 2)), "", labels)
+    widths, distances = judged.Widths(bandwidth=0.5, scales=(1.0,)), (0.05, 0.1)
+    study = PostTraining(widths=widths, distances=distances)
+    found = studies.computed(study, pairs)[1].reweighted.sel(score=list(SCORES))
+    share = 1 / 4 + np.array(distances) / np.sqrt(2)
+    law = np.stack([share, 1 - share])
+    expected = [np.exp(-np.sum(law * np.log(law), axis=0)), 1 / np.sum(law**2, axis=0)]
+    np.testing.assert_allclose(found.sel(model="a"), expected, rtol=1e-3)
+    np.testing.assert_allclose(found.sel(model="b"), 4, rtol=1e-3)
+
+
 @pytest.fixture(scope="module")
 def stages():
     """Answers of three stages to 40 prompts, which move further apart, and closer."""
