@@ -280,7 +280,7 @@ def evaluate(
     asked = Asked.of({"": pairs}, quality, at_least, draws)
     pairs = pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
-    evaluation, orders, elsewhere = evaluations[""], [], None
+    evaluation, orders = evaluations[""], []
     for scored in evaluation.orders:
         whole = scored.decomposition
         entropy = Entropy(whole.order, whole.truncation)
@@ -290,10 +290,8 @@ def evaluate(
             slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
             scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
-    if not all(of.needs_spectrum for of in plan.entropies):
-        elsewhere = populations.at_multiples(pairs, (0.5, 2.0), unbiased=plan.unbiased)
     scored = asked and asked.scored({"": pairs}, units, seed)[""]
-    found = {"orders": tuple(orders), "elsewhere": elsewhere, "quality": scored}
+    found = {"orders": tuple(orders), "quality": scored}
     return dataclasses.replace(evaluation, **found)
 
 

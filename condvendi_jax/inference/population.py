@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import components
@@ -28,7 +27,6 @@ _FEWEST_ANSWERS = 3
 _OF_A_PROMPT = 0.2  # Of a typical prompt, which `_of_prompts` adds; by simulation.
 # Poisson means of which two and none are seen in 2.5% of samples: `_of_rows`.
 _NO_PAIR, _NO_OTHER = 5.6, 3.7
-_CHEAP = 10_000  # Rows up to which a pass over all pairs takes no more than a second.
 _LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
 INVERTED = (True, True, False)
@@ -273,22 +271,6 @@ def of_pairs(
     scale = np.array([1.0, *(chosen[k].relative_error for k in drawn)])[:, None, None]
     sums, inside = pair_sums.rows * scale, None if inside is None else inside * scale
     return _checked(answers, sums, inside, units, leaving, [of[None] for of in pair_sums.inside])
-
-
-def at_multiples(
-    pairs: Pairs, multiples: Sequence[float], *, unbiased: bool
-) -> dict[float, PerScore] | None:
-    """The scores of pairs at each multiple of all bandwidths; None where that takes long."""
-    moving = {k: of for k, of in enumerate(pairs.kernels) if isinstance(of, Gaussian)}
-    if not moving or pairs.n > _CHEAP:
-        return None
-    scores = {}
-    for times in multiples:
-        kernels = list(pairs.kernels)
-        for k, kernel in moving.items():
-            kernels[k] = Gaussian(times * kernel.bandwidth).suited_to(pairs.arrays[k])
-        scores[times] = of_pairs(pairs.under(tuple(kernels)), None, unbiased=unbiased).values
-    return scores
 
 
 def of_each(

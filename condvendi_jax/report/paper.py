@@ -116,12 +116,10 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
 
 
 def _on_orders(result: Evaluation) -> list[str]:
-    """Sentences on intervals of estimates, and on scores at other bandwidths."""
-    sentences = [f"{capitalized(words)}." for words in result.elsewhere_notes()]
-    if any(scored.decomposition.estimation for scored in result.orders):
-        intervals = "Brackets are 95% intervals for the scores that all eigenvalues would give."
-        sentences.insert(0, intervals)
-    return sentences
+    """A sentence on the intervals of estimates, if there are any."""
+    if not any(scored.decomposition.estimation for scored in result.orders):
+        return []
+    return ["Brackets are 95% intervals for the scores that all eigenvalues would give."]
 
 
 def _on_models(result: Comparison) -> list[str]:

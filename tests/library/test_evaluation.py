@@ -6,11 +6,10 @@ import jax
 import numpy as np
 import pytest
 from canonical import FEW_PROMPTS, KERNELS, OUTPUTS, PROMPTS, SCORES, WIDTHS, N, errors_at
-from oracles import assert_close, draw_pairs, gaussian_gram, gaussian_grams, scores
+from oracles import assert_close, draw_pairs, gaussian_grams, scores
 
 import condvendi_jax as cv
 from condvendi_jax.base import files, tables
-from condvendi_jax.inference import population
 from condvendi_jax.spectra import computation
 
 PAIRS = OUTPUTS, PROMPTS
@@ -203,7 +202,7 @@ def test_an_evaluation_is_a_comparison_of_one():
     options = {"orders": [1, 2], "groups": 8, "rule": "median", "unbiased": False}
     alone = cv.evaluate(OUTPUTS, FEW_PROMPTS, **options)
     compared = cv.compare({"own": OUTPUTS}, FEW_PROMPTS, **options)
-    of_one, expected = compared.evaluations["own"].as_dict(), alone.as_dict() | {"elsewhere": None}
+    of_one, expected = compared.evaluations["own"].as_dict(), alone.as_dict()
     for own in expected["scores"]:  # A comparison has profiles, and no slopes.
         own["slope_per_doubling"] = None
     assert of_one == expected
@@ -297,35 +296,6 @@ def test_repeated_prompts_that_count_as_alike_are_said():
     distinct = np.arange(N, dtype=np.float32)[:, None]
     found = cv.evaluate(OUTPUTS, distinct, **options, prompt_kernel=cv.Gaussian(1.0))
     assert "prompts blended" not in [item.code for item in found.advice]
-
-
-@pytest.mark.filterwarnings("ignore:there are no standard errors")
-@pytest.mark.parametrize("errors", [False, True])
-def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
-    """Of the pairs of different rows, in float64: no prompt repeats."""
-    outputs, prompts = PAIRS
-    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    found = cv.evaluate(outputs, prompts, **kernels, errors=errors)
-    plain = cv.evaluate(outputs, prompts, **kernels, errors=errors, unbiased=False)
-    for times in (0.5, 2):
-        grams = gaussian_gram(outputs, 0.8 * times), gaussian_gram(prompts, 0.6 * times)
-        for name, expected in scores(*grams, order=2).items():
-            np.testing.assert_allclose(getattr(plain.elsewhere[times], name), expected, rtol=1e-5)
-        squares = (gram**2 for gram in (*grams, grams[0] * grams[1]))
-        x, t, both = ((np.sum(of) - N) / N / (N - 1) for of in squares)
-        expected = [1 / x, t / both, both / t / x]
-        np.testing.assert_allclose(found.elsewhere[times], expected, rtol=1e-5)
-    half, twice = (float(found.elsewhere[times].vendi) for times in (0.5, 2))
-    words = f"order 2 at half and at twice the bandwidths: total {half:.4g} and {twice:.4g}"
-    assert words in found.details()
-    assert found.as_dict()["elsewhere"]["0.5"]["vendi"] == half
-    assert f"total {half:.4g} and {twice:.4g}" in cv.report.latex(found).paragraph
-    one = cv.evaluate(outputs, prompts, output_kernel=cv.Cosine(), prompt_kernel=cv.Gaussian(0.6))
-    assert one.elsewhere[2].vendi == pytest.approx(one.order(2).unbiased.vendi, rel=1e-5)
-    assert cv.evaluate(outputs, output_kernel=cv.Cosine(), orders=[2]).elsewhere is None
-    assert cv.evaluate(outputs, output_kernel=cv.Gaussian(0.8), orders=[1]).elsewhere is None
-    monkeypatch.setattr(population, "_CHEAP", N - 1)
-    assert cv.evaluate(outputs, prompts, **kernels).elsewhere is None
 
 
 @pytest.mark.filterwarnings("ignore:there are no standard errors")

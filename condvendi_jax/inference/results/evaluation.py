@@ -244,8 +244,6 @@ class Evaluation(Result):
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
-      elsewhere: the scores of order 2 at half and at twice the bandwidths, by the multiple; None
-        where order 2 was not computed from all pairs of rows, and above 10,000 rows.
       advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
@@ -261,7 +259,6 @@ class Evaluation(Result):
     distinct_prompts: int | None = None
     weighted: bool = False
     unbiased: bool = True
-    elsewhere: Mapping[float, PerScore] | None = None
     advice: tuple[Advice, ...] = ()
     answers: tuple[int, int] | None = None
     encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -304,11 +301,6 @@ class Evaluation(Result):
             "answers": self.answers and list(self.answers),
             "advice": [item.as_dict() for item in self.advice],
             "quality": self.quality and self.quality.as_dict(),
-            "elsewhere": self.elsewhere
-            and {
-                f"{times:g}": {name: float(getattr(of, name)) for name in self.names}
-                for times, of in self.elsewhere.items()
-            },
             "scores": [
                 scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders
             ],
@@ -367,7 +359,7 @@ class Evaluation(Result):
             *bandwidth_notes(self.bandwidths),
             *unbiased_notes([self], "plug-in"),
         ]
-        notes += [*self._fixed_prompts(), *self._slopes(), *self.elsewhere_notes()]
+        notes += [*self._fixed_prompts(), *self._slopes()]
         notes += [str(self.quality)] if self.quality else []
         notes += [f"saturated: {item}" for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
@@ -412,17 +404,6 @@ class Evaluation(Result):
             for scored in self.orders
             if scored.slope is not None
         ]
-
-    def elsewhere_notes(self) -> list[str]:
-        """The scores of order 2 at half and at twice the bandwidths."""
-        if not self.elsewhere:
-            return []
-        scores = [
-            f"{HEADINGS[name]} "
-            + " and ".join(f"{float(getattr(of, name)):.4g}" for of in self.elsewhere.values())
-            for name in self.names
-        ]
-        return [f"order 2 at half and at twice the bandwidths: {', '.join(scores)}"]
 
     def _limits(self) -> list[str]:
         """The conditional and information scores at a limit; `advice` says it of the outputs."""
