@@ -381,15 +381,15 @@ def _compared(
 ) -> dict[str, Similarities]:
     """The outputs of each model with their similarities, by their classes or by a function."""
     if classes is not None:
-        make = functools.partial(Similarities.of_classes, name=f"classes in {given.class_field!r}")
-        return {model: make(of, prompts[model]) for model, of in classes.items()}
+        name, make = f"classes in {given.class_field!r}", Similarities.from_classes
+        return {model: make(of, prompts[model], name=name) for model, of in classes.items()}
     task = bar.add_task("comparing outputs", total=None)
 
     def tell(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
 
     how: Any = {"across": False, "cache": given.cache, "progress": tell}
-    return texts_of.compared_by(used["similarity"], outputs, prompts or None, **how)
+    return texts_of.compare_pairs(used["similarity"], outputs, prompts or None, **how)
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:

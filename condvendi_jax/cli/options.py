@@ -421,7 +421,9 @@ def write(
 
     def as_figure(path: str) -> None:
         assert profile is not None  # It was asked for.
-        draw(profile, path)
+        with files.atomic_writer(path) as stream:
+            suffix = pathlib.Path(path).suffix.lower()
+            profile.plot().savefig(stream, format=suffix[1:], dpi=200)
 
     writers = {"json": as_json, "latex": as_latex, "profile": as_figure, **further}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
@@ -436,13 +438,6 @@ def write(
         answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
-
-
-def draw(result: Profile | StudyPlan, path: str) -> None:
-    """Writes the picture of a result."""
-    with files.atomic_writer(path) as stream:
-        suffix = pathlib.Path(path).suffix.lower()
-        result.plot().savefig(stream, format=suffix[1:], dpi=200)
 
 
 def keep_programs() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from condvendi_jax.base import checks, files
 from condvendi_jax.cli import compare, options
-from condvendi_jax.cli.options import Target, option
+from condvendi_jax.cli.options import option
 from condvendi_jax.inference import planning
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 
@@ -45,16 +45,13 @@ class Options(compare.Options):
     prompt_cost: float = option(0.0, "The cost of a prompt, for each model.")
     answer_cost: float = option(1.0, "The cost of an answer.")
     budget: float | None = option(None, "The most that prompts and answers of one model may cost.")
-    figure: Target | None = option(
-        None,
-        "Also draw the smallest difference that is found against the number of prompts.",
-        endings=(".png", ".pdf", ".svg"),
-    )
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, plans, prints, writes."""
     words, given = options.parse(Options, argv)
+    if given.quality_field is not None:
+        raise ValueError("--quality_field: has no effect on a plan; leave it out.")
     read, pilot, started = compare.read_and_compare(words, given, several=None)
     planned = planning.plan(
         pilot,
@@ -67,9 +64,6 @@ def main(argv: Sequence[str]) -> None:
         answer_cost=given.answer_cost,
         budget=given.budget,
     )
-    further = {
-        "csv": lambda path: files.write_text(path, planned.comma_separated()),
-        "figure": lambda path: options.draw(planned, path),
-    }
+    further = {"csv": lambda path: files.write_text(path, planned.comma_separated())}
     read_from, over = (read.described, read.notes, ()), pilot.profile
     options.write(given, pilot, *read_from, further, profile=over, since=started, plan=planned)

@@ -41,7 +41,7 @@ RULES = ("variance", "std", "median")
 #: The "rule" of `Indicator`.
 EQUAL = "none: one where rows are equal, else zero"
 #: The start of the "rule" of `Similarities`.
-WITHIN = "similarities within prompts"
+WITHIN = "similarities"
 #: The rule that suits the data: see `Pairs`.
 AUTO = "auto"
 

@@ -17,17 +17,17 @@ _TOLERANCES = (1e-4, 1e-2)  # Of symmetry, diagonal and range; in float16.
 
 
 class Similarities:
-    """Outputs of which is known how similar they are to the other outputs of their prompt.
+    """Outputs whose similarities to the other outputs of their prompt are known.
 
-    They take the place of outputs and prompts everywhere. Outputs of different prompts are not
-    compared, so that the scores are the conditional ones; others count them as different. The rows
-    of a matrix become unit vectors with its entries as inner products.
+    They take the place of outputs and prompts in every function of outputs. Outputs of different
+    prompts are not compared: results show the conditional scores, and functions of other scores
+    count these outputs as different. Unit vectors represent the rows of each matrix: its entries
+    are their inner products.
 
     Args:
-      of: a matrix for each prompt, `[k, k]` of its k outputs, by its label or in a list; or one
-        matrix of all outputs, `[n, n]`. Symmetric, with ones on the diagonal and entries in
-        [-1, 1], to 1e-4. Order 2 takes the square of an entry as the probability that two outputs
-        count as the same.
+      matrices: one for each prompt, `[k, k]` of its k outputs, by its label or in a list; or one of
+        all outputs, `[n, n]`. Symmetric, with ones on the diagonal and entries in [-1, 1], to 1e-4.
+        Order 2 takes the square of an entry as the probability that two outputs count as the same.
       prompts: the label of the prompt of each row, `[n]`. Where None, matrices by prompt have their
         rows one after the other, and the outputs of one matrix have no prompts.
       name: what compares the outputs, for what is printed.
@@ -55,20 +55,20 @@ class Similarities:
 
     def __init__(
         self,
-        of: Any,
+        matrices: Any,
         *,
         prompts: Sequence[Any] | None = None,
         name: str = "given",
         limit: float = LIMIT,
     ):
         self.name, self.space = name, object()
-        blocks = _blocks(of, prompts)
+        blocks = _blocks(matrices, prompts)
         sizes = [len(rows) for rows, _ in blocks.values()]
         if prompts is None and [*blocks] != [None]:
             prompts = [label for label, (rows, _) in blocks.items() for _ in rows]
         self.prompts = None if prompts is None else list(prompts)
         made = {label: _unit_vectors(matrix) for label, (_, matrix) in blocks.items()}
-        self.vectors = np.zeros((sum(sizes), max(of.shape[1] for of, _ in made.values())))
+        self.vectors = np.zeros((sum(sizes), max(rows.shape[1] for rows, _ in made.values())))
         for label, (vectors, _) in made.items():
             self.vectors[blocks[label][0], : vectors.shape[1]] = vectors
         shares = {label: share for label, (_, share) in made.items()}
@@ -83,12 +83,15 @@ class Similarities:
             )
 
     @classmethod
-    def of_classes(
+    def from_classes(
         cls, classes: Sequence[Any], prompts: Sequence[Any] | None = None, *, name: str = "classes"
     ) -> Similarities:
-        """Outputs that a judge put into classes, `[n]`: those of a class of a prompt are the same.
+        """Outputs that a judge put into classes: two of one class and one prompt are the same.
 
-        Classes of different prompts `[n]` have nothing to do with each other.
+        Args:
+          classes: the class of each output, integers or strings `[n]`. A class means nothing
+            beyond its prompt.
+          prompts, name: see `Similarities`.
         """
         checks.check_indices({"classes": classes, "prompts": prompts})
         kinds = checks.check_labels(classes, len(classes), name="classes")[1]
@@ -97,7 +100,7 @@ class Similarities:
         return cls(equal, prompts=prompts, name=name)
 
     @classmethod
-    def by(
+    def from_function(
         cls,
         function: Any,
         outputs: Sequence[Any],
@@ -107,18 +110,18 @@ class Similarities:
         cache: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], Any] | None = None,
     ) -> Similarities:
-        """Outputs that a function compares, every two different ones of a prompt once.
+        """Outputs that a function compares: every two different outputs of a prompt, once.
 
         Args:
-          function: returns the similarity of two outputs, 1 for equal ones. It may have attributes:
-            `batch_size`, it then takes two lists of at most as many outputs and returns as many
-            numbers; `symmetric = False`, the mean of both orders is taken; `name`; `details`, a
-            mapping of what else its values depend on, such as weights. Ten pairs are computed in
-            both orders, to see whether they agree.
+          function: returns the similarity of two outputs, 1 for equal ones, or its import path. It
+            may have attributes. With `batch_size`, it takes two lists of at most so many outputs
+            and returns a number for each pair. With `symmetric = False`, the mean of both orders
+            is taken; otherwise ten pairs are computed in both orders, which must agree. `details`
+            is a mapping of what else its values depend on, such as weights.
           outputs: `[n]`: texts, paths of files or other objects.
           prompts, limit: see `Similarities`.
-          cache: as in `encoders.embed`, of a function at the top level of a file, an object without
-            state, or one with `details`. Other values may depend on more, and are not kept.
+          cache: as in `encoders.embed`. It keeps the values of a function at the top level of a
+            file, of an object without attributes, and of whatever has `details`.
           progress: called with the number of pairs that are done, and that of all.
 
         Raises:
@@ -156,17 +159,17 @@ def _rows_of(labels: Any, n: int, name: str = "prompts") -> dict[Any, np.ndarray
     return {label: np.flatnonzero(numbers == k) for k, label in enumerate(distinct.tolist())}
 
 
-def _blocks(of: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
+def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
     """The rows and the checked matrix of each prompt, by its label."""
-    if not isinstance(of, Mapping):
-        several = isinstance(of, (list, tuple)) and len(of) and np.ndim(of[0]) == 2
-        if several or getattr(of, "ndim", 0) == 3:
-            of = dict(enumerate(of))
+    if not isinstance(given, Mapping):
+        several = isinstance(given, (list, tuple)) and len(given) and np.ndim(given[0]) == 2
+        if several or getattr(given, "ndim", 0) == 3:
+            given = dict(enumerate(given))
         else:
-            whole = _checked(of, None)
+            whole = _checked(given, None)
             rows_of = _rows_of(prompts, len(whole))
             return {label: (rows, whole[np.ix_(rows, rows)]) for label, rows in rows_of.items()}
-    checked = {label: _checked(matrix, label) for label, matrix in of.items()}
+    checked = {label: _checked(matrix, label) for label, matrix in given.items()}
     if not checked:
         raise ValueError("similarities: expected a matrix for each prompt, received none.")
     if prompts is None:
@@ -220,12 +223,13 @@ def _unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:
     """
     from scipy.linalg import lapack  # Imported where it is used: it is slow to import.
 
-    k, rounding = len(matrix), len(matrix) * np.finfo(np.float64).eps
+    rounding = len(matrix) * np.finfo(np.float64).eps
     values, vectors = np.linalg.eigh(matrix)
-    negative = float(-values[values < 0].sum() / k)
-    kept = values > rounding * values[-1]
-    rows = vectors[:, kept] * np.sqrt(values[kept])
-    if negative <= rounding:  # Then equal rows have equal vectors, and classes those of a basis.
+    negative = float(-values[values < 0].sum() / len(matrix))
+    if negative > rounding:
+        kept = values > rounding * values[-1]
+        rows = vectors[:, kept] * np.sqrt(values[kept])
+    else:  # A Cholesky factor: equal rows have equal vectors, and classes those of a basis.
         factor, pivots, rank, _ = vars(lapack)["dpstrf"](matrix, lower=1)
         rows = np.tril(factor)[np.argsort(pivots), :rank]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), negative

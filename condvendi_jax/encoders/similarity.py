@@ -44,7 +44,7 @@ def matrices(
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> dict[Any, np.ndarray]:
-    """The matrix `[k, k]` of the items of each label: see `Similarities.by`."""
+    """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
     symmetric = getattr(loaded.encoder, "symmetric", True)
     keys = list(map(_key, items))
@@ -138,7 +138,7 @@ def _computed(
         (one, other, error), left = failed[0], len(pairs) - len(values)
         rest = f"The other {len(values):,} are kept, and the next call computes the rest."
         if not shelf:
-            rest = "None is kept, as help(cv.Similarities.by) says of its cache."
+            rest = "None is kept, as help(cv.Similarities.from_function) says of its cache."
         raise EncoderError(
             f"the similarity {loaded.name} failed for {_of(one, other)}: {told(error)}. "
             f"{left:,} of {len(pairs):,} pairs have no value. {rest}"

@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, encoder_consensus, profiles, saturation
@@ -122,6 +122,8 @@ def compare(
     level = checks.check_number(level, name="level", above=0, below=1)
     margin = Margin.of(equal_ratio, equal_difference)
     given = plan.pairs(models, prompts, **data)
+    for name, of_model in of_each_model(quality, models, "quality").items():
+        checks.check_indices({"outputs": models[name], "quality": of_model})
     rated = Asked.of(given, quality, at_least, draws)
     pairs = {name: rows.supported() for name, rows in given.items()}
     check_numbers(pairs, plan)
@@ -315,19 +317,38 @@ def _letters(
     return letter_display(list(values), apart)
 
 
-def _by_quality(of: Mapping[str, Quality], level: float, margin: Margin, paired: bool) -> Ranking:
+def _by_quality(
+    qualities: Mapping[str, Quality], level: float, margin: Margin, paired: bool
+) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
-    of = dict(sorted(of.items(), key=lambda item: -item[1].number.value))
-    each: Any = ({m: q.number[k] for m, q in of.items()} for k in range(3))
-    values, errors, intervals = each
-    by: Any = {"level": level, "margin": margin}
-    freedom, influences = min(q.freedom for q in of.values()), {m: of[m].influences for m in of}
-    tests: Any = {"freedom": freedom, "tested": freedom + 1 >= FEWEST_TESTED, "paired": paired}
-    differences = _differences(values, influences, {}, rounding=1e-5, **tests, **by)
-    letters = _letters(values, differences, level, tested=True)
-    draws = next(iter(of.values())).draws
-    given = "quality", 0, None, values, errors, intervals, differences, letters
-    return Ranking(*given, **by, draws=draws)
+    ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
+    values = {name: float(of.number.value) for name, of in ordered.items()}
+    intervals: Any = {name: of.number.ends for name, of in ordered.items()}
+    freedom = min(of.freedom for of in ordered.values())
+    differences = _differences(
+        values,
+        {name: of.influences for name, of in ordered.items()},
+        {},
+        rounding=1e-5,
+        tested=freedom + 1 >= FEWEST_TESTED,
+        paired=paired,
+        freedom=freedom,
+        level=level,
+        margin=margin,
+    )
+    return Ranking(
+        score="quality",
+        order=0,
+        truncation=None,
+        values=values,
+        standard_errors={name: of.number.error for name, of in ordered.items()},
+        intervals=intervals,
+        differences=differences,
+        letters=_letters(values, differences, level, tested=True),
+        level=level,
+        margin=margin,
+        draws=next(iter(ordered.values())).draws,
+    )
 
 
 def _limit(

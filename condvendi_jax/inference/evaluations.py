@@ -109,7 +109,7 @@ class Plan:
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
-            models = texts.compared_by(similarity, models, prompts, across=self.across)
+            models = texts.compare_pairs(similarity, models, prompts, across=self.across)
             prompts = None
         similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
         embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
@@ -224,7 +224,7 @@ def evaluate(
         that gave the outputs; without them the scores are Vendi and RKE.
       encoder: of outputs that are texts, or its name (`load_encoder`); all-MiniLM-L6-v2 where None.
       similarity: in place of embeddings, a function that returns how similar two outputs are, or
-        its import path: see `Similarities.by`. Prompts are labels.
+        its import path: see `Similarities.from_function`. Prompts are labels.
       output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
         prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
       rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or
@@ -237,7 +237,7 @@ def evaluate(
       errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
       unbiased: whether order 2 is shown as `decompose(unbiased=True)` gives it, with an interval
         for the population, and the papers' score beside it; or the papers' score alone.
-      quality: a number for each output `[n]`, such as a reward; it is not compared between prompts.
+      quality: a number for each output `[n]`, such as a reward.
       at_least: the quality from which an output is good; needed with `quality`.
       draws: of the outputs to a prompt, among which the good and different ones are counted; where
         None, the most common number of outputs to a prompt (the smallest of models), up to 100.
@@ -276,6 +276,7 @@ def evaluate(
             )
         pairs = outputs
     else:
+        checks.check_indices({"outputs": outputs, "quality": quality})
         pairs = plan.pairs({"": outputs}, prompts, **data)[""]
     asked = Asked.of({"": pairs}, quality, at_least, draws)
     pairs = pairs.supported()

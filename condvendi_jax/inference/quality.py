@@ -50,7 +50,6 @@ class Asked(NamedTuple):
             pairs = models[name]
             pairs.refuse_weights("good and different outputs")
             with checks.naming(name):
-                checks.check_indices({"outputs": pairs, "quality": of})
                 if isinstance(of, (list, tuple)):
                     of = [math.nan if value is None else value for value in of]
                 signed: Any = {"name": "quality", "some": False, "signed": True}
@@ -91,11 +90,21 @@ class Asked(NamedTuple):
             mean = _Mean.of(_numbers(near, kinds, kept, good, self.draws), unit, count, self.draws)
             good = good[place] & np.isin(kinds, kept)
             diversity, several = _diversity(near, good, kinds, groups)
-            estimates = _Mean.of(shares, unit, count, 1).estimate(place), mean.estimate(place)
-            numbers = self.at_least, self.draws, *estimates, diversity, kept.size
-            left_out, influences = sizes.size - kept.size, mean.influences[place, None]
-            curves = levels, mean.values, mean.band(seed)
-            scored[name] = Quality(*numbers, left_out, several, *curves, influences, mean.freedom)
+            scored[name] = Quality(
+                at_least=self.at_least,
+                draws=self.draws,
+                share=_Mean.of(shares, unit, count, 1).estimate(place),
+                number=mean.estimate(place),
+                diversity=diversity,
+                prompts=kept.size,
+                left_out=sizes.size - kept.size,
+                diverse_prompts=several,
+                thresholds=levels,
+                numbers=mean.values,
+                bands=mean.band(seed),
+                influences=mean.influences[place, None],
+                freedom=mean.freedom,
+            )
         return scored
 
 
@@ -203,8 +212,11 @@ def _diversity(
             same[order[each.places[each.inside]]] = sums[each.inside]
         others = np.stack([same, np.bincount(kinds, good)[kinds], same])[None, :, rows] - 1
         inside = others / rows.size
-        within: Any = lambda of: np.where(of.weights > 0, inside[..., of.rows], 0)  # noqa: E731
-        (of,) = population.of_each(answers, units, inside, inside, within)
+
+        def inside_of(leaving: order_two.Leaving) -> np.ndarray:
+            return np.where(leaving.weights > 0, inside[..., leaving.rows], 0)
+
+        (of,) = population.of_each(answers, units, inside, inside, inside_of)
     error = math.nan if of.standard_errors is None else of.standard_errors.conditional
     ends = of.intervals and of.intervals.conditional
     return Estimate(of.values.conditional, error, ends), np.unique(kinds[rows]).size

@@ -17,13 +17,13 @@ from condvendi_jax.spectra.methods import unweighted_grams
 def reweight(pairs: Pairs, *, distance: float) -> np.ndarray:
     """The weights `[n]` of largest H(X|T), or H(X), within a distance of equal weights u.
 
-    The best q, to 2e-4 nats, that keeps the share of each prompt and has (q - u)' K (q - u) <=
-    distance^2, the squared MMD for the product K of both kernels (Wu and Farnia, arXiv 2609.02275,
-    eq. 1). It takes minutes at n = 400, or seconds under `Indicator`. It is another law to score.
+    They keep the share of each prompt and (q - u)' K (q - u) <= distance^2, the squared MMD for the
+    product K of both kernels (Wu and Farnia, arXiv 2609.02275, eq. 1). Right to 2e-4 nats, or with
+    a warning. Minutes at n = 400, seconds under `Indicator`. A score of q is one of another law.
 
     Args:
       pairs: the data, or what makes it, as for `decompose`. A single output keeps its weight.
-      distance: the largest MMD; within each of P `Indicator` prompts it is about root P times this.
+      distance: the largest MMD; within one of P `Indicator` prompts, sqrt(P) times as much.
 
     Raises:
       TypeError, ValueError: the data are weighted or not valid, or the distance is not above 0.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.data.pairs import of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
 
@@ -41,9 +43,8 @@ def embed(
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
     named = isinstance(outputs, Mapping) and bool(outputs)
     if named and prompts is not None:
-        by_model = prompts if isinstance(prompts, Mapping) else dict.fromkeys(outputs, prompts)
-        for name, of in outputs.items():
-            checks.check_indices({"outputs": of, "prompts": by_model.get(name)})
+        for name, of_model in of_each_model(prompts, outputs, "prompts").items():
+            checks.check_indices({"outputs": outputs[name], "prompts": of_model})
     by_prompt = named and all(isinstance(of, (list, tuple)) for of in outputs.values())
     if by_prompt and all(map(_are_texts, itertools.chain(*outputs.values()))):
         outputs, prompts = _by_row(outputs, prompts)
@@ -68,23 +69,24 @@ def embed(
     return Embedded(embedded, prompts, prompt_ids, judged(encoder), told)
 
 
-def compared_by(
+def compare_pairs(
     similarity: Any, outputs: Mapping[str, Any], prompts: Any, *, across: bool, **options: Any
 ) -> dict[str, Similarities]:
-    """The outputs of models, compared by a function: within each model, or also `across` models."""
+    """The outputs of models, compared by a function within each model, or also `across` models."""
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
     lists = [each for of in outputs.values() if isinstance(of, (list, tuple)) for each in of]
     if lists and all(isinstance(each, list) for each in lists):
         numbered = {name: range(len(of)) for name, of in outputs.items()}
         outputs, prompts = _by_row(outputs, numbered if prompts is None else prompts)
-    by_model = prompts if isinstance(prompts, Mapping) else dict.fromkeys(outputs, prompts)
-    of_models = {name: (of, by_model[name]) for name, of in outputs.items()}
+    asked = of_each_model(prompts, outputs, "prompts")
+    make = functools.partial(Similarities.from_function, similarity, **options)
     if not across:
-        return {name: Similarities.by(similarity, *of, **options) for name, of in of_models.items()}
-    items = [item for of, _ in of_models.values() for item in of]
-    labels = [label for _, of in of_models.values() for label in ([] if of is None else of)] or None
-    models = [name for name, (of, _) in of_models.items() for _ in of]
-    return Similarities.by(similarity, items, labels, **options).split(models)
+        return {name: make(of_model, asked[name]) for name, of_model in outputs.items()}
+    items = [item for of_model in outputs.values() for item in of_model]
+    models = [name for name, of_model in outputs.items() for _ in of_model]
+    if prompts is None:
+        return make(items).split(models)
+    return make(items, [label for name in outputs for label in asked[name]]).split(models)
 
 
 def _by_row(outputs: Mapping[str, Any], prompts: Any) -> tuple[dict[str, Any], Any]:

@@ -42,13 +42,13 @@ class Method:
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         """Each of the entropies, for the given terms, by a method that `suited_to` returns."""
-        raise NotImplementedError
+        raise NotImplementedError  # Of `Auto`, which never runs itself.
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """`compute_sloped` of the given terms, by a method that `suited` returns."""
-        raise NotImplementedError
+        raise NotImplementedError  # Of `Auto`, which never runs itself.
 
     def suited(self, points: Pairs, terms: Terms) -> Method:
         """The method that will run on these points; raises where it cannot, computes nothing."""

@@ -279,6 +279,16 @@ def test_quality_by_model_must_name_the_models():
         cv.compare(MODELS, PROMPT, output_kernel=cv.Gaussian(1.0), quality={"a": 1}, at_least=1)
 
 
+def test_indices_of_quality_that_differ_are_refused():
+    pandas = pytest.importorskip("pandas")
+    outputs, asked = pandas.Series(["a", "b"] * 8), pandas.Series([0, 0, 1, 1] * 4)
+    given = {"similarity": lambda one, other: float(one == other), "at_least": 0}
+    quality = pandas.Series(np.arange(16.0))[::-1]
+    for call in (cv.evaluate, lambda of, *rest, **of_call: cv.compare({"a": of}, *rest, **of_call)):
+        with pytest.raises(ValueError, match="quality: expected the index of outputs"):
+            call(outputs, asked, quality=quality, **given)
+
+
 def test_models_that_nobody_dominates_are_best_in_one():
     shares = {"low": (9.0, 2.0), "high": (2.0, 9.0), "under": (1.0, 9.0), "twin": (9.0, 2.0)}
     models = {

@@ -71,7 +71,9 @@ def words(seen, tmp_path):
     """The similarities of the texts by their words, with a cache of the test's own."""
 
     def by(function=WORDS, texts=TEXTS, asked=ASKED, **options):
-        return cv.Similarities.by(function, texts, asked, cache=tmp_path / "kept", **options)
+        return cv.Similarities.from_function(
+            function, texts, asked, cache=tmp_path / "kept", **options
+        )
 
     return by
 
@@ -94,7 +96,7 @@ def test_scores_are_those_of_the_matrices_block_by_block():
         close(found.order(order).decomposition.conditional, conditional(each, order))
     close(found.order(2).unbiased.conditional, unbiased(each))
     assert found.names == ("conditional",)
-    assert "similarities within prompts: given" in str(found) and "negative" not in str(found)
+    assert "Outputs: similarities: given" in str(found) and "negative" not in str(found)
     # Outputs of different prompts count as different.
     kinds = np.sum(np.square(SIZES)) / N**2
     close(found.order(2).decomposition.information, 1 / kinds)
@@ -107,14 +109,14 @@ def test_scores_are_those_of_the_matrices_block_by_block():
 def test_models_may_answer_the_prompts_in_another_order():
     classes = np.random.default_rng(0).integers(3, size=N)
     given = np.r_[classes, classes[MIXED]], np.r_[PROMPTS, PROMPTS[MIXED]]
-    models = cv.Similarities.of_classes(*given).split(["A"] * N + ["B"] * N)
+    models = cv.Similarities.from_classes(*given).split(["A"] * N + ["B"] * N)
     found = cv.compare(models)
     for ranking in found.rankings:
         close(ranking.values["A"], ranking.values["B"])
         assert ranking.letters["A"] == ranking.letters["B"]
     # What all say is known across models only if they are of one split.
     of_split = behind.of_pairs(found.pairs)
-    alone = {name: cv.Similarities.of_classes(classes, PROMPTS) for name in "AB"}
+    alone = {name: cv.Similarities.from_classes(classes, PROMPTS) for name in "AB"}
     of_each = behind.of_pairs(cv.compare(alone).pairs)
     assert of_split.shared(3) and not of_each.shared(3)
 
@@ -163,7 +165,7 @@ def test_everything_follows_as_for_the_vectors_whose_products_they_are():
 
 def test_classes_are_labels_that_mean_nothing_across_prompts():
     classes = np.random.default_rng(0).integers(3, size=N)
-    found = cv.evaluate(cv.Similarities.of_classes(classes, PROMPTS))
+    found = cv.evaluate(cv.Similarities.from_classes(classes, PROMPTS))
     wanted = cv.evaluate(classes, PROMPTS)
     for order in (1, 2):
         one, other = found.order(order), wanted.order(order)
@@ -171,7 +173,7 @@ def test_classes_are_labels_that_mean_nothing_across_prompts():
         errors = (of.standard_errors.conditional for of in (one, other))
         close(*errors, loosened=10)
     moved = [f"{prompt} {c}" for prompt, c in zip(PROMPTS, classes, strict=True)]
-    again = cv.Similarities.of_classes(moved, PROMPTS)
+    again = cv.Similarities.from_classes(moved, PROMPTS)
     assert {*np.unique(again.vectors)} == {0, 1}
     again = cv.evaluate(again)
     assert again.order(2).unbiased.conditional == found.order(2).unbiased.conditional
@@ -260,6 +262,31 @@ def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words,
     assert len(seen) == 6 + 6 + 1 + 2 * 10
 
 
+def test_edit_distances_are_those_counted_by_hand(words):
+    """Of "kitten", "sitting" (3 edits of 7) and "sitten" (1 of 6; 2 of 7 from "sitting")."""
+    texts = ["kitten", "sitting", "sitten"]
+    found = words(fake_similarities.edits, texts, ["x"] * 3)
+    expected = np.array([[1, 4 / 7, 5 / 6], [4 / 7, 1, 5 / 7], [5 / 6, 5 / 7, 1]])
+    close(found.vectors @ found.vectors.T, expected)
+    mean = (16 / 49 + 25 / 36 + 25 / 49) / 3
+    table = cv.prompt_table(found, order=2)
+    close(table.prompts[0].score, 1 / mean)
+
+
+def test_noisy_classes_are_scored_as_the_law_of_what_the_judge_says():
+    """Classes of shares 0.5, 0.3, 0.2, of which a fifth are drawn anew from all three alike."""
+    rng = np.random.default_rng(0)
+    shape = 300, 5
+    said = rng.choice(3, p=[0.5, 0.3, 0.2], size=shape)
+    said = np.where(rng.random(shape) < 0.2, rng.integers(3, size=shape), said).ravel()
+    asked = np.repeat(np.arange(300), 5)
+    found = cv.evaluate(cv.Similarities.from_classes(said, asked), orders=[2]).order(2)
+    law = 0.8 * np.array([0.5, 0.3, 0.2]) + 0.2 / 3
+    error = float(found.population.standard_errors.conditional)
+    assert abs(found.unbiased.conditional - 1 / np.sum(law**2)) < 4 * error
+    assert error < 0.1 < 1 / np.sum(law**2) - 1 / 0.38  # Which tells noisy classes from true ones.
+
+
 def test_values_are_kept_by_content(words, seen):
     first = words()
     seen.clear()
@@ -306,7 +333,7 @@ def test_indices_that_differ_are_refused(words):
     for call in (
         lambda: words(texts=texts[::-1], asked=asked),
         lambda: cv.evaluate(texts[::-1], asked, similarity=WORDS),
-        lambda: cv.Similarities.of_classes(texts[::-1], asked),
+        lambda: cv.Similarities.from_classes(texts[::-1], asked),
     ):
         with pytest.raises(ValueError, match="prompts: expected the index of"):
             call()
@@ -405,7 +432,7 @@ def test_code_that_no_file_has_is_not_kept(words):
 
 def test_outputs_of_several_models_are_compared_across_them():
     models, asked = {"A": TEXTS, "B": TEXTS[:3]}, {"A": ASKED, "B": ASKED[:3]}
-    made = texts_of.compared_by(WORDS, models, asked, across=True)
+    made = texts_of.compare_pairs(WORDS, models, asked, across=True)
     assert len(made["B"]) == 3
     close(made["A"].vectors[:5] @ made["B"].vectors.T, jaccard(TEXTS[:5])[:, :3])
 
@@ -457,9 +484,9 @@ def folder(tmp_path, monkeypatch):
 def test_the_command_takes_a_function_or_the_classes_of_a_judge(folder, run_command):
     records = cv.read_records("many.jsonl", beside=["judge.kind"])
     classes = records.beside["judge.kind"]["many"]
-    by_class = cv.evaluate(cv.Similarities.of_classes(classes, records.prompts["many"]))
+    by_class = cv.evaluate(cv.Similarities.from_classes(classes, records.prompts["many"]))
     rows = records.answers["many"], records.prompts["many"]
-    of_words = cv.Similarities.by(WORDS, *rows, cache="kept")
+    of_words = cv.Similarities.from_function(WORDS, *rows, cache="kept")
     for flags, wanted in (
         (["--class_field=judge.kind"], by_class),
         (["--similarity=fake_similarities:words", "--cache=kept"], cv.evaluate(of_words)),
@@ -469,6 +496,14 @@ def test_the_command_takes_a_function_or_the_classes_of_a_judge(folder, run_comm
         assert ranking["values"]["many"] == pytest.approx(wanted.order(2).unbiased.conditional)
         assert {"class_field", "similarity"} & {*report["inputs"]}
         assert "Conditional-RKE" in out and "Information" not in out
+    texts = [text for text, asked in zip(*rows, strict=True) if asked != "question 0"]
+    (folder / "texts.txt").write_text("\n".join(texts))
+    (folder / "asked.txt").write_text("\n".join(of for of in rows[1] if of != "question 0"))
+    report, _ = run_command("score", "texts.txt", "--prompts=asked.txt", *flags, "--order=2")
+    asked = (folder / "asked.txt").read_text().splitlines()
+    expected = cv.Similarities.from_function(WORDS, texts, asked, cache="kept")
+    wanted = cv.evaluate(expected, orders=[2], errors=False).order(2).unbiased.conditional
+    assert report["scores"][0]["unbiased"]["conditional"] == pytest.approx(wanted)
     run_command("report", "few.jsonl", "many.jsonl", *flags, "--output=page.html")
     assert "fake_similarities:words" in (folder / "page.html").read_text()
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table, with_interval
 from condvendi_jax.data.bandwidth import RuledBandwidth
@@ -272,6 +273,10 @@ class Comparison(Result):
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
         lines += [words] if (words := main.equality()) else []
+        lines += [f"{of.name}: {of}" for of in self.main if of.score == "quality" and several]
+        if left_out := {m: of.left_out for m, of in self.qualities.items() if of.left_out}:
+            words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
+            lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
         lines += [] if self.first.paired else [evaluations.NO_PROMPTS]
         known = not all(map(math.isnan, main.standard_errors.values()))

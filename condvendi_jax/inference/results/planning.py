@@ -13,7 +13,7 @@ from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results.evaluation import score_name
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 POWER = 0.8  # By default.
 _SHOWN = (2, 3, 5, 10, 20)  # Numbers of answers, beside the best.
@@ -207,12 +207,6 @@ class StudyPlan(Result):
         ]
         heading = ["answers each", self.spread.unit, "outputs a model", "cost a model", "finds"]
         return Table(heading, rows)
-
-    def plot(self) -> Figure:
-        """The smallest ratio that is found against the number of prompts, by that of answers."""
-        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
-
-        return plots.over_sizes(self)
 
 
 def percent(ratio: float) -> str:

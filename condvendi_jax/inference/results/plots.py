@@ -12,7 +12,6 @@ from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN
 from condvendi_jax.inference.results import evaluation
-from condvendi_jax.inference.results.planning import StudyPlan
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.quality import Quality, undominated
 
@@ -141,32 +140,6 @@ def qualities(models: Mapping[str, Quality]) -> Figure:
         *curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7
     )
     drawn.supxlabel("lines: 95% intervals; bands: 95%, at all thresholds at once", fontsize=7)
-    return drawn
-
-
-def over_sizes(plan: StudyPlan) -> Figure:
-    """The smallest difference that is found against the number of prompts, by that of answers."""
-    drawn = Figure(figsize=(1.4 * _PANEL_IN[0], _PANEL_IN[1] + 0.4), layout="constrained")
-    panel, best = drawn.subplots(), plan.best
-    prompts = np.unique(np.geomspace(10, max(4 * best.prompts, 100), 30).astype(int))
-    for index, size in enumerate(plan.shown):
-        k = size.answers
-        ratios = [plan.spread.smallest_ratio(k, p, plan.level, plan.power) for p in prompts]
-        label = f"{k} answers each" + (", the best" if size == best else "")
-        percent = 100 * (np.array(ratios) - 1)
-        panel.plot(prompts, percent, color=_COLOURS[index], linewidth=1.3, label=label)
-    panel.plot(best.prompts, 100 * (best.ratio - 1), "o", color="black", markersize=5)
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    _plain_numbers(panel)
-    _finish(panel, f"{' and '.join(filter(None, plan.models)) or 'two models'}", plan.spread.unit)
-    panel.set_ylabel("smallest difference that is found, %", fontsize=8)
-    panel.legend(fontsize=7)
-    test = f"power {plan.power:.0%}, level {plan.level:.2g}"
-    pilot = f"from a pilot of {plan.spread.prompts} {plan.spread.unit}"
-    drawn.supxlabel(f"{test}; {pilot}\n{plan.settings}", fontsize=7)
     return drawn
 
 
