@@ -161,10 +161,13 @@ def _renyi(p: jax.Array, order: float) -> jax.Array:
     if order == 1:
         return -jnp.sum(p * log_p)
     if order > _INFINITE:
-        return -jnp.log(jnp.max(p))
+        # Not `max`: its slope looks for the largest again, and a compiler may round it otherwise
+        # there, so that none is found.
+        largest = p >= jax.lax.stop_gradient(jnp.max(p)) * (1 - 8 * jnp.finfo(p.dtype).eps)
+        return -jnp.log(jnp.mean(p, where=largest))
     if abs(order - 1) < NEAR_ONE:
         # sum p^order - 1 = sum p (p^(order - 1) - 1), without the cancellation.
         return jnp.log1p(jnp.sum(p * jnp.expm1((order - 1) * log_p))) / (1 - order)
-    largest = jnp.max(jnp.where(positive, log_p, -jnp.inf))
+    largest = jax.lax.stop_gradient(jnp.max(jnp.where(positive, log_p, -jnp.inf)))  # Cancels.
     powers = jnp.where(positive, jnp.exp(order * (log_p - largest)), 0)
     return (order * largest + jnp.log(jnp.sum(powers))) / (1 - order)
