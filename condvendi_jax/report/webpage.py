@@ -61,7 +61,7 @@ def html(
 
     behind = outputs_behind.of_pairs(comparison.pairs)
     answer, certainty = answered(comparison)
-    over = comparison.profile
+    over, rated = comparison.profile, comparison.qualities
     lengths, ratio = _lengths(behind, outputs)
     page = _template().render(
         comparison=comparison,
@@ -74,8 +74,8 @@ def html(
         certainty=certainty,
         scored=_scored(comparison, encoder, command),
         drawn=over and svg(over.plot()),
-        plane=comparison.qualities and svg(plots.qualities(comparison.qualities)),
-        best=undominated(comparison.qualities),
+        plane=rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first)),
+        best=undominated(rated),
         heat=_heat(behind),
         panels=[_panel(behind, number) for number in range(len(behind.first))],
         lengths=lengths,
@@ -145,8 +145,10 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))
     if not first.bandwidths["outputs"].within_prompts:
         terms["Encoder"] = encoder or first.encoder.get("text_encoder", "not named")
-    for name, (width, rule, _) in comparison.bandwidths.items():
-        terms[f"Bandwidth of {name}"] = (f"{width:.4g}, " if width else "") + rule
+    for name, chosen in comparison.bandwidths.items():
+        kind = "Kernel" if chosen.bandwidth is None else "Bandwidth"
+        width = f"{chosen.bandwidth:.4g}, " if chosen.bandwidth else ""
+        terms[f"{kind} of {name}"] = width + chosen.rule
     return terms | {
         "Orders": ", ".join(f"{o.decomposition.order:g}" for o in first.orders),
         "Seed": f"{first.seed}",

@@ -14,6 +14,7 @@ import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import quality as module
 from condvendi_jax.inference.errors import Units
+from condvendi_jax.inference.results import plots
 from condvendi_jax.inference.results.evaluation import Estimate
 from condvendi_jax.inference.results.quality import undominated
 from condvendi_jax.spectra import exact
@@ -343,6 +344,11 @@ def test_evaluation_and_report_show_quality(compared, tmp_path):
     assert result.quality.number == of(draws=4).number
     assert str(result.quality) in str(result) and result.as_dict()["quality"]["draws"] == 4
     assert len(str(result).splitlines()) <= 15
+    assert len(str(compared).splitlines()) <= 15 and "Good and different, of 4 draws: " in str(
+        compared
+    )
+    figure = plots.qualities(compared.qualities, compared.n.values(), compared.first)
+    assert all(words in figure.get_supxlabel() for words in ("n = ", "bandwidth 1", "seed 0"))
     cv.report.html(compared, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     best = undominated(compared.qualities)

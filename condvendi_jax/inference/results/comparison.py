@@ -273,7 +273,11 @@ class Comparison(Result):
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
         lines += [words] if (words := main.equality()) else []
-        lines += [f"{of.name}: {of}" for of in self.main if of.score == "quality" and several]
+        lines += [
+            f"{tables.capitalized(of.name)}: {of}"
+            for of in self.main
+            if of.score == "quality" and several
+        ]
         if left_out := {m: of.left_out for m, of in self.qualities.items() if of.left_out}:
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
             lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")

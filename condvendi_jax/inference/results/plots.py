@@ -116,18 +116,21 @@ def _look(index: int) -> tuple[dict[str, Any], Any]:
     return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
 
 
-def qualities(models: Mapping[str, Quality]) -> Figure:
-    """The share of good outputs and the diversity among them; the number over the thresholds."""
+def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Evaluation) -> Figure:
+    """The share of good outputs and the diversity among them; the number over the thresholds.
+
+    The caption has the choices `of` an evaluation.
+    """
     first, best = next(iter(models.values())), undominated(models)
     drawn = Figure(figsize=(8.4, 3.6 + 0.2 * (len(models) // 4)), layout="constrained")
     plane, curves = drawn.subplots(1, 2)
-    for index, (model, of) in enumerate(models.items()):
+    for index, (model, rated) in enumerate(models.items()):
         (look, dash), name = _look(index), model.replace("$", r"\$").lstrip("_")
-        curves.plot(of.thresholds, of.numbers, linestyle=dash, label=name, **look)
-        curves.fill_between(of.thresholds, *of.bands.T, alpha=0.15, linewidth=0, **look)
-        x, y = of.share.value, of.diversity.value
+        curves.plot(rated.thresholds, rated.numbers, linestyle=dash, label=name, **look)
+        curves.fill_between(rated.thresholds, *rated.bands.T, alpha=0.15, linewidth=0, **look)
+        x, y = rated.share.value, rated.diversity.value
         if math.isfinite(y):
-            ends = [np.array(e.ends or [e.value] * 2) for e in (of.share, of.diversity)]
+            ends = [np.array(e.ends or [e.value] * 2) for e in (rated.share, rated.diversity)]
             plane.plot(ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y), linewidth=1, **look)
             plane.plot(x, y, "o", fillstyle="full" if model in best else "none", **look)
         if model in best:
@@ -139,7 +142,9 @@ def qualities(models: Mapping[str, Quality]) -> Figure:
     drawn.legend(
         *curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7
     )
-    drawn.supxlabel("lines: 95% intervals; bands: 95%, at all thresholds at once", fontsize=7)
+    lines = "lines: 95% intervals; bands: 95%, at all thresholds at once; dashed: what is good here"
+    caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
+    drawn.supxlabel(f"{_numbers(n)}; {lines}\n{caption}", fontsize=7)
     return drawn
 
 
