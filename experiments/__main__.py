@@ -4,7 +4,7 @@
     python -m experiments run NAME...|all [--flags]    # each in a process of its own
     python -m experiments NAME... [--flags]            # the same
     python -m experiments draw NAME...|all             # saved results into figures/
-    python -m experiments pages                        # the generated parts of docs/studies/
+    python -m experiments pages                        # what documents have from results, anew
 
 The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
 writes --figures=figures. It replaces the project's own figures/; in another folder it needs
@@ -21,12 +21,11 @@ from absl import flags
 from rich.table import Table
 
 from condvendi_jax.cli import command
-from experiments.lab import Study, registry, runner, store, tables
+from experiments.lab import Study, pages, registry, runner, store, tables
 
 VERBS = ("list", "run", "draw", "pages")
 _OWN = pathlib.Path("results")
-_PROJECT = pathlib.Path(__file__).resolve().parents[1]
-_COMMITTED_FIGURES = _PROJECT / "figures"
+_COMMITTED_FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
 
 
 def main(argv: list[str]) -> int | None:
@@ -46,7 +45,7 @@ def main(argv: list[str]) -> int | None:
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
     if verb == "pages":
-        for path, text in pages(_PROJECT / "docs" / "studies").items():
+        for path, text in pages.written().items():
             path.write_text(text, encoding="utf-8")
     else:
         tables.print_table(_overview())
@@ -137,33 +136,6 @@ def _state(study: type[Study], results: pathlib.Path) -> str:
         whole = "complete" if not run.missing else f"{len(run.results)} of {total} cells"
         lines.append(f"{variant}: {whole}" if variant else whole)
     return "\n".join(lines) or "-"
-
-
-def pages(folder: pathlib.Path) -> dict[pathlib.Path, str]:
-    """The pages of the studies in `folder`, with their generated parts anew, by path."""
-    found = {}
-    cards = ["| figure | study |", "|---|---|"]
-    for study in map(registry.load, registry.NAMES):
-        start = f"python -m experiments.{study.name}"
-        commands = [" ".join([start, *given]) for given in study.runs or ((),)]
-        source = "" if study.reproduces == "-" else f" Reproduces {study.reproduces}."
-        said = f"{study.question()}{source} Takes {study.duration}."
-        path = folder / f"{study.name}.md"
-        found[path] = _filled(path, [said, "", "```bash", *commands, "```"])
-        figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
-        picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""
-        cards.append(f"| {picture} | **[{study.name}]({path.name})**: {said} |")
-    path = folder / "index.md"
-    return found | {path: _filled(path, cards)}
-
-
-def _filled(path: pathlib.Path, lines: Sequence[str]) -> str:
-    """The text of a file with these lines between its marks."""
-    before, start, rest = path.read_text(encoding="utf-8").partition("<!-- generated -->\n")
-    _, end, after = rest.partition("<!-- end of generated -->\n")
-    if not (start and end):
-        raise ValueError(f"{path} has no marks <!-- generated --> and <!-- end of generated -->.")
-    return before + start + "\n".join(lines) + "\n" + end + after
 
 
 if __name__ == "__main__":

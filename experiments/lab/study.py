@@ -228,6 +228,15 @@ class Study(abc.ABC):
         """The figures by name, of one or several finished runs."""
         return {}
 
+    @classmethod
+    def facts(cls, runs: Sequence[Run]) -> Mapping[str, Any]:
+        """What the numbers of the study's page are written from, by name (`experiments.lab.pages`).
+
+        Args:
+          runs: the committed ones, in the order of their folders' names.
+        """
+        return {}
+
     def variant(self) -> str:
         """The folder of a run among the study's own, by its flags: 'gaussian', say."""
         return ""

@@ -172,16 +172,6 @@ def test_no_figure_is_without_a_study():
     assert drawn == known | {"idea", "report"}
 
 
-def test_the_pages_of_studies_are_up_to_date_and_show_every_figure():
-    found = overview.pages(ROOT / "docs" / "studies")
-    assert {path.name for path in found} == {f"{name}.md" for name in (*registry.NAMES, "index")}
-    for path, text in found.items():
-        assert path.read_text(encoding="utf-8") == text, f"run python -m experiments pages: {path}"
-        if path.stem in registry.NAMES:
-            for drawing in registry.load(path.stem).drawings:
-                assert f"(../../figures/{drawing}.png)" in text, f"{path.name}: {drawing}"
-
-
 def command(*arguments, **options):
     whole = [sys.executable, "-m", "experiments", *arguments]
     return subprocess.run(whole, capture_output=True, text=True, timeout=HANG_S, **options)

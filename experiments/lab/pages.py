@@ -1,0 +1,158 @@
+"""Pages of documents whose generated parts, tables and numbers are written from committed results.
+
+    6.57<!--found.value.sel(n=1000):.2f-->     a token, and behind it where it comes from
+    <!--table EXPRESSION-->                     and, below the rows, <!--end of table-->
+    <!--given 0.5 1,000-->                      the numbers of the page that are no results
+
+An expression sees the facts of the page's own study (`facts_of`), and other studies by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from rich.table import Table
+
+from experiments.lab import registry, runner, store
+
+PROJECT = pathlib.Path(__file__).parents[2]
+STUDIES = PROJECT / "docs" / "studies"
+# Other documents with numbers from results.
+OTHERS = (PROJECT / "README.md", PROJECT / "docs" / "how_fast.md")
+_MARK = re.compile(r"(?P<token>[^\s|(\[*<>]+)<!--(?P<of>(?:(?!-->)\S)+):(?P<spec>[^\s:>]+)-->")
+_TABLE = re.compile(r"<!--table (?P<of>\S+)-->\n(?:.*\n)*?<!--end of table-->\n")
+_GENERATED = re.compile(r"<!-- generated -->\n(?:.*\n)*?<!-- end of generated -->\n")
+_GIVEN = re.compile(r"<!--given (?P<words>[^>]*)-->")
+# What is no number of a result: code, targets of links, other comments, citations of the papers.
+_CITED = (
+    r"(?:(?:CV-early|CV|RKE|MID)(?:'s)?,? )?\b(?:figs?\.?|figures?|[Tt]ables?|[Ss]ections?|eqs?\.?"
+    r"|Theorems?|Appendix)(?:[ ,;]*(?:and |to )?\(?[A-Z]?\d+(?:\.\d+)*(?:-\d+)?\)?)+"
+)
+_SKIPPED = re.compile(
+    r"```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->|<[^>]*>|"
+    rf"{_CITED}|\border[ -](?:\d+(?!\d|\.\d)|infinity)|\b(?:19|20)\d\d\b",
+    re.DOTALL,
+)
+_NUMBER = re.compile(r"(?<![\w.,^-])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?(?![\w])(?!-[A-Za-z])")
+_FREE = {"0", "1", "2", "95%", "0.05"}
+
+
+def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
+    """Every page with its generated parts, tables and numbers anew, by path."""
+    found, cards = {}, ["| figure | study |", "|---|---|"]
+    for study in map(registry.load, registry.NAMES):
+        start = f"python -m experiments.{study.name}"
+        commands = [" ".join([start, *given]) for given in study.runs or ((),)]
+        source = "" if study.reproduces == "-" else f" Reproduces {study.reproduces}."
+        said = f"{study.question()}{source} Takes {study.duration}."
+        path = folder / f"{study.name}.md"
+        text = _generated(path, [said, "", "```bash", *commands, "```"])
+        found[path] = filled(text, study.name)
+        figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
+        picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""
+        cards.append(f"| {picture} | **[{study.name}]({path.name})**: {said} |")
+    path = folder / "index.md"
+    found[path] = filled(_generated(path, cards))
+    return found | {path: filled(path.read_text(encoding="utf-8")) for path in OTHERS}
+
+
+def _generated(path: pathlib.Path, lines: Sequence[str]) -> str:
+    """The text of a file with these lines in its generated part."""
+    text = path.read_text(encoding="utf-8")
+    if not _GENERATED.search(text):
+        raise ValueError(f"{path} has no marks <!-- generated --> and <!-- end of generated -->.")
+    lines = ["<!-- generated -->", *lines, "<!-- end of generated -->"]
+    return _GENERATED.sub(lambda _: "\n".join(lines) + "\n", text, count=1)
+
+
+def filled(text: str, study: str | None = None) -> str:
+    """The text of a page with its marked tokens and tables anew.
+
+    Args:
+      text: of the page.
+      study: the name of the study whose facts have no prefix on it.
+
+    Raises:
+      ValueError: an expression cannot be computed, with the expression.
+    """
+    if not (_MARK.search(text) or _TABLE.search(text)):
+        return text
+    names = {"np": np, "xr": xr, **(vars(facts_of(study)) if study else {})}
+    known = _Studies(names, study)
+
+    def value(expression: str, convert: Callable[[Any], Any]) -> Any:
+        try:  # The project's own pages say what is evaluated.
+            return convert(eval(expression, names, known))
+        except Exception as error:
+            where = f"{study or 'a document'}: {expression}"
+            raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+
+    def token(mark: re.Match) -> str:
+        of, spec = mark["of"], mark["spec"]
+        shown = value(of, lambda found: format(np.asarray(found).item(), spec))
+        return f"{shown}<!--{of}:{spec}-->"
+
+    def table(mark: re.Match) -> str:
+        lines = value(mark["of"], markdown)
+        return "\n".join([f"<!--table {mark['of']}-->", *lines, "<!--end of table-->", ""])
+
+    return _MARK.sub(token, _TABLE.sub(table, text))
+
+
+class _Studies(dict):
+    """Names, and among them the facts of every study, read when they are asked for."""
+
+    def __init__(self, names: Mapping[str, Any], study: str | None):
+        super().__init__(names)
+        self._study = study
+
+    def __missing__(self, name: str) -> Any:
+        if name == "found" and self._study:
+            return facts_of(self._study).found
+        if name not in registry.NAMES:
+            raise KeyError(name)
+        return facts_of(name)
+
+
+class Facts(SimpleNamespace):
+    """What is known of a study's committed results: `runs` by folder, and the study's facts."""
+
+    @property
+    def found(self) -> xr.Dataset:
+        """The results of its first run."""
+        return next(iter(self.runs.values())).found
+
+
+@functools.cache
+def facts_of(name: str) -> Facts:
+    """The facts of a study's committed results."""
+    study = registry.load(name)
+    folders = runner.run_folders(study, runner.COMMITTED)
+    runs = {folder.name: store.read_run(folder, study) for folder in folders}
+    return Facts(runs=runs, **study.facts(list(runs.values())))
+
+
+def markdown(shown: Table | Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown, a line a row; of rows, the first is the head."""
+    if isinstance(shown, Table):
+        columns = [[column.header, *column.cells] for column in shown.columns]
+        shown = [[str(cell) for cell in row] for row in zip(*columns, strict=True)]
+    head, *rows = shown
+    return [f"|{'|'.join(row)}|" for row in (head, ["---"] * len(head), *rows)]
+
+
+def unbound(text: str) -> tuple[list[str], list[str]]:
+    """Numbers of a page without a mark that it does not list as given, and given ones it lacks."""
+    lists: list[Mapping[str, Any]] = [mark.groupdict() for mark in _GIVEN.finditer(text)]
+    given = {word for found in lists for word in found["words"].split()}
+    for part in (_GENERATED, _TABLE, _MARK, _SKIPPED):
+        text = part.sub(" ", text)
+    there = set(_NUMBER.findall(text.replace("±", " ")))
+    return sorted(there - given - _FREE), sorted(given - there)
