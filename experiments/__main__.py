@@ -4,11 +4,13 @@
     python -m experiments run NAME...|all [--flags]    # each in a process of its own
     python -m experiments NAME... [--flags]            # the same
     python -m experiments draw NAME...|all             # saved results into figures/
+    python -m experiments check NAME...|all            # computed again, against the committed ones
     python -m experiments pages                        # what documents have from results, anew
 
-The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
-writes --figures=figures. It replaces the project's own figures/; in another folder it needs
---overwrite to replace a figure.
+The flags of `run` go to every study that is named. `check` computes all cells, or with --cells=1
+the first of each run, into --output=results/check; it ends with 1 where one differs. `draw` reads
+--results=experiments/results and writes --figures=figures. It replaces the project's own figures/;
+in another folder it needs --overwrite to replace a figure.
 """
 
 import pathlib
@@ -21,9 +23,9 @@ from absl import flags
 from rich.table import Table
 
 from condvendi_jax.cli import command
-from experiments.lab import Study, pages, registry, runner, store, tables
+from experiments.lab import Study, checking, pages, registry, runner, store, tables
 
-VERBS = ("list", "run", "draw", "pages")
+VERBS = ("list", "run", "check", "draw", "pages")
 _OWN = pathlib.Path("results")
 _COMMITTED_FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
 
@@ -39,9 +41,9 @@ def main(argv: list[str]) -> int | None:
     verb, names = (words[0], words[1:]) if words else ("list", [])
     if verb not in VERBS:
         raise ValueError(f"expected one of {', '.join(VERBS)}, received {verb!r}.")
-    if verb in ("run", "draw"):
+    if verb in ("run", "check", "draw"):
         studies = [registry.load(name) for name in _names(names)]
-        return _run(studies, rest) if verb == "run" else _draw(studies, rest)
+        return {"run": _run, "check": _check, "draw": _draw}[verb](studies, rest)
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
     if verb == "pages":
@@ -66,22 +68,51 @@ def _names(names: Sequence[str]) -> Sequence[str]:
 
 def _run(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
     """Runs each study in a process of its own; ends with the first status that is not 0."""
+    for study in studies:
+        print(f"{study.name}: {study.question()}", flush=True)
+        if status := _process([f"experiments.{study.name}", *rest]):
+            return status
+    return 0
+
+
+def _process(arguments: Sequence[str]) -> int:
+    """Runs a module as a command; an interrupt reaches it. Returns its status."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.set_wakeup_fd(-1)  # An interrupt raises, so that it reaches the study too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for study in studies:
-        print(f"{study.name}: {study.question()}", flush=True)
-        process = subprocess.Popen([sys.executable, "-m", f"experiments.{study.name}", *rest])
-        try:
-            status = process.wait()
-        except KeyboardInterrupt:
-            # Where the terminal has not told it already. It says that it was interrupted.
-            process.send_signal(signal.SIGINT)
-            process.wait()
-            return command.INTERRUPTED
-        if status:
-            return status
-    return 0
+    process = subprocess.Popen([sys.executable, "-m", *arguments])
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        # Where the terminal has not told it already. It says that it was interrupted.
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        return command.INTERRUPTED
+
+
+def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
+    """Computes committed results again; of several studies, each in a process of its own.
+
+    Returns 1 where results differ, or the first status above it that a process ended with.
+    """
+    if len(studies) > 1:
+        statuses = []
+        for study in studies:
+            statuses.append(_process(["experiments", "check", study.name, *rest]))
+            if statuses[-1] > 1:
+                break
+        return max(statuses)
+    values = flags.FlagValues()
+    words = "Folder of the cells that are computed; an unfinished check resumes."
+    flags.DEFINE_string("output", str(_OWN / "check"), words, flag_values=values)
+    words = "How many cells of each run are computed, the first ones; all if unset."
+    flags.DEFINE_integer("cells", None, words, 1, flag_values=values)
+    runner.parse(values, ["check", *rest])
+    (study,) = studies
+    output, count = pathlib.Path(str(values["output"].value)), values["cells"].value
+    grid, agree = checking.check(study, output, None if count is None else int(str(count)))
+    tables.print_table(grid)
+    return 0 if agree else 1
 
 
 def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:

@@ -1,12 +1,15 @@
 """Results and cached arrays, saved with their identity and a checksum of their content.
 
 An identity is a name and its version, settings, a seed and a hash of every array that entered.
+What a run resolved out of them stands beside them: its numbers are compared within a tolerance,
+because a bandwidth that a rule computes has other last digits on another processor.
 """
 
 import dataclasses
 import hashlib
 import io
 import json
+import math
 import pathlib
 import sys
 import types
@@ -20,6 +23,7 @@ from condvendi_jax.base import files
 from condvendi_jax.cli import provenance
 
 _SHOWN = 120  # Characters of a setting in a message.
+NEAR = 1e-4  # Relative difference of two numbers that are resolved from the same settings.
 Identity = Mapping[str, Any]
 
 
@@ -41,15 +45,22 @@ def hash_array(array: np.ndarray) -> str:
 
 
 def identify(
-    name: str, version: int, settings: Any, arrays: Mapping[str, np.ndarray], seed: int
+    name: str,
+    version: int,
+    settings: Any,
+    arrays: Mapping[str, np.ndarray],
+    seed: int,
+    resolved: Any = None,
 ) -> Identity:
-    """What a result depends on, as plain data."""
+    """What a result depends on, as plain data, and what was resolved out of that."""
+    beside = {} if resolved is None else {"resolved": files.jsonable(plain(resolved))}
     return {
         "study": name,
         "version": version,
         "seed": seed,
         "arrays": {role: hash_array(array) for role, array in arrays.items()},
         "settings": files.jsonable(plain(settings)),
+        **beside,
     }
 
 
@@ -59,13 +70,31 @@ def differences(found: Identity, wanted: Identity) -> list[str]:
     for name in ("study", "version", "seed"):
         if found.get(name) != wanted[name]:
             words.append(f"{name}: {found.get(name)} there, {wanted[name]} asked for")
-    for part in ("settings", "arrays"):
+    for part, same in (("settings", _equal), ("arrays", _equal), ("resolved", near)):
+        if part == "resolved" and words:
+            break  # Resolved from others, it differs because they do.
         there, asked = (dict(_flat(identity.get(part) or {})) for identity in (found, wanted))
         for name in there | asked:
-            one, other = (json.dumps(of.get(name)) for of in (there, asked))
-            if one != other:
-                words.append(f"{name}: {one[:_SHOWN]} there, {other[:_SHOWN]} asked for")
+            values = there.get(name), asked.get(name)
+            if not same(*values):
+                one, other = (json.dumps(value)[:_SHOWN] for value in values)
+                words.append(f"{name}: {one} there, {other} asked for")
     return words
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return json.dumps(one) == json.dumps(other)
+
+
+def near(one: Any, other: Any) -> bool:
+    """Whether plain data are equal but for the last digits of numbers that are not whole."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=NEAR)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(near, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(near(one[name], other[name]) for name in one)
+    return _equal(one, other)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -88,35 +117,26 @@ def refuse_others(path: pathlib.Path, found: Identity, wanted: Identity) -> None
 
 
 def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes `stem`.json, and `stem`.npz where there are arrays; they count once both are there."""
-    content: dict[str, Any] = files.jsonable(dict(record))
-    if arrays:
-        packed = io.BytesIO()
-        np.savez_compressed(packed, allow_pickle=False, **arrays)
-        content["npz_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
-        with files.atomic_writer(file_of(stem, ".npz")) as stream:
-            stream.write(packed.getvalue())
-    # Last, because it vouches for the arrays.
+    """Writes `stem`.npz, then `stem`.json, which has its checksum and makes it count."""
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    with files.atomic_writer(file_of(stem, ".npz")) as stream:
+        stream.write(packed.getvalue())
+    content = files.jsonable(dict(record))
+    content["npz_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
     files.write_json(file_of(stem, ".json"), {**content, "sha256": digest(content)})
 
 
-def read(
-    stem: pathlib.Path, cell: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `write` wrote, of this cell where one is given.
+def read(stem: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `write` wrote.
 
     Raises:
-      DamagedError: a file is missing, any bit of its content is not as it was written, or it is
-        another cell's under this cell's name.
+      DamagedError: a file is missing, or any bit of its content is not as it was written.
     """
     try:
         record = json.loads(file_of(stem, ".json").read_bytes())
         if record.pop("sha256") != digest(record):
             raise ValueError("its content is not what its checksum says")
-        if cell is not None and record["cell"] != files.jsonable(dict(cell)):
-            raise ValueError(f"it is the cell {record['cell']}")
-        if "npz_sha256" not in record:
-            return record, {}
         content = file_of(stem, ".npz").read_bytes()
         if hashlib.sha256(content).hexdigest() != record.pop("npz_sha256"):
             raise ValueError("its arrays are not what their checksum says")

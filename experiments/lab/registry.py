@@ -1,45 +1,33 @@
-"""The studies, by name. A study belongs to the project once it is here."""
+"""The studies, by name: the files of the themes that define a `lab.Study`, in their order."""
 
+import functools
 import importlib
+import pathlib
+import re
 
-from experiments.lab import Study
+import experiments
+from experiments.lab.study import Study
 
-_MODULES = {
-    "convergence": "experiments.conditional_vendi.convergence:Convergence",
-    "gmm_search": "experiments.conditional_vendi.gmm_search:GmmSearch",
-    "gmm_toy": "experiments.conditional_vendi.gmm_toy:GmmToy",
-    "type_ablation": "experiments.conditional_vendi.type_ablation:TypeAblation",
-    "prompt_clusters": "experiments.conditional_vendi.prompt_clusters:PromptClusters",
-    "prompt_modes": "experiments.conditional_vendi.prompt_modes:PromptModes",
-    "text_to_image": "experiments.conditional_vendi.text_to_image:TextToImage",
-    "substitution": "experiments.conditional_vendi.substitution:Substitution",
-    "bandwidth": "experiments.conditional_vendi.bandwidth:Bandwidth",
-    "designs": "experiments.calibration.designs:Designs",
-    "bandwidth_rules": "experiments.calibration.bandwidth_rules:BandwidthRules",
-    "captioning": "experiments.conditional_vendi.captioning:Captioning",
-    "video": "experiments.conditional_vendi.video:Video",
-    "language": "experiments.language_models.language:Language",
-    "same_answers": "experiments.language_models.same_answers:SameAnswers",
-    "answers": "experiments.language_models.answers:Answers",
-    "hivemind": "experiments.language_models.hivemind:Hivemind",
-    "post_training": "experiments.language_models.post_training:PostTraining",
-    "temperature": "experiments.conditional_vendi.temperature:Temperature",
-    "latent_truncation": "experiments.rke.latent_truncation:LatentTruncation",
-    "gmm_gan": "experiments.rke.gmm_gan:GmmGan",
-    "collapse": "experiments.rke.collapse:Collapse",
-    "guided_mixture": "experiments.guidance.guided_mixture:GuidedMixture",
-    "guided_diffusion": "experiments.guidance.guided_diffusion:GuidedDiffusion",
-    "guidance_cost": "experiments.cost.guidance_cost:GuidanceCost",
-    "human": "experiments.calibration.human:Human",
-    "coverage": "experiments.rke.coverage:Coverage",
-    "scaling": "experiments.cost.scaling.study:Scaling",
-    "many_devices": "experiments.cost.many_devices:ManyDevices",
-    "many_processes": "experiments.cost.many_processes:ManyProcesses",
-    "theorems": "experiments.conditional_vendi.theorems:Theorems",
-}
+_ROOT = pathlib.Path(__file__).parents[1]
+_STUDY = re.compile(r'^class (\w+)\(lab\.Study\):(?:.*\n)*?    name = "(\w+)"$', re.MULTILINE)
+
+
+def _found() -> dict[str, tuple[str, str]]:
+    """The module and the class of every study; read, not imported, as that would be slow."""
+    found = {}
+    for theme in experiments.THEMES:
+        for path in sorted((_ROOT / theme).rglob("*.py")):
+            module = ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts)
+            for kind, name in _STUDY.findall(path.read_text(encoding="utf-8")):
+                found[name] = module, kind
+    return found
+
+
+_MODULES = _found()
 NAMES = tuple(_MODULES)
 
 
+@functools.cache
 def load(name: str) -> type[Study]:
     """The study of that name.
 
@@ -48,5 +36,5 @@ def load(name: str) -> type[Study]:
     """
     if name not in _MODULES:
         raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
-    module, _, study = _MODULES[name].partition(":")
-    return getattr(importlib.import_module(module), study)
+    module, kind = _MODULES[name]
+    return getattr(importlib.import_module(module), kind)

@@ -1,10 +1,24 @@
-"""Results as arrays with named axes: those of all cells together, and as files hold them."""
+"""Results as arrays with named axes: those of all cells together, and the netCDF file of one."""
 
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import xarray as xr
+
+from condvendi_jax.base import files
+from experiments.lab.records import DamagedError
+
+_UNKNOWN = "0" * 64  # In the place of a file's checksum while it is computed.
+_CHECKSUM = re.compile(rb"sha256.{10}([0-9a-f]{64})", re.DOTALL)  # The first attribute of a file.
+
+_WIDER = {"float16": "float32", "uint8": "int16"}  # Types that netCDF lacks.
 
 
 def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
@@ -26,20 +40,42 @@ def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
     return along.assign_coords({axis: list(groups)})
 
 
-def packed(found: xr.Dataset) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A result as plain data, the axes of its arrays, and the arrays."""
-    arrays = {str(name): np.asarray(array.values) for name, array in found.variables.items()}
-    arrays = {
-        name: array.astype(str) if array.dtype.hasobject else array
-        for name, array in arrays.items()
-    }
-    axes = {str(name): list(array.dims) for name, array in found.variables.items()}
-    return {"axes": axes}, arrays
+def write(path: pathlib.Path, found: xr.Dataset, record: Mapping[str, Any]) -> None:
+    """Writes a result as netCDF, which counts as a whole or not at all.
+
+    Any program that reads netCDF opens it: `xarray.open_dataset(path)`.
+
+    Args:
+      path: of the file.
+      found: the result; what has an axis without labels is left out.
+      record: plain data that become attributes, each as JSON.
+    """
+    words = {name: json.dumps(files.jsonable(value)) for name, value in record.items()}
+    full = found.drop_dims([dim for dim, size in found.sizes.items() if size == 0])
+    wider = {name: _WIDER.get(of.dtype.name, of.dtype) for name, of in full.variables.items()}
+    named = full.assign({name: of.astype(wider[name]) for name, of in full.variables.items()})
+    named = named.assign_attrs({"sha256": _UNKNOWN, **words})
+    content = bytes(named.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
+    checksum = hashlib.sha256(content).hexdigest()
+    with files.atomic_writer(path) as stream:
+        stream.write(content.replace(_UNKNOWN.encode(), checksum.encode(), 1))
 
 
-def unpacked(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
-    """A result out of what `packed` gave."""
-    axes = record["axes"]
-    found = {name: (axes[name], arrays[name]) for name in axes}
-    labels = {name: entry for name, entry in found.items() if list(entry[0]) == [name]}
-    return xr.Dataset({k: v for k, v in found.items() if k not in labels}, labels)
+def read(path: pathlib.Path) -> tuple[dict[str, Any], xr.Dataset]:
+    """The record and the result that `write` wrote.
+
+    Raises:
+      DamagedError: the file is missing, or any bit of it is not as it was written.
+    """
+    try:
+        content = path.read_bytes()
+        found = _CHECKSUM.search(content)
+        blank = found and content[: found.start(1)] + _UNKNOWN.encode() + content[found.end(1) :]
+        if not (found and blank) or hashlib.sha256(blank).hexdigest().encode() != found[1]:
+            raise ValueError("its content is not what its checksum says")
+        loaded = xr.load_dataset(io.BytesIO(content), engine="scipy")
+    except (OSError, ValueError) as error:
+        raise DamagedError(f"{path}: damaged ({error})") from error
+    words = {name: json.loads(word) for name, word in loaded.attrs.items() if name != "sha256"}
+    texts = {name: of.astype(str) for name, of in loaded.variables.items() if of.dtype.hasobject}
+    return words, loaded.assign(texts).drop_attrs()

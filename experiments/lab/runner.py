@@ -22,7 +22,7 @@ from condvendi_jax.cli import command, provenance
 from experiments import data
 from experiments.lab import records, store, style, tables
 from experiments.lab.cells import Cell, Context, Run
-from experiments.lab.study import Study, check_bounds, check_needs
+from experiments.lab.study import Setup, Study, check_bounds, check_needs
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
@@ -254,9 +254,20 @@ def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings
 
 
 def run(
-    given: Study, load: Callable[[], data.PairedEmbeddings], seed: int, folder: pathlib.Path
+    given: Study,
+    load: Callable[[], data.PairedEmbeddings],
+    seed: int,
+    folder: pathlib.Path,
+    count: int | None = None,
 ) -> Run | None:
     """Computes the cells of a study, as its flags give it, that the folder lacks, and saves them.
+
+    Args:
+      given: the study.
+      load: gives the pairs that the user named.
+      seed: what every random choice derives from.
+      folder: of the results.
+      count: how many cells are wanted, the first ones; all if None.
 
     Returns:
       All results, read back from the folder. None in a process that is not the first of several.
@@ -277,13 +288,14 @@ def run(
             bar.stop()
         stack.callback(setup.close)
         study, kind = setup.study, type(given)
-        identity = records.identify(study.name, study.version, study, setup.arrays, seed)
+        identity = identity_of(given, setup, seed)
         cells = study.cells()
         saved = None
         if first:
             saved = stack.enter_context(store.Store(folder, kind, identity, cells))
         finished = dict(saved.finished) if saved else {}
         wanted = _agree([cell not in finished for cell in cells])
+        cells, wanted = cells[:count], wanted[:count]
         missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
         if not missing and first:
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
@@ -313,6 +325,18 @@ def run(
                 sys.stderr.write(f"{name}: {seconds:.1f} s\n")
                 sys.stderr.flush()
     return store.read_run(folder, kind) if first else None
+
+
+def identity_of(given: Study, setup: Setup, seed: int) -> records.Identity:
+    """What the results of a study depend on: its flags as they are given, the data and the seed."""
+    settings = {
+        field.name: getattr(given, field.name)
+        for field in dataclasses.fields(given)
+        if "help" in field.metadata or dataclasses.is_dataclass(field.default)
+    }
+    return records.identify(
+        given.name, given.version, settings, setup.arrays, seed, resolved=setup.study
+    )
 
 
 def cell_key(seed: int, cell: Cell) -> jax.Array:

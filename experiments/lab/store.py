@@ -15,17 +15,16 @@ from typing import Any
 import xarray as xr
 
 from condvendi_jax.base import files
-from experiments.lab import records
+from experiments.lab import records, results
 from experiments.lab.cells import Cell, Run
-from experiments.lab.results import packed, unpacked
 from experiments.lab.study import Study
 
 RUN = "run.json"
-_ENDINGS = (".json", ".npz", ".png", ".pdf")  # Of what a run writes.
+_ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
 
 
 class Store:
-    """The folder of one run's results: `run.json`, and one or two files a finished cell.
+    """The folder of one run's results: `run.json`, and a netCDF file a finished cell.
 
     A context manager; the folder is locked until it ends.
 
@@ -47,8 +46,8 @@ class Store:
         cells: Sequence[Cell],
     ):
         self._folder, self._study, self._identity = folder, study, identity
-        self._stems = {cell: folder / str(cell) for cell in cells}
-        if len(set(self._stems.values())) < len(cells):
+        self._paths = {cell: path_of(folder, cell) for cell in cells}
+        if len(set(self._paths.values())) < len(cells):
             raise ValueError(f"{study.name}: two cells have the same name.")
         self._lock = _acquire(folder)
         try:
@@ -65,9 +64,8 @@ class Store:
 
     def save(self, cell: Cell, result: xr.Dataset, origin: Mapping[str, Any]) -> None:
         """Writes a finished cell with where it comes from; it counts as a whole or not at all."""
-        content, arrays = packed(result)
-        record = {"identity": self._identity, "cell": cell.coordinates, "result": content}
-        records.write(self._stems[cell], record | {"provenance": origin}, arrays)
+        record = {"identity": self._identity, "cell": cell.coordinates, "provenance": origin}
+        results.write(self._paths[cell], result, record)
         self.finished[cell] = result
 
     def _check(self) -> dict[Cell, xr.Dataset]:
@@ -76,22 +74,18 @@ class Store:
         there = _read_identity(run)
         if there is not None:
             records.refuse_others(run, there, self._identity)
-        cells = {stem: cell for cell, stem in self._stems.items()}
+        cells = {path: cell for cell, path in self._paths.items()}
         found = {}
-        for path in sorted(self._folder.glob("*.json")):
-            stem = path.with_suffix("")
-            if path == run:
-                continue
+        for path in sorted(self._folder.glob("*.nc")):
             try:
-                cell = cells.get(stem)
-                record, arrays = records.read(stem, cell and cell.coordinates)
+                record, result = read_cell(path, cells.get(path))
             except records.DamagedError as error:
-                if stem in cells:
+                if path in cells:
                     sys.stderr.write(f"{error}; computed anew.\n")
                 continue
-            records.refuse_others(path, record.get("identity", {}), self._identity)
-            found[stem] = unpacked(record["result"], arrays)
-        finished = {cell: found[stem] for stem, cell in cells.items() if stem in found}
+            records.refuse_others(path, record["identity"], self._identity)
+            found[path] = result
+        finished = {cell: found[path] for path, cell in cells.items() if path in found}
         if there is None:
             self._refuse_foreign(finished)
             if run.exists() or finished:
@@ -112,6 +106,23 @@ class Store:
                 f"{self._folder}: holds {others[0]}, but no results of {self._study.name}; it "
                 "could be replaced. Choose another --output."
             )
+
+
+def path_of(folder: pathlib.Path, cell: Cell) -> pathlib.Path:
+    """The file of a cell."""
+    return folder / f"{cell}.nc"
+
+
+def read_cell(path: pathlib.Path, cell: Cell | None) -> tuple[dict[str, Any], xr.Dataset]:
+    """The record of a cell, with its identity and provenance, and its result.
+
+    Raises:
+      DamagedError: the file is damaged, or it is another cell's under this cell's name.
+    """
+    record, result = results.read(path)
+    if cell is not None and record.get("cell") != files.jsonable(cell.coordinates):
+        raise records.DamagedError(f"{path}: damaged (it is the cell {record.get('cell')})")
+    return {"identity": {}, **record}, result
 
 
 def _read_identity(run: pathlib.Path) -> records.Identity | None:
@@ -153,16 +164,14 @@ def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:
         raise ValueError(f"{folder}: no readable results are here.")
     current = {**identity, "study": study.name, "version": study.version}
     records.refuse_others(folder / RUN, identity, current)
-    resolved = records.typed(study, identity["settings"])
-    results, origins, missing = {}, {}, []
+    resolved = records.typed(study, identity["resolved"])
+    finished, origins, missing = {}, {}, []
     for cell in resolved.cells():
-        stem = folder / str(cell)
-        path = records.file_of(stem, ".json")
+        path = path_of(folder, cell)
         if not path.exists():
             missing.append(cell)
             continue
-        record, arrays = records.read(stem, cell.coordinates)
+        record, finished[cell] = read_cell(path, cell)
         records.refuse_others(path, record["identity"], identity)
-        results[cell] = unpacked(record["result"], arrays)
         origins[cell] = record["provenance"]
-    return Run(resolved, folder, identity, results, origins, missing)
+    return Run(resolved, folder, identity, finished, origins, missing)

@@ -138,6 +138,9 @@ class Study(abc.ABC):
       paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
       random: whether anything is drawn at random, so that a seed has a meaning.
       runs: the flags of each committed run; one without flags by default.
+      tolerance: how far results that are computed again may lie from the committed ones, relative
+        to the largest number of a variable in a cell.
+      unrepeated: the variables that another run cannot repeat, as those of a clock.
       drawings: the names of the committed figures.
       description: of the data, in words for a caption.
     """
@@ -154,6 +157,8 @@ class Study(abc.ABC):
     paired: ClassVar[bool] = True
     random: ClassVar[bool] = True
     runs: ClassVar[Sequence[Sequence[str]]] = ((),)
+    tolerance: ClassVar[float] = 1e-3
+    unrepeated: ClassVar[Collection[str]] = ()
     drawings: ClassVar[Sequence[str]] = ()
 
     description: str = resolved("")

@@ -7,10 +7,12 @@ every study of the project in the same ways.
 import ast
 import dataclasses
 import importlib
+import json
 import math
 import os
 import pathlib
 import re
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -24,8 +26,19 @@ from studies import changed
 from condvendi_jax.cli import command
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import Rules, Scales, figures, records, runner, scales, store, style, tables
-from experiments.lab.results import unpacked
+from experiments.lab import (
+    Rules,
+    Scales,
+    checking,
+    figures,
+    records,
+    results,
+    runner,
+    scales,
+    store,
+    style,
+    tables,
+)
 from experiments.lab.study import check_bounds
 
 
@@ -105,9 +118,9 @@ def refuses_to_compute():
     return changed(Toy, compute=refused)
 
 
-def files_of(tmp_path, *suffixes):
+def files_of(tmp_path, pattern="mean-*.nc"):
     folder = tmp_path / "results" / "toy-mean"
-    return {p: p.stat().st_mtime_ns for s in suffixes for p in folder.glob(f"mean-*{s}")}
+    return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
 # --- results of other data --------------------------------------------------------------------
@@ -195,7 +208,7 @@ def test_cells_without_their_run_are_not_anothers(tmp_path, own):
     """run.json is deleted, then another seed: the old cells say whose they are."""
     execute(tmp_path, *own())
     (tmp_path / "results" / "toy-mean" / "run.json").unlink()
-    with pytest.raises(ValueError, match=r"mean-1\.json: of another run \(seed: 0 there, 1 asked"):
+    with pytest.raises(ValueError, match=r"mean-1\.nc: of another run \(seed: 0 there, 1 asked"):
         execute(tmp_path, *own(), "--seed=1")
     # Found out before anything was written over them.
     assert not (tmp_path / "results" / "toy-mean" / "run.json").exists()
@@ -222,7 +235,7 @@ def test_a_run_without_its_description_is_resumed_where_all_cells_match(
     [
         ("run.json", b'{"configuration": {"seed": 0}}', "holds results of another program"),
         ("run.json", b"mine", "toy-mean: holds run.json, but no results of toy"),
-        ("mean-1.npz", b"mine", "toy-mean: holds mean-1.npz, but no results of toy"),
+        ("mean-1.nc", b"mine", "toy-mean: holds mean-1.nc, but no results of toy"),
         ("mine.png", b"mine", "toy-mean: holds mine.png, but no results of toy"),
     ],
 )
@@ -239,55 +252,60 @@ def test_files_of_others_are_left_alone(tmp_path, own, name, content, message):
     assert {path.name for path in folder.iterdir()} == {".lock", name}
 
 
-def _flip(path, at):
-    content = bytearray(path.read_bytes())
-    content[at % len(content)] ^= 1
-    path.write_bytes(bytes(content))
-
-
 DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-20]),
     "empty": lambda path: path.write_bytes(b""),
-    "no record": lambda path: path.write_text("[]"),
-    "no content": lambda path: path.write_text("{}"),
+    "text": lambda path: path.write_text("{}"),
+    "another cell": lambda path: path.write_bytes((path.parent / "mean-2.nc").read_bytes()),
 }
 
 
-@pytest.mark.parametrize("suffix", [".json", ".npz"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_cell_is_named_and_computed_anew(tmp_path, own, suffix, damage, capsys):
+def test_a_damaged_cell_is_named_and_computed_anew(tmp_path, own, damage, capsys):
     first = execute(tmp_path, *own())
-    path = tmp_path / "results" / "toy-mean" / f"mean-1{suffix}"
+    path = tmp_path / "results" / "toy-mean" / "mean-1.nc"
     DAMAGE[damage](path)
-    with pytest.raises(ValueError, match="mean-1: damaged"):
+    why = "it is the cell .*'power': 2" if damage == "another cell" else "its content is not"
+    with pytest.raises(ValueError, match=rf"mean-1\.nc: damaged \({why}"):
         store.read_run(path.parent, Toy)
-    kept = files_of(tmp_path, "-2.json", "-2.npz")
+    kept = files_of(tmp_path, "mean-2.nc")
     capsys.readouterr()
     again = execute(tmp_path, *own())
     (line,) = [x for x in capsys.readouterr().err.splitlines() if not x.startswith("[")]
-    assert "mean-1: damaged (" in line and line.endswith("computed anew.")
-    assert files_of(tmp_path, "-2.json", "-2.npz") == kept
+    assert "mean-1.nc: damaged (" in line and line.endswith("computed anew.")
+    assert files_of(tmp_path, "mean-2.nc") == kept
     for cell, result in first.results.items():
         assert again.results[cell].identical(result)
 
 
 def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
+    execute(tmp_path, *own())
+    path = tmp_path / "results" / "toy-mean" / "mean-1.nc"
+    content = path.read_bytes()
+    for at in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[at] ^= 1
+        path.write_bytes(bytes(changed))
+        with pytest.raises(records.DamagedError):
+            results.read(path)
+
+
+def test_a_result_opens_without_the_lab(tmp_path, own):
     first = execute(tmp_path, *own())
-    stem = tmp_path / "results" / "toy-mean" / "mean-1"
-    expected = first.results[place(1)]
-    for suffix in (".json", ".npz"):
-        path = stem.with_name(stem.name + suffix)
-        content = path.read_bytes()
-        for at in range(0, len(content), 7):
-            _flip(path, at)
-            try:
-                record, arrays = records.read(stem)
-            except records.DamagedError:
-                continue
-            finally:
-                path.write_bytes(content)
-            # White space between the tokens of JSON is no content.
-            assert unpacked(record["result"], arrays).identical(expected), at
+    opened = xr.load_dataset(tmp_path / "results" / "toy-mean" / "mean-2.nc", engine="scipy")
+    assert opened.value == first.results[place(2)].value
+    assert opened.type.values.tolist() == first.results[place(2)].type.values.tolist()
+    assert json.loads(opened.attrs["cell"]) == {"kind": "mean", "power": 2}
+    assert json.loads(opened.attrs["identity"])["study"] == "toy"
+
+
+def test_types_that_netcdf_lacks_grow_and_what_has_no_labels_is_left_out(tmp_path):
+    values = {"half": np.float16([0.5, 2]), "byte": np.uint8([7, 255]), "yes": [True, False]}
+    found = xr.Dataset({name: ("x", of) for name, of in values.items()}, {"x": ["ä", "b|c"]})
+    results.write(tmp_path / "a.nc", found.assign(none=(("x", "empty"), np.ones((2, 0)))), {})
+    record, again = results.read(tmp_path / "a.nc")
+    assert record == {} and again.equals(found)
+    assert [again[name].dtype.name for name in values] == ["float32", "int16", "bool"]
 
 
 def test_a_cell_of_another_run_is_not_taken_in(tmp_path, own):
@@ -295,25 +313,80 @@ def test_a_cell_of_another_run_is_not_taken_in(tmp_path, own):
     other = tmp_path / "other"
     execute(other, *own(), "--seed=1")
     folder = tmp_path / "results" / "toy-mean"
-    for suffix in (".json", ".npz"):
-        foreign = other / "results" / "toy-mean" / f"mean-2{suffix}"
-        (folder / foreign.name).write_bytes(foreign.read_bytes())
+    (folder / "mean-2.nc").write_bytes((other / "results/toy-mean/mean-2.nc").read_bytes())
     for read in (lambda: store.read_run(folder, Toy), lambda: execute(tmp_path, *own())):
-        with pytest.raises(ValueError, match=r"mean-2\.json: of another run \(seed: 1 there, 0"):
+        with pytest.raises(ValueError, match=r"mean-2\.nc: of another run \(seed: 1 there, 0"):
             read()
 
 
-def test_a_cell_under_the_name_of_another_is_not_taken_for_it(tmp_path, own, capsys):
-    first = execute(tmp_path, *own())
-    folder = tmp_path / "results" / "toy-mean"
-    for suffix in (".json", ".npz"):
-        one, other = folder / f"mean-1{suffix}", folder / f"mean-2{suffix}"
-        one.write_bytes(other.read_bytes())
-    with pytest.raises(ValueError, match="mean-1: damaged .it is the cell .*'power': 2"):
-        store.read_run(folder, Toy)
-    again = execute(tmp_path, *own())
-    assert "mean-1: damaged (it is the cell" in capsys.readouterr().err
-    assert again.results[place(1)].identical(first.results[place(1)])
+class Ruled(Toy):
+    """What does a rule give?"""
+
+    width: float = lab.resolved(0.0)
+
+    def prepare(self, load, seed):
+        return dataclasses.replace(
+            super().prepare(load, seed), study=dataclasses.replace(self, width=WIDTH["x"])
+        )
+
+
+WIDTH = {"x": 0.8}
+
+
+@pytest.mark.parametrize("width", [0.8 * (1 + 1e-6), 0.81])
+def test_last_digits_of_what_a_rule_computes_are_no_other_run(tmp_path, own, monkeypatch, width):
+    first = execute(tmp_path, *own(), study=Ruled)
+    monkeypatch.setitem(WIDTH, "x", width)
+    if width < 0.805:
+        again = execute(tmp_path, *own(), study=Ruled)
+        assert again.study.width == first.study.width == 0.8
+    else:
+        with pytest.raises(ValueError, match=r"width: 0\.8 there, 0\.81 asked for"):
+            execute(tmp_path, *own(), study=Ruled)
+
+
+def test_a_check_computes_again_and_names_what_differs(tmp_path, monkeypatch):
+    committed = tmp_path / "committed"
+    monkeypatch.setattr(runner, "COMMITTED", committed)
+    own = changed(Toy, data="mixture", needs=(), runs=(("--powers=1,2,3",),), prepare=None)
+
+    class Typed(own):
+        offset: ClassVar[float] = 0.0
+
+        def prepare(self, load, seed):
+            pairs = load()
+            types = np.arange(len(pairs)) % 3
+            typed = dataclasses.replace(pairs, labels={"types": types.astype(str)})
+            return self.ready(typed, arrays={"outputs": pairs.outputs}, state=typed)
+
+        def compute(self, state, context, **cell):
+            found = super().compute(state, context, **cell)
+            return found.assign(by_type=found.by_type + self.offset * (cell["power"] == 2))
+
+    undrawn = changed(Typed, figures=lambda runs: {})
+    runner.execute(undrawn, ["toy", "--powers=1,2,3", f"--output={committed}"])
+    rows = []
+    for name, offset, count, extra in (
+        ("same", 0.0, None, {}),
+        ("one", 1e9, 1, {}),
+        ("other", 1e9, None, {}),
+        ("clock", 1e9, None, {"unrepeated": ("by_type",)}),
+        ("newer", 0.0, None, {"version": 2}),
+    ):
+        of = changed(Typed, offset=offset, **extra)
+        if name == "newer":
+            with pytest.raises(ValueError, match="version: 1 there, 2 asked for"):
+                checking.check(of, tmp_path / name, count)
+            continue
+        grid, agrees = checking.check(of, tmp_path / name, count)
+        cells = [column._cells[0] for column in grid.columns]
+        rows.append((agrees, cells[1], cells[4], cells[5]))
+    assert rows == [
+        (True, "3 of 3", "-", "yes"),
+        (True, "1 of 3", "-", "yes"),
+        (False, "3 of 3", "by_type of mean-2", "NO"),
+        (True, "3 of 3", "-", "yes"),
+    ]
 
 
 def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
@@ -602,8 +675,8 @@ def test_a_cell_has_its_own_key_whatever_was_computed_before(tmp_path, own):
 def test_an_interrupted_run_keeps_its_cells_and_resumes(tmp_path, own, capsys):
     with pytest.raises(KeyboardInterrupt):
         execute(tmp_path, *own(), "--powers=1,2,3,4", study=interrupted_after(2))
-    kept = files_of(tmp_path, ".json", ".npz")
-    assert len(kept) == 4
+    kept = files_of(tmp_path)
+    assert len(kept) == 2
     partial = store.read_run(tmp_path / "results" / "toy-mean", Toy)
     assert partial.missing == [place(3), place(4)]
     with pytest.raises(ValueError, match="2 of 4 cells are missing; repeat the command"):
@@ -612,7 +685,7 @@ def test_an_interrupted_run_keeps_its_cells_and_resumes(tmp_path, own, capsys):
     execute(tmp_path, *own(), "--powers=1,2,3,4", study=interrupted_after(2))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["[3/4] mean-3", "[4/4] mean-4"]
-    assert kept.items() <= files_of(tmp_path, ".json", ".npz").items()
+    assert kept.items() <= files_of(tmp_path).items()
 
 
 def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):

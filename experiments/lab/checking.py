@@ -1,0 +1,91 @@
+"""Whether a study computes its committed results again: `python -m experiments check NAME`.
+
+Cells are computed into a folder of their own and compared, variable by variable, with the committed
+ones: labels and words must be equal, numbers within the study's `tolerance` of the largest of that
+variable in the cell. What a study measures of the machine (`Study.unrepeated`) is not compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import xarray as xr
+from rich.table import Table
+
+from experiments import data
+from experiments.lab import records, runner, store
+from experiments.lab.study import Study
+
+
+def check(study: type[Study], folder: pathlib.Path, count: int | None = None) -> tuple[Table, bool]:
+    """Computes the committed runs of a study again and compares them.
+
+    Args:
+      study: that is checked.
+      folder: of the cells that are computed; those that it has are not computed again.
+      count: how many cells of each run are compared, all if None.
+
+    Returns:
+      A table with a line a run, and whether all of them agree.
+
+    Raises:
+      ValueError: the study has no committed results.
+    """
+    named = f"largest differences of {study.name}, of a tolerance of {study.tolerance:g}"
+    grid, agree = Table("run", "cells", "seconds", "largest", "where", "agrees", title=named), True
+    for words in study.runs or ((),):
+        values = runner.define_flags(study)
+        runner.parse(values, [study.name, *words])
+        given = runner.given_by(study, values)
+        shipped = values["data"].value if study.data is not None else None
+        name = given.folder(shipped)
+        committed = store.read_run(runner.COMMITTED / name, study)
+        load = functools.partial(data.load, shipped or study.data or "")
+        again = runner.run(given, load, committed.seed, folder / name, count=count)
+        if again is None:
+            continue  # Not the first of several processes.
+        apart = [f"its {w}" for w in records.differences(committed.identity, again.identity)]
+        largest, where = 0.0, ""
+        for cell, result in again.results.items():
+            for variable, difference in differences(committed.results[cell], result, study):
+                if difference > largest or np.isnan(difference):
+                    largest, where = difference, f"{variable} of {cell}"
+        fits = not apart and largest <= study.tolerance
+        seconds = sum(origin["seconds"] for origin in again.provenance.values())
+        cells = f"{len(again.results)} of {len(committed.results)}"
+        found = [f"{largest:.2g}", "; ".join(apart) or where or "-", "yes" if fits else "NO"]
+        grid.add_row(name, cells, f"{seconds:.0f}", *found)
+        agree = agree and fits
+    return grid, agree
+
+
+def differences(
+    committed: xr.Dataset, again: xr.Dataset, study: type[Study]
+) -> Iterator[tuple[str, float]]:
+    """The difference of every variable over its largest number; infinite where words differ."""
+    for name in sorted({*map(str, committed.variables), *map(str, again.variables)}):
+        if name in study.unrepeated:
+            continue
+        if name not in committed.variables or name not in again.variables:
+            yield name, np.inf
+            continue
+        one, other = committed[name].values, again[name].values
+        if one.shape != other.shape:
+            yield name, np.inf
+        elif one.dtype.kind in "US" or other.dtype.kind in "US":
+            yield name, 0.0 if np.array_equal(one, other) else np.inf
+        else:
+            yield name, _apart(one.astype(float), other.astype(float))
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+        return np.inf
+    fine = np.isfinite(one)
+    if not fine.any():
+        return 0.0
+    largest = np.abs(one[fine]).max()
+    return float(np.abs(one[fine] - other[fine]).max() / (largest or 1.0))
