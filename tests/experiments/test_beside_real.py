@@ -10,6 +10,8 @@ import condvendi_jax as cv
 from experiments.rke import beside_real
 from experiments.rke.beside_real import BesideReal
 
+pytestmark = pytest.mark.slow
+
 finished = studies.finished(BesideReal)
 
 
@@ -31,7 +33,6 @@ def test_the_metrics_are_those_of_the_library_and_of_their_definitions():
     assert shares == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_a_copy_is_near_and_other_outputs_are_far(finished):
     found = finished.found.sel(scale=1, embedding="outputs")
     copy, far, shares = found.sel(model="copy"), found.sel(model="far"), ["Precision", "Coverage"]
@@ -48,7 +49,6 @@ def test_a_copy_is_near_and_other_outputs_are_far(finished):
     assert set(BesideReal.figures([finished])) == {"beside_real"}
 
 
-@pytest.mark.slow
 def test_errors_are_those_of_as_many_prompts(tmp_path):
     generator = np.random.default_rng(0)
     many = generator.normal(size=(300, 80, 2))
@@ -61,10 +61,8 @@ def test_errors_are_those_of_as_many_prompts(tmp_path):
     assert 0.5 < error / np.std([1 / np.mean(np.exp(-d)) for d in distances]) < 2
 
 
-test_bad_flags_are_refused = pytest.mark.slow(
-    studies.refuses(
-        BesideReal,
-        ("--reference=nobody", "--reference: expected one of the models, received nobody"),
-        ("--neighbours=6", "--neighbours: expected fewer than half of the 12 prompts"),
-    )
+test_bad_flags_are_refused = studies.refuses(
+    BesideReal,
+    ("--reference=nobody", "--reference: expected one of the models, received nobody"),
+    ("--neighbours=6", "--neighbours: expected fewer than half of the 12 prompts"),
 )
