@@ -1,15 +1,16 @@
 """Models side by side: their scores, with the paired differences of every two, as a result."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
 import condvendi_jax as cv
 from experiments.data import PairedEmbeddings
-from experiments.lab import figures
 from experiments.lab.scales import Bandwidths
 
 LEVEL = 0.05
@@ -82,33 +83,36 @@ def compare(
     )
 
 
-def leader(found: xr.Dataset) -> str:
-    """Which model has the largest of one score, and how many others a test tells it apart from."""
-    name = found.model.values[found.value.argmax("model").item()]
-    apart = (found.p_value.sel(model=name) < LEVEL).sum().item()
-    return f"{name} is highest, told apart from {apart} of {found.sizes['model'] - 1}"
+def of_pairs(compared: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Comparisons of two models each as one, with p-values adjusted for all of them by Holm.
 
-
-def side_by_side(found: xr.Dataset, *, hue: str | None = None, **options: Any) -> Figure:
-    """A point a model, with letters; the titles say which model leads, of the first label of `hue`.
-
-    A panel a score; where there are several scales, a row a score and a column a scale. Options are
-    those of `figures.facets`.
+    `of_pair` is the score of a model where it is compared with the other. NaN with itself.
     """
-    first = found if hue is None else found.isel({hue: 0})
-    options |= {"x": "model", "hue": hue, "kind": "points", "letters": "letters", "sharey": "none"}
+    first_two = np.array([one.p_value.values[:, 0, 1] for one in compared])
+    adjusted = np.apply_along_axis(lambda p: cv.inference.holm(p.tolist()), 0, first_two)
+    found = []
+    for one, p_value in zip(compared, adjusted, strict=True):
+        fields = one[["difference", "difference_error"]].assign(of_pair=one.value)
+        found.append(fields.assign(p_value=("score", p_value)).where(one.model != one.other))
+    return functools.reduce(xr.Dataset.combine_first, found)
 
-    def of_score(_: None, score: str) -> str:
-        return f"{score}: {leader(first.sel(score=score))}"
 
-    def of_scale(score: str, scale: float) -> str:
-        return f"bandwidths x {scale:g}:\n{leader(first.sel(score=score, scale=scale))}"
+def shared_rows(
+    pairs: PairedEmbeddings, names: Sequence[str], samples: int, key: jax.Array | None
+) -> np.ndarray:
+    """Rows of the prompts of which models have so many samples, `[models, prompts, samples]`.
 
-    if "scale" in found.dims:
-        options |= {"row": "score", "column": "scale", "title": of_scale, "y_label": str}
-    else:
-        options |= {"column": "score", "title": of_score}
-    return figures.facets(found, **options)
+    In random order, and samples drawn at random; in that of the pairs without a key.
+    """
+    cells, numbers = defaultdict(list), pairs.prompt_numbers
+    orders = [np.arange(len(pairs)), np.arange(numbers.max() + 1)]
+    if key is not None:
+        generator = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
+        orders = [generator.permutation(of) for of in orders]
+    for row in orders[0]:
+        cells[pairs.labels["models"][row], numbers[row]].append(row)
+    every = [[cells[m, p][:samples] for m in names] for p in orders[1]]
+    return np.swapaxes([of for of in every if min(map(len, of)) == samples], 0, 1)
 
 
 def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:
@@ -133,11 +137,6 @@ def rows_by_cell(group: np.ndarray, slot: np.ndarray, rank: np.ndarray | None = 
     starts = (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
     each = counts[whole].min() if whole.size else 0
     return order[starts[whole, :, None] + np.arange(each)]
-
-
-def by_model(values: np.ndarray, models: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of each model, in the order in which the models first occur."""
-    return {name: values[rows] for name, rows in rows_by_model(models).items()}
 
 
 def count_rows(pairs: PairedEmbeddings, least: int = 2) -> tuple[list[str], np.ndarray]:

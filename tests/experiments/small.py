@@ -372,13 +372,6 @@ def human(folder: pathlib.Path, seed: int) -> list[str]:
     return [*write_judged_sets(folder, seed), *counts, *widths(0.5)]
 
 
-def language(folder: pathlib.Path, seed: int) -> list[str]:
-    files = write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8})
-    files += flags(truncated=folder / "cut.npy", words=folder / "words.npy")
-    more = flags(scales="1,2", groups=8)
-    return [*files, *widths(1), *more]
-
-
 def answers(folder: pathlib.Path, seed: int) -> list[str]:
     files = write_answers(folder, seed, {"few": 1, "some": 2, "many": 4})
     return [*files, *flags(bandwidth=1, scales="1,2", resamples=20)]
@@ -491,9 +484,21 @@ def temperature(folder: pathlib.Path, seed: int) -> list[str]:
     return [*write_temperatures(folder, seed), *widths(0.2, 2), *more]
 
 
-def text_to_image(folder: pathlib.Path, seed: int) -> list[str]:
+def beside_real(folder: pathlib.Path, seed: int) -> list[str]:
+    """Twelve real outputs, a copy of each, and as many that are far from all; the flags."""
+    real = 10.0 * np.random.default_rng(seed).normal(size=(12, 8))
+    files = write(
+        folder,
+        outputs=np.concatenate([real, real, real + 1000]),
+        prompts=np.tile(np.eye(12), (3, 1)),
+        models=np.repeat(["real", "copy", "far"], 12),
+    )
+    return [*files, *widths(1), *flags(reference="real", neighbours=3, scales="1,2", halves=20)]
+
+
+def side_by_side(folder: pathlib.Path, seed: int) -> list[str]:
     """Three models whose outputs spread within a prompt by a known number of modes: 1, 2 and 4."""
-    more = flags(orders=2, least_prompts=5, scales="1,2")
+    more = flags(least_prompts=5, scales="1,2")
     return [*write_uneven_models(folder, seed), *widths(0.5), *more]
 
 
@@ -521,11 +526,6 @@ def type_ablation(folder: pathlib.Path, seed: int) -> list[str]:
         wording=wording,
     )
     return [*files, *widths(0.5), *flags(scales="1,2", repeats=2, restarts=2)]
-
-
-def video(folder: pathlib.Path, seed: int) -> list[str]:
-    files = write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2)
-    return [*files, *widths(1), *flags(means=folder / "cut.npy", scales="1,2", groups=8)]
 
 
 def captioning(folder: pathlib.Path, seed: int) -> list[str]:

@@ -48,7 +48,7 @@ def computing_only(study, wanted):
 
 
 # One of pairs, one of several models, and a training.
-LIFECYCLES = ["convergence", "text_to_image", "gmm_gan"]
+LIFECYCLES = ["convergence", "side_by_side", "gmm_gan"]
 # Studies whose own tests do not run them as a whole.
 RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "many_processes"]
 RUN_HERE += ["scaling", "theorems"]
