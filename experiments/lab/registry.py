@@ -32,9 +32,11 @@ _MODULES = {
     "guidance_cost": "experiments.cost.guidance_cost:GuidanceCost",
     "human": "experiments.calibration.human:Human",
     "coverage": "experiments.rke.coverage:Coverage",
-    "scaling": "experiments.cost.scaling.study:Scaling",
+    "scaling": "experiments.cost.scaling:Scaling",
     "many_devices": "experiments.cost.many_devices:ManyDevices",
     "many_processes": "experiments.cost.many_processes:ManyProcesses",
+    "accelerator": "experiments.cost.accelerator:Accelerator",
+    "waiting": "experiments.cost.waiting:Waiting",
     "theorems": "experiments.conditional_vendi.theorems:Theorems",
 }
 NAMES = tuple(_MODULES)

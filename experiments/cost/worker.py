@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# GPU memory is taken as needed: the processes share the device. Nothing compiled is kept on disk: a
-# first call is one. Threads wait as they do by default: of those told to sleep at once
-# (OMP_WAIT_POLICY) torch takes four to seven times as long over matrices of 500 to 1,000 rows.
+# GPU memory is taken as needed: the processes share the device. Nothing compiled is kept on disk.
+# Threads wait as they do by default: of those told to sleep at once (OMP_WAIT_POLICY) torch takes
+# four to seven times as long over matrices of 500 to 1,000 rows.
 _ENVIRONMENT = {
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
