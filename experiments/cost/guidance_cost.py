@@ -116,12 +116,12 @@ class GuidanceCost(lab.Study):
 
     def tables(self, run):
         """Steps of the guide over those of the sampler, milliseconds, and memory."""
-        heads = ("steps of the sampler", "ms", "sampler's step, ms", "remember, ms")
+        heads = ("steps of the sampler", "ms", "sampler's step, ms")
         grid = Table("guide", "window", *heads, "state, MiB", "all, MiB")
         for cell, found in run.results.items():
             update, step = found["update"], found.step
-            times = (update / step, 1e3 * update, 1e3 * step, 1e3 * found.remember)
-            memory = (f"{found[name].item() / _MIB:.2g}" for name in ("state", "update_bytes"))
+            times = (update / step, 1e3 * update, 1e3 * step)
+            memory = (f"{found[name].item() / _MIB:.3g}" for name in ("state", "update_bytes"))
             place = _KINDS[cell.values["kind"]], f"{cell.values['window']:,}"
             grid.add_row(*place, *(timing.spread(of).words(2) for of in times), *memory)
         yield grid

@@ -71,11 +71,10 @@ class Waiting(lab.Study):
 
     def tables(self, run):
         """CPU seconds of every command: medians, with the least and the most."""
-        found = run.found.seconds
-        grid = Table("command", *(f"{call} call, CPU s" for call in found.call.values.tolist()))
-        for name in self.commands:
-            calls = [timing.spread(of) for of in found.sel(command=name).transpose("call", "round")]
-            grid.add_row(COMMANDS[name][0], *(spread.words() for spread in calls))
+        grid = Table("command", "first call, CPU s", "next call, CPU s")
+        for cell, found in run.results.items():
+            spreads = [timing.spread(of) for of in found.seconds.transpose("call", "round")]
+            grid.add_row(COMMANDS[cell.values["command"]][0], *(of.words() for of in spreads))
         yield grid
 
     @classmethod
