@@ -60,7 +60,7 @@ class Scaling(lab.Study):
     repeats: int = lab.flag(
         timing.AT_LEAST, "Rounds after the first, which warms up.", at_least=timing.AT_LEAST
     )
-    seeds: int = lab.resolved(5)  # Of estimates.
+    seeds: int = lab.resolved(4)  # Of estimates.
     output_dimension: int = lab.resolved(768)
     prompt_dimension: int = lab.resolved(512)
     bandwidth: float = lab.resolved(0.7)  # Of the mixture's outputs and prompts.

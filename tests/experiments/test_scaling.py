@@ -174,7 +174,7 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
         ),
         ({"compiles": True}, [[5.0] * 3], [[5.0] * 4]),
         ({"calls": "once"}, [[]], [[0.1]]),
-        ({"calls": "seeds"}, [[9.0] * 4], [[0.1] * 5]),
+        ({"calls": "seeds"}, [[9.0] * 3], [[0.1] * 4]),
     ],
 )
 def test_who_is_called_again(given, due, done):
