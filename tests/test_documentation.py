@@ -29,8 +29,7 @@ from condvendi_jax.cli import report as report_verb
 from condvendi_jax.encoders import embedding
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
-from experiments.cost.scaling import report
-from experiments.lab import registry, runner, store
+from experiments.lab import registry, runner
 from experiments.lab.study import check_needs
 from theory_checks import claim
 
@@ -47,12 +46,7 @@ TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
 TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
-LONG_MODULES = {
-    "experiments.accelerator",
-    "experiments.builders.emoji",
-    "experiments.waiting",
-    "theory_checks",
-}
+LONG_MODULES = {"experiments.builders.emoji", "theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
 
@@ -241,8 +235,6 @@ def run_command(words, capsys):
         check_pytest(words[3:])
     elif words[:3] == ["python", "-m", "experiments"]:
         run_overview(words[3:])
-    elif words[:3] == ["python", "-m", "experiments.scaling.report"]:
-        assert words[3:] == []  # What it prints is compared below.
     elif words[:2] == ["python", "-m"] and words[2] in LONG_MODULES:
         check_module(words[2], words[3:])
     elif words[:2] == ["python", "-m"] and words[2].startswith("experiments."):
@@ -437,10 +429,3 @@ def test_every_document_is_found_from_the_readme():
 
 def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= 140
-
-
-@pytest.mark.slow
-def test_the_tables_of_the_benchmark_are_those_of_the_committed_run():
-    study = registry.load("scaling")
-    (folder,) = runner.run_folders(study, runner.COMMITTED)
-    assert report.markdown(store.read_run(folder, study)) in text_of("docs/how_fast.md")

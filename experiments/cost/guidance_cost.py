@@ -3,22 +3,28 @@
 The cost of a step does not depend on the sampler's parameters, so they are random.
 """
 
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import xarray as xr
+from flax import nnx
+from rich.table import Table
 
 import condvendi_jax as cv
 from experiments import lab
-from experiments.cost import guidance_timing as steps
 from experiments.cost import timing
-from experiments.generators import latent_diffusion
-from experiments.lab import figures, style, tables
+from experiments.generators import diffusion, latent_diffusion
+from experiments.lab import figures, style
 
 _KINDS = {"conditional_rke": "Conditional-RKE", "conditional_vendi": "Conditional-Vendi"}
 _MIB = 2**20
+# Of classifier-free guidance; the paper's.
+_SCALE = 7.5
 
 
 class GuidanceCost(lab.Study):
@@ -42,7 +48,7 @@ class GuidanceCost(lab.Study):
     repeats: int = lab.flag(
         15,
         f"Timings of each; fewer, but {timing.AT_LEAST}, of what takes {timing.ENOUGH_S:g} s.",
-        at_least=1,
+        at_least=timing.AT_LEAST,
     )
     latent: int = lab.resolved(0)
     prompt: int = lab.resolved(0)
@@ -50,16 +56,25 @@ class GuidanceCost(lab.Study):
     device: str = lab.resolved("")
 
     def prepare(self, load, seed):
-        """Draws as many pairs of the model's shapes as the largest window and a batch take."""
-        windows = tuple(sorted(self.windows))
-        latents, prompts = steps.noise(self.model, windows[-1] + self.batch, seed)
+        """Draws as many random pairs of the model's shapes as the largest window and a batch take.
+
+        A bandwidth is half the root mean squared distance of two rows: a spectrum that is neither
+        flat nor one.
+        """
+        windows, generator = tuple(sorted(self.windows)), np.random.default_rng(seed)
+        sizes, n = latent_diffusion.TRAININGS[self.model].sizes, windows[-1] + self.batch
+        latents = generator.normal(size=(n, sizes.latent * latent_diffusion.GRID**2))
+        prompts = generator.normal(size=(n, sizes.prompt))
+        prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
+        arrays = {"latents": latents.astype(np.float32), "prompts": prompts.astype(np.float32)}
+        variances = [np.var(of, axis=0, dtype=np.float64) for of in arrays.values()]
         return self.ready(
-            state=(latents, prompts),
-            arrays={"latents": latents, "prompts": prompts},
+            state=tuple(arrays.values()),
+            arrays=arrays,
             windows=windows,
             latent=latents.shape[1],
             prompt=prompts.shape[1],
-            bandwidths=(steps.bandwidth_of(latents), steps.bandwidth_of(prompts)),
+            bandwidths=tuple(float(np.sqrt(np.sum(of) / 2)) for of in variances),
             device=jax.devices()[0].device_kind,
         )
 
@@ -77,14 +92,14 @@ class GuidanceCost(lab.Study):
     def compute(self, state, context, *, kind, window):
         """Fills the window, then times the steps of the sampler and of the guide in turns."""
         batch = tuple(jnp.asarray(array[: self.batch]) for array in state)
-        guide = steps.guide(kind, window, self.bandwidths, self.prompt)
+        guide = _guide(kind, window, self.bandwidths, self.prompt)
         memory = guide.init(batch[0])
         remember = jax.jit(cv.guidance.remember).lower(memory, *batch).compile()
         for first in range(0, window, self.batch):
             chosen = slice(first, first + self.batch)
             memory = remember(memory, *(jnp.asarray(array[chosen]) for array in state))
-        update = jax.jit(steps.update, static_argnums=0).lower(guide, memory, *batch).compile()
-        step, inputs = steps.sampler(self.model, self.batch, context.shared_key)
+        update = jax.jit(_update, static_argnums=0).lower(guide, memory, *batch).compile()
+        step, inputs = _sampler(self.model, self.batch, context.shared_key)
         calls = {
             "step": lambda: step(*inputs),
             "update": lambda: update(memory, *batch),
@@ -93,97 +108,129 @@ class GuidanceCost(lab.Study):
         seconds = timing.in_turns(calls, self.repeats)
         bytes_of = {
             "state": sum(leaf.nbytes for leaf in jax.tree.leaves(memory)),
-            "update_bytes": steps.memory(update),
-            "step_bytes": steps.memory(step),
+            "update_bytes": _bytes(update),
+            "step_bytes": _bytes(step),
         }
         arrays = {name: (("repeat",), values) for name, values in seconds.items()}
         return xr.Dataset(arrays | bytes_of, {"repeat": range(len(seconds["step"]))})
 
     def tables(self, run):
-        """Milliseconds, multiples of the sampler's step with quartiles, and memory."""
-        found = run.found
-        times = quartiles(found["update"] / found.step)
-        columns: dict[str, Any] = {
-            "ms": 1e3 * _median(found["update"]),
-            "of the sampler's step": times.sel(quantile=0.5, drop=True),
-            "lower quartile": times.sel(quantile=0.25, drop=True),
-            "upper quartile": times.sel(quantile=0.75, drop=True),
-            "sampler's step, ms": 1e3 * _median(found.step),
-            "remember, ms": 1e3 * _median(found.remember),
-            "state, MiB": found.state / _MIB,
-            "all, MiB": found.update_bytes / _MIB,
-        }
-        value = _named(xr.Dataset(columns)).to_array("cost").to_dataset(name="value")
-        yield tables.table(value, rows=("kind", "window"), columns="cost", digits=3)
+        """Steps of the guide over those of the sampler, milliseconds, and memory."""
+        heads = ("steps of the sampler", "ms", "sampler's step, ms")
+        grid = Table("guide", "window", *heads, "state, MiB", "all, MiB")
+        for cell, found in run.results.items():
+            update, step = found["update"], found.step
+            times = (update / step, 1e3 * update, 1e3 * step)
+            memory = (f"{found[name].item() / _MIB:.3g}" for name in ("state", "update_bytes"))
+            place = _KINDS[cell.values["kind"]], f"{cell.values['window']:,}"
+            grid.add_row(*place, *(timing.spread(of).words(2) for of in times), *memory)
+        yield grid
+
+    @classmethod
+    def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
+        """`ms(what, kind, window)`; `steps(kind, window)`, over the sampler's; and the table."""
+        found = runs[0].found
+
+        def at(kind: str, window: int) -> xr.Dataset:
+            return found.sel(kind=f"conditional_{kind}", window=window)
+
+        def steps(kind: str, window: int) -> float:
+            return timing.spread(at(kind, window)["update"] / at(kind, window).step).median
+
+        def ms(what: str, kind: str, window: int) -> float:
+            return 1e3 * timing.spread(at(kind, window)[what]).median
+
+        (table,) = runs[0].study.tables(runs[0])
+        return {"steps": steps, "ms": ms, "table": table}
 
     @classmethod
     def figures(cls, runs):
         return {run.folder.name: _figure(run) for run in runs}
 
 
-def quartiles(seconds: xr.DataArray) -> xr.DataArray:
-    """Lower quartile, median and upper quartile over the repetitions of each cell."""
-    cells = seconds.stack(cell=("kind", "window")).dropna("cell", how="all")
-    found = cells.quantile([0.25, 0.5, 0.75], "repeat", skipna=True).unstack("cell")
-    return found.reindex({axis: seconds[axis] for axis in ("kind", "window")})
+def _guide(
+    kind: str, window: int, bandwidths: tuple[float, float], prompt_size: int
+) -> optax.GradientTransformationExtraArgs:
+    """Guidance by Conditional-RKE, or by Conditional-Vendi with a tenth of its eigenvalues."""
+    latents, prompts = map(cv.Gaussian, bandwidths)
+    make: Any = cv.guidance.conditional_rke
+    if kind == "conditional_vendi":
+        make = functools.partial(cv.guidance.conditional_vendi, truncation=max(1, window // 10))
+    return make(
+        output_kernel=latents, prompt_kernel=prompts, window=window, prompt_size=prompt_size
+    )
 
 
-def _median(seconds: xr.DataArray) -> xr.DataArray:
-    return quartiles(seconds).sel(quantile=0.5, drop=True)
+def _update(
+    guide: optax.GradientTransformationExtraArgs, state: Any, latents: jax.Array, prompts: jax.Array
+) -> tuple[Any, Any]:
+    """The updates of one step of a guide, and what it changes in the state.
+
+    The rest of the state stays where it is in a compiled loop. As a result it would be copied.
+    """
+    updates, state = guide.update(jnp.zeros_like(latents), state, latents, prompts=prompts)
+    return updates, state.skipped
 
 
-def _named(found: xr.Dataset) -> xr.Dataset:
-    return found.assign_coords(kind=[_KINDS[kind] for kind in found.kind.values.tolist()])
+def _sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
+    """One step of DDIM, compiled, and parameters, latents, a time and prompts for it."""
+    sizes, side = latent_diffusion.TRAININGS[model].sizes, latent_diffusion.GRID
+    graph, params = nnx.split(latent_diffusion.Denoiser(sizes, rngs=nnx.Rngs(0)))
+
+    def step(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+        def denoise(latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+            times = jnp.broadcast_to(time, latents.shape[:1])
+            velocity = nnx.merge(graph, params)(latents, times, prompts)
+            return diffusion.alpha(time) * latents - diffusion.sigma(time) * velocity
+
+        nothing = jnp.zeros(prompts.shape[1:])
+        clean = diffusion.guided(denoise, nothing, _SCALE)(latents, time, prompts)
+        later = 0.9 * time
+        noise = (latents - diffusion.alpha(time) * clean) / diffusion.sigma(time)
+        return diffusion.alpha(later) * clean + diffusion.sigma(later) * noise
+
+    latents = jax.random.normal(key, (batch, side, side, sizes.latent))
+    inputs = params, latents, jnp.asarray(0.5), jax.random.normal(key, (batch, sizes.prompt))
+    return jax.jit(step).lower(*inputs).compile(), inputs
+
+
+def _bytes(program: Any) -> int:
+    """Bytes of the arguments and the workspace of a compiled program."""
+    needs = program.memory_analysis()
+    return needs.argument_size_in_bytes + needs.temp_size_in_bytes
 
 
 def _figure(run: lab.Run) -> Any:
-    study, found = run.study, run.found
-    time = 1e3 * quartiles(found["update"])
-    memory = found.update_bytes / _MIB
-    ends = time.sel(quantile=[0.25, 0.75]).rename(quantile="end").drop_vars("end")
-    axis = xr.IndexVariable("panel", ["time", "memory"])
-    own = [1e3 * found.step.median().item(), found.step_bytes.max().item() / _MIB]
-    values = {
-        "value": xr.concat([time.sel(quantile=0.5, drop=True), memory], axis),
-        "error": xr.concat([ends, ends * np.nan], axis),
-        "own": ("panel", own),
-    }
-    shown = _named(xr.Dataset(values))
+    study, found = run.study, run.found.assign_coords(kind=list(_KINDS.values()))
+    spreads = xr.apply_ufunc(
+        lambda calls: np.array(timing.spread(calls)),
+        1e3 * found["update"],
+        input_core_dims=[["repeat"]],
+        output_core_dims=[["end"]],
+        vectorize=True,
+    )
+    step = 1e3 * found.step.median().item()
 
     def each(panel, part):
-        panel.axhline(part.own, color=style.GREY, linestyle="--", label="the sampler's own step")
+        panel.axhline(step, color=style.GREY, linestyle="--", label="the sampler's own step")
         style.log_counts(panel, study.windows)
 
     drawn = figures.facets(
-        shown,
+        xr.Dataset({"value": spreads.isel(end=0), "error": spreads.isel(end=[1, 2])}),
         x="window",
         hue="kind",
-        row="panel",
         error="error",
         log_y=True,
-        title=lambda panel, _: _title(shown.sel(panel=panel)),
         x_label="window: pairs remembered",
-        y_label=lambda panel: {"time": "milliseconds a step", "memory": "MiB a step"}[panel],
-        size=(6.2, 2.3),
+        y_label="milliseconds a step",
+        size=(6.2, 2.8),
         each=each,
     )
-    counts = sorted({int(n) for n in found.step.count("repeat").values.ravel() if n})
     latents, prompts = study.bandwidths
     return figures.caption(
         drawn,
         run,
         n=f"{study.batch} latents of {study.latent} numbers, {study.model} model, {study.device}; "
         f"bandwidths {latents:.3g}, {prompts:.3g}",
-        bars=f"quartiles of {' to '.join(map(str, counts[:1] + counts[1:][-1:]))} repetitions",
+        bars=f"least to most of {timing.AT_LEAST} to {found.sizes['repeat']} repetitions",
     )
-
-
-def _title(found: xr.Dataset) -> str:
-    """How much more Conditional-Vendi takes than Conditional-RKE, where both were timed."""
-    first, *others = found.kind.values.tolist()
-    if not others:
-        return first
-    both = found.value.dropna("window").isel(window=-1)
-    times = (both.sel(kind=others[0]) / both.sel(kind=first)).item()
-    what = f"{times:.3g} times the {found.panel.item()} of {first}"
-    return f"Window {both.window.item():,}: {others[0]} takes {what}"

@@ -1,35 +1,18 @@
-"""How the benchmarks time calls: one call in CPU and wall seconds, and several calls in turns."""
+"""How benchmarks time calls, and their rule: three calls of a contestant, or no number."""
 
-import resource
+import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+import xarray as xr
 
-# A slow call is repeated less often once all took this many seconds, but three times at least.
-ENOUGH_S, AT_LEAST = 60.0, 3
-
-
-class Spent(NamedTuple):
-    """CPU seconds, wall seconds and the result of a call."""
-
-    cpu: float
-    seconds: float
-    result: Any
-
-
-def cpu_seconds(whose: int = resource.RUSAGE_SELF) -> float:
-    """User and system seconds of this process until now, or of its children (RUSAGE_CHILDREN)."""
-    usage = resource.getrusage(whose)
-    return usage.ru_utime + usage.ru_stime
-
-
-def spent(call: Callable[[], Any]) -> Spent:
-    """Times a call until its result is complete."""
-    before, start = cpu_seconds(), time.perf_counter()
-    result = jax.block_until_ready(call())
-    return Spent(cpu_seconds() - before, time.perf_counter() - start, result)
+# Fewer calls of a contestant give no number.
+AT_LEAST = 3
+# A slow call is repeated less often once all took this many seconds.
+ENOUGH_S = 60.0
 
 
 def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
@@ -42,5 +25,31 @@ def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, 
         if time.perf_counter() - started > ENOUGH_S and done >= AT_LEAST:
             break
         for name, call in calls.items():
-            seconds[name].append(spent(call).seconds)
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            seconds[name].append(time.perf_counter() - start)
     return seconds
+
+
+class Spread(NamedTuple):
+    """The median of several calls, the least and the most; NaN of fewer than `AT_LEAST`."""
+
+    median: float
+    least: float
+    most: float
+
+    def words(self, digits: int = 3) -> str:
+        """'1.2 (1.1-1.4)' with so many digits, '-' where there is no number."""
+        if np.isnan(self.median):
+            return "-"
+        shown = {"precision": digits, "unique": False, "fractional": False, "trim": "-"}
+        median, least, most = (np.format_float_positional(value, **shown) for value in self)
+        return f"{median} ({least}-{most})"
+
+
+def spread(values: Sequence[float] | np.ndarray | xr.DataArray) -> Spread:
+    """The spread of the calls of one contestant; NaN among them is no call."""
+    taken = [float(value) for value in np.ravel(values) if not np.isnan(value)]
+    if len(taken) < AT_LEAST:
+        return Spread(np.nan, np.nan, np.nan)
+    return Spread(statistics.median(taken), min(taken), max(taken))

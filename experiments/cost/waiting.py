@@ -1,56 +1,95 @@
-"""What a user waits for: whole commands, from files to the printed table, in fresh processes.
-
-    python -m experiments.waiting                              # this checkout
-    python -m experiments.waiting --against=../before          # in turns with another checkout
-    python -m experiments.waiting --cases='score.*' --repeats=5
-
-Prints a Markdown table of the CPU seconds, user and system, of each command: of a first call, whose
-cache of compiled programs is empty, and of the next call on data that were never embedded.
-"""
+"""What a user waits for: whole commands, from files to the printed table, in fresh processes."""
 
 import os
 import pathlib
 import re
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
+import xarray as xr
 from PIL import Image
+from rich.table import Table
 
-from condvendi_jax.cli import command
-from experiments.cost.timing import cpu_seconds
+from experiments import lab
+from experiments.cost import timing
 from experiments.data import sets
-from experiments.lab import runner
 
-_FLAGS = flags.FlagValues()
-flags.DEFINE_string("against", None, "The folder of another checkout.", flag_values=_FLAGS)
-flags.DEFINE_string("cases", ".*", "Which commands: a regular expression.", flag_values=_FLAGS)
-flags.DEFINE_integer("repeats", 3, "Of which the median is taken.", 1, flag_values=_FLAGS)
-
-_EQUAL = "--prompts=answers_t.npy --equal_prompts --output_bandwidth=0.3"
-_NEAR = "--prompts=answers_t.npy --output_bandwidth=0.3 --prompt_bandwidth=0.7"
-CASES = {
-    "score, 1,000 pairs": "score x1000.npy --prompts=t1000.npy",
-    "score, 1,000 pairs, order 2": "score x1000.npy --prompts=t1000.npy --order=2",
-    "score, 1,000 pairs, by prompt": "score x1000.npy --prompts=t1000.npy --by_prompt=p",
-    "score, 10,000 pairs": "score x10000.npy --prompts=t10000.npy",
-    "compare, 5 models x 1,000": f"compare {{5}} {_NEAR.partition(' --output')[0]}",
-    "compare, 24 models x 1,000": f"compare {{24}} {_NEAR}",
-    "compare, 24 models x 1,000, equal prompts": f"compare {{24}} {_EQUAL}",
-    "score, 300 pictures": "score pictures --prompts=titles.txt --rule=median",
-    "score, 3,000 texts": "score texts.txt --prompts=questions.txt --rule=median",
+COMMANDS = {
+    "imports": ("import of the library", "from condvendi_jax import Gaussian, decompose, evaluate"),
+    "vendi": ("score, 1,000 pairs", "score x1000.npy --prompts=t1000.npy"),
+    "rke": ("score, 1,000 pairs, order 2", "score x1000.npy --prompts=t1000.npy --order=2"),
+    "models": ("compare, 5 models x 1,000 pairs", "compare {5} --prompts=answers_t.npy"),
+    "pictures": ("score, 300 pictures", "score pictures --prompts=titles.txt --rule=median"),
+    "texts": ("score, 300 texts", "score texts.txt --prompts=questions.txt --rule=median"),
+    "many": ("score, 10,000 pairs", "score x10000.npy --prompts=t10000.npy"),
 }
-"""Commands by what they do; `{k}` stands for the files of k models."""
+"""By name, what it is and what runs: Python, or words in which `{k}` are the files of k models."""
+_TREE = pathlib.Path(__file__).parents[2]
+
+
+class Waiting(lab.Study):
+    """How long does a user wait for a command, at the first call and at the next?"""
+
+    name = "waiting"
+    duration = "15 minutes"
+    data = None
+    random = False
+
+    commands: tuple[str, ...] = lab.flag(tuple(COMMANDS), "What is run.", choices=COMMANDS)
+    repeats: int = lab.flag(
+        timing.AT_LEAST, "Rounds, each without compiled programs.", at_least=timing.AT_LEAST
+    )
+
+    def prepare(self, load, seed):
+        """Writes the files that the commands read."""
+        scratch = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(scratch.name)
+        write_data(folder)
+        arrays = {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+        return self.ready(state=folder, arrays=arrays, setup={"close": scratch.cleanup})
+
+    def axes(self):
+        return {"command": self.commands}
+
+    def compute(self, state, context, *, command):
+        """CPU seconds of the first call of each round and of the next, `[round, call]`.
+
+        The first call of a round finds no compiled programs, the next those of the first. Neither
+        finds embeddings.
+        """
+        spent = []
+        for number in range(self.repeats):
+            with tempfile.TemporaryDirectory() as cache:
+                context.say(f"round {number + 1} of {self.repeats}")
+                spent.append([seconds(command, state, cache) for _ in range(2)])
+        return xr.Dataset({"seconds": (("round", "call"), spent)}, {"call": ["first", "next"]})
+
+    def tables(self, run):
+        """CPU seconds of every command: medians, with the least and the most."""
+        grid = Table("command", "first call, CPU s", "next call, CPU s")
+        for cell, found in run.results.items():
+            spreads = [timing.spread(of) for of in found.seconds.transpose("call", "round")]
+            grid.add_row(COMMANDS[cell.values["command"]][0], *(of.words() for of in spreads))
+        yield grid
+
+    @classmethod
+    def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
+        """The table, and `seconds(command, call)`, the median."""
+
+        def seconds(command: str, call: str = "next") -> float:
+            return timing.spread(runs[0].found.seconds.sel(command=command, call=call)).median
+
+        tables = [table for run in runs for table in run.study.tables(run)]
+        return {"seconds": seconds, "table": tables and tables[0]}
 
 
 def write_data(folder: pathlib.Path) -> None:
-    """Real embeddings of one model and of 24, drawn pictures, and texts of random words."""
+    """Real embeddings of one model and of five, drawn pictures, and texts of random words."""
     emoji, answers = sets.load("emoji"), sets.load("answers")
     rng = np.random.default_rng(0)
     order = rng.permutation(len(emoji))
@@ -59,7 +98,7 @@ def write_data(folder: pathlib.Path) -> None:
         np.save(folder / f"t{n}.npy", emoji.prompts[order[:n]])
     models = answers.labels["models"]
     by_prompt = np.argsort(answers.prompt_numbers, kind="stable")
-    for k, name in enumerate(np.unique(models)):
+    for k, name in enumerate(np.unique(models)[:5]):
         rows = by_prompt[models[by_prompt] == name]
         np.save(folder / f"m{k}.npy", answers.outputs[rows])
         np.save(folder / "answers_t.npy", answers.prompts[rows])
@@ -68,67 +107,33 @@ def write_data(folder: pathlib.Path) -> None:
         tiles = rng.integers(256, size=(8, 8, 3), dtype=np.uint8)
         Image.fromarray(tiles).resize((320, 240)).save(folder / "pictures" / f"{k}.png")
     words = (sets.FOLDER / "stories.txt").read_text(encoding="utf-8").split()
-    lengths = {"texts": rng.lognormal(4, 0.8, 3000), "questions": np.full(3000, 12)}
-    lengths["titles"] = lengths["questions"][:300]
+    lengths = {"texts": rng.lognormal(4, 0.8, 300), "questions": np.full(300, 12)}
+    lengths["titles"] = lengths["questions"]
     for name, of_each in lengths.items():
         lines = (" ".join(rng.choice(words, max(1, int(length)))) for length in of_each)
         (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
-def arguments(case: str) -> list[str]:
-    """The words of a command on the files of `write_data`."""
-    counted = re.sub(
-        r"\{(\d+)\}", lambda k: " ".join(f"m{i}.npy" for i in range(int(k[1]))), CASES[case]
-    )
-    return counted.split()
+def arguments(name: str, embeddings: str) -> list[str]:
+    """The words after `python` of a command; what it embeds is kept in the folder given."""
+    if name == "imports":
+        return ["-c", COMMANDS[name][1]]
+
+    def files(count: re.Match) -> str:
+        return " ".join(f"m{k}.npy" for k in range(int(count[1])))
+
+    words = re.sub(r"\{(\d+)\}", files, COMMANDS[name][1]).split()
+    embeds = [f"--cache={embeddings}"] if name in ("pictures", "texts") else []
+    return ["-m", "condvendi_jax.cli", *words, *embeds, "--overwrite"]
 
 
-def seconds(words: Sequence[str], tree: str, folder: pathlib.Path, cache: str) -> float:
-    """The CPU seconds of a command of a checkout; its caches are folders of their own."""
+def seconds(name: str, folder: pathlib.Path, cache: str) -> float:
+    """The CPU seconds of a command; compiled programs are kept in `cache`, and nowhere else."""
+    own = {"PYTHONPATH": os.fspath(_TREE), "XDG_CACHE_HOME": cache}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | own
     with tempfile.TemporaryDirectory() as fresh:
-        embeds = any(word.startswith(("--images", "--texts")) for word in words)
-        embedded = [f"--cache={fresh}"] * embeds
-        environment = os.environ | {"PYTHONPATH": tree, "XDG_CACHE_HOME": cache}
-        options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        before = cpu_seconds(resource.RUSAGE_CHILDREN)
-        call = [sys.executable, "-m", "condvendi_jax.cli", *words, *embedded, "--overwrite"]
-        subprocess.run(call, cwd=folder, env=environment, check=True, **options)
-        return cpu_seconds(resource.RUSAGE_CHILDREN) - before
-
-
-def main(argv: list[str]) -> None:
-    """Measures and prints."""
-    command.no_words(runner.parse(_FLAGS, argv))
-    given: dict[str, Any] = _FLAGS.flag_values_dict()
-    here = os.fspath(pathlib.Path(__file__).resolve().parents[2])
-    trees = [here] if given["against"] is None else [os.path.abspath(given["against"]), here]
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        write_data(folder)
-        print("| command | first call | next call |\n| --- | --- | --- |")
-        for case in filter(re.compile(given["cases"]).search, CASES):
-            words = arguments(case)
-            first: dict[str, list[float]] = {tree: [] for tree in trees}
-            following: dict[str, list[float]] = {tree: [] for tree in trees}
-            for repeat in range(given["repeats"]):
-                for tree in trees:
-                    cache = folder / f"cache-{trees.index(tree)}-{repeat}"
-                    spent = seconds(words, tree, folder, os.fspath(cache))
-                    first[tree].append(spent)
-                    following[tree].append(seconds(words, tree, folder, os.fspath(cache)))
-            shown = [_shown([of[tree] for tree in trees]) for of in (first, following)]
-            print(f"| {case} | {' | '.join(shown)} |", flush=True)
-
-
-def _shown(of_trees: Sequence[Sequence[float]]) -> str:
-    """The medians in seconds and, of two checkouts, the median of their ratios."""
-    words = " → ".join(f"{statistics.median(spent):.3g} s" for spent in of_trees)
-    if len(of_trees) > 1:
-        before, after = map(np.asarray, of_trees)
-        ratio = np.median(before / after)
-        words += f" ({ratio:.1f}x)"
-    return words
-
-
-if __name__ == "__main__":
-    command.run(main, parse_flags=False)
+        call = [sys.executable, *arguments(name, fresh)]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(call, cwd=folder, env=environment, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -533,7 +533,7 @@ def captioning(folder: pathlib.Path, seed: int) -> list[str]:
 
 
 def many_processes(folder: pathlib.Path, seed: int) -> list[str]:
-    return [*flags(n=1024, processes="1,2", repeats=1)]
+    return [*flags(n=1024, processes="1,2", repeats=3)]
 
 
 # Of the studies that have no function of their name above.
@@ -544,7 +544,7 @@ ON_PAIRS = {
     "many_devices": small_pairs("--n=100", "--rtol=0.05"),
     "prompt_clusters": small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
     "prompt_modes": small_pairs("--modes=3", "--rule=median"),
-    "scaling": small_pairs("--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none"),
+    "scaling": small_pairs("--parts=exact", "--exact_n=64"),
 }
 
 

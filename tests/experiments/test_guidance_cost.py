@@ -3,11 +3,10 @@
 import jax
 import numpy as np
 import pytest
-import studies
 import xarray as xr
 
 from experiments import lab
-from experiments.cost.guidance_cost import GuidanceCost, quartiles
+from experiments.cost.guidance_cost import GuidanceCost
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +29,7 @@ def measured():
 
 
 def test_the_state_is_the_window_and_every_repetition_is_kept(measured):
-    """Latents and prompts, as they are and centred with their norms and their centres; filled
-    slots; two counts and two bandwidths; two sums at order 2."""
+    """Pairs, as they are and centred with norms and centres; slots, counts, bandwidths; sums."""
     state = measured.state
     for kind, sums in (("conditional_rke", 2), ("conditional_vendi", 0)):
         numbers = LATENT + PROMPT
@@ -40,26 +38,20 @@ def test_the_state_is_the_window_and_every_repetition_is_kept(measured):
     for name in ("step", "update", "remember"):
         assert measured[name].sizes["repeat"] == 3
         assert (measured[name] > 0).all()
-    assert (measured.step_bytes > 2**20).all()  # The parameters alone.
 
 
-def test_workspace_grows_with_the_window_or_with_its_square(measured):
-    found = measured.sel(window=32)
-    wide = 32 + BATCH
-    assert found.update_bytes.sel(kind="conditional_vendi") > 4 * 3 * wide**2
-    of_pairs = (found.update_bytes - found.state).sel(kind="conditional_rke")
-    # A few blocks of the batch and the window, and a few copies of the points.
-    assert of_pairs < 4 * wide * (8 * BATCH + 4 * (LATENT + PROMPT))
-
-
-def test_quartiles_are_of_the_turns_and_of_the_cells_that_there_are():
-    turns = np.full((2, 2, 4), np.nan)
-    turns[0, 0, :3], turns[1, 0] = [2.0, 3.0, 1.0], [4.0, 8.0, 2.0, 6.0]
-    axes = {"kind": ["a", "b"], "window": [8, 32], "repeat": range(4)}
-    found = quartiles(xr.DataArray(turns, axes))
-    np.testing.assert_allclose(found.sel(kind="a", window=8), [1.5, 2.0, 2.5])
-    np.testing.assert_allclose(found.sel(kind="b", window=8), [3.5, 5.0, 6.5])
-    assert np.isnan(found.sel(window=32)).all()
+def test_a_row_has_the_spread_of_the_turns():
+    study = GuidanceCost(windows=(8, 32), spectra=8)
+    turns = {"update": [2.0, 3.0, 1.0], "step": [2.0, 2.0, 4.0], "remember": [1.0, 2.0, 3.0]}
+    sizes = {"state": 2**20, "update_bytes": 2**21, "step_bytes": 2**22}
+    found = xr.Dataset({k: ("repeat", of) for k, of in turns.items()} | sizes)
+    run = lab.Run(study, None, {"seed": 0}, dict.fromkeys(study.cells(), found), {}, [])
+    facts = GuidanceCost.facts([run])
+    cells = [next(column.cells) for column in facts["table"].columns]
+    assert cells[:4] == ["Conditional-RKE", "8", "1 (0.25-1.5)", "2000 (1000-3000)"]
+    assert cells[5:] == ["1", "2"]
+    assert facts["steps"]("rke", 32) == 1.0
+    assert facts["ms"]("step", "vendi", 8) == 2000
 
 
 def test_windows_bandwidths_and_noise_follow_the_flags():
@@ -74,12 +66,3 @@ def test_windows_bandwidths_and_noise_follow_the_flags():
     gaps = latents[:, None] - latents[None]
     expected = np.sqrt(np.mean(np.sum(gaps**2, axis=2))) / 2
     np.testing.assert_allclose(setup.study.bandwidths[0], expected, rtol=1e-5)
-
-
-test_bad_flags_are_refused = studies.refuses(
-    GuidanceCost,
-    ("--windows=0", "--windows: expected a number at least 1, received 0"),
-    ("--batch=0", "--batch: expected a number at least 1, received 0"),
-    ("--repeats=0", "--repeats: expected a number at least 1, received 0"),
-    ("--spectra=0", "--spectra: expected a number at least 1, received 0"),
-)

@@ -1,0 +1,214 @@
+"""What meets in the benchmarks and runs on JAX: the library's engines, dense code, `matfree`."""
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import condvendi_jax as cv
+from condvendi_jax import entropies
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import eigenvalues as spectra
+from condvendi_jax.entropies import log_scores
+from condvendi_jax.spectra import computation, estimators, refinement
+from experiments.cost import peers
+from experiments.cost.worker import Cell, Contestant, load_points
+
+_HIGHEST = lax.Precision.HIGHEST
+_SUBSETS = ((0,), (1,), (0, 1))
+_SCORES = ("vendi", "conditional", "information")
+# Products with the matrix that both estimates of H(X, T) spend: ours in all, and the splits into
+# probes x steps that plain quadrature may choose among (the best in hindsight counts).
+PRODUCTS = 448
+_BUDGET = {"block": 32, "sweeps": 8, "probes": 16, "steps": 12}
+_SPLITS = ((56, 8), (28, 16))
+
+
+def _points(cell: Cell) -> list[jax.Array]:
+    return [jnp.asarray(points) for points in load_points(cell)]
+
+
+def _compiled(
+    function: Callable[..., Any], read: Callable[[Any], dict[str, Any]], arguments: Sequence[Any]
+) -> Contestant:
+    """Calls a function that is compiled ahead of time."""
+    compiled = jax.jit(function).lower(*arguments).compile()
+    return Contestant(lambda seed: lambda: jax.block_until_ready(compiled(*arguments)), read)
+
+
+def _kernels(cell: Cell) -> dict[str, Any]:
+    """The kernels as the scores take them."""
+    of_outputs, of_prompts = map(cv.Gaussian, cell["bandwidths"])
+    return {"output_kernel": of_outputs, "prompt_kernel": of_prompts}
+
+
+def library(cell: Cell) -> Contestant:
+    """Ours: the entropies of order 2 as every score computes them, of points checked before."""
+    points = Pairs(*_points(cell), **_kernels(cell))
+
+    def call() -> entropies.PerTerm:
+        (computed,) = computation.compute(points, [entropies.renyi(2)], computation.AUTO)
+        return jax.block_until_ready(computed.values)
+
+    # The norms whose negative logarithms they are.
+    read = lambda nats: peers.read_norms(np.exp(-np.array(nats, np.float64)))  # noqa: E731
+    return Contestant(lambda seed: call, read)
+
+
+def dense_jax(cell: Cell) -> Contestant:
+    """A peer: the same norms from two n x n arrays, as one would write it in JAX."""
+
+    def gram(points: jax.Array, bandwidth: float) -> jax.Array:
+        squares = jnp.sum(jnp.square(points), axis=1)
+        products = jnp.matmul(points, points.T, precision=_HIGHEST)
+        distances = squares[:, None] + squares[None, :] - 2 * products
+        return jnp.exp(-jnp.maximum(distances, 0) / (2 * bandwidth**2))
+
+    def norms(*points: jax.Array) -> jax.Array:
+        gram_x, gram_t = map(gram, points, cell["bandwidths"])
+        sums = [jnp.sum(jnp.square(g)) for g in (gram_x, gram_t, gram_x * gram_t)]
+        return jnp.stack(sums) / cell["n"] ** 2
+
+    return _compiled(norms, peers.read_norms, _points(cell))
+
+
+def _grams(cell: Cell, *points: jax.Array) -> list[cv.grams.DenseGram]:
+    """The Grams of outputs and prompts, or of the outputs alone."""
+    return [
+        cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), of_role)
+        for of_role, bandwidth in zip(points, cell["bandwidths"], strict=False)
+    ]
+
+
+def eigenvalues(cell: Cell, *, ours: bool = True) -> Contestant:
+    """All eigenvalues of the outputs' K / n, which is made before: ours, or `jnp.linalg`'s."""
+    outputs, _ = _points(cell)
+    scaled = jax.jit(lambda x: _grams(cell, x)[0].matrix / cell["n"])
+    function = spectra.spectrum if ours else jnp.linalg.eigvalsh
+    return _compiled(function, peers.read_spectrum, [scaled(outputs)])
+
+
+def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
+    """The entropies of the scores of order 1, by the suffix of their names."""
+    return {"": cv.von_neumann} | {f"-t{t}": cv.truncated(t) for t in cell["truncations"]}
+
+
+def exact(cell: Cell) -> Contestant:
+    """Ours: all eigenvalues of K_X, K_T and their product, and the scores from them."""
+    points = _points(cell)
+
+    def of_subset(subset: Sequence[int], *points: jax.Array) -> jax.Array:
+        grams = _grams(cell, *points)
+        of_terms: list[cv.grams.Gram] = [grams[term] for term in subset]
+        return functools.reduce(lambda one, other: one * other, of_terms).eigenvalues()
+
+    calls = [
+        jax.jit(functools.partial(of_subset, subset)).lower(*points).compile()
+        for subset in _SUBSETS
+    ]
+
+    def read(spectra_of: list[jax.Array]) -> dict[str, Any]:
+        values = {}
+        for suffix, of in _quantities(cell).items():
+            x, t, joint = (peers.entropy(np.asarray(s), of.truncation) for s in spectra_of)
+            scores = log_scores(x, t, joint)._asdict() | {"joint": joint}
+            values |= {name + suffix: nats for name, nats in scores.items()}
+        return values
+
+    # One after the other: together their Grams would be held at the same time.
+    return Contestant(
+        lambda seed: lambda: [jax.block_until_ready(call(*points)) for call in calls], read
+    )
+
+
+def stored(cell: Cell) -> Contestant:
+    """Ours: `decompose` by `Stored` with a tolerance, from the arrays on."""
+    call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
+
+    def ready(seed: int) -> Callable[[], Any]:
+        method = computation.named("stored", key=jax.random.key(seed), rtol=cell["rtol"])
+        return lambda: jax.block_until_ready(call(method=method))
+
+    def read(result: cv.scores.Decomposition) -> dict[str, Any]:
+        found = {n: [getattr(result, n), *getattr(result.intervals, n)] for n in _SCORES}
+        return {name: np.log(np.array(of, np.float64)).tolist() for name, of in found.items()}
+
+    return Contestant(ready, read)
+
+
+def _interval(estimate: Any) -> list[float]:
+    """The value and the ends of its interval, in nats."""
+    return [float(estimate.value), *map(float, estimate.interval)]
+
+
+def by_tolerance(cell: Cell) -> Contestant:
+    """Ours: the tolerance asked of the three scores of order 1, and the same measures truncated."""
+    points = _points(cell)
+
+    def ready(seed: int) -> Callable[[], Any]:
+        # Made anew for every seed: otherwise they would take memory in the turns of others.
+        gram_x, gram_t = _grams(cell, *points)
+        return lambda: refinement.refine(
+            [gram_x, gram_t, gram_x * gram_t],
+            [cv.von_neumann],
+            lambda estimates: log_scores(*estimates),
+            key=jax.random.key(seed),
+            rtol=cell["rtol"],
+        )
+
+    def read(refined: Any) -> dict[str, Any]:
+        measures = [sampler.measure() for sampler in refined.samplers]
+        found = {}
+        for suffix, of in _quantities(cell).items():
+            scores = log_scores(*(measure.entropy(of) for measure in measures))
+            found |= {name + suffix: _interval(score) for name, score in scores._asdict().items()}
+        return found
+
+    return Contestant(ready, read)
+
+
+def by_budget(cell: Cell) -> Contestant:
+    """Ours: H(X, T) from a measure of a fixed budget of products."""
+    joint = jax.block_until_ready(operator.mul(*_grams(cell, *_points(cell))))
+
+    def ready(seed: int) -> Callable[[], Any]:
+        key, budget = jax.random.key(seed), estimators.Budget(**_BUDGET)
+        return lambda: refinement.spectral_measure(joint, key=key, budget=budget)
+
+    return Contestant(
+        ready, lambda found: {f"joint {PRODUCTS}": _interval(found.entropy(cv.von_neumann))}
+    )
+
+
+def plain_quadrature(cell: Cell) -> Contestant:
+    """A peer: stochastic Lanczos quadrature by `matfree`, H(X, T) at as many products."""
+    from jax.scipy.special import entr
+    from matfree import decomp, funm, stochtrace  # pyright: ignore[reportMissingImports] - an extra.
+
+    gram_x, gram_t = (gram.matrix for gram in _grams(cell, *_points(cell)))
+    matrix = gram_x * gram_t / cell["n"]
+    del gram_x, gram_t
+    # What rounds to below zero has no entropy.
+    function = funm.dense_funm_sym_eigh(lambda nodes: entr(jnp.maximum(nodes, 0)))
+
+    @functools.partial(jax.jit, static_argnames=("probes", "steps"))
+    def trace(matrix: Any, key: Any, *, probes: int, steps: int) -> Any:
+        quadrature = funm.monte_carlo_funm_sym(function, decomp.tridiag_sym(steps))
+        sampler = stochtrace.sampler_signs(matrix[0], num=probes)
+        estimate = stochtrace.estimator_monte_carlo(quadrature, sampler)
+        return estimate(functools.partial(jnp.matmul, matrix, precision=_HIGHEST), key)
+
+    def estimates(seed: int) -> dict[str, float]:
+        return {
+            f"joint {PRODUCTS} {probes}x{steps}": float(
+                trace(matrix, jax.random.key(seed), probes=probes, steps=steps)
+            )
+            for probes, steps in _SPLITS
+        }
+
+    return Contestant(lambda seed: lambda: estimates(seed), dict)
