@@ -10,6 +10,7 @@ from condvendi_jax.entropies import log_scores
 from experiments import lab
 from experiments.lab.curves import ConvergenceCurve
 
+NEAR = 0.02  # Of its last value: how near a curve that has settled stays.
 SCORES = ("vendi", "conditional", "information")
 TERMS = ("outputs", "prompts", "joint")
 
@@ -41,7 +42,7 @@ def over_orders(found: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({"value": scores.mean("repeat"), "error": spread})
 
 
-def settled_from(curve: xr.DataArray, near: float) -> int | None:
+def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:
     """The smallest size from which a curve stays within a relative tolerance of its last value.
 
     None where only the last point itself is that near.
@@ -52,6 +53,27 @@ def settled_from(curve: xr.DataArray, near: float) -> int | None:
     away = np.flatnonzero(np.abs(curve.values / curve.values[-1] - 1) > near)
     first = away[-1] + 1 if away.size else 0
     return int(curve.n.values[first]) if first < curve.size - 1 else None
+
+
+def verdict(curve: xr.DataArray, near: float = NEAR) -> tuple[str, int | None]:
+    """Whether a curve has settled, in words, and from which size on; None where it has not.
+
+    It has if it stays near its last value from a size on that the data have at least twice. From a
+    later size on, nobody can say: the curve had no room to move away again.
+    """
+    start = settled_from(curve, near)
+    if start is None:
+        return "not settled", None
+    if 2 * start > curve.dropna("n").n.max():
+        return f"cannot say (near from {start:,})", None
+    return f"settled from {start:,}", start
+
+
+def held(run: lab.Run, known: lab.Run) -> tuple[int, int]:
+    """How many intervals of estimated scores hold those of all eigenvalues, and how many are."""
+    low, high = (run.found.interval.isel(end=end) for end in range(2))
+    values = scores_of(known.found).where(run.found.method == "stored").where(low.notnull())
+    return int(((low <= values) & (values <= high)).sum()), int(values.count())
 
 
 def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> float | None:
