@@ -211,21 +211,17 @@ class BandwidthRules(lab.Study):
         return xr.Dataset({"value": value, "truth": truth, "order_one": one, "counted": counted})
 
     def tables(self, run):
-        """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1.
-
-        Then every rule: its median error over the sets (reversed pairs).
-        """
+        """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1."""
         shown, rows = finalists(run.found), ("question", "set")
         yield tables.table(shown, rows=rows, columns="candidate", digits=2)
+        words = "(" + shown.pairs.fillna(0).astype(int).astype(str) + ")"
+        told = shown.assign(reversed=words)
         yield tables.table(
-            shown, rows=rows, columns="candidate", value="tau", letters="reversed", digits=2
+            told, rows=rows, columns="candidate", value="tau", letters="reversed", digits=2
         )
         off = abs(np.log(run.found.order_one / run.found.truth.max("level")))
         one = xr.Dataset({"value": off.where(run.found.counted.astype(bool))})
         yield tables.table(one, rows=rows, columns="fixed", digits=2)
-        yield tables.table(
-            over_sets(run.found), rows=("rule",), columns="of", letters="reversed", digits=2
-        )
 
     @classmethod
     def figures(cls, runs):
@@ -245,6 +241,33 @@ class BandwidthRules(lab.Study):
         )  # fmt: skip
         n = f"{runs[-1].study.rows:,} rows a half at most; titles: medians over the sets"
         return {"bandwidth_rules": figures.caption(drawn, runs[-1], n=n)}
+
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        found, shown = run.found, finalists(run.found)
+        order = ranked(found).sum("question")
+        middle = errors(found).mean("question").median("set")
+        x, t = best(errors(found), found.set.values)
+        first, half = (order.reversed.sel(outputs=x, prompts=t) for x, t in FIXED.values())
+        grid, _, one = run.study.tables(run)
+        return {
+            "errors": grid,
+            "order_one": one,
+            "middle": shown.value.mean("question").median("set"),
+            "pairs": shown[["pairs", "known"]].sum(("question", "set")),
+            "of": lambda rule, name: (
+                found.value.isel(level=5)
+                .mean("half")
+                .sel(set=name, question=TOTAL, outputs=FIXED[rule][0], prompts=FIXED[rule][1])
+            ),
+            "best": (x, t, middle.min(), middle.sel(outputs=x, prompts="variance x 1")),
+            "fewer": (half < first).sum(),
+            "more": (half > first).sum(),
+            "half": half,
+            "none": (order.reversed.sum("set") == 0).sum(),
+            "elsewhere": sum(chosen_by_order(found, name) for name in found.set.values),
+        }
 
 
 def _order_one(half: Half, question: Question, of_x: float, of_t: float) -> float:
@@ -267,7 +290,7 @@ def errors(found: xr.Dataset) -> xr.DataArray:
 
 
 def ranked(found: xr.Dataset) -> xr.Dataset:
-    """How many pairs of levels are `reversed`, of both halves, and Kendall's `tau` (NaN: no order).
+    """How many of the `known` pairs of levels, of both halves, are `reversed`, and Kendall's `tau`.
 
     Scores that differ by rounding alone are neither in the known order nor reversed.
     """
@@ -280,7 +303,8 @@ def ranked(found: xr.Dataset) -> xr.Dataset:
         right = right + (differ & (high.value > allowed * low.value))
         wrong = wrong + (differ & (low.value > allowed * high.value))
     right, wrong, known = (of.sum("half") for of in (right, wrong, known))
-    return xr.Dataset({"reversed": wrong, "tau": (right - wrong) / known.where(known > 0)})
+    tau = (right - wrong) / known.where(known > 0)
+    return xr.Dataset({"reversed": wrong, "known": known, "tau": tau})
 
 
 def best(error: xr.DataArray, sets: Iterable[str]) -> tuple[str, str]:
@@ -310,36 +334,20 @@ def finalists(found: xr.Dataset) -> xr.Dataset:
         rules = FIXED | {CHOSEN: best(error, others), KIND: kind}
         rules |= {of: (rule, kind[1]) for of, rule in _BY_LABELS.items()}
         of_set = [
-            xr.Dataset({"value": error, "pairs": order.reversed, "tau": order.tau}).sel(
-                set=name, outputs=x, prompts=t, drop=True
-            )
+            order.rename(reversed="pairs")
+            .assign(value=error)
+            .sel(set=name, outputs=x, prompts=t, drop=True)
             for x, t in rules.values()
         ]
         parts.append(
             xr.concat(of_set, xr.DataArray(list(rules), dims="candidate", name="candidate"))
         )
-    along = xr.concat(parts, found.set)
-    return along.assign(reversed=_words(along.pairs))
+    return xr.concat(parts, found.set)
 
 
-def over_sets(found: xr.Dataset) -> xr.Dataset:
-    """The median error over the sets of every rule, of outputs and of prompts, with reversals.
-
-    Its partner, for the prompts or for the outputs, is the best in hindsight.
-    """
-    error, pairs = errors(found), ranked(found).reversed.sum(("set", "question"))
-    middle = error.mean("question").median("set")
-    parts: list[xr.Dataset] = []
-    x, t = best(error, found.set.values)
-    for axis, partner in (("outputs", {"prompts": t}), ("prompts", {"outputs": x})):
-        of = xr.Dataset({"value": middle, "pairs": pairs}).sel(partner, drop=True)
-        parts.append(of.rename({axis: "rule"}))
-    names = xr.DataArray(
-        [f"outputs, prompts by {t}", f"prompts, outputs by {x}"], dims="of", name="of"
-    )
-    along = xr.concat(parts, names, join="outer")
-    return along.assign(reversed=_words(along.pairs))
-
-
-def _words(pairs: xr.DataArray) -> xr.DataArray:
-    return "(" + pairs.fillna(0).astype(int).astype(str) + ")"
+def chosen_by_order(found: xr.Dataset, name: str) -> float:
+    """How many pairs of a set the candidate of the largest mean tau on the others reverses."""
+    order = ranked(found).drop_sel(outputs=list(_BY_LABELS.values()))
+    tau = order.tau.drop_sel(set=name).mean(("set", "question")).stack(rules=("outputs", "prompts"))
+    own = order.reversed.sel(set=name).sum("question").stack(rules=("outputs", "prompts"))
+    return own.isel(rules=tau.argmax("rules")).item()

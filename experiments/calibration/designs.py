@@ -19,8 +19,8 @@ NAMES = ("Conditional-Vendi", "Conditional-RKE", "Conditional-Vendi, order inf")
 UNBIASED = "Conditional-RKE, unbiased"  # With any number of outputs a prompt.
 # On all prompts, whose n grows with k; the means of the scores of a prompt's own outputs.
 WHOLE, VENDI, RKE = "Conditional-RKE, all prompts", "mean Vendi of a prompt", "mean RKE of a prompt"
-_LOOKS = (*style.CYCLE[:3], style.CYCLE[1], style.ORANGE, style.BLACK)
-_COLOURS = dict(zip((*NAMES, UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
+_LOOKS = (style.BLUE, style.VERMILION, style.VERMILION, style.ORANGE, style.BLACK)
+_COLOURS = dict(zip((*NAMES[:2], UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
 
 
 class Designs(lab.Study):
@@ -130,6 +130,24 @@ class Designs(lab.Study):
                 drawn[f"{run.folder.name}_pairs"] = _pairs(run)
         return drawn
 
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        means = over_draws(run.found)
+        shown = means.isel(k=-1).drop_sel(curve=[NAMES[2], WHOLE, VENDI])
+        two = 2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1.0))
+        return {
+            "most": run.study.most,
+            "at": lambda curve, scale, prompts, k=-1: means.sel(
+                curve=curve, scale=scale, prompts=prompts
+            ).isel(k=k - 1 if k > 0 else k),
+            "shown": tables.table(
+                shown, rows=("prompts", "curve"), columns="scale", error="error", digits=3
+            ),
+            "two": two,
+            "two_mean": two.where(two.model != two.other).mean(),
+        }
+
 
 def over_draws(found: xr.Dataset) -> xr.Dataset:
     """Means over the draws, and their standard deviation; of WHOLE, the jackknife's error."""
@@ -144,10 +162,8 @@ def _counts(run: lab.Run) -> Figure:
 
     def title(prompts, scale):
         said = shown.value.sel(prompts=prompts, scale=scale, k=study.most, curve=NAMES[0]).item()
-        return (
-            f"{_WORDS[prompts]}, outputs x {scale:g}:\nConditional-Vendi finds {said:.1f} of "
-            f"{study.most}"
-        )
+        told = f"{_WORDS[prompts]}, outputs x {scale:g}:"
+        return f"{told}\nConditional-Vendi finds {said:.1f} of {study.most}"
 
     def known(panel, part):
         panel.plot(part.k, part.k, color=style.GREY, linewidth=0.8, zorder=0)

@@ -215,11 +215,14 @@ class Human(lab.Study):
         (run,) = runs
         scale = run.study.bandwidths.shown
         bars = "95%; dashed: best published"
-        n = f"order {run.study.order:g}; dashed: best published"
+        n = f"order {run.study.order:g}; - 0.5 context: half of its embedding is subtracted; grey, "
+        n += "dashed: best published"
         pools = f"one error over {len(run.study.sets)} tasks"
         return {
             "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
-            "human_bandwidths": figures.caption(_configurations(run), run, n=n, scale=scale),
+            "human_bandwidths": figures.caption(
+                _configurations(run), run, n=n, bars="95% over contexts, first encoder", scale=scale
+            ),
             "human_pools": figures.caption(
                 _pools(run), run, n=f"{run.study.draws} pairs a point", bars=pools
             ),
@@ -267,10 +270,15 @@ def _configurations(run: lab.Run) -> Figure:
     """A panel a task: the correlation over the bandwidth, by how much context is subtracted."""
     study = run.study
     grid = run.found.grid.sel(tried_order=study.order)
-    encoders = [name for name in ("first", "both") if name in grid.encoder]
+    names = {"first": "first encoder", "both": "both encoders"}
+    encoders = [name for name in names if name in grid.encoder]
     shown = grid.sel(encoder=encoders).stack(line=("less", "encoder"))
-    lines = [f"{encoder}, less {less:g}" for less, encoder in shown.line.values]
+    lines = [names[e] + (f" - {less:g} context" if less else "") for less, e in shown.line.values]
     shown = shown.drop_vars(("line", "less", "encoder")).assign_coords(line=lines)
+    # Only what is judged has an interval: the first encoder alone, at the scales.
+    judged = run.found.people.sel(judge=list(study.plain), end=["low", "high"])
+    judged = judged.rename(judge="multiple").assign_coords(multiple=list(study.bandwidths.scales))
+    ends = judged.expand_dims(line=lines[:1]).reindex(line=lines, multiple=shown.multiple)
     # One colour a share; facets dashes the second line of a colour.
     colours = np.repeat(style.CYCLE[: len(study.less)], len(encoders))
 
@@ -280,13 +288,17 @@ def _configurations(run: lab.Run) -> Figure:
             panel.axhline(best, color=style.GREY, linewidth=0.8, linestyle="--")
         panel.set_xticks([0.5, 1, 2], ["0.5", "1", "2"])
 
-    return figures.facets(
-        xr.Dataset({"value": shown}), x="multiple", hue="line", column="task",
-        across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
+    figure = figures.facets(
+        xr.Dataset({"value": shown, "end": ends}), x="multiple", hue="line", column="task",
+        error="end", across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
         title=lambda _, task: f"{task}: up to {shown.sel(task=task).max().item():.2f}",
         x_label="multiple of the rule's bandwidth", y_label="rank correlation", each=published,
-        size=(3.0, 2.4), sharey=True,
+        size=(3.2, 2.4), sharey=True,
     )  # fmt: skip
+    for legend in figure.legends:
+        legend.remove()
+        style.legend_above(figure, figure.axes[0], columns=len(study.less))
+    return figure
 
 
 def _pools(run: lab.Run) -> Figure:
