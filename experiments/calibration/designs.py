@@ -133,17 +133,21 @@ class Designs(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        means = over_draws(run.found)
-        shown = means.isel(k=-1).drop_sel(curve=[NAMES[2], WHOLE, VENDI])
-        two = 2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1.0))
+        means, short = over_draws(run.found), dict(zip("VCIUW", (*NAMES, UNBIASED, WHOLE)))
+        nine, two = means.isel(k=-1), 2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1.0))
+        apart = nine.value.sel(prompts=APART)
+
+        def at(curve, scale, prompts, k=0, what="value"):
+            return means[what].sel(curve=curve, scale=scale, prompts=prompts).isel(k=k - 1)
+
+        shown = nine.drop_sel(curve=[NAMES[2], WHOLE, VENDI])
+        rows = ("prompts", "curve")
         return {
-            "most": run.study.most,
-            "at": lambda curve, scale, prompts, k=-1: means.sel(
-                curve=curve, scale=scale, prompts=prompts
-            ).isel(k=k - 1 if k > 0 else k),
-            "shown": tables.table(
-                shown, rows=("prompts", "curve"), columns="scale", error="error", digits=3
-            ),
+            **short,
+            "at": at,
+            "shown": tables.table(shown, rows=rows, columns="scale", error="error", digits=3),
+            "infinite": apart.sel(curve=NAMES[2]).max(),
+            "below": 1 - (apart.sel(curve=NAMES[1]) / apart.sel(curve=RKE)).min(),
             "two": two,
             "two_mean": two.where(two.model != two.other).mean(),
         }

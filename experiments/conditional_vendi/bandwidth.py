@@ -136,7 +136,12 @@ class Bandwidth(lab.Study):
         found = runs[-1].found
         places = itertools.product(SWEEPS, ORDERS, SCORES)
         counts = [pairs_by_order(found.sign.sel(sweep=s, order=o, score=c)) for s, o, c in places]
-        return {"ranking": ranking(found), "counts": np.array(counts)}
+        means = found.value.sel(order="Vendi").mean("model")
+        return {
+            "ranking": ranking(found),
+            "counts": np.array(counts),
+            "mean": lambda sweep, score="Conditional": means.sel(sweep=sweep, score=score),
+        }
 
 
 def ranking(found: xr.Dataset) -> Table:

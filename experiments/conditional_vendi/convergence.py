@@ -38,6 +38,7 @@ _BOTH = ",".join(scales.KERNELS)
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
 _EMOJI = "--sizes=250,500,1000,2000,4000,5911,7000,11822"
+_COARSE = _EMOJI.replace(",5911", "")
 _CAPTIONS = ("--data=captions", "--sizes=250,500,1000,2000,4000,7000,8091")
 
 
@@ -78,8 +79,8 @@ class Convergence(lab.Study):
     runs = (
         ("--kernel=gaussian", _EMOJI, _ALL_RULES, *_FINE),
         ("--kernel=cosine", _EMOJI, *_FINE),
-        ("--kernel=gaussian", "--method=exact", _EMOJI, _ALL_RULES, _FINE[0]),
-        ("--kernel=cosine", "--method=exact", _EMOJI, _FINE[0]),
+        ("--kernel=gaussian", "--method=exact", _COARSE, _ALL_RULES, _FINE[0]),
+        ("--kernel=cosine", "--method=exact", _COARSE, _FINE[0]),
         (*_CAPTIONS, "--kernel=gaussian", _ALL_RULES, *_FINE),
         (*_CAPTIONS, "--kernel=cosine", *_FINE),
     )
@@ -262,7 +263,7 @@ class Convergence(lab.Study):
             "shown": shown,
             "at": lambda *of, n=-1: line(*of).value.sel(n=n) if n > 0 else line(*of).value[-1],
             "start": lambda *of: settling.verdict(line(*of).value)[1],
-            "said": lambda *of: settling.verdict(line(*of).value)[0],
+            "near": lambda *of: settling.settled_from(line(*of).value),
             "held": np.sum([settling.held(*of) for of in checked], axis=0),
             "off": max(settling.deviation(estimated, exact, score) or 0 for score in _PREFIXES),
         }
