@@ -251,15 +251,23 @@ class BandwidthRules(lab.Study):
         x, t = best(errors(found), found.set.values)
         first, half = (order.reversed.sel(outputs=x, prompts=t) for x, t in FIXED.values())
         grid, _, one = run.study.tables(run)
+        over = (
+            shown.value.mean("question").median("set"),
+            *(shown[of].sum(("question", "set")) for of in ("pairs", "known")),
+        )
+        for words, of in zip(("median", "reversed pairs", "pairs"), over, strict=True):
+            grid.add_row("all", words, *(f"{value:.3g}" for value in of.values))
+        last = found.value.isel(level=5).mean("half").sel(question=TOTAL)
+        rules = {name.replace(" ", "_"): rule for name, rule in FIXED.items()}
         return {
             "errors": grid,
             "order_one": one,
-            "middle": shown.value.mean("question").median("set"),
-            "pairs": shown[["pairs", "known"]].sum(("question", "set")),
-            "of": lambda rule, name: (
-                found.value.isel(level=5)
-                .mean("half")
-                .sel(set=name, question=TOTAL, outputs=FIXED[rule][0], prompts=FIXED[rule][1])
+            "value": shown.value,
+            "middle": over[0],
+            "pairs": over[1],
+            "known": over[2],
+            "of": lambda rule, name: last.sel(
+                set=name, outputs=rules[rule][0], prompts=rules[rule][1]
             ),
             "best": (x, t, middle.min(), middle.sel(outputs=x, prompts="variance x 1")),
             "fewer": (half < first).sum(),

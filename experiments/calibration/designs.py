@@ -133,8 +133,12 @@ class Designs(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        means, short = over_draws(run.found), dict(zip("VCIUW", (*NAMES, UNBIASED, WHOLE)))
-        nine, two = means.isel(k=-1), 2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1.0))
+        means = over_draws(run.found)
+        means["error"] = means.error.where(means.error > 1e-9)  # Of all designers there is none.
+        nine, two = (
+            means.isel(k=-1),
+            2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1)),
+        )
         apart = nine.value.sel(prompts=APART)
 
         def at(curve, scale, prompts, k=0, what="value"):
@@ -143,7 +147,7 @@ class Designs(lab.Study):
         shown = nine.drop_sel(curve=[NAMES[2], WHOLE, VENDI])
         rows = ("prompts", "curve")
         return {
-            **short,
+            **dict(zip("VCIUW", (*NAMES, UNBIASED, WHOLE), strict=True)),
             "at": at,
             "shown": tables.table(shown, rows=rows, columns="scale", error="error", digits=3),
             "infinite": apart.sel(curve=NAMES[2]).max(),

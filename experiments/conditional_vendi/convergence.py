@@ -254,6 +254,7 @@ class Convergence(lab.Study):
         def shown(data, sizes, error=None, **place):
             found = xr.concat([over[data + kernel] for kernel in kernels], "rule", join="outer")
             found = found.sel(**place, n=[*sizes, found.n.max()])
+            found = found.assign_coords(curve=[c.replace(" = ", "=") for c in found.curve.values])
             rows = [axis for axis in ("rule", "score", "curve") if found[axis].ndim]
             return tables.table(found, rows=rows, columns="n", error=error, digits=3)
 
