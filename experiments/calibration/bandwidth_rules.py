@@ -95,30 +95,20 @@ def counts(
 ) -> np.ndarray:
     """RKE or Conditional-RKE at every pair of bandwidths, `[outputs, prompts, levels]`.
 
-    Args:
-      squares: squared distances of outputs and prompts, `[n, n]`; without prompts the score is RKE.
-      slot: of each row, `[n]`; a level is the rows of some slots.
-      levels: the slots of each.
-      of_x: bandwidths of the outputs; NaN gives NaN.
-      of_t: bandwidths of the prompts.
+    From squared distances `[n, n]` of outputs and prompts (none: RKE) and the slot of each row; a
+    level is the rows of some slots. A bandwidth of NaN gives NaN.
     """
-    rows = [np.flatnonzero(slot == one) for one in range(slot.max() + 1)]
-    shape = (len(rows), len(rows), len(of_x), len(of_t))
-    joint, marginal = np.zeros(shape), np.zeros((*shape[:2], shape[3]))
-    for a, b in itertools.combinations_with_replacement(range(len(rows)), 2):
-        block = np.ix_(rows[a], rows[b])
-        size = len(rows[a]) * len(rows[b])
+    found = []
+    for level in levels:
+        rows = np.flatnonzero(np.isin(slot, list(level)))
         k_x, k_t = (
-            np.ones((len(width), size), np.float32)
+            np.ones((len(widths), len(rows) ** 2), np.float32)
             if of is None
-            else np.exp(np.outer(-1 / width**2, of[block]).astype(np.float32))
-            for of, width in zip(squares, (of_x, of_t), strict=True)
+            else np.exp(np.outer(np.float32(-1 / widths**2), np.float32(of[np.ix_(rows, rows)])))
+            for of, widths in zip(squares, (of_x, of_t), strict=True)
         )
-        joint[a, b] = joint[b, a] = k_x @ k_t.T
-        marginal[a, b] = marginal[b, a] = k_t.sum(axis=1, dtype=np.float64)
-    inside = [np.ix_(list(level), list(level)) for level in levels]
-    sums = [[of[one].sum(axis=(0, 1)) for of in (marginal, joint)] for one in inside]
-    return np.stack([above / below for above, below in sums], axis=-1)
+        found.append(k_t.sum(axis=1, dtype=np.float64) / (k_x @ k_t.T))
+    return np.stack(found, axis=-1)
 
 
 _LEVELS = 9
@@ -127,12 +117,8 @@ FIXED = {
     "variance rule": ("variance x 1", "variance x 1"),
     "half of it": ("variance x 0.5", "variance x 0.5"),
 }
-CHOSEN, KIND, LABELS, SHARE = (
-    "chosen on other sets",
-    "chosen on its kind",
-    "labels",
-    "labels, share",
-)
+CHOSEN, KIND = "chosen on other sets", "chosen on its kind"
+LABELS, SHARE = "labels", "labels, share"
 _BY_LABELS = {LABELS: OF_PAIRS, SHARE: OF_SHARE}
 
 
@@ -228,11 +214,8 @@ class BandwidthRules(lab.Study):
         shown = finalists(runs[-1].found)
 
         def title(_, question):
-            middle = shown.value.sel(question=question).median("set")
-            first, second = (middle.sel(candidate=of).item() for of in (next(iter(FIXED)), CHOSEN))
-            return (
-                f"{question}: {first:.2f} by the variance rule, {second:.2f} chosen on other sets"
-            )
+            middle = shown.value.sel(question=question).median("set").values
+            return f"{question}: {middle[0]:.2f} by the variance rule, {middle[2]:.2f} {CHOSEN}"
 
         counted = shown.sel(set=runs[-1].found.counted.astype(bool))
         drawn = figures.facets(

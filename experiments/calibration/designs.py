@@ -48,17 +48,14 @@ class Designs(lab.Study):
     models: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Takes the prompts with enough outputs, and chooses the bandwidths on their pairs."""
         loaded = load()
         prompt = known_counts.prompts_of(loaded)
         counts = np.bincount(prompt)
         most = known_counts.most_of(counts) if self.most is None else self.most
         kept = np.flatnonzero(counts >= most)
         if len(kept) < 2 * most:
-            raise ValueError(
-                f"--most={most}: {len(kept)} prompts have so many outputs, expected at least "
-                f"{2 * most}."
-            )
+            few = f"{len(kept)} prompts have so many outputs"
+            raise ValueError(f"--most={most}: {few}, expected at least {2 * most}.")
         pairs = loaded.rows(np.isin(prompt, kept))
         cosine = self.bandwidths.kernel == "cosine"
         return self.ready(
@@ -76,12 +73,10 @@ class Designs(lab.Study):
         return {"scale": self.bandwidths.axis, "prompts": kinds, "draw": range(self.draws)}
 
     def compute(self, state, context, *, scale, prompts, draw):
-        """The scores of every number k of outputs a prompt.
+        """The scores by `curve` and `k`, outputs a prompt, with errors by the jackknife at order 2.
 
-        With the axes `curve` and `k`: `value`; `error`, by the jackknife over prompts, of the
-        scores of order 2; `n` of the scores of one n. WHOLE is there in the first draw only.
-        With `model` and `other`: `alike`, the mean over all prompts of the squared kernel of two
-        models' outputs, where every model has one output of each prompt.
+        `alike` is the mean squared kernel of two models' outputs of a prompt, where every model has
+        one output of each. WHOLE is there in the first draw only.
         """
         pairs, most = state, self.most or 0
         generator = np.random.default_rng((int(jax.random.bits(context.shared_key)), draw))
@@ -198,9 +193,8 @@ def _pairs(run: lab.Run) -> Figure:
         words = [[f"{value:.2f}" for value in row] for row in score]
         style.matrix(panel, score, models, words, vmin=1, vmax=2, cmap="viridis")
         i, j = np.unravel_index(np.argmin(score + np.eye(len(models))), score.shape)
-        panel.set_title(
-            f"outputs x {scale:g}: most alike are\n{models[i]} and {models[j]}: {score[i, j]:.2f}"
-        )
+        words = f"{models[i]} and {models[j]}: {score[i, j]:.2f}"
+        panel.set_title(f"outputs x {scale:g}: most alike are\n{words}")
     n = f"{study.prompts:,} prompts that all models answer, told apart"
     words = "Conditional-RKE of two models' outputs: 1 if they are the same, 2 if unlike"
     return figures.caption(figure, run, n=f"{n}. {words}")

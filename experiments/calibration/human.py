@@ -119,16 +119,12 @@ class Human(lab.Study):
         return {"task": tuple(self.sets)}
 
     def compute(self, state, context, *, task):
-        """Everything that is judged of one task.
+        """Everything that is judged of one task, by `judge` and `end`, NaN where there is nothing.
 
-        Returns:
-          Over `judge` (choices, single configurations, published metrics) and `end` (the value and
-          the ends of its 95% interval): `people`, Spearman correlations with people; `ahead`, the
-          same less that of the best published metric; `temperature`; `accuracy` of the best
-          threshold for the labels; NaN where there is nothing to compare with. `chosen`, the number
-          of the configuration of each fold; `elsewhere`, that chosen on the other tasks, -1 where
-          there is none; `grid`, the correlation of every configuration; `right`, as
-          `judgements.tell_pools`; `negative`, as `judgements.scores_of_similarities`.
+        `people`, Spearman correlations with people; `ahead`, the same less that of the best
+        published metric; `temperature`; `accuracy` of the best threshold for the labels. Beside
+        them the numbers of the configurations `chosen` for each fold and `elsewhere` (-1: none),
+        the `grid` of correlations, `right` of pools, and `negative` eigenvalues.
         """
         pairs, responses, scores_of_all, (similar, negative) = state
         everything = scores_of_all()
@@ -205,15 +201,13 @@ class Human(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        scale = run.study.bandwidths.shown
-        bars = "95%; dashed: best published"
-        n = f"order {run.study.order:g}; - 0.5 context: half of its embedding is subtracted; grey, "
-        n += "dashed: best published"
+        scale, bars = run.study.bandwidths.shown, "95% over contexts; dashed: best published"
+        n = f"order {run.study.order:g}; - 0.5 context: half of its embedding is subtracted"
         pools = f"one error over {len(run.study.sets)} tasks"
         return {
             "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
             "human_bandwidths": figures.caption(
-                _configurations(run), run, n=n, bars="95% over contexts, first encoder", scale=scale
+                _configurations(run), run, n=n, bars=f"first encoder, {bars}", scale=scale
             ),
             "human_pools": figures.caption(
                 _pools(run), run, n=f"{run.study.draws} pairs a point", bars=pools
@@ -229,8 +223,8 @@ class Human(lab.Study):
         of_judge = value.value.transpose("judge", "task")
         vendi = [f"Vendi, {name}" for name in alike.values()]
         grid = found.grid.sel(tried_order=2, multiple=1, encoder=["first", "second"], less=[0, 0.5])
-        judges = {"plain": plain[1], "chosen": CHOSEN, "elsewhere": ELSEWHERE}
-        ahead = {name: found.ahead.sel(judge=judge).T for name, judge in judges.items()}
+        ends = found.ahead.sel(judge=[plain[1], CHOSEN, ELSEWHERE])
+        ends = ends.assign_coords(judge=["plain", "chosen", "elsewhere"])
         pools, right = tables.means(found.right, "task"), [["contexts", "bandwidths", *SCORES]]
         for design, contexts, scale in itertools.product((0, 1), (8, 16), (0.5, 1, 2)):
             at = pools.isel(design=design).sel(contexts=contexts, scale=scale)
@@ -258,10 +252,8 @@ class Human(lab.Study):
             "judged": judged,
             "pools": right,
             "right": pools.value.sel(scale=1, contexts=8, score=SCORES[4])[1],
-            "lead": {name: (of[0] > 0).sum() for name, of in ahead.items()},
-            "lag": {name: (of[0] < 0).sum() for name, of in ahead.items()},
-            "sure_lead": {name: (of[1] > 0).sum() for name, of in ahead.items()},
-            "sure_lag": {name: (of[2] < 0).sum() for name, of in ahead.items()},
+            "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
+            "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),
             "half_off": abs(of_judge.sel(judge=plain[0]) - of_judge.sel(judge=plain[1])).max(),
             "configurations": len(run.study.configurations),
         }

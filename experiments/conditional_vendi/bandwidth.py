@@ -52,7 +52,6 @@ class Bandwidth(lab.Study):
     multiples: tuple[float, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Matches the models' prompts and chooses the bandwidths that the sweeps are around."""
         if self.bandwidths.kernel != "gaussian":
             raise ValueError("--kernel: expected gaussian, whose bandwidth is swept.")
         if self.bandwidths.scales is not None:
@@ -105,31 +104,24 @@ class Bandwidth(lab.Study):
         )
         compared = [[found.pair(*pair, name) for pair in pairs] for name in names]
         along = ("score", "model", "multiple")
-        return xr.Dataset(
-            {
-                "value": (along, values),
-                "band": ((*along, "end"), bands),
-                "saturated": (along, saturated),
-                "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
-                "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
-            },
-            {
-                "score": list(SCORES),
-                "model": list(self.models),
-                "multiple": list(self.multiples),
-                "end": ["low", "high"],
-                "pair": [f"{one}, {two}" for one, two in pairs],
-            },
-        )
+        results = {
+            "value": (along, values),
+            "band": ((*along, "end"), bands),
+            "saturated": (along, saturated),
+            "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
+            "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
+        }
+        axes = {"score": list(SCORES), "model": list(self.models), "end": ["low", "high"]}
+        axes |= {"multiple": list(self.multiples), "pair": [f"{a}, {b}" for a, b in pairs]}
+        return xr.Dataset(results, axes)
 
     def tables(self, run):
         yield ranking(run.found)
 
     @classmethod
     def figures(cls, runs):
-        return {
-            f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run in runs for sweep in SWEEPS
-        }
+        each = itertools.product(runs, SWEEPS)
+        return {f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run, sweep in each}
 
     @classmethod
     def facts(cls, runs):
@@ -137,11 +129,8 @@ class Bandwidth(lab.Study):
         places = itertools.product(SWEEPS, ORDERS, SCORES)
         counts = [pairs_by_order(found.sign.sel(sweep=s, order=o, score=c)) for s, o, c in places]
         means = found.value.sel(order="Vendi").mean("model")
-        return {
-            "ranking": ranking(found),
-            "counts": np.array(counts),
-            "mean": lambda sweep, score="Conditional": means.sel(sweep=sweep, score=score),
-        }
+        mean = {"mean": lambda sweep, score=SCORES[0]: means.sel(sweep=sweep, score=score)}
+        return {"ranking": ranking(found), "counts": np.array(counts), **mean}
 
 
 def ranking(found: xr.Dataset) -> Table:
@@ -164,8 +153,8 @@ def ranking(found: xr.Dataset) -> Table:
 def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> PairedEmbeddings:
     """The prompts that all models answer, as many outputs of each by every model, model by model.
 
-    Pairs of equal prompt embeddings are of one prompt. Models that answer a smaller share than
-    `least` of all prompts are left out. Of each model at most `rows` are taken, of random prompts.
+    Models that answer less than the share `least` of prompts are left out. Of each model at most
+    `rows` are taken, of random prompts.
     """
     models, model = np.unique(pairs.labels["models"], return_inverse=True)
     kinds, prompt = checks.distinct_rows(pairs.prompts)
@@ -190,10 +179,7 @@ def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> P
 
 
 def pairs_by_order(signs: xr.DataArray) -> tuple[int, int, int]:
-    """How many pairs have one order wherever they are told apart, two orders, and none.
-
-    The signs are those of `cv.inference.PairProfile`, by pair and multiple.
-    """
+    """How many pairs have one order wherever the signs tell them apart, two orders, and none."""
     first, second = ((signs == sign).any("multiple") for sign in (1, -1))
     counts = first ^ second, first & second, ~(first | second)
     return tuple(int(of.sum()) for of in counts)  # pyright: ignore[reportReturnType]

@@ -23,14 +23,10 @@ from experiments.lab.curves import convergence_curve
 
 _LARGEST = 20_000  # Spectra go up to all pairs, or where there are more, to so many of them.
 _RTOL = 0.01  # In the figure, about the width of a line.
-# Up to here all eigenvalues take less time than an estimate.
-_EXACT_UP_TO = 1000
-# CV truncates at 10,000 of 25,000 samples.
-_PAPER_TRUNCATION = 10_000 / 25_000
-_SCALED = "scaled"
-# Sizes of the order-2 curves, which cost no more than their last point; from these on.
-_ORDER_TWO_POINTS = 40
-_EARLY = (50, 100)
+_EXACT_UP_TO = 1000  # Up to here all eigenvalues take less time than an estimate.
+_SCALED, _PAPER_TRUNCATION = "scaled", 10_000 / 25_000
+_ORDER_TWO_POINTS = 40  # Sizes of the order-2 curves, which cost no more than their last point.
+_EARLY = (50, 100)  # They begin there.
 _UNBIASED = "RKE, unbiased"
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
 _BOTH = ",".join(scales.KERNELS)
@@ -64,9 +60,6 @@ class Kernels(lab.Rules):
         gaussian, cosine = (dataclasses.replace(self, kernel=of) for of in scales.KERNELS)
         cosine = dataclasses.replace(cosine, rules=None)
         return (*gaussian._choose(pairs, rules, seed), *cosine._choose(pairs, rules, seed))
-
-    def words(self, scale=None):
-        return super().words(scale) + ("; cosine kernel" if self.kernel == _BOTH else "")
 
 
 class Convergence(lab.Study):
@@ -161,11 +154,10 @@ class Convergence(lab.Study):
         return {"Vendi": cv.von_neumann, **kept, "RKE": cv.renyi(2), _UNBIASED: cv.renyi(2)}
 
     def compute(self, state, context, *, rule, repeat):
-        """The entropies of every size for one rule and one random order of the pairs.
+        """The `entropy` in nats by curve, term and n, for one rule and one order of the pairs.
 
-        `entropy` in nats by curve, term and n; `interval` at 95% in effective numbers of modes by
-        curve, score, end and n, of no width where all eigenvalues were taken; `method` of the
-        spectra by n. NaN where a curve lacks a size.
+        Beside it the 95% `interval` of each score, by curve, score, end and n, and the `method` of
+        the spectra by n. NaN where a curve lacks a size.
         """
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
@@ -200,11 +192,10 @@ class Convergence(lab.Study):
 
     def costs(self, *, rule, repeat):
         """About the seconds of each step that `compute` says, on two cores."""
-        found = []
-        for n in self.spectra_of(repeat):
-            exact = method_of(self.method, n) == "exact"
-            found.append(1.5 + (1.5e-10 * n**3 if exact else 5e-7 * n**2))
-        return [*found, 1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
+        sizes = self.spectra_of(repeat)
+        exact = [method_of(self.method, n) == "exact" for n in sizes]
+        costs = [1.5e-10 * n**3 if e else 5e-7 * n**2 for n, e in zip(sizes, exact, strict=True)]
+        return [*(1.5 + cost for cost in costs), 1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
 
     def tables(self, run):
         """Where each curve ends, whether it has settled there, and its spread over the orders."""
@@ -215,14 +206,9 @@ class Convergence(lab.Study):
         for rule, score, curve in itertools.product(*axes):
             line = found.sel(rule=rule, score=score, curve=curve)
             last, spread = line.value.dropna("n")[-1], (line.error / line.value).max().item()
-            grid.add_row(
-                rule,
-                _PREFIXES[score] + curve,
-                f"{last.n.item():,}",
-                f"{last.item():.4g}",
-                settling.verdict(line.value)[0],
-                "-" if np.isnan(spread) else f"{spread:.2%}",
-            )
+            ends = f"{last.n.item():,}", f"{last.item():.4g}", settling.verdict(line.value)[0]
+            spread = "-" if np.isnan(spread) else f"{spread:.2%}"
+            grid.add_row(rule, _PREFIXES[score] + curve, *ends, spread)
         yield grid
         order_two = found.sel(curve=list(self.curves)[-2:], n=list(self.shown))
         yield tables.table(order_two, rows=("rule", "score", "curve"), columns="n", error="error")
@@ -230,14 +216,12 @@ class Convergence(lab.Study):
     @classmethod
     def figures(cls, runs):
         runs = sorted(runs, key=lambda run: "gaussian" not in run.study.bandwidths.kernel)
-        exact = [run for run in runs if run.study.method == "exact"]
-        drawn = {}
-        for data in dict.fromkeys(run.data for run in runs):
+        exact, drawn = [run for run in runs if run.study.method == "exact"], {}
+        for data, score in itertools.product(dict.fromkeys(run.data for run in runs), _PREFIXES):
             own = [run for run in runs if run.data == data]
             shown = [run for run in own if run not in exact] or own
-            for score in _PREFIXES:
-                words = ("convergence", "" if score == "conditional" else score, data)
-                drawn["_".join(filter(None, words))] = _figure(shown, score, exact)
+            words = ("convergence", "" if score == "conditional" else score, data)
+            drawn["_".join(filter(None, words))] = _figure(shown, score, exact)
         return drawn
 
     @classmethod
@@ -277,8 +261,8 @@ class Convergence(lab.Study):
 def sizes_of(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
     """The sizes of the spectra, ascending.
 
-    By default the largest, two thirds and a half of it, all above the scaled truncation, and halves
-    of the half from 250 on: so that a curve may settle on data of twice its size.
+    By default the largest, two thirds and a half of it, above the scaled truncation, and halves of
+    the half from 250 on.
     """
     if given is None:
         largest = min(n, _LARGEST)
@@ -314,7 +298,7 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
     found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=names, drop=True)
     groups = (["RKE"], [_UNBIASED], [name for name in names if name.startswith("Vendi")])
     sizes = sorted({size for study in settings for size in (*study.shown, study.n)})
-    rules, legend = found.rule.values.tolist(), {}
+    rules, last_n, legend = found.rule.values.tolist(), max(sizes), {}
     figure, panels = style.panels(3 * len(rules), columns=3, size=(3.5, 2.4), sharex=True)
     for panel, (rule, group) in zip(panels, itertools.product(rules, groups), strict=True):
         for name, marker, dash in zip(group, style.MARKERS, style.DASHES, strict=False):
@@ -337,16 +321,15 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
             if name == group[0]:
                 rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
                 panel.set_title(f"{score_name}, {rule_name}:\n{words}")
-        style.log_counts(panel, ticks(max(sizes)))
+        style.log_counts(panel, [n for n in (50, 250, 1000, 4000) if n < last_n / 1.5] + [last_n])
         panel.tick_params(labelbottom=True)
     for panel in panels[::3]:
         panel.set_ylabel("effective number of modes")
     for panel in panels[-3:]:
         panel.set_xlabel("sample size n")
     figure.legend(legend.values(), legend.keys(), loc="outside upper center", ncols=3)
-    orders = max(study.repeats for study in settings)
     n, bars = "one random order", ""
-    if orders > 1:
+    if (orders := max(study.repeats for study in settings)) > 1:
         n = f"means over {orders} random orders"
         bars = "one standard deviation over the orders, which shrinks as n nears all pairs"
     estimates = [run.found.method.isin(("stored", "matrix-free")) for run in runs]
@@ -356,8 +339,3 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
         if (error := settling.deviation(runs, exact, score)) is not None:
             n += f", within {error:.1%} of all eigenvalues"
     return figures.caption(figure, runs, n=n, bars=bars)
-
-
-def ticks(n: int) -> list[int]:
-    """Sizes that are written at the axis: all pairs, and some well below."""
-    return [*(size for size in (50, 250, 1000, 4000) if size < n / 1.5), n]

@@ -15,9 +15,7 @@ SCORES = ("vendi", "conditional", "information")
 TERMS = ("outputs", "prompts", "joint")
 
 
-def entropies(
-    results: Sequence[ConvergenceCurve], curves: list[str], sizes: list[int]
-) -> xr.Dataset:
+def entropies(results: Sequence[ConvergenceCurve], curves: list[str], sizes: list[int]):
     """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats."""
     values = [[r.entropy_outputs, r.entropy_prompts, r.entropy_joint] for r in results]
     labels = {"curve": curves, "term": list(TERMS), "n": sizes}
@@ -33,20 +31,14 @@ def scores_of(found: xr.Dataset) -> xr.DataArray:
 
 
 def over_orders(found: xr.Dataset) -> xr.Dataset:
-    """The mean of each score over the random orders that have a size, and their deviation.
-
-    The standard deviation is NaN where one order has the size, and at all pairs.
-    """
+    """The mean of each score over the orders that have a size; where several have, the `error`."""
     scores = scores_of(found)
     spread = scores.std("repeat", ddof=1).where(scores.n < scores.n.max())
     return xr.Dataset({"value": scores.mean("repeat"), "error": spread})
 
 
 def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:
-    """The smallest size from which a curve stays within a relative tolerance of its last value.
-
-    None where only the last point itself is that near.
-    """
+    """The least size from which a curve stays near its last value; None where only the last is."""
     curve = curve.dropna("n")
     if not curve.size:  # A curve of another run.
         return None
@@ -58,8 +50,7 @@ def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:
 def verdict(curve: xr.DataArray, near: float = NEAR) -> tuple[str, int | None]:
     """Whether a curve has settled, in words, and from which size on; None where it has not.
 
-    It has if it stays near its last value from a size on that the data have at least twice. From a
-    later size on, nobody can say: the curve had no room to move away again.
+    It has if it stays near its last value from a size on that the data have at least twice.
     """
     start = settled_from(curve, near)
     if start is None:

@@ -60,12 +60,10 @@ def convergence_curve(
     entropies: Sequence[Entropy] = (von_neumann, renyi(2)),
     method: Method = AUTO,
 ) -> list[ConvergenceCurve]:
-    """The scores of the first n' pairs, for every size n' (CV figs 2, 3 and 19).
+    """A curve for each entropy: the scores of the first n' pairs, for every size n' (CV figs 2, 3).
 
     Order 2 is one pass over the largest size, whatever the number of sizes; every other entropy
     shares one set of spectra a size. Shuffle the rows first: a prefix must be a random sample.
-    Unbiased scores are then those of any number of rows at every size. Rows with equal prompts
-    count as any two rows: how many answers a prompt has in a prefix is chance.
 
     Args:
       pairs: the data, or `outputs, prompts` (None without prompts) and kernels: see `decompose`.
@@ -82,8 +80,7 @@ def convergence_curve(
         )
     if not pairs.shares[: sizes[0]].any():
         raise ValueError(f"sizes: all weights of the first {sizes[0]} rows are zero.")
-    method = methods.check_method(method)
-    largest = pairs.rows(slice(sizes[-1]))
+    method, largest = methods.check_method(method), pairs.rows(slice(sizes[-1]))
     spectral = [entropy for entropy in entropies if entropy.needs_spectrum]
     if spectral:
         computation.check(largest, method)  # What is refused is refused before the first size.

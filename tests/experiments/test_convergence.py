@@ -12,9 +12,8 @@ from small import flags, small_run, widths, write, write_pairs
 from studies import execute
 
 from condvendi_jax.cli import command
-from experiments import lab
 from experiments.conditional_vendi import convergence, settling
-from experiments.conditional_vendi.convergence import Convergence
+from experiments.conditional_vendi.convergence import Convergence, Kernels
 from experiments.lab import runner
 
 ROWS = 150
@@ -58,13 +57,6 @@ def test_spectra_are_the_oracles_and_those_of_all_pairs_are_taken_once(finished,
     vendi = settling.scores_of(known).sel(curve="Vendi")
     np.testing.assert_allclose(low.sel(curve="Vendi"), vendi.transpose("score", "n"), rtol=1e-5)
     assert (found.entropy.sel(repeat=0, n=40) != found.entropy.sel(repeat=1, n=40)).any()
-
-
-def test_a_score_is_read_off_its_three_entropies():
-    entropies = np.log([8.0, 3.0, 12.0])
-    scores = settling.scores_of(xr.Dataset({"entropy": ("term", entropies)}, TERMS))
-    expected = {"vendi": 8, "conditional": 4, "information": 2}
-    np.testing.assert_allclose(scores.sel(score=list(expected)), list(expected.values()))
 
 
 @pytest.mark.slow
@@ -167,7 +159,7 @@ def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(fini
     assert settling.deviation([finished], [], "vendi") is None
     assert settling.deviation([finished], [known], "vendi") == 0
     (chosen,) = finished.study.bandwidths.axis
-    other = lab.Rules(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
+    other = Kernels(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
     assert settling.deviation([finished], [changed(known, bandwidths=other)], "vendi") is None
     for changes in ({"arrays": {"outputs": "of others"}}, {"seed": 1}):
         stranger = dataclasses.replace(known, identity={**finished.identity, **changes})
@@ -175,19 +167,14 @@ def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(fini
 
 
 def test_runs_of_other_data_have_figures_of_their_own(finished):
-    """The emoji's keep their names; a set that was named is in the name of its figures."""
-    folders = {"convergence-gaussian": "", "convergence-captions-gaussian": "captions"}
-    folders |= {"convergence-captionsx": "", "elsewhere-captions": ""}
-    runs = [
-        dataclasses.replace(finished, folder=finished.folder.with_name(name)) for name in folders
-    ]
-    assert [run.data for run in runs] == list(folders.values())
-    known = changed(runs[1], method="exact")
+    """The emoji's keep their names, and a run by all eigenvalues no row beside an estimated one."""
+    names = ("convergence-gaussian", "convergence-captions-gaussian")
+    one, two = (
+        dataclasses.replace(finished, folder=finished.folder.with_name(name)) for name in names
+    )
+    both = Convergence.figures([one, two, changed(two, method="exact")])
     names = ("convergence", "convergence_information", "convergence_vendi")
-    assert set(Convergence.figures([known])) == {f"{name}_captions" for name in names}
-    both = Convergence.figures([*runs[:2], known])
     assert set(both) == {*names, *(f"{name}_captions" for name in names)}
-    # A run by all eigenvalues has no panel beside an estimated one.
     assert [len(figure.axes) for figure in both.values()] == [3] * 6
 
 
@@ -206,7 +193,7 @@ def test_both_kernels_are_computed_by_one_command_as_by_one_each(tmp_path):
     assert both.folder.name == "convergence-gaussian-cosine"
     assert both.found.rule.values.tolist() == ["median", "cosine"]
     figure = Convergence.figures([both])["convergence"]
-    assert len(figure.axes) == 6 and "; cosine kernel" in figure._supxlabel.get_text()
+    assert len(figure.axes) == 6 and ", cosine" in figure._supxlabel.get_text()
     own.remove("--rules=median")
     alone = execute(Convergence, tmp_path / "cosine", *own, "--kernel=cosine")
     of_both = both.found.entropy.sel(rule=["cosine"])
@@ -223,18 +210,6 @@ test_bad_flags_are_refused = studies.refuses(
     ("--rtol=2", "--rtol: expected a number above 0 and below 1"),
     ("--method=exact --rtol=0.1", "--rtol means nothing with --method=exact"),
 )
-
-
-def test_arrays_of_one_file_are_named_by_key(tmp_path):
-    own = small_run(Convergence, tmp_path, 0)
-    outputs, prompts = (np.load(flag.partition("=")[2]) for flag in own[:2])
-    both = tmp_path / "both.npz"
-    np.savez(both, x=outputs, t=prompts)
-    named = flags(outputs=both, prompts=both, outputs_key="x")
-    run = execute(Convergence, tmp_path, *named, "--prompts_key=t", *own[2:])
-    assert run.study.description == "both: 150 pairs from both.npz and both.npz"
-    with pytest.raises(ValueError, match="its keys are t, x"):
-        execute(Convergence, tmp_path, *named, *own[2:])
 
 
 @pytest.mark.parametrize("n", [2, 3, 150, 600, 1652, 8091, 11_822, 10**6])
@@ -269,19 +244,13 @@ def test_the_time_left_is_right_where_steps_cost_what_is_expected():
     assert all(abs(at + left - now[0]) < 0.2 * (now[0] - at) + 5 for at, left in told)
 
 
-@pytest.mark.parametrize("own", [["--sizes=150"], ["--repeated_up_to=30"]])
-def test_one_random_order_is_taken_where_no_size_has_more(tmp_path, own):
-    run = execute(Convergence, tmp_path, *small_run(Convergence, tmp_path, 0), *own)
-    assert run.study.repeats == 1 and len(run.results) == 1
-
-
-@pytest.mark.slow
-def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path):
-    own = [*small_run(Convergence, tmp_path, 0), "--repeated_up_to=60"]
-    run = execute(Convergence, tmp_path, *own)
-    found = run.found.entropy.sel(rule="median", repeat=1)
-    for curve in ("Vendi", "RKE"):
-        assert found.sel(curve=curve).dropna("n").n.max() <= 60
+@pytest.mark.parametrize(("own", "repeats"), [("--sizes=150", 1), ("--repeated_up_to=60", 2)])
+def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path, own, repeats):
+    run = execute(Convergence, tmp_path, *small_run(Convergence, tmp_path, 0), own)
+    assert run.study.repeats == repeats == len(run.results)
+    if repeats == 2:
+        found = run.found.entropy.sel(rule="median", repeat=1, curve=["Vendi", "RKE"])
+        assert found.dropna("n", how="all").n.max() <= 60
 
 
 def test_the_way_of_a_spectrum_goes_by_its_size(monkeypatch):
