@@ -320,6 +320,56 @@ def run(
     return store.read_run(folder, kind) if first else None
 
 
+def cell_key(seed: int, cell: Cell) -> jax.Array:
+    """The random key of a cell, the same whatever was computed before it."""
+    word = int.from_bytes(hashlib.sha256(str(cell).encode()).digest()[:4], "big")
+    return jax.random.fold_in(jax.random.key(seed), word)
+
+
+def _agree(missing: Sequence[bool]) -> list[bool]:
+    """Which cells are missing, by the first process: all must compute the same ones together."""
+    if jax.process_count() == 1:
+        return list(missing)
+    from jax.experimental import multihost_utils  # Where there are several processes only.
+
+    return np.asarray(multihost_utils.broadcast_one_to_all(np.array(missing))).tolist()
+
+
+def draw(
+    study: type[Study], runs: Sequence[Run], folder: pathlib.Path, *, overwrite: bool = True
+) -> list[pathlib.Path]:
+    """Draws a study's figures from saved results into a folder, as PNG and PDF.
+
+    Raises:
+      ValueError: a run is not whole, so that part of it might be taken for all; or a figure is
+        there and may not be replaced.
+    """
+    for run in runs:
+        if run.missing:
+            count = len(run.missing) + len(run.results)
+            raise ValueError(
+                f"{run.folder}: {len(run.missing)} of {count} cells are missing; repeat the "
+                "command of the run to finish it."
+            )
+    figures = study.figures(runs)
+    if not figures:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    there = [path for name in figures for path in style.paths(folder / name) if path.exists()]
+    if there and not overwrite:
+        raise ValueError(
+            f"{there[0]}: exists already. Choose another --figures, or add --overwrite to replace "
+            "it."
+        )
+    return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
+
+
+def run_folders(study: type[Study], results: pathlib.Path) -> list[pathlib.Path]:
+    """The folders of the study's runs among some results, in the order of their names."""
+    folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
+    return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
+
+
 class _Progress:
     """Moves a bar on by what steps are expected to cost; a context manager.
 
@@ -380,53 +430,3 @@ class _Progress:
             if self._done >= self._least and done > self._shown:
                 self._move(done - self._shown)
                 self._shown = done
-
-
-def cell_key(seed: int, cell: Cell) -> jax.Array:
-    """The random key of a cell, the same whatever was computed before it."""
-    word = int.from_bytes(hashlib.sha256(str(cell).encode()).digest()[:4], "big")
-    return jax.random.fold_in(jax.random.key(seed), word)
-
-
-def _agree(missing: Sequence[bool]) -> list[bool]:
-    """Which cells are missing, by the first process: all must compute the same ones together."""
-    if jax.process_count() == 1:
-        return list(missing)
-    from jax.experimental import multihost_utils  # Where there are several processes only.
-
-    return np.asarray(multihost_utils.broadcast_one_to_all(np.array(missing))).tolist()
-
-
-def draw(
-    study: type[Study], runs: Sequence[Run], folder: pathlib.Path, *, overwrite: bool = True
-) -> list[pathlib.Path]:
-    """Draws a study's figures from saved results into a folder, as PNG and PDF.
-
-    Raises:
-      ValueError: a run is not whole, so that part of it might be taken for all; or a figure is
-        there and may not be replaced.
-    """
-    for run in runs:
-        if run.missing:
-            count = len(run.missing) + len(run.results)
-            raise ValueError(
-                f"{run.folder}: {len(run.missing)} of {count} cells are missing; repeat the "
-                "command of the run to finish it."
-            )
-    figures = study.figures(runs)
-    if not figures:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
-    there = [path for name in figures for path in style.paths(folder / name) if path.exists()]
-    if there and not overwrite:
-        raise ValueError(
-            f"{there[0]}: exists already. Choose another --figures, or add --overwrite to replace "
-            "it."
-        )
-    return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
-
-
-def run_folders(study: type[Study], results: pathlib.Path) -> list[pathlib.Path]:
-    """The folders of the study's runs among some results, in the order of their names."""
-    folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
-    return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
