@@ -95,30 +95,20 @@ def counts(
 ) -> np.ndarray:
     """RKE or Conditional-RKE at every pair of bandwidths, `[outputs, prompts, levels]`.
 
-    Args:
-      squares: squared distances of outputs and prompts, `[n, n]`; without prompts the score is RKE.
-      slot: of each row, `[n]`; a level is the rows of some slots.
-      levels: the slots of each.
-      of_x: bandwidths of the outputs; NaN gives NaN.
-      of_t: bandwidths of the prompts.
+    From squared distances `[n, n]` of outputs and prompts (none: RKE) and the slot of each row; a
+    level is the rows of some slots. A bandwidth of NaN gives NaN.
     """
-    rows = [np.flatnonzero(slot == one) for one in range(slot.max() + 1)]
-    shape = (len(rows), len(rows), len(of_x), len(of_t))
-    joint, marginal = np.zeros(shape), np.zeros((*shape[:2], shape[3]))
-    for a, b in itertools.combinations_with_replacement(range(len(rows)), 2):
-        block = np.ix_(rows[a], rows[b])
-        size = len(rows[a]) * len(rows[b])
+    found = []
+    for level in levels:
+        rows = np.flatnonzero(np.isin(slot, list(level)))
         k_x, k_t = (
-            np.ones((len(width), size), np.float32)
+            np.ones((len(widths), len(rows) ** 2), np.float32)
             if of is None
-            else np.exp(np.outer(-1 / width**2, of[block]).astype(np.float32))
-            for of, width in zip(squares, (of_x, of_t), strict=True)
+            else np.exp(np.outer(np.float32(-1 / widths**2), np.float32(of[np.ix_(rows, rows)])))
+            for of, widths in zip(squares, (of_x, of_t), strict=True)
         )
-        joint[a, b] = joint[b, a] = k_x @ k_t.T
-        marginal[a, b] = marginal[b, a] = k_t.sum(axis=1, dtype=np.float64)
-    inside = [np.ix_(list(level), list(level)) for level in levels]
-    sums = [[of[one].sum(axis=(0, 1)) for of in (marginal, joint)] for one in inside]
-    return np.stack([above / below for above, below in sums], axis=-1)
+        found.append(k_t.sum(axis=1, dtype=np.float64) / (k_x @ k_t.T))
+    return np.stack(found, axis=-1)
 
 
 _LEVELS = 9
@@ -127,12 +117,8 @@ FIXED = {
     "variance rule": ("variance x 1", "variance x 1"),
     "half of it": ("variance x 0.5", "variance x 0.5"),
 }
-CHOSEN, KIND, LABELS, SHARE = (
-    "chosen on other sets",
-    "chosen on its kind",
-    "labels",
-    "labels, share",
-)
+CHOSEN, KIND = "chosen on other sets", "chosen on its kind"
+LABELS, SHARE = "labels", "labels, share"
 _BY_LABELS = {LABELS: OF_PAIRS, SHARE: OF_SHARE}
 
 
@@ -211,32 +197,25 @@ class BandwidthRules(lab.Study):
         return xr.Dataset({"value": value, "truth": truth, "order_one": one, "counted": counted})
 
     def tables(self, run):
-        """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1.
-
-        Then every rule: its median error over the sets (reversed pairs).
-        """
+        """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1."""
         shown, rows = finalists(run.found), ("question", "set")
         yield tables.table(shown, rows=rows, columns="candidate", digits=2)
+        words = "(" + shown.pairs.fillna(0).astype(int).astype(str) + ")"
+        told = shown.assign(reversed=words)
         yield tables.table(
-            shown, rows=rows, columns="candidate", value="tau", letters="reversed", digits=2
+            told, rows=rows, columns="candidate", value="tau", letters="reversed", digits=2
         )
         off = abs(np.log(run.found.order_one / run.found.truth.max("level")))
         one = xr.Dataset({"value": off.where(run.found.counted.astype(bool))})
         yield tables.table(one, rows=rows, columns="fixed", digits=2)
-        yield tables.table(
-            over_sets(run.found), rows=("rule",), columns="of", letters="reversed", digits=2
-        )
 
     @classmethod
     def figures(cls, runs):
         shown = finalists(runs[-1].found)
 
         def title(_, question):
-            middle = shown.value.sel(question=question).median("set")
-            first, second = (middle.sel(candidate=of).item() for of in (next(iter(FIXED)), CHOSEN))
-            return (
-                f"{question}: {first:.2f} by the variance rule, {second:.2f} chosen on other sets"
-            )
+            middle = shown.value.sel(question=question).median("set").values
+            return f"{question}: {middle[0]:.2f} by the variance rule, {middle[2]:.2f} {CHOSEN}"
 
         counted = shown.sel(set=runs[-1].found.counted.astype(bool))
         drawn = figures.facets(
@@ -245,6 +224,41 @@ class BandwidthRules(lab.Study):
         )  # fmt: skip
         n = f"{runs[-1].study.rows:,} rows a half at most; titles: medians over the sets"
         return {"bandwidth_rules": figures.caption(drawn, runs[-1], n=n)}
+
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        found, shown = run.found, finalists(run.found)
+        order = ranked(found).sum("question")
+        middle = errors(found).mean("question").median("set")
+        x, t = best(errors(found), found.set.values)
+        first, half = (order.reversed.sel(outputs=x, prompts=t) for x, t in FIXED.values())
+        grid, _, one = run.study.tables(run)
+        over = (
+            shown.value.mean("question").median("set"),
+            *(shown[of].sum(("question", "set")) for of in ("pairs", "known")),
+        )
+        for words, of in zip(("median", "reversed pairs", "pairs"), over, strict=True):
+            grid.add_row("all", words, *(f"{value:.3g}" for value in of.values))
+        last = found.value.isel(level=5).mean("half").sel(question=TOTAL)
+        rules = {name.replace(" ", "_"): rule for name, rule in FIXED.items()}
+        return {
+            "errors": grid,
+            "order_one": one,
+            "value": shown.value,
+            "middle": over[0],
+            "pairs": over[1],
+            "known": over[2],
+            "of": lambda rule, name: last.sel(
+                set=name, outputs=rules[rule][0], prompts=rules[rule][1]
+            ),
+            "best": (x, t, middle.min(), middle.sel(outputs=x, prompts="variance x 1")),
+            "fewer": (half < first).sum(),
+            "more": (half > first).sum(),
+            "half": half,
+            "none": (order.reversed.sum("set") == 0).sum(),
+            "elsewhere": sum(chosen_by_order(found, name) for name in found.set.values),
+        }
 
 
 def _order_one(half: Half, question: Question, of_x: float, of_t: float) -> float:
@@ -267,7 +281,7 @@ def errors(found: xr.Dataset) -> xr.DataArray:
 
 
 def ranked(found: xr.Dataset) -> xr.Dataset:
-    """How many pairs of levels are `reversed`, of both halves, and Kendall's `tau` (NaN: no order).
+    """How many of the `known` pairs of levels, of both halves, are `reversed`, and Kendall's `tau`.
 
     Scores that differ by rounding alone are neither in the known order nor reversed.
     """
@@ -280,7 +294,8 @@ def ranked(found: xr.Dataset) -> xr.Dataset:
         right = right + (differ & (high.value > allowed * low.value))
         wrong = wrong + (differ & (low.value > allowed * high.value))
     right, wrong, known = (of.sum("half") for of in (right, wrong, known))
-    return xr.Dataset({"reversed": wrong, "tau": (right - wrong) / known.where(known > 0)})
+    tau = (right - wrong) / known.where(known > 0)
+    return xr.Dataset({"reversed": wrong, "known": known, "tau": tau})
 
 
 def best(error: xr.DataArray, sets: Iterable[str]) -> tuple[str, str]:
@@ -310,36 +325,20 @@ def finalists(found: xr.Dataset) -> xr.Dataset:
         rules = FIXED | {CHOSEN: best(error, others), KIND: kind}
         rules |= {of: (rule, kind[1]) for of, rule in _BY_LABELS.items()}
         of_set = [
-            xr.Dataset({"value": error, "pairs": order.reversed, "tau": order.tau}).sel(
-                set=name, outputs=x, prompts=t, drop=True
-            )
+            order.rename(reversed="pairs")
+            .assign(value=error)
+            .sel(set=name, outputs=x, prompts=t, drop=True)
             for x, t in rules.values()
         ]
         parts.append(
             xr.concat(of_set, xr.DataArray(list(rules), dims="candidate", name="candidate"))
         )
-    along = xr.concat(parts, found.set)
-    return along.assign(reversed=_words(along.pairs))
+    return xr.concat(parts, found.set)
 
 
-def over_sets(found: xr.Dataset) -> xr.Dataset:
-    """The median error over the sets of every rule, of outputs and of prompts, with reversals.
-
-    Its partner, for the prompts or for the outputs, is the best in hindsight.
-    """
-    error, pairs = errors(found), ranked(found).reversed.sum(("set", "question"))
-    middle = error.mean("question").median("set")
-    parts: list[xr.Dataset] = []
-    x, t = best(error, found.set.values)
-    for axis, partner in (("outputs", {"prompts": t}), ("prompts", {"outputs": x})):
-        of = xr.Dataset({"value": middle, "pairs": pairs}).sel(partner, drop=True)
-        parts.append(of.rename({axis: "rule"}))
-    names = xr.DataArray(
-        [f"outputs, prompts by {t}", f"prompts, outputs by {x}"], dims="of", name="of"
-    )
-    along = xr.concat(parts, names, join="outer")
-    return along.assign(reversed=_words(along.pairs))
-
-
-def _words(pairs: xr.DataArray) -> xr.DataArray:
-    return "(" + pairs.fillna(0).astype(int).astype(str) + ")"
+def chosen_by_order(found: xr.Dataset, name: str) -> float:
+    """How many pairs of a set the candidate of the largest mean tau on the others reverses."""
+    order = ranked(found).drop_sel(outputs=list(_BY_LABELS.values()))
+    tau = order.tau.drop_sel(set=name).mean(("set", "question")).stack(rules=("outputs", "prompts"))
+    own = order.reversed.sel(set=name).sum("question").stack(rules=("outputs", "prompts"))
+    return own.isel(rules=tau.argmax("rules")).item()

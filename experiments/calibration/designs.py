@@ -19,8 +19,8 @@ NAMES = ("Conditional-Vendi", "Conditional-RKE", "Conditional-Vendi, order inf")
 UNBIASED = "Conditional-RKE, unbiased"  # With any number of outputs a prompt.
 # On all prompts, whose n grows with k; the means of the scores of a prompt's own outputs.
 WHOLE, VENDI, RKE = "Conditional-RKE, all prompts", "mean Vendi of a prompt", "mean RKE of a prompt"
-_LOOKS = (*style.CYCLE[:3], style.CYCLE[1], style.ORANGE, style.BLACK)
-_COLOURS = dict(zip((*NAMES, UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
+_LOOKS = (style.BLUE, style.VERMILION, style.VERMILION, style.ORANGE, style.BLACK)
+_COLOURS = dict(zip((*NAMES[:2], UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
 
 
 class Designs(lab.Study):
@@ -48,17 +48,14 @@ class Designs(lab.Study):
     models: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Takes the prompts with enough outputs, and chooses the bandwidths on their pairs."""
         loaded = load()
         prompt = known_counts.prompts_of(loaded)
         counts = np.bincount(prompt)
         most = known_counts.most_of(counts) if self.most is None else self.most
         kept = np.flatnonzero(counts >= most)
         if len(kept) < 2 * most:
-            raise ValueError(
-                f"--most={most}: {len(kept)} prompts have so many outputs, expected at least "
-                f"{2 * most}."
-            )
+            few = f"{len(kept)} prompts have so many outputs"
+            raise ValueError(f"--most={most}: {few}, expected at least {2 * most}.")
         pairs = loaded.rows(np.isin(prompt, kept))
         cosine = self.bandwidths.kernel == "cosine"
         return self.ready(
@@ -76,12 +73,10 @@ class Designs(lab.Study):
         return {"scale": self.bandwidths.axis, "prompts": kinds, "draw": range(self.draws)}
 
     def compute(self, state, context, *, scale, prompts, draw):
-        """The scores of every number k of outputs a prompt.
+        """The scores by `curve` and `k`, outputs a prompt, with errors by the jackknife at order 2.
 
-        With the axes `curve` and `k`: `value`; `error`, by the jackknife over prompts, of the
-        scores of order 2; `n` of the scores of one n. WHOLE is there in the first draw only.
-        With `model` and `other`: `alike`, the mean over all prompts of the squared kernel of two
-        models' outputs, where every model has one output of each prompt.
+        `alike` is the mean squared kernel of two models' outputs of a prompt, where every model has
+        one output of each. WHOLE is there in the first draw only.
         """
         pairs, most = state, self.most or 0
         generator = np.random.default_rng((int(jax.random.bits(context.shared_key)), draw))
@@ -130,6 +125,32 @@ class Designs(lab.Study):
                 drawn[f"{run.folder.name}_pairs"] = _pairs(run)
         return drawn
 
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        means = over_draws(run.found)
+        means["error"] = means.error.where(means.error > 1e-9)  # Of all designers there is none.
+        nine, two = (
+            means.isel(k=-1),
+            2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1)),
+        )
+        apart = nine.value.sel(prompts=APART)
+
+        def at(curve, scale, prompts, k=0, what="value"):
+            return means[what].sel(curve=curve, scale=scale, prompts=prompts).isel(k=k - 1)
+
+        shown = nine.drop_sel(curve=[NAMES[2], WHOLE, VENDI])
+        rows = ("prompts", "curve")
+        return {
+            **dict(zip("VCIUW", (*NAMES, UNBIASED, WHOLE), strict=True)),
+            "at": at,
+            "shown": tables.table(shown, rows=rows, columns="scale", error="error", digits=3),
+            "infinite": apart.sel(curve=NAMES[2]).max(),
+            "below": 1 - (apart.sel(curve=NAMES[1]) / apart.sel(curve=RKE)).min(),
+            "two": two,
+            "two_mean": two.where(two.model != two.other).mean(),
+        }
+
 
 def over_draws(found: xr.Dataset) -> xr.Dataset:
     """Means over the draws, and their standard deviation; of WHOLE, the jackknife's error."""
@@ -144,10 +165,8 @@ def _counts(run: lab.Run) -> Figure:
 
     def title(prompts, scale):
         said = shown.value.sel(prompts=prompts, scale=scale, k=study.most, curve=NAMES[0]).item()
-        return (
-            f"{_WORDS[prompts]}, outputs x {scale:g}:\nConditional-Vendi finds {said:.1f} of "
-            f"{study.most}"
-        )
+        told = f"{_WORDS[prompts]}, outputs x {scale:g}:"
+        return f"{told}\nConditional-Vendi finds {said:.1f} of {study.most}"
 
     def known(panel, part):
         panel.plot(part.k, part.k, color=style.GREY, linewidth=0.8, zorder=0)
@@ -174,9 +193,8 @@ def _pairs(run: lab.Run) -> Figure:
         words = [[f"{value:.2f}" for value in row] for row in score]
         style.matrix(panel, score, models, words, vmin=1, vmax=2, cmap="viridis")
         i, j = np.unravel_index(np.argmin(score + np.eye(len(models))), score.shape)
-        panel.set_title(
-            f"outputs x {scale:g}: most alike are\n{models[i]} and {models[j]}: {score[i, j]:.2f}"
-        )
+        words = f"{models[i]} and {models[j]}: {score[i, j]:.2f}"
+        panel.set_title(f"outputs x {scale:g}: most alike are\n{words}")
     n = f"{study.prompts:,} prompts that all models answer, told apart"
     words = "Conditional-RKE of two models' outputs: 1 if they are the same, 2 if unlike"
     return figures.caption(figure, run, n=f"{n}. {words}")

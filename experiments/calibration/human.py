@@ -119,16 +119,12 @@ class Human(lab.Study):
         return {"task": tuple(self.sets)}
 
     def compute(self, state, context, *, task):
-        """Everything that is judged of one task.
+        """Everything that is judged of one task, by `judge` and `end`, NaN where there is nothing.
 
-        Returns:
-          Over `judge` (choices, single configurations, published metrics) and `end` (the value and
-          the ends of its 95% interval): `people`, Spearman correlations with people; `ahead`, the
-          same less that of the best published metric; `temperature`; `accuracy` of the best
-          threshold for the labels; NaN where there is nothing to compare with. `chosen`, the number
-          of the configuration of each fold; `elsewhere`, that chosen on the other tasks, -1 where
-          there is none; `grid`, the correlation of every configuration; `right`, as
-          `judgements.tell_pools`; `negative`, as `judgements.scores_of_similarities`.
+        `people`, Spearman correlations with people; `ahead`, the same less that of the best
+        published metric; `temperature`; `accuracy` of the best threshold for the labels. Beside
+        them the numbers of the configurations `chosen` for each fold and `elsewhere` (-1: none),
+        the `grid` of correlations, `right` of pools, and `negative` eigenvalues.
         """
         pairs, responses, scores_of_all, (similar, negative) = state
         everything = scores_of_all()
@@ -196,40 +192,109 @@ class Human(lab.Study):
         )
 
     def tables(self, run):
-        """Every correlation by task; then what is chosen on other folds, and the pools."""
-        found = run.found
-        value = found.people.sel(end="value").to_dataset(name="value")
+        """Every correlation by task; then what is chosen, and the contexts that pools need."""
+        value = run.found.people.sel(end="value").to_dataset(name="value")
         yield tables.table(value, rows=("judge",), columns="task", digits=2)
-        scores = SCORES[:2]
-        grid = Table("task", "sets", CHOSEN, "ahead by", *(f"contexts, {s}" for s in scores))
-        for task, count in self.sets.items():
-            one = found.sel(task=task, judge=CHOSEN)
-            right = one.right.isel(design=0).sel(scale=self.bandwidths.shown)
-            counts = (judgements.enough(right.sel(score=s).values, self.contexts) for s in scores)
-            words = [tables.interval(*of.values) for of in (one.people, one.ahead)]
-            grid.add_row(task, str(count), *words, *(str(count or "more") for count in counts))
-        yield grid
+        yield _choices(run)
+        yield _needed(run)
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        scale = run.study.bandwidths.shown
-        bars = "95%; dashed: best published"
-        n = f"order {run.study.order:g}; dashed: best published"
+        scale, bars = run.study.bandwidths.shown, "95% over contexts; dashed: best published"
+        n = f"order {run.study.order:g}; - 0.5 context: half of its embedding is subtracted"
         pools = f"one error over {len(run.study.sets)} tasks"
         return {
             "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
-            "human_bandwidths": figures.caption(_configurations(run), run, n=n, scale=scale),
+            "human_bandwidths": figures.caption(
+                _configurations(run), run, n=n, bars=f"first encoder, {bars}", scale=scale
+            ),
             "human_pools": figures.caption(
                 _pools(run), run, n=f"{run.study.draws} pairs a point", bars=pools
             ),
         }
 
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        found, plain = run.found, list(run.study.plain)
+        value = found.people.sel(end="value", drop=True).to_dataset(name="value")
+        alike = {f"RKE, {name}": name for name in (*found.similarity.values, "cosine similarity")}
+        of_judge = value.value.transpose("judge", "task")
+        vendi = [f"Vendi, {name}" for name in alike.values()]
+        grid = found.grid.sel(tried_order=2, multiple=1, encoder=["first", "second"], less=[0, 0.5])
+        ends = found.ahead.sel(judge=[plain[1], CHOSEN, ELSEWHERE])
+        ends = ends.assign_coords(judge=["plain", "chosen", "elsewhere"])
+        pools, right = tables.means(found.right, "task"), [["contexts", "bandwidths", *SCORES]]
+        for design, contexts, scale in itertools.product((0, 1), (8, 16), (0.5, 1, 2)):
+            at = pools.isel(design=design).sel(contexts=contexts, scale=scale)
+            if at.value.notnull().all():  # Else there are too few contexts.
+                both = zip(at.value.values, at.error.values, strict=True)
+                cells = [f"{value:.2f}±{error:.2f}" for value, error in both]
+                right.append([f"{contexts}/{contexts * (design + 1)}", f"{scale:g}", *cells])
+        judged = [["task", "agreement with", CHOSEN, "best published"]]
+        for task, what in itertools.product(run.study.sets, ("accuracy", "temperature")):
+            best, name = _best_published(of_task := found.sel(task=task), what)
+            own = tables.interval(*of_task[what].sel(judge=CHOSEN).values)
+            judged += [] if np.isnan(best) else [[task, what, own, f"{name} {best:.2f}"]]
+        options = {"rows": ("task",), "columns": "judge", "digits": 2}
+        return {
+            "choices": _choices(run),
+            "needed": _needed(run),
+            "similar": tables.table(value.sel(judge=list(alike)), names=alike, **options),
+            "vendi_off": abs(
+                of_judge.sel(judge=vendi) - of_judge.sel(judge=list(alike)).values
+            ).max(),
+            "token_gain": (of_judge.sel(judge=[*alike][2]) - of_judge.sel(judge=[*alike][3])).max(),
+            "encoders": tables.table(
+                grid.to_dataset(name="value"), rows=("task", "encoder"), columns="less", digits=2
+            ),
+            "judged": judged,
+            "pools": right,
+            "right": pools.value.sel(scale=1, contexts=8, score=SCORES[4])[1],
+            "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
+            "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),
+            "half_off": abs(of_judge.sel(judge=plain[0]) - of_judge.sel(judge=plain[1])).max(),
+            "configurations": len(run.study.configurations),
+        }
 
-def _best_published(found: xr.Dataset) -> float:
-    """The largest correlation of a published metric with people; NaN without any."""
-    is_metric = found.judge.str.startswith(METRIC)
-    return found.people.sel(end="value").where(is_metric).max().item()
+
+def _best_published(found: xr.Dataset, what: str = "people") -> tuple[float, str]:
+    """The largest correlation (or accuracy) of a published metric in a task, and its name."""
+    values = found[what].sel(end="value").where(found.judge.str.startswith(METRIC))
+    best = found.judge[values.fillna(-2).argmax("judge")].item()
+    return values.max().item(), best.removeprefix(METRIC)
+
+
+def _choices(run: lab.Run) -> Table:
+    """Of each task the best published metric, plain scores, and what is chosen."""
+    scales = ", ".join(f"{scale:g}" for scale in run.study.bandwidths.scales or ())
+    heads = ("sets", "best published", f"plain, x {scales}", CHOSEN, "ahead by")
+    grid = Table("task", *heads, ELSEWHERE, "ahead by", HINDSIGHT)
+    for task, count in run.study.sets.items():
+        found = run.found.sel(task=task)
+        best, name = _best_published(found)
+        plain = found.people.sel(judge=list(run.study.plain), end="value").values
+        cells = []
+        for judge in (CHOSEN, ELSEWHERE):
+            there = judge in found.judge
+            one = found.sel(judge=judge) if there else found.isel(judge=0) * np.nan
+            cells += [f"{one.people[0].item():.2f}", tables.interval(*one.ahead.values)]
+        last = found.people.sel(judge=HINDSIGHT, end="value").item()
+        shown = f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)
+        grid.add_row(task, str(count), *shown, *cells, f"{last:.2f}")
+    return grid
+
+
+def _needed(run: lab.Run) -> Table:
+    """From how many contexts on pools are told right, by task, at one of the bandwidths."""
+    right = run.found.right.isel(design=0).sel(scale=run.study.bandwidths.shown)
+    grid = Table("task", *SCORES)
+    for task in run.study.sets:
+        each = (right.sel(task=task, score=s).values for s in SCORES)
+        counts = (judgements.enough(of, run.study.contexts) for of in each)
+        grid.add_row(task, *(str(count or "more") for count in counts))
+    return grid
 
 
 def _correlations(run: lab.Run) -> Figure:
@@ -253,7 +318,7 @@ def _correlations(run: lab.Run) -> Figure:
             panel.plot(value, place, "s" if judge in run.study.metrics else "o", color=colour)
         words = f"{task}:\n{found.people.sel(judge=CHOSEN, end='value').item():.2f}"
         if run.study.metrics:
-            best = _best_published(found)
+            best, _ = _best_published(found)
             panel.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
             words += f" beside {best:.2f} of the best published"
         panel.set_title(words)
@@ -267,26 +332,35 @@ def _configurations(run: lab.Run) -> Figure:
     """A panel a task: the correlation over the bandwidth, by how much context is subtracted."""
     study = run.study
     grid = run.found.grid.sel(tried_order=study.order)
-    encoders = [name for name in ("first", "both") if name in grid.encoder]
+    names = {"first": "first encoder", "both": "both encoders"}
+    encoders = [name for name in names if name in grid.encoder]
     shown = grid.sel(encoder=encoders).stack(line=("less", "encoder"))
-    lines = [f"{encoder}, less {less:g}" for less, encoder in shown.line.values]
+    lines = [names[e] + (f" - {less:g} context" if less else "") for less, e in shown.line.values]
     shown = shown.drop_vars(("line", "less", "encoder")).assign_coords(line=lines)
+    # Only what is judged has an interval: the first encoder alone, at the scales.
+    judged = run.found.people.sel(judge=list(study.plain), end=["low", "high"])
+    judged = judged.rename(judge="multiple").assign_coords(multiple=list(study.bandwidths.scales))
+    ends = judged.expand_dims(line=lines[:1]).reindex(line=lines, multiple=shown.multiple)
     # One colour a share; facets dashes the second line of a colour.
     colours = np.repeat(style.CYCLE[: len(study.less)], len(encoders))
 
     def published(panel, part):
         if study.metrics:
-            best = _best_published(run.found.sel(task=part.task.item()))
+            best, _ = _best_published(run.found.sel(task=part.task.item()))
             panel.axhline(best, color=style.GREY, linewidth=0.8, linestyle="--")
         panel.set_xticks([0.5, 1, 2], ["0.5", "1", "2"])
 
-    return figures.facets(
-        xr.Dataset({"value": shown}), x="multiple", hue="line", column="task",
-        across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
+    figure = figures.facets(
+        xr.Dataset({"value": shown, "end": ends}), x="multiple", hue="line", column="task",
+        error="end", across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
         title=lambda _, task: f"{task}: up to {shown.sel(task=task).max().item():.2f}",
         x_label="multiple of the rule's bandwidth", y_label="rank correlation", each=published,
-        size=(3.0, 2.4), sharey=True,
+        size=(3.2, 2.4), sharey=True,
     )  # fmt: skip
+    for legend in figure.legends:
+        legend.remove()
+        style.legend_above(figure, figure.axes[0], columns=len(study.less))
+    return figure
 
 
 def _pools(run: lab.Run) -> Figure:

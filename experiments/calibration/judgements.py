@@ -33,13 +33,9 @@ _KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
 
 
 class Responses(NamedTuple):
-    """The sets, in the order of their numbers, and the rows of the pairs that each has.
+    """The sets, in the order of their numbers: the rows, task and context of each.
 
-    Attributes:
-      members: the rows of each set.
-      task: `[S]`.
-      context: `[S]`, equal for the sets of one context.
-      labels: by role, `[S]`: people, label, temperature and the published metrics.
+    The labels `[S]` are by role: people, label, temperature and the published metrics.
     """
 
     members: list[np.ndarray]
@@ -112,13 +108,8 @@ def scores_of_sets(
 ) -> np.ndarray:
     """H(X) of each set in nats, in every configuration, `[C, S]`.
 
-    Args:
-      pairs: the responses.
-      members: the rows of each set.
-      tried: encoders, shares of the context that are subtracted, multiples of the bandwidth, and
-        orders; their combinations are the configurations.
-      units: the bandwidth of each encoder.
-      cosine: whether the kernel is the cosine, which has no bandwidth.
+    What is tried: encoders, shares of the context that are subtracted, multiples of the bandwidth,
+    which is one of `units` for each encoder, and orders. The cosine kernel has no bandwidth.
     """
     encoders, less, multiples, orders = tried.values()
     size = np.array(list(map(len, members)))
@@ -189,11 +180,10 @@ def units_of(pairs: PairedEmbeddings, bandwidths: Scales, seed: int) -> dict[str
 def representation(
     pairs: PairedEmbeddings, units: Mapping[str, float], encoder: str, less: float
 ) -> np.ndarray:
-    """The outputs as one or both encoders have them, less a part of what the context says.
+    """The outputs by one or both encoders, in units of bandwidths, less a part of the context.
 
-    A multiple of the prompt's embedding is subtracted, and the row scaled to its norm again. Rows
-    are in units of their encoder's bandwidth; both stand side by side, so that the Gaussian kernel
-    of both is the product of the two.
+    A multiple of the prompt's embedding is subtracted, and the row scaled to its norm again. Both
+    stand side by side, so that their Gaussian kernel is the product of the two.
     """
     found = []
     for name, (outputs, prompts) in encoders_of(pairs).items():
@@ -213,11 +203,7 @@ def choose_elsewhere(
 ) -> np.ndarray:
     """What each fold is judged by: the number of the best configuration on the others, `[folds]`.
 
-    Args:
-      scores: of each set in every configuration, `[C, n]`.
-      people: their scores, `[n]`; those of a fold have no part in its choice.
-      fold: of each set, from 0.
-      orders: the Renyi order of each configuration.
+    Of scores `[C, n]`, of order `[C]`, the people's `[n]` in a fold have no part in its choice.
     """
     others = [fold != part for part in range(fold.max() + 1)]
     found = [agreement.spearman(scores[:, sets], people[sets], orders) for sets in others]
@@ -279,13 +265,10 @@ def tell_pools(
     generator: np.random.Generator,
     say: Callable[[str], None],
 ) -> np.ndarray:
-    """How often the more diverse of two pools of one task scores higher.
+    """How often the more diverse of two pools scores higher, `[designs, scales, SCORES, contexts]`.
 
     The pools are of the sets above and below the median of the people's scores, one set a context.
-
-    Returns:
-      `[designs, scales, SCORES, contexts]`; NaN where there are too few contexts, or their number
-      in the less diverse pool is none of those asked for.
+    NaN where there are too few contexts, or their number in the other pool is not asked for.
     """
     people, size = sets.labels["people"], min(map(len, sets.members))
     rows = np.stack([members[:size] for members in sets.members])
@@ -325,9 +308,7 @@ def tell_pools(
 def enough(right: np.ndarray, contexts: Sequence[int]) -> int | None:
     """From how many contexts on the more diverse pool scores higher 95 times in 100.
 
-    Args:
-      right: how often, `[contexts]`; NaN where there are too few.
-      contexts: the numbers of contexts, ascending.
+    From how often it is right at each number of them, NaN where there are too few.
     """
     fine = np.array(contexts)[np.isfinite(right)]
     wrong = np.array(contexts)[right < _ENOUGH]

@@ -18,13 +18,9 @@ _MODES, _PROMPTS = 6, 6  # Of the mixtures: most outputs a prompt, and prompts.
 
 
 class Question(NamedTuple):
-    """What is asked of a set.
+    """What is asked of a set: the slots that each level scores together, and its modes or rank.
 
-    Attributes:
-      name: of the question, which is that of its prompts; TOTAL for RKE of the outputs alone.
-      levels: the slots whose rows are scored together, level by level.
-      truth: the number of modes of each level, or its rank.
-      counted: whether `truth` is a number of modes.
+    Its name is that of its prompts, TOTAL for RKE of the outputs alone.
     """
 
     name: str
@@ -34,13 +30,10 @@ class Question(NamedTuple):
 
 
 class Half(NamedTuple):
-    """Some rows of a set.
+    """Some rows of a set: outputs `[n, d]`, prompts by name, and what each row is (see below).
 
-    Attributes:
-      outputs: `[n, d]`.
-      prompts: by name, `[n, d]`.
-      slot: which output of its prompt, type, temperature or third each row is, `[n]`.
-      classes: what a row counts as, `[n]`, where people would call others of its class the same.
+    `slot`: which output of its prompt, type, temperature or third; `classes`: what it counts as,
+    where people would call others of its class the same.
     """
 
     outputs: np.ndarray

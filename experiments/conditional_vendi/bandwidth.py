@@ -52,7 +52,6 @@ class Bandwidth(lab.Study):
     multiples: tuple[float, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
-        """Matches the models' prompts and chooses the bandwidths that the sweeps are around."""
         if self.bandwidths.kernel != "gaussian":
             raise ValueError("--kernel: expected gaussian, whose bandwidth is swept.")
         if self.bandwidths.scales is not None:
@@ -105,52 +104,57 @@ class Bandwidth(lab.Study):
         )
         compared = [[found.pair(*pair, name) for pair in pairs] for name in names]
         along = ("score", "model", "multiple")
-        return xr.Dataset(
-            {
-                "value": (along, values),
-                "band": ((*along, "end"), bands),
-                "saturated": (along, saturated),
-                "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
-                "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
-            },
-            {
-                "score": list(SCORES),
-                "model": list(self.models),
-                "multiple": list(self.multiples),
-                "end": ["low", "high"],
-                "pair": [f"{one}, {two}" for one, two in pairs],
-            },
-        )
+        results = {
+            "value": (along, values),
+            "band": ((*along, "end"), bands),
+            "saturated": (along, saturated),
+            "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
+            "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
+        }
+        axes = {"score": list(SCORES), "model": list(self.models), "end": ["low", "high"]}
+        axes |= {"multiple": list(self.multiples), "pair": [f"{a}, {b}" for a, b in pairs]}
+        return xr.Dataset(results, axes)
 
     def tables(self, run):
-        """In each sweep how many pairs of models keep their order, and how far the ranking goes."""
-        heads = ("swept", "score", "scores at the rule's", "least tau")
-        grid = Table(*heads, "one order", "depends on the bandwidth", "not told apart")
-        for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
-            own = run.found.sel(sweep=sweep, order=order, score=score)
-            ends = own.value.sel(multiple=1.0)
-            counted = pairs_by_order(own.sign)
-            grid.add_row(
-                sweep,
-                f"{score}-{order}",
-                f"{ends.min().item():.4g} to {ends.max().item():.4g}",
-                f"{np.fmin.reduce(taus(own.value, ORDERS[order])):.2f}",  # NaN where all are.
-                *map(str, counted),
-            )
-        yield grid
+        yield ranking(run.found)
 
     @classmethod
     def figures(cls, runs):
-        return {
-            f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run in runs for sweep in SWEEPS
-        }
+        each = itertools.product(runs, SWEEPS)
+        return {f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run, sweep in each}
+
+    @classmethod
+    def facts(cls, runs):
+        found = runs[-1].found
+        places = itertools.product(SWEEPS, ORDERS, SCORES)
+        counts = [pairs_by_order(found.sign.sel(sweep=s, order=o, score=c)) for s, o, c in places]
+        means = found.value.sel(order="Vendi").mean("model")
+        mean = {"mean": lambda sweep, score=SCORES[0]: means.sel(sweep=sweep, score=score)}
+        return {"ranking": ranking(found), "counts": np.array(counts), **mean}
+
+
+def ranking(found: xr.Dataset) -> Table:
+    """How far the ranking goes from that at the rule's, and how many pairs keep their order."""
+    heads = ("swept", "score", "at the rule's", "tau at half", "tau at double", "least tau")
+    grid = Table(*heads, "one order", "reversed", "not separated")
+    for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
+        own = found.sel(sweep=sweep, order=order, score=score)
+        ends, tau = own.value.sel(multiple=1.0), taus(own.value, ORDERS[order])
+        at = dict(zip(own.multiple.values.tolist(), tau, strict=True))
+        shown = [at.get(0.5, math.nan), at.get(2.0, math.nan), np.fmin.reduce(tau)]
+        grid.add_row(
+            *(sweep, f"{score}-{order}", f"{ends.min().item():.4g} to {ends.max().item():.4g}"),
+            *(f"{value:.2f}" for value in shown),  # NaN where all are saturated.
+            *map(str, pairs_by_order(own.sign)),
+        )
+    return grid
 
 
 def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> PairedEmbeddings:
     """The prompts that all models answer, as many outputs of each by every model, model by model.
 
-    Pairs of equal prompt embeddings are of one prompt. Models that answer a smaller share than
-    `least` of all prompts are left out. Of each model at most `rows` are taken, of random prompts.
+    Models that answer less than the share `least` of prompts are left out. Of each model at most
+    `rows` are taken, of random prompts.
     """
     models, model = np.unique(pairs.labels["models"], return_inverse=True)
     kinds, prompt = checks.distinct_rows(pairs.prompts)
@@ -175,10 +179,7 @@ def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> P
 
 
 def pairs_by_order(signs: xr.DataArray) -> tuple[int, int, int]:
-    """How many pairs have one order wherever they are told apart, two orders, and none.
-
-    The signs are those of `cv.inference.PairProfile`, by pair and multiple.
-    """
+    """How many pairs have one order wherever the signs tell them apart, two orders, and none."""
     first, second = ((signs == sign).any("multiple") for sign in (1, -1))
     counts = first ^ second, first & second, ~(first | second)
     return tuple(int(of.sum()) for of in counts)  # pyright: ignore[reportReturnType]
@@ -192,26 +193,26 @@ def taus(values: xr.DataArray, order: float) -> np.ndarray:
 
 
 def _sweep(run: lab.Run, sweep: str) -> Figure:
-    """Both scores side by side as in the papers, and which pairs of models are told apart."""
+    """Both scores side by side as in the papers, and which pairs of models a test separates."""
     figure, axes = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
     for row, order in zip(np.array(axes, object).reshape(2, 3), ORDERS, strict=True):
         own = run.found.sel(sweep=sweep, order=order)
         for panel, score in zip(row[:2], SCORES, strict=True):
             _curves(panel, own.sel(score=score), f"{score}-{order}")
-        _told(row[2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
+        _separated(row[2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
     swept = "both bandwidths" if sweep == "both" else f"bandwidth of the {sweep}"
     for panel in axes:
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
         panel.axvline(1, color=style.GREY, linewidth=0.8)
+        panel.tick_params(labelbottom=True)
     for panel in axes[-3:]:
         panel.set_xlabel(f"{swept}, multiples of the rule's")
-    style.legend_above(figure, axes[0], columns=5)
-    axes[2].legend(loc="lower right", fontsize=6.5)
+    style.legend_above(figure, axes[0], columns=8)
     study = run.study
     n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
-    bars = "95% for all bandwidths at once; grey: saturated"
-    return figures.caption(figure, run, n=n, bars=bars, scale=1.0)
+    n += "; bands: 95% for all bandwidths at once; grey: all models saturated"
+    return figures.caption(figure, run, n=n, scale=1.0)
 
 
 def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
@@ -227,20 +228,23 @@ def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
     for multiple in x[found.saturated.all("model").values]:
         panel.axvspan(multiple / step, multiple * step, color="0.9", linewidth=0, zorder=0)
     mean = found.value.mean("model").values
-    panel.set_title(f"{name}: from {mean[0]:.3g} to {mean[-1]:.3g} on average")
+    panel.set_title(f"{name}: {mean.min():.3g} to {mean.max():.3g} on average")
     panel.set_ylabel("effective number of modes")
     style.log_axis(panel)
 
 
-def _told(panel: Axes, signs: xr.DataArray, name: str) -> None:
-    """How many pairs are told apart at each multiple: as at the rule's bandwidths, or otherwise."""
-    at_rule = signs.sel(multiple=1.0)
-    for label, told in {
-        "as at the rule's": (signs * at_rule > 0),
-        "the other way round": (signs * at_rule < 0),
-        "not told at the rule's": (signs != 0) & (at_rule == 0),
-    }.items():
-        panel.plot(signs.multiple, told.sum("pair"), label=label, linewidth=1.1)
+def _separated(panel: Axes, signs: xr.DataArray, name: str) -> None:
+    """How many pairs a test separates at each multiple, and in which order."""
+    nearest = signs.isel(multiple=np.argsort(abs(np.log(signs.multiple.values)), kind="stable"))
+    usual = nearest.isel(multiple=(nearest != 0).argmax("multiple")).drop_vars("multiple")
     one, two, none = pairs_by_order(signs)
-    panel.set_title(f"{name}: {one} pairs keep an order, {two} turn")
-    panel.set_ylabel(f"pairs of models told apart, of {one + two + none}")
+    labels = {1: "in one order", -1: "in the reversed order"}
+    for (sign, label), colour, dash in zip(
+        labels.items(), (style.BLACK, style.VERMILION), style.DASHES, strict=False
+    ):
+        told = (signs * usual == sign).sum("pair")
+        panel.plot(signs.multiple, told, label=label, color=colour, linestyle=dash)
+    panel.set_ylim(-0.5, 1.35 * (one + two + none))
+    panel.legend(loc="upper center")
+    panel.set_title(f"{name}: {one} pairs keep an order, {two} reverse")
+    panel.set_ylabel(f"pairs that a test separates, of {one + two + none}")

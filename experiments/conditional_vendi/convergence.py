@@ -1,5 +1,6 @@
 """How many samples the scores need: CV figures 2, 3 and 19 on real embeddings."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -15,35 +16,50 @@ from condvendi_jax import spectra
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.conditional_vendi.settling import (
-    SCORES,
-    deviation,
-    entropies,
-    over_orders,
-    settled_from,
-)
-from experiments.lab import figures, style, tables
+from experiments.conditional_vendi import settling
+from experiments.conditional_vendi.settling import over_orders
+from experiments.lab import figures, scales, style, tables
 from experiments.lab.curves import convergence_curve
 
-# Spectra at these sizes and at all pairs, or where there are more, at the last of them.
-_SIZES = (250, 500, 1000, 2000, 4000, 7000)
-_LARGEST = 20_000
+_LARGEST = 20_000  # Spectra go up to all pairs, or where there are more, to so many of them.
 _RTOL = 0.01  # In the figure, about the width of a line.
-# Up to here all eigenvalues take less time than an estimate.
-_EXACT_UP_TO = 1000
-# CV truncates at 10,000 of 25,000 samples.
-_PAPER_TRUNCATION = 10_000 / 25_000
-_SCALED = "scaled"
-# Sizes of the order-2 curves, which cost no more than their last point; from these on.
-_ORDER_TWO_POINTS = 40
-_EARLY = (50, 100)
+_EXACT_UP_TO = 1000  # Up to here all eigenvalues take less time than an estimate.
+_SCALED, _PAPER_TRUNCATION = "scaled", 10_000 / 25_000
+_ORDER_TWO_POINTS = 40  # Sizes of the order-2 curves, which cost no more than their last point.
+_EARLY = (50, 100)  # They begin there.
 _UNBIASED = "RKE, unbiased"
-# A curve has settled where it stays this near to its last value.
-_NEAR = 0.02
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
-# The committed results have more than the default run, which is to take a minute.
+_BOTH = ",".join(scales.KERNELS)
+# The committed results have more than the default run, which is to take two minutes.
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
+_EMOJI = "--sizes=250,500,1000,2000,4000,5911,7000,11822"
+_COARSE = _EMOJI.replace(",5911", "")
+_CAPTIONS = ("--data=captions", "--sizes=250,500,1000,2000,4000,7000,8091")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernels(lab.Rules):
+    """The Gaussian kernel by several rules, the cosine, or one after the other."""
+
+    kernel: str = lab.flag(
+        "gaussian", "The kernel of outputs and prompts, or both.", choices=(*scales.KERNELS, _BOTH)
+    )
+    rules: tuple[str, ...] | None = lab.flag(
+        None,
+        "How Gaussian bandwidths are chosen: variance (CV), std (RKE), median (median distance); "
+        "each is a row of panels. variance if unset.",
+        choices=bandwidth.RULES,
+    )
+
+    def _choose(self, pairs, rules, seed):
+        if self.kernel == "cosine" and self.rules:
+            raise ValueError("--rules means nothing with --kernel=cosine.")
+        if self.kernel != _BOTH:
+            return super()._choose(pairs, rules, seed)
+        gaussian, cosine = (dataclasses.replace(self, kernel=of) for of in scales.KERNELS)
+        cosine = dataclasses.replace(cosine, rules=None)
+        return (*gaussian._choose(pairs, rules, seed), *cosine._choose(pairs, rules, seed))
 
 
 class Convergence(lab.Study):
@@ -54,12 +70,12 @@ class Convergence(lab.Study):
     reproduces = "CV figs 2, 3, 19"
     duration = "2 minutes; the committed runs took 4 to 24"
     runs = (
-        ("--kernel=gaussian", _ALL_RULES, *_FINE),
-        ("--kernel=cosine", *_FINE),
-        ("--kernel=gaussian", "--method=exact", _ALL_RULES, _FINE[0]),
-        ("--kernel=cosine", "--method=exact", _FINE[0]),
-        ("--data=captions", "--kernel=gaussian", _ALL_RULES, *_FINE),
-        ("--data=captions", "--kernel=cosine", *_FINE),
+        ("--kernel=gaussian", _EMOJI, _ALL_RULES, *_FINE),
+        ("--kernel=cosine", _EMOJI, *_FINE),
+        ("--kernel=gaussian", "--method=exact", _COARSE, _ALL_RULES, _FINE[0]),
+        ("--kernel=cosine", "--method=exact", _COARSE, _FINE[0]),
+        (*_CAPTIONS, "--kernel=gaussian", _ALL_RULES, *_FINE),
+        (*_CAPTIONS, "--kernel=cosine", *_FINE),
     )
     drawings = tuple(
         f"convergence{score}{data}"
@@ -67,7 +83,7 @@ class Convergence(lab.Study):
         for score in ("", "_information", "_vendi")
     )
 
-    bandwidths: lab.Rules = lab.Rules()
+    bandwidths: Kernels = Kernels()
     truncation: tuple[str, ...] = lab.flag(
         (_SCALED, "200"),
         "Eigenvalues kept by truncated Conditional-Vendi; 'scaled' is 0.4 of the largest size, as "
@@ -75,8 +91,8 @@ class Convergence(lab.Study):
     )
     sizes: tuple[int, ...] | None = lab.flag(
         None,
-        f"Numbers of pairs at which order 1 is computed; up to all pairs, at most {_LARGEST:,}, if "
-        "unset. Order 2 always goes up to all pairs.",
+        f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, two thirds and "
+        "halves of halves if unset. Order 2 always goes up to all pairs.",
     )
     repeats: int = lab.flag(3, "Random orders of the pairs.", at_least=1)
     # Larger spectra take most of the time, and random orders of the pairs hardly change them.
@@ -138,11 +154,10 @@ class Convergence(lab.Study):
         return {"Vendi": cv.von_neumann, **kept, "RKE": cv.renyi(2), _UNBIASED: cv.renyi(2)}
 
     def compute(self, state, context, *, rule, repeat):
-        """The entropies of every size for one rule and one random order of the pairs.
+        """The `entropy` in nats by curve, term and n, for one rule and one order of the pairs.
 
-        `entropy` in nats by curve, term and n; `interval` at 95% in effective numbers of modes by
-        curve, score, end and n, of no width where all eigenvalues were taken; `method` of the
-        spectra by n. NaN where a curve lacks a size.
+        Beside it the 95% `interval` of each score, by curve, score, end and n, and the `method` of
+        the spectra by n. NaN where a curve lacks a size.
         """
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
@@ -156,14 +171,16 @@ class Convergence(lab.Study):
             method = spectra.named(method_of(self.method, size), key=probe_key, rtol=self.rtol)
             results = curve([size], entropies=[self.curves[c] for c in spectral], method=method)
             intervals = [np.array(result.intervals) for result in results]
-            part = entropies(results, spectral, [size]).assign_coords(score=list(SCORES))
+            part = settling.entropies(results, spectral, [size]).assign_coords(
+                score=list(settling.SCORES)
+            )
             part["interval"] = ("curve", "score", "end", "n"), intervals
             parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2")
         sizes = self.order_two_sizes(repeat)
         (plug_in,) = curve(sizes, entropies=[self.curves[rke]])
         assert plug_in.unbiased is not None
-        last = entropies([plug_in, plug_in.unbiased], [rke, unbiased], sizes)
+        last = settling.entropies([plug_in, plug_in.unbiased], [rke, unbiased], sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
         return found.sel(curve=list(self.curves))
 
@@ -173,49 +190,85 @@ class Convergence(lab.Study):
         found = np.union1d(spaced, self.shown).tolist()
         return [size for size in found if repeat == 0 or size <= self.repeated_up_to]
 
+    def costs(self, *, rule, repeat):
+        """About the seconds of each step that `compute` says, on two cores."""
+        sizes = self.spectra_of(repeat)
+        exact = [method_of(self.method, n) == "exact" for n in sizes]
+        costs = [1.5e-10 * n**3 if e else 5e-7 * n**2 for n, e in zip(sizes, exact, strict=True)]
+        return [*(1.5 + cost for cost in costs), 1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
+
     def tables(self, run):
-        """Where each curve ends, from which size on it stays near its end, and its spread."""
+        """Where each curve ends, whether it has settled there, and its spread over the orders."""
         found = over_orders(run.found)
-        near = f"within {_NEAR:.0%} from"
+        near = f"within {settling.NEAR:.0%}"
         grid = Table("bandwidths", "score", "last n", "there", near, "largest spread")
         axes = found.rule.values, _PREFIXES, found.curve.values
         for rule, score, curve in itertools.product(*axes):
             line = found.sel(rule=rule, score=score, curve=curve)
             last, spread = line.value.dropna("n")[-1], (line.error / line.value).max().item()
-            start = settled_from(line.value, _NEAR)
-            grid.add_row(
-                rule,
-                _PREFIXES[score] + curve,
-                f"{last.n.item():,}",
-                f"{last.item():.4g}",
-                "not settled" if start is None else f"{start:,}",
-                "-" if np.isnan(spread) else f"{spread:.2%}",
-            )
+            ends = f"{last.n.item():,}", f"{last.item():.4g}", settling.verdict(line.value)[0]
+            spread = "-" if np.isnan(spread) else f"{spread:.2%}"
+            grid.add_row(rule, _PREFIXES[score] + curve, *ends, spread)
         yield grid
         order_two = found.sel(curve=list(self.curves)[-2:], n=list(self.shown))
         yield tables.table(order_two, rows=("rule", "score", "curve"), columns="n", error="error")
 
     @classmethod
     def figures(cls, runs):
-        runs = sorted(runs, key=lambda run: run.study.bandwidths.kernel != "gaussian")
-        exact = [run for run in runs if run.study.method == "exact"]
-        drawn = {}
-        for data in dict.fromkeys(run.data for run in runs):
+        runs = sorted(runs, key=lambda run: "gaussian" not in run.study.bandwidths.kernel)
+        exact, drawn = [run for run in runs if run.study.method == "exact"], {}
+        for data, score in itertools.product(dict.fromkeys(run.data for run in runs), _PREFIXES):
             own = [run for run in runs if run.data == data]
             shown = [run for run in own if run not in exact] or own
-            for score in _PREFIXES:
-                words = ("convergence", "" if score == "conditional" else score, data)
-                drawn["_".join(filter(None, words))] = _figure(shown, score, exact)
+            words = ("convergence", "" if score == "conditional" else score, data)
+            drawn["_".join(filter(None, words))] = _figure(shown, score, exact)
         return drawn
 
+    @classmethod
+    def facts(cls, runs):
+        runs_of = {run.folder.name.removeprefix("convergence-"): run for run in runs}
+        over = {name: over_orders(run.found) for name, run in runs_of.items()}
+        kernels = scales.KERNELS
+
+        def line(run, rule, curve, score="conditional"):
+            names = ("vendi", "scaled", "t200", "rke", "unbiased")
+            place = dict(zip(names, over[run].curve.values, strict=True))[curve]
+            return over[run].sel(rule=rule, curve=place, score=score).dropna("n", subset=["value"])
+
+        def shown(data, sizes, error=None, **place):
+            found = xr.concat([over[data + kernel] for kernel in kernels], "rule", join="outer")
+            found = found.sel(**place, n=[*sizes, found.n.max()])
+            found = found.assign_coords(curve=[c.replace(" = ", "=") for c in found.curve.values])
+            rows = [axis for axis in ("rule", "score", "curve") if found[axis].ndim]
+            return tables.table(found, rows=rows, columns="n", error=error, digits=3)
+
+        checked = [(runs_of[kernel], runs_of[f"{kernel}-exact"]) for kernel in kernels]
+        estimated, exact = zip(*checked, strict=True)
+        return {
+            "shown": shown,
+            "at": lambda *of, n=-1: line(*of).value.sel(n=n) if n > 0 else line(*of).value[-1],
+            "start": lambda *of: settling.verdict(line(*of).value)[1],
+            "near": lambda *of: settling.settled_from(line(*of).value),
+            "held": np.sum([settling.held(*of) for of in checked], axis=0),
+            "off": max(settling.deviation(estimated, exact, score) or 0 for score in _PREFIXES),
+        }
+
     def variant(self):
-        return self.bandwidths.kernel + ("-exact" if self.method == "exact" else "")
+        kernels = self.bandwidths.kernel.replace(",", "-")
+        return kernels + ("-exact" if self.method == "exact" else "")
 
 
 def sizes_of(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
-    """The sizes of the spectra, ascending."""
+    """The sizes of the spectra, ascending.
+
+    By default the largest, two thirds and a half of it, above the scaled truncation, and halves of
+    the half from 250 on.
+    """
     if given is None:
-        return (*(size for size in _SIZES if size < n), min(n, _LARGEST))
+        largest = min(n, _LARGEST)
+        halves = [largest >> k for k in range(8)]
+        found = {*halves[:2], 2 * largest // 3, *(size for size in halves if size >= 250)}
+        return tuple(sorted(size for size in found if size > 1)) or (n,)
     sizes = sorted(set(given))
     if sizes[0] < 2 or sizes[-1] > n:
         raise ValueError(f"--sizes: expected numbers between 2 and n = {n}, received {sizes}.")
@@ -239,50 +292,50 @@ def method_of(method: str, n: int) -> str:
 
 
 def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Figure:
-    """A panel a rule: means over the orders, and a circle where a curve settles."""
+    """A row a rule: order 2, unbiased and order 1 in a panel each, with a scale of its own."""
     parts, settings = [over_orders(run.found) for run in runs], [run.study for run in runs]
     names = list(dict.fromkeys(name for study in settings for name in study.curves))
     found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=names, drop=True)
-    prefix = _PREFIXES[score]
-    found = found.assign_coords(curve=[prefix + name for name in names])
+    groups = (["RKE"], [_UNBIASED], [name for name in names if name.startswith("Vendi")])
     sizes = sorted({size for study in settings for size in (*study.shown, study.n)})
-
-    def title(_, rule):
-        words = []
-        for name in (f"{prefix}RKE", f"{prefix}{_UNBIASED}", f"{prefix}Vendi"):
-            curve = found.value.sel(rule=rule, curve=name).dropna("n")
-            start, last = settled_from(curve, _NEAR), curve.n.values[-1]
-            late = f" of {last:,}" if start and start > last / 2 else ""
-            settled = f"within {_NEAR:.0%} from {start:,}{late}" if start else "does not settle"
-            words.append(f"{name} {settled}")
-        return f"{rule}{'' if rule in ('cosine', 'given') else ' rule'}: " + ";\n".join(words)
-
-    def circles(panel, part):
-        for curve in found.value.sel(rule=part.rule).transpose("curve", "n"):
-            if (start := settled_from(curve, _NEAR)) is not None:
-                look = {"color": style.score_colour(curve.curve.item()), "markerfacecolor": "none"}
-                panel.plot(start, curve.sel(n=start), "o", markersize=10, **look)
-        style.log_axis(panel)
-        style.log_counts(panel, ticks(max(sizes)))
-
-    drawn = figures.facets(
-        found.sel(n=sizes), x="n", hue="curve", column="rule", error="error", title=title,
-        each=circles, x_label="sample size n", size=(3.8 if found.sizes["rule"] > 1 else 6.0, 3.4),
-    )  # fmt: skip
-    orders = max(study.repeats for study in settings)
+    rules, last_n, legend = found.rule.values.tolist(), max(sizes), {}
+    figure, panels = style.panels(3 * len(rules), columns=3, size=(3.5, 2.4), sharex=True)
+    for panel, (rule, group) in zip(panels, itertools.product(rules, groups), strict=True):
+        for name, marker, dash in zip(group, style.MARKERS, style.DASHES, strict=False):
+            curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
+            if not curve.n.size:  # A truncation of another run.
+                continue
+            score_name = _PREFIXES[score] + name
+            colour, last = style.score_colour(score_name), curve.value[-1].item()
+            ends = last * (1 - settling.NEAR), last * (1 + settling.NEAR)
+            legend["within 2% of the last value"] = panel.axhspan(*ends, color="0.9", zorder=0)
+            words, start = settling.verdict(curve.value)
+            if start is not None:
+                look = {"markersize": 10, "color": style.BLACK, "markerfacecolor": "none"}
+                (circle,) = panel.plot(start, curve.value.sel(n=start), "o", **look)
+                legend["settled: stays there, and the data have twice this n"] = circle
+            part = curve.sel(n=[n for n in curve.n.values if n in sizes])
+            look = {"color": colour, "linestyle": dash, "marker": marker, "elinewidth": 1.4}
+            bars = part.error.fillna(0)
+            legend[score_name] = panel.errorbar(part.n, part.value, bars, capsize=3, **look)
+            if name == group[0]:
+                rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
+                panel.set_title(f"{score_name}, {rule_name}:\n{words}")
+        style.log_counts(panel, [n for n in (50, 250, 1000, 4000) if n < last_n / 1.5] + [last_n])
+        panel.tick_params(labelbottom=True)
+    for panel in panels[::3]:
+        panel.set_ylabel("effective number of modes")
+    for panel in panels[-3:]:
+        panel.set_xlabel("sample size n")
+    figure.legend(legend.values(), legend.keys(), loc="outside upper center", ncols=3)
     n, bars = "one random order", ""
-    if orders > 1:
-        n, bars = f"means over {orders} random orders", "one standard deviation over the orders"
-    n += f"; circles: within {_NEAR:.0%} of the end from here"
+    if (orders := max(study.repeats for study in settings)) > 1:
+        n = f"means over {orders} random orders"
+        bars = "one standard deviation over the orders, which shrinks as n nears all pairs"
     estimates = [run.found.method.isin(("stored", "matrix-free")) for run in runs]
     estimated = [n for of_run in estimates for n in of_run.n.values[of_run.any(("rule", "repeat"))]]
     if estimated:
         n += f"; spectra of {min(estimated):,} pairs or more are estimated"
-        if (error := deviation(runs, exact, score)) is not None:
+        if (error := settling.deviation(runs, exact, score)) is not None:
             n += f", within {error:.1%} of all eigenvalues"
-    return figures.caption(drawn, runs, n=n, bars=bars)
-
-
-def ticks(n: int) -> list[int]:
-    """Sizes that are written at the axis: all pairs, and some well below."""
-    return [*(size for size in (50, 250, 1000, 4000) if size < n / 1.5), n]
+    return figures.caption(figure, runs, n=n, bars=bars)

@@ -10,13 +10,12 @@ from condvendi_jax.entropies import log_scores
 from experiments import lab
 from experiments.lab.curves import ConvergenceCurve
 
+NEAR = 0.02  # Of its last value: how near a curve that has settled stays.
 SCORES = ("vendi", "conditional", "information")
 TERMS = ("outputs", "prompts", "joint")
 
 
-def entropies(
-    results: Sequence[ConvergenceCurve], curves: list[str], sizes: list[int]
-) -> xr.Dataset:
+def entropies(results: Sequence[ConvergenceCurve], curves: list[str], sizes: list[int]):
     """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats."""
     values = [[r.entropy_outputs, r.entropy_prompts, r.entropy_joint] for r in results]
     labels = {"curve": curves, "term": list(TERMS), "n": sizes}
@@ -32,26 +31,40 @@ def scores_of(found: xr.Dataset) -> xr.DataArray:
 
 
 def over_orders(found: xr.Dataset) -> xr.Dataset:
-    """The mean of each score over the random orders that have a size, and their deviation.
-
-    The standard deviation is NaN where one order has the size, and at all pairs.
-    """
+    """The mean of each score over the orders that have a size; where several have, the `error`."""
     scores = scores_of(found)
     spread = scores.std("repeat", ddof=1).where(scores.n < scores.n.max())
     return xr.Dataset({"value": scores.mean("repeat"), "error": spread})
 
 
-def settled_from(curve: xr.DataArray, near: float) -> int | None:
-    """The smallest size from which a curve stays within a relative tolerance of its last value.
-
-    None where only the last point itself is that near.
-    """
+def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:
+    """The least size from which a curve stays near its last value; None where only the last is."""
     curve = curve.dropna("n")
     if not curve.size:  # A curve of another run.
         return None
     away = np.flatnonzero(np.abs(curve.values / curve.values[-1] - 1) > near)
     first = away[-1] + 1 if away.size else 0
     return int(curve.n.values[first]) if first < curve.size - 1 else None
+
+
+def verdict(curve: xr.DataArray, near: float = NEAR) -> tuple[str, int | None]:
+    """Whether a curve has settled, in words, and from which size on; None where it has not.
+
+    It has if it stays near its last value from a size on that the data have at least twice.
+    """
+    start = settled_from(curve, near)
+    if start is None:
+        return "not settled", None
+    if 2 * start > curve.dropna("n").n.max():
+        return f"cannot say (near from {start:,})", None
+    return f"settled from {start:,}", start
+
+
+def held(run: lab.Run, known: lab.Run) -> tuple[int, int]:
+    """How many intervals of estimated scores hold those of all eigenvalues, and how many are."""
+    low, high = (run.found.interval.isel(end=end) for end in range(2))
+    values = scores_of(known.found).where(run.found.method == "stored").where(low.notnull())
+    return int(((low <= values) & (values <= high)).sum()), int(values.count())
 
 
 def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> float | None:

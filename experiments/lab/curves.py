@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import (
@@ -33,19 +31,11 @@ from condvendi_jax.spectra.methods import Method
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class ConvergenceCurve(Result, Scores):
+class ConvergenceCurve(Scores):
     """The scores of the first n' pairs against n': every field of a `Decomposition` along sizes.
 
-    Attributes:
-      sizes: the n', `m` of them, ascending.
-      entropy_outputs, entropy_prompts, entropy_joint: H(X), H(T) and H(X, T) in nats, `[m]` each.
-      intervals: the ends (low, high) of each score's interval at 95%, `[2, m]`, as far as estimates
-        go; equal where all eigenvalues were taken.
-      standard_errors: of the estimates, `[m]` each; zero where exact.
-      methods: how each size was computed.
-      order, truncation, dtype: see `Decomposition`; sizes below a truncation keep all eigenvalues.
-      unbiased: the curve without the pairs of a row with itself, of the same pass, at order 2
-        without truncation; None elsewhere. It does not grow with n', and is NaN at one row.
+    The intervals of each score are `[2, m]`, equal where all eigenvalues were taken. Unbiased is
+    the curve without the pairs of a row with itself, at order 2 without truncation.
     """
 
     sizes: tuple[int, ...]
@@ -60,20 +50,6 @@ class ConvergenceCurve(Result, Scores):
     dtype: str
     unbiased: ConvergenceCurve | None = None
 
-    def lines(self) -> list[dict[str, Any]]:
-        """A line for each size and score."""
-        return [
-            {
-                "n": n,
-                "score": name,
-                "value": float(getattr(self.scores, name)[k]),
-                "low": float(getattr(self.intervals, name)[0][k]),
-                "high": float(getattr(self.intervals, name)[1][k]),
-            }
-            for k, n in enumerate(self.sizes)
-            for name in PerScore._fields
-        ]
-
 
 @checks.outside_transformations
 @takes_pairs
@@ -83,14 +59,11 @@ def convergence_curve(
     *,
     entropies: Sequence[Entropy] = (von_neumann, renyi(2)),
     method: Method = AUTO,
-    progress: Callable[[], Any] = lambda: None,
 ) -> list[ConvergenceCurve]:
-    """The scores of the first n' pairs, for every size n' (CV figs 2, 3 and 19).
+    """A curve for each entropy: the scores of the first n' pairs, for every size n' (CV figs 2, 3).
 
     Order 2 is one pass over the largest size, whatever the number of sizes; every other entropy
     shares one set of spectra a size. Shuffle the rows first: a prefix must be a random sample.
-    Unbiased scores are then those of any number of rows at every size. Rows with equal prompts
-    count as any two rows: how many answers a prompt has in a prefix is chance.
 
     Args:
       pairs: the data, or `outputs, prompts` (None without prompts) and kernels: see `decompose`.
@@ -98,25 +71,6 @@ def convergence_curve(
       sizes: the n', ascending, between 1 and n.
       entropies: what is computed. A truncation above a size keeps all its eigenvalues.
       method: see `decompose`, for each size: with a key, `Auto` estimates the larger ones.
-      progress: called after each size.
-
-    Returns:
-      A curve for each entropy.
-
-    Raises:
-      TypeError, ValueError: `decompose` would refuse the data; a size is not in range or not
-        ascending; or all weights up to the first size are zero.
-
-    Examples:
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> from experiments.lab import curves
-      >>> outputs = np.tile(np.arange(4, dtype=np.float32), 25)[:, None]
-      >>> (curve,) = curves.convergence_curve(
-      ...     outputs, None, [2, 4, 100], output_kernel=cv.Gaussian(0.1), entropies=[cv.renyi(2)]
-      ... )
-      >>> print(curve.vendi.round(2))
-      [2. 4. 4.]
     """
     pairs = pairs.gathered()
     sizes = tuple(checks.check_count(size, name="sizes", minimum=1) for size in sizes)
@@ -126,13 +80,7 @@ def convergence_curve(
         )
     if not pairs.shares[: sizes[0]].any():
         raise ValueError(f"sizes: all weights of the first {sizes[0]} rows are zero.")
-    for entropy in entropies:
-        if not isinstance(entropy, Entropy):
-            raise TypeError(
-                f"entropies: expected such as cv.von_neumann or cv.renyi(2), received {entropy!r}."
-            )
-    method = methods.check_method(method)
-    largest = pairs.rows(slice(sizes[-1]))
+    method, largest = methods.check_method(method), pairs.rows(slice(sizes[-1]))
     spectral = [entropy for entropy in entropies if entropy.needs_spectrum]
     if spectral:
         computation.check(largest, method)  # What is refused is refused before the first size.
@@ -145,12 +93,10 @@ def convergence_curve(
             curves[entropy] = dataclasses.replace(plug_in, unbiased=unbiased)
     by_size = []
     for size in sizes:
-        if spectral:
-            fitted = [entropy.fitted(size) for entropy in spectral]
-            computed = computation.compute(pairs.rows(slice(size)), fitted, method)
-            each = zip(computed, spectral, strict=True)
-            by_size.append([Decomposition.of(part, entropy, n=size) for part, entropy in each])
-        progress()
+        fitted = [entropy.fitted(size) for entropy in spectral]
+        computed = computation.compute(pairs.rows(slice(size)), fitted, method) if spectral else ()
+        each = zip(computed, spectral, strict=True)
+        by_size.append([Decomposition.of(part, entropy, n=size) for part, entropy in each])
     along = [_along(decompositions) for decompositions in zip(*by_size, strict=True)]
     curves |= dict(zip(spectral, along, strict=True))
     return [curves[entropy] for entropy in entropies]

@@ -1,8 +1,5 @@
 """Candidates for a rule, the sets that judge them, and how they are judged."""
 
-import itertools
-import pathlib
-
 import jax
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from oracles import gaussian_gram, scores
 from experiments.calibration import bandwidth_rules, known_modes
 from experiments.calibration.bandwidth_rules import BandwidthRules
 from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, KnownSet, Question
-from experiments.lab import Context, runner, store
+from experiments.lab import Context, pages
 
 RNG = np.random.default_rng(0)
 run = studies.finished(BandwidthRules)
@@ -108,16 +105,17 @@ def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
     value.loc[{"outputs": "b", "level": 1}] = 2.0
     value.loc[{"outputs": "a", "level": 1}] = 1.5
     value.loc[{"outputs": "b", "set": "three"}] = [3.0, 2.0, np.nan]
-    found = xr.Dataset(
-        {"value": value, "truth": truth.expand_dims(set=axes["set"], question=[TOTAL])}
-    )
-    found["counted"] = ("set", [1.0, 1.0, 1.0])
+    truth = truth.expand_dims(set=axes["set"], question=[TOTAL])
+    found = xr.Dataset({"value": value, "truth": truth, "counted": ("set", [1.0, 1.0, 1.0])})
     error, order = bandwidth_rules.errors(found), bandwidth_rules.ranked(found)
     assert error.sel(set="one", outputs="a").item() == pytest.approx(np.log(4 / 3) / 2)
     assert order.reversed.sel(set="three", outputs=["a", "b"]).values.ravel().tolist() == [0, 2]
     assert order.tau.sel(set="three", outputs=["a", "b"]).values.ravel().tolist() == [1, -1]
+    assert (order.known == 2).all()
     assert bandwidth_rules.best(error, ["one", "two"]) == ("b", "p")
     assert bandwidth_rules.best(error, ["three"]) == ("a", "p")
+    # All but `b` are right of all others, and `b` of those without the third.
+    assert [bandwidth_rules.chosen_by_order(found, name) for name in axes["set"]] == [0, 0, 0]
 
 
 def test_each_half_is_scored_at_the_bandwidths_of_the_other():
@@ -155,27 +153,20 @@ def test_a_run_is_judged_and_drawn(run):
     counts = shown.value.sel(set=["captioning", "plane"], question=OPEN)
     assert np.isfinite(counts.sel(candidate=[*bandwidth_rules.FIXED, bandwidth_rules.CHOSEN])).all()
     assert shown.value.sel(set="human").isnull().all()
-    # Errors of the counts, the order of all, order 1, and the rules.
-    counts = [grid.row_count for grid in run.study.tables(run)]
-    assert counts == [3, 4, 3, run.found.sizes["outputs"]]
+    assert [grid.row_count for grid in run.study.tables(run)] == [3, 4, 3]
     (figure,) = BandwidthRules.figures([run]).values()
     figure.draw_without_rendering()
 
 
 def test_half_of_the_variance_rule_ranks_better_on_sets_left_out():
     """The default where prompts repeat: what docs/bandwidths.md says of it, and no more."""
-    found = store.read_run(runner.COMMITTED / "bandwidth_rules", BandwidthRules).found
-    wrong = bandwidth_rules.ranked(found).reversed.sum("question")
+    known = pages.facts_of("bandwidth_rules")
+    wrong = bandwidth_rules.ranked(known.found).reversed.sum("question")
     rule, half = (wrong.sel(outputs=x, prompts=t) for x, t in bandwidth_rules.FIXED.values())
     apart = wrong.sel(outputs="variance x 1", prompts="1% / 3").sum()
-    pairs = 0
-    for i, j in itertools.combinations(range(found.sizes["level"]), 2):
-        differ = found.truth.isel(level=i, drop=True) < found.truth.isel(level=j, drop=True)
-        pairs += found.sizes["half"] * int(differ.sum())
-    counts = [*map(int, (half.sum(), pairs, rule.sum(), apart))]
+    counts = [*map(int, (half.sum(), known.known[1], rule.sum(), apart))]
     words = "it reversed {} of {} pairs, and the rule itself {}, or {} if all prompts are told"
-    guide = pathlib.Path(__file__).parents[2] / "docs/bandwidths.md"
-    assert words.format(*counts) in guide.read_text(encoding="utf-8")
-    assert found.sizes["set"] == 13
-    assert (half <= rule).all()
+    guide = (pages.PROJECT / "docs/bandwidths.md").read_text(encoding="utf-8")
+    assert words.format(*counts) in guide and known.found.sizes["set"] == 13
+    assert (half <= rule).all() and known.fewer == (half < rule).sum() > 0 == known.more
     assert (half.sum() - half < rule.sum() - rule).all()  # On the other twelve.

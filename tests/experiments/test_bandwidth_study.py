@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import studies
 import xarray as xr
+from matplotlib.figure import Figure
 from oracles import gaussian_gram, scores
 from small import flags, small_run, widths, write
 from studies import execute
@@ -65,6 +66,16 @@ def test_pairs_are_counted_by_their_orders():
     assert bandwidth.pairs_by_order(of_pairs) == (2, 2, 1)
 
 
+def test_a_pair_that_reverses_is_drawn_so_also_where_the_rule_does_not_tell_it():
+    signs = xr.DataArray(
+        [[1, 0, 0, -1], [1, 1, 0, 0]], {"multiple": [0.5, 1, 2, 4]}, ("pair", "multiple")
+    )
+    panel = Figure().subplots()
+    bandwidth._separated(panel, signs, "RKE")
+    usual, reversed_ = (line.get_ydata().tolist() for line in panel.get_lines())
+    assert (usual, reversed_) == ([2, 1, 0, 0], [0, 0, 0, 1])
+
+
 def test_rankings_are_compared_with_the_rules():
     curves = [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 1.0, 3.0]]
     values = xr.DataArray(curves, {"multiple": [0.5, 1.0, 2.0]}, ("multiple", "model"))
@@ -76,15 +87,15 @@ def test_figures_and_the_table_count_alike(designers):
     (grid,) = designers.study.tables(designers)
     rows = list(zip(*(column.cells for column in grid.columns), strict=True))
     row = next(r for r in rows if r[:2] == ("both", "Conditional-RKE"))
-    one, two, none = map(int, row[4:])
-    assert one + two + none == 3
+    one, two, none = map(int, row[6:])
+    assert one + two + none == 3 and row[5] == f"{min(map(float, row[3:6])):.2f}"
     drawn = Bandwidth.figures([designers])
     assert set(drawn) == {"bandwidth_prompts", "bandwidth_outputs", "bandwidth_both"}
     title = drawn["bandwidth_both"].axes[5].get_title()
-    assert title == f"Conditional-RKE: {one} pairs keep an order, {two} turn"
+    assert title == f"Conditional-RKE: {one} pairs keep an order, {two} reverse"
     caption = drawn["bandwidth_prompts"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("3 models on 12 shared prompts", "n = 48 each", "seed 0", "median rule"):
-        assert part in caption
+    parts = ("3 models on 12 shared prompts", "n = 48 each", "seed 0", "median rule", "bands: 95%")
+    assert all(part in caption for part in parts)
 
 
 def pairs_of(counts):

@@ -1,18 +1,20 @@
 """The convergence study: what it computes, on data whose scores an oracle knows."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
-from small import flags, small_run, widths, write
+from small import flags, small_run, widths, write, write_pairs
 from studies import execute
 
-from experiments import lab
+from condvendi_jax.cli import command
 from experiments.conditional_vendi import convergence, settling
-from experiments.conditional_vendi.convergence import Convergence
+from experiments.conditional_vendi.convergence import Convergence, Kernels
+from experiments.lab import runner
 
 ROWS = 150
 TERMS = {"term": ["outputs", "prompts", "joint"]}
@@ -57,13 +59,6 @@ def test_spectra_are_the_oracles_and_those_of_all_pairs_are_taken_once(finished,
     assert (found.entropy.sel(repeat=0, n=40) != found.entropy.sel(repeat=1, n=40)).any()
 
 
-def test_a_score_is_read_off_its_three_entropies():
-    entropies = np.log([8.0, 3.0, 12.0])
-    scores = settling.scores_of(xr.Dataset({"entropy": ("term", entropies)}, TERMS))
-    expected = {"vendi": 8, "conditional": 4, "information": 2}
-    np.testing.assert_allclose(scores.sel(score=list(expected)), list(expected.values()))
-
-
 @pytest.mark.slow
 def test_estimated_curves_are_saved_with_their_intervals(tmp_path, monkeypatch):
     """At all pairs the random order does not matter, so the two runs estimate the same."""
@@ -104,32 +99,34 @@ def test_mean_and_spread_are_over_the_repeats_that_have_a_size():
 
 
 @pytest.mark.parametrize(
-    ("values", "tolerance", "expected"),
+    ("values", "start", "words"),
     [
-        ([5, 9.9, 10.1, 10], 0.02, 20),
-        ([10, 10, 10, 10], 0.02, 10),
-        ([10, 5, 10, 10], 0.02, 30),
-        ([1, 2, 3, 4], 0.02, None),
-        ([1, 2, 3, np.nan], 0.02, None),
-        ([5, 9, 9.9, 10], 0.02, 30),
-        ([5, 9, 9.9, 10], 0.2, 20),
+        ([5, 9.9, 10.1, 10], 20, "settled from 20"),
+        ([10, 10, 10, 10], 10, "settled from 10"),
+        ([10, 5, 10, 10], 30, "cannot say (near from 30)"),
+        ([1, 2, 3, 4], None, "not settled"),
+        ([1, 2, 3, np.nan], None, "not settled"),
+        ([np.nan] * 4, None, "not settled"),
     ],
 )
-def test_a_curve_settles_where_it_stays_near_its_last_value(values, tolerance, expected):
+def test_a_curve_has_settled_where_it_stays_near_its_end_on_twice_the_data(values, start, words):
+    """Of 40 pairs: from 20 on, not from 30."""
     curve = xr.DataArray(np.array(values, float), {"n": [10, 20, 30, 40]})
-    assert settling.settled_from(curve, tolerance) == expected
+    assert settling.settled_from(curve) == start
+    assert settling.verdict(curve) == (words, start if words[0] == "s" else None)
+    assert settling.settled_from(curve + 10, 1.0) in (10, None)
 
 
 def test_table_and_figures_say_what_settles_and_captions_what_is_shown(finished):
     over = settling.over_orders(finished.found).sel(rule="median", score="conditional")
-    starts = [settling.settled_from(over.value.sel(curve=c), 0.02) for c in over.curve.values]
-    assert starts[0] is None and starts[-2] is not None and starts[-1] is not None
+    told = [settling.verdict(over.value.sel(curve=c)) for c in over.curve.values]
+    assert told[0][0] == "not settled" and sum(start is not None for _, start in told) >= 2
     grid, of_sizes = finished.study.tables(finished)
     rows = list(zip(*(column.cells for column in grid.columns), strict=True))
     row = next(row for row in rows if row[1] == "Conditional-RKE")
     last = over.value.sel(curve="RKE", n=ROWS).item()
     spread = (over.error / over.value).sel(curve="RKE").max().item()
-    assert row[2:] == ("150", f"{last:.4g}", str(starts[-2]), f"{spread:.2%}")
+    assert row[2:] == ("150", f"{last:.4g}", told[-2][0], f"{spread:.2%}")
     assert [column.header for column in of_sizes.columns][-3:] == ["40", "80", "150"]
     value = over.value.sel(curve="RKE, unbiased", n=ROWS).item()
     assert f"{value:.4g}" in of_sizes.columns[-1].cells
@@ -142,15 +139,15 @@ def test_table_and_figures_say_what_settles_and_captions_what_is_shown(finished)
     named = f"median {chosen.outputs:.3g} / {chosen.prompts:.3g}"
     assert all(part in caption for part in ("150 pairs", "2 random orders", "seed 0", named))
     assert "estimated" not in caption
-    (axes,) = figures["convergence"].axes
-    late = [" of 150" if start > 75 else "" for start in starts[-2:]]
-    assert axes.get_title() == (
-        f"median rule: Conditional-RKE within 2% from {starts[-2]}{late[0]};\n"
-        f"Conditional-RKE, unbiased within 2% from {starts[-1]}{late[1]};\n"
-        "Conditional-Vendi does not settle"
-    )
-    circles = [line for line in axes.get_lines() if line.get_markersize() == 10]
-    assert len(circles) == sum(start is not None for start in starts)
+    panels = figures["convergence"].axes
+    names = ("Conditional-RKE", "Conditional-RKE, unbiased", "Conditional-Vendi")
+    words = (told[-2][0], told[-1][0], told[0][0])
+    titles = [f"{n}, median rule:\n{w}" for n, w in zip(names, words, strict=True)]
+    assert [panel.get_title() for panel in panels] == titles
+    circles = [line for p in panels for line in p.get_lines() if line.get_markersize() == 10]
+    assert len(circles) == sum(start is not None for _, start in told)
+    (legend,) = figures["convergence"].legends
+    assert any("twice this n" in text.get_text() for text in legend.get_texts())
 
 
 def changed(run, **fields):
@@ -162,7 +159,7 @@ def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(fini
     assert settling.deviation([finished], [], "vendi") is None
     assert settling.deviation([finished], [known], "vendi") == 0
     (chosen,) = finished.study.bandwidths.axis
-    other = lab.Rules(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
+    other = Kernels(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
     assert settling.deviation([finished], [changed(known, bandwidths=other)], "vendi") is None
     for changes in ({"arrays": {"outputs": "of others"}}, {"seed": 1}):
         stranger = dataclasses.replace(known, identity={**finished.identity, **changes})
@@ -170,20 +167,15 @@ def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(fini
 
 
 def test_runs_of_other_data_have_figures_of_their_own(finished):
-    """The emoji's keep their names; a set that was named is in the name of its figures."""
-    folders = {"convergence-gaussian": "", "convergence-captions-gaussian": "captions"}
-    folders |= {"convergence-captionsx": "", "elsewhere-captions": ""}
-    runs = [
-        dataclasses.replace(finished, folder=finished.folder.with_name(name)) for name in folders
-    ]
-    assert [run.data for run in runs] == list(folders.values())
-    known = changed(runs[1], method="exact")
+    """The emoji's keep their names, and a run by all eigenvalues no row beside an estimated one."""
+    names = ("convergence-gaussian", "convergence-captions-gaussian")
+    one, two = (
+        dataclasses.replace(finished, folder=finished.folder.with_name(name)) for name in names
+    )
+    both = Convergence.figures([one, two, changed(two, method="exact")])
     names = ("convergence", "convergence_information", "convergence_vendi")
-    assert set(Convergence.figures([known])) == {f"{name}_captions" for name in names}
-    both = Convergence.figures([*runs[:2], known])
     assert set(both) == {*names, *(f"{name}_captions" for name in names)}
-    # A run by all eigenvalues has no panel beside an estimated one.
-    assert [len(figure.axes) for figure in both.values()] == [1] * 6
+    assert [len(figure.axes) for figure in both.values()] == [3] * 6
 
 
 @pytest.mark.slow
@@ -191,8 +183,21 @@ def test_runs_with_other_truncations_and_sizes_stand_side_by_side(finished, tmp_
     own = (*small_run(Convergence, tmp_path, 0), "--rules=std", "--truncation=7", "--sizes=30,60")
     other = execute(Convergence, tmp_path, *own)
     panels = Convergence.figures([finished, other])["convergence"].axes
-    titles = [axes.get_title().partition(":")[0] for axes in panels]
-    assert titles == ["median rule", "std rule"]
+    titles = [axes.get_title().partition(":")[0] for axes in panels[::3]]
+    assert titles == ["Conditional-RKE, median rule", "Conditional-RKE, std rule"]
+
+
+def test_both_kernels_are_computed_by_one_command_as_by_one_each(tmp_path):
+    own = [*write_pairs(tmp_path, 0), "--rules=median", "--sizes=20", "--repeats=1"]
+    both = execute(Convergence, tmp_path, *own, "--kernel=gaussian,cosine")
+    assert both.folder.name == "convergence-gaussian-cosine"
+    assert both.found.rule.values.tolist() == ["median", "cosine"]
+    figure = Convergence.figures([both])["convergence"]
+    assert len(figure.axes) == 6 and ", cosine" in figure._supxlabel.get_text()
+    own.remove("--rules=median")
+    alone = execute(Convergence, tmp_path / "cosine", *own, "--kernel=cosine")
+    of_both = both.found.entropy.sel(rule=["cosine"])
+    xr.testing.assert_equal(of_both, alone.found.entropy)
 
 
 test_bad_flags_are_refused = studies.refuses(
@@ -201,41 +206,51 @@ test_bad_flags_are_refused = studies.refuses(
     ("--truncation=half", "whole numbers or 'scaled', received 'half'"),
     ("--truncation=0", "--truncation"),
     ("--repeats=0", "--repeats"),
+    ("--kernel=cosine", "--rules means nothing with --kernel=cosine"),
     ("--rtol=2", "--rtol: expected a number above 0 and below 1"),
     ("--method=exact --rtol=0.1", "--rtol means nothing with --method=exact"),
 )
 
 
-def test_arrays_of_one_file_are_named_by_key(tmp_path):
-    own = small_run(Convergence, tmp_path, 0)
-    outputs, prompts = (np.load(flag.partition("=")[2]) for flag in own[:2])
-    both = tmp_path / "both.npz"
-    np.savez(both, x=outputs, t=prompts)
-    named = flags(outputs=both, prompts=both, outputs_key="x")
-    run = execute(Convergence, tmp_path, *named, "--prompts_key=t", *own[2:])
-    assert run.study.description == "both: 150 pairs from both.npz and both.npz"
-    with pytest.raises(ValueError, match="its keys are t, x"):
-        execute(Convergence, tmp_path, *named, *own[2:])
+@pytest.mark.parametrize("n", [2, 3, 150, 600, 1652, 8091, 11_822, 10**6])
+def test_default_sizes_end_above_the_truncation_and_stop_where_spectra_take_hours(n):
+    sizes = convergence.sizes_of(None, n)
+    largest = min(n, 20_000)
+    assert sizes[-1] == largest and sizes == tuple(sorted(set(sizes)))
+    assert all(size >= min(250, n // 2, 2) for size in sizes)
+    if n >= 150:
+        kept = int(convergence._truncation("scaled", largest))
+        assert sum(size > kept for size in sizes) == 3 and largest // 2 in sizes
 
 
-def test_default_sizes_go_to_all_pairs_and_stop_where_spectra_would_take_hours():
-    assert convergence.sizes_of(None, 11_822) == (250, 500, 1000, 2000, 4000, 7000, 11_822)
-    assert convergence.sizes_of(None, 10**6)[-1] == 20_000
+def test_the_time_left_is_right_where_steps_cost_what_is_expected():
+    """Within a fifth in every second in which it is told: from a tenth of the cost on."""
+    study = Convergence(sizes=(250, 500, 1000, 2000, 4000, 8000), n=8000, repeats=3)
+    costs = [study.costs(rule=None, repeat=repeat) for repeat in range(3)]
+    total, told, now = 2 * sum(map(sum, costs)), [], [0.0]
+    bar = command._Lines(lambda: now[0])
+    bar.add_task("", total=3)
+    progress = runner._Progress(lambda more: bar.advance(0, more), costs, lambda: now[0])
+    for cell in costs:
+        for place, cost in enumerate(cell):
+            progress.begin_step()
+            for _ in range(round(2 * cost * (1.1 if place % 2 else 0.95))):
+                now[0] += 1
+                progress.tick()
+                if match := re.search(r"about (\d+):(\d+):(\d+) left", str(bar)):
+                    told.append((now[0], np.dot([3600, 60, 1], [int(of) for of in match.groups()])))
+        progress.end_cell()
+    assert bar._done == pytest.approx(3) and 0.09 * total < told[0][0] < 0.5 * total
+    assert all(abs(at + left - now[0]) < 0.2 * (now[0] - at) + 5 for at, left in told)
 
 
-@pytest.mark.parametrize("own", [["--sizes=150"], ["--repeated_up_to=30"]])
-def test_one_random_order_is_taken_where_no_size_has_more(tmp_path, own):
-    run = execute(Convergence, tmp_path, *small_run(Convergence, tmp_path, 0), *own)
-    assert run.study.repeats == 1 and len(run.results) == 1
-
-
-@pytest.mark.slow
-def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path):
-    own = [*small_run(Convergence, tmp_path, 0), "--repeated_up_to=60"]
-    run = execute(Convergence, tmp_path, *own)
-    found = run.found.entropy.sel(rule="median", repeat=1)
-    for curve in ("Vendi", "RKE"):
-        assert found.sel(curve=curve).dropna("n").n.max() <= 60
+@pytest.mark.parametrize(("own", "repeats"), [("--sizes=150", 1), ("--repeated_up_to=60", 2)])
+def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path, own, repeats):
+    run = execute(Convergence, tmp_path, *small_run(Convergence, tmp_path, 0), own)
+    assert run.study.repeats == repeats == len(run.results)
+    if repeats == 2:
+        found = run.found.entropy.sel(rule="median", repeat=1, curve=["Vendi", "RKE"])
+        assert found.dropna("n", how="all").n.max() <= 60
 
 
 def test_the_way_of_a_spectrum_goes_by_its_size(monkeypatch):

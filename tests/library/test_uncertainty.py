@@ -121,10 +121,8 @@ def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletion
 def test_convergence_curve_is_that_of_separate_decompositions(x64):
     pairs = draw_pairs(N)
     entropies = (cv.von_neumann, cv.renyi(2), cv.truncated(15))
-    sizes, calls = (1, 20), []
-    options = {"entropies": entropies, "progress": lambda: calls.append(1)}
-    curves = convergence_curve(*pairs, sizes, **KERNELS, **options)
-    assert len(calls) == len(sizes)
+    sizes = (1, 20)
+    curves = convergence_curve(*pairs, sizes, **KERNELS, entropies=entropies)
     for entropy, curve in zip(entropies, curves, strict=True):
         assert (curve.sizes, curve.dtype) == (sizes, "float64")
         assert (curve.order, curve.truncation) == (entropy.order, entropy.truncation)
