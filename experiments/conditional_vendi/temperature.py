@@ -58,7 +58,6 @@ class Temperature(lab.Study):
     """Does a language model's temperature raise its stories' diversity, or their nonsense?"""
 
     name = "temperature"
-    reproduces = "CV tables 2, 4, 5; fig 21"
     duration = "2 minutes"
     data = "stories"
     needs = ("models",)

@@ -37,7 +37,6 @@ class GuidedDiffusion(lab.Study):
     """How much diversity does guidance add to generated pictures, and at what cost?"""
 
     name = "guided_diffusion"
-    reproduces = "CV tables 1, 3; figs 7, 9, 10"
     duration = "5 minutes a model"
     data = None
     runs = ((), ("--model=emoji",))

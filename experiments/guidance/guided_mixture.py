@@ -34,7 +34,6 @@ class GuidedMixture(lab.Study):
     """What do guided samplers gain and lose when the true distribution is known?"""
 
     name = "guided_mixture"
-    reproduces = "CV section 6 (eq. 14)"
     duration = "2 minutes"
     data = None
     runs = ((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1"))

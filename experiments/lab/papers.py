@@ -1,0 +1,57 @@
+"""What experiments/papers.toml says of the papers' figures and tables, in words and as a table."""
+
+import collections
+import functools
+import itertools
+import pathlib
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+@functools.cache
+def groups() -> list[dict[str, Any]]:
+    """The entries of the file in their order; it describes their keys."""
+    path = pathlib.Path(__file__).parents[1] / "papers.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))["group"]
+
+
+def repeats(study: str) -> str:
+    """Which figures and tables a study repeats: 'CV figs 2, 13-15; RKE table 1', or '-'."""
+    return cited(group for group in groups() if study in group["studies"]) or "-"
+
+
+def cited(of: Iterable[Mapping[str, Any]]) -> str:
+    """The figures and tables of these groups in words."""
+    found = collections.defaultdict(list)
+    for group in of:
+        for kind, number in map(str.split, group["items"]):
+            found[group["paper"], kind].append(int(number))
+    words, before = [], ""
+    for (paper, kind), numbers in found.items():
+        runs = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+        texts = [[str(number) for _, number in run] for _, run in runs]
+        shown = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(run) for run in texts]
+        start = [paper] * (paper != before) + [kind + "s" * (len(numbers) > 1)]
+        words.append(" ".join([*start, ", ".join(shown)]))
+        before = paper
+    return "; ".join(words)
+
+
+def lines() -> list[str]:
+    """In Markdown: how many figures and tables come out, and the answer for each."""
+    count, rows = collections.Counter(), collections.defaultdict(list)
+    for group in groups():
+        count[group["outcome"]] += len(group["items"])
+        here = ", ".join(f"[{study}]({study}.md)" for study in group["studies"])
+        here += f": {group['stand_in']}" * bool(here)
+        came = ": ".join(filter(None, (group["outcome"], group.get("why"))))
+        rows[f"{group['shows']}|{here}|{came}|"].append(group)
+    total, left = count.total(), count["not tried"]
+    head = (
+        f"Of {total} figures and tables of the four papers, {total - left} have a study. What the "
+        f"paper shows comes out for {count['yes']}, in part for {count['partly']} and not for "
+        f"{count['no']}; {count['not comparable']} cannot be compared, and {left} were not tried."
+    )
+    table = ["|figures, tables|the paper shows|here|comes out|", "|---|---|---|---|"]
+    return [head, "", *table, *(f"|{cited(of)}|{row}" for row, of in rows.items())]
