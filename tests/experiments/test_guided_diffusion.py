@@ -58,10 +58,6 @@ def test_a_gain_at_a_cost_by_hand():
     alone = [3 + (0.5 / 2.0) * 2, 1 + (0.5 / 1.0) * 2]  # Without the first, without the second.
     assert error == pytest.approx(abs(alone[0] - alone[1]) / 2)
     assert guides.at_cost(costs / 0.25, gains)[0] == pytest.approx(1.0)  # From none onwards.
-    # All cost as much: the error is that of the mean.
-    gains = np.array([[0, 0, 0], [1.0, 2.0, 6.0]])
-    error = guides.at_cost(np.sign(gains), gains)[1]
-    assert error == pytest.approx(np.std(gains[1], ddof=1) / np.sqrt(3))
     # It never costs so much, and one seed alone never does.
     assert all(np.isnan(guides.at_cost(costs / 3, costs)))
     value, error = guides.at_cost(costs / 1.9, costs)
@@ -70,15 +66,15 @@ def test_a_gain_at_a_cost_by_hand():
 
 def test_gains_are_read_where_each_method_costs_as_much():
     values = np.zeros((2, 3, 3, 2))  # Guides, strengths, measures, seeds.
-    values[1, 1:, 0] = values[1, 1:, 2] = [[-0.5, -0.5], [-1.5, -2.5]]
+    values[1, 1:, 0] = values[1, 1:, 2] = [[-1.0, -1.0], [-3.0, -5.0]]
     values[1, 1:, 1] = [[1.0, 3.0], [3.0, 5.0]]
     labels = {"guide": [NONE, "Vendi"], "strength": [0.0, 0.1, 1.0]}
     labels |= {"measure": ["alignment", "Vendi", "kernel distance"], "seed": [0, 1]}
     minus = guides.gained(xr.DataArray(values, labels))
     assert minus["guide"].values.tolist() == ["Vendi"]
     told = guides.at_costs(minus).sel(guide="Vendi", measure="Vendi")
-    expected = guides.at_cost(-values[1, :, 0], values[1, :, 1])
-    at = told.sel(cost="1 point of alignment")
+    at = told.sel(cost="2 points of alignment")
+    expected = guides.at_cost(-values[1, :, 0] / 2, values[1, :, 1])
     np.testing.assert_allclose([at.value, at.error], expected)
     assert np.isnan(told.sel(cost="kernel distance + 2").value)  # The distance only falls.
 
@@ -160,22 +156,17 @@ def test_what_is_known_of_a_mixture_comes_out(run):
     for of in (real, plain):  # As often as it is preferred.
         assert of.sel(measure="alignment").mean().item() == pytest.approx(80, abs=6)
         assert abs(of.sel(measure="kernel distance").mean()) < 6
-    drawn = run.found.sel(guide="Conditional-RKE", strength=list(run.study.strengths))
-    assert (drawn.skipped == 0).all() and (drawn.seconds > 0).all()
-    nearly, guided, broken = drawn.value.sel(scale=1)
-    of_scores = (of.sel(measure=list(judging.SCORES)) for of in (nearly, plain))
-    np.testing.assert_allclose(*of_scores, rtol=1e-3)
-    np.testing.assert_allclose((nearly - plain).sel(measure="kernel distance"), 0, atol=0.1)
-    gained = guides.gained(values).sel(guide="Conditional-RKE", strength=0.3)
-    np.testing.assert_array_equal(gained, guided - plain)
-    assert (gained.sel(measure="Conditional-Vendi") > 0).all()
-    assert gained.sel(measure="similarity").mean() < 0
-    far, near = (of.sel(measure="kernel distance") for of in (broken, plain))
-    assert far.min() > near.max()
-    assert (broken - plain).sel(measure="alignment").mean() < -20
+    assert (run.found.skipped.sel(guide="Conditional-RKE").dropna("strength") == 0).all()
+    gained = guides.gained(values).sel(guide="Conditional-RKE", strength=list(run.study.strengths))
+    nearly, guided, broken = gained
+    np.testing.assert_allclose(nearly.sel(measure=list(judging.SCORES)), 0, atol=2e-3)
+    assert (guided.sel(measure="Conditional-Vendi") > 0).all()
+    assert guided.sel(measure="similarity").mean() < 0
+    assert broken.sel(measure="kernel distance").min() > 0
+    assert broken.sel(measure="alignment").mean() < -20
 
 
-def test_seeds_differ_and_a_cells_noise_does_not_hang_on_it(run):
+def test_seeds_differ_and_a_seed_asks_for_its_kinds_as_often(run):
     plain = run.found.value.sel(guide=NONE, strength=0, scale=1, measure="Conditional-Vendi")
     assert len(set(plain.values.tolist())) == 3
     bench = benches.load("mixture")
@@ -215,8 +206,7 @@ def test_weights_move_a_sample_by_the_strength(run):
 
 def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
     outputs = np.arange(40)[:, None, None, None] / 255 * np.ones((1, 2, 2, 1))
-    kept = judging.pictures(outputs, np.arange(40) % 9, 6, 4)
-    shown = kept.pictures.values
+    shown = judging.pictures(outputs, np.arange(40) % 9, 6, 4).pictures.values
     assert shown.shape == (6, 4, 2, 2, 1) and shown.dtype == np.uint8
     np.testing.assert_array_equal(shown[:, :, 0, 0, 0], np.arange(6)[:, None] + 9 * np.arange(4))
     few = judging.pictures(outputs, np.arange(40) % 20, 6, 4)

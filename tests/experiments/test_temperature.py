@@ -122,7 +122,7 @@ def test_the_figure_says_what_is_shown(finished):
     caption = figure._supxlabel.get_text().replace("\n", " ")
     for part in ("n = 48 each", "seed 0", "given", "5 groups of prompts", "matched by prompt"):
         assert part in caption
-    assert figure.axes[3].get_title() == "Conditional-RKE: all +300%, ended +0%, cut -75%"
+    assert figure.axes[3].get_title() == "all +300%, finished +0%, cut -75%"
 
 
 test_bad_flags_are_refused = studies.refuses(Temperature, ("--groups=1", "--groups"))
