@@ -47,7 +47,7 @@ def on_config(config):
 def _asked(study):
     """The question of the page of a study, and the figures of the papers that it repeats."""
     question, _, rest = study.split("<!-- generated -->")[1].strip().partition("?")
-    figures = re.match(r" Reproduces ([^.]*)\.", rest)
+    figures = re.match(r" Repeats ([^.]*)\.", rest)
     return question + "?", figures and figures[1]
 
 

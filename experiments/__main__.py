@@ -23,7 +23,7 @@ from absl import flags
 from rich.table import Table
 
 from condvendi_jax.cli import command
-from experiments.lab import Study, checking, pages, registry, runner, store, tables
+from experiments.lab import Study, checking, pages, papers, registry, runner, store, tables
 
 VERBS = ("list", "run", "check", "draw", "pages")
 _OWN = pathlib.Path("results")
@@ -142,14 +142,14 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
 
 
 def _overview() -> Table:
-    """The studies, what they reproduce, how long they take, and which results there are."""
-    names = ("study", "reproduces", "takes", "committed", "yours")
+    """The studies, which figures and tables they repeat, their time, and which results exist."""
+    names = ("study", "repeats", "takes", "committed", "yours")
     caption = f"committed: below experiments/results; yours: below {_OWN} in this folder"
     grid = Table(*names, show_lines=True, caption=caption)
     for study in map(registry.load, registry.NAMES):
         states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
         name = f"[bold]{study.name}[/bold]\n{study.question()}"
-        grid.add_row(name, study.reproduces, study.duration, *states)
+        grid.add_row(name, papers.repeats(study.name), study.duration, *states)
     return grid
 
 

@@ -1,7 +1,6 @@
 """What a language model's temperature does to the diversity of its stories (CV tables 2, 4, 5)."""
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
@@ -10,7 +9,7 @@ from matplotlib.axes import Axes
 import condvendi_jax as cv
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import figures, knobs, models, style, tables
+from experiments.lab import figures, knobs, models, papers, style, tables
 
 FINISHED = "finished"
 CONTROLS = ("perplexity", FINISHED, "tokens")
@@ -48,9 +47,6 @@ def controls_of(pairs: PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
 
 
 ALL, CUT = "all", "cut"
-_RTOL = 0.005
-_WORDS = {ALL: "all", FINISHED: "ended", CUT: "cut"}
-_COLOURS = {ALL: style.BLUE, FINISHED: style.GREEN, CUT: style.ORANGE}
 _SHOWN = "Conditional-RKE"
 
 
@@ -58,7 +54,6 @@ class Temperature(lab.Study):
     """Does a language model's temperature raise its stories' diversity, or their nonsense?"""
 
     name = "temperature"
-    reproduces = "CV tables 2, 4, 5; fig 21"
     duration = "2 minutes"
     data = "stories"
     needs = ("models",)
@@ -67,9 +62,7 @@ class Temperature(lab.Study):
     drawings = ("temperature",)
 
     bandwidths: lab.Scales = lab.Scales()
-    groups: int = lab.flag(
-        10, "Groups of prompts that the jackknife leaves out, one at a time.", at_least=2
-    )
+    groups: int = lab.flag(10, "Groups of prompts of the jackknife.", at_least=2)
     prompts: int = lab.resolved(0)
     models: tuple[str, ...] = lab.resolved(())
     texts: tuple[str, ...] = lab.resolved(())
@@ -78,9 +71,7 @@ class Temperature(lab.Study):
         pairs = load()
         names = tuple(f"{value:g}" for value in np.unique(knobs.settings(pairs)))
         if len(set(names)) < len(names):
-            raise ValueError(
-                f"--models: expected six digits to tell temperatures apart, not {names}."
-            )
+            raise ValueError(f"--models: six digits do not tell all temperatures apart: {names}.")
         for role in set(LABELS) & set(pairs.labels):
             kind = pairs.labels[role].dtype
             if kind.kind not in "biuf":
@@ -91,10 +82,8 @@ class Temperature(lab.Study):
         if FINISHED in pairs.labels:
             left = len(np.unique(pairs.prompt_numbers[balanced_finished(pairs)]))
             if left < self.groups:
-                raise ValueError(
-                    f"--finished: {left} prompts have a story that ended from every model, fewer "
-                    f"than --groups={self.groups}."
-                )
+                words = "have a story that ended from every model, fewer than"
+                raise ValueError(f"--finished: {left} prompts {words} --groups={self.groups}.")
             texts.append(FINISHED)
         if "truncated" in pairs.further:
             texts.append(CUT)
@@ -130,7 +119,7 @@ class Temperature(lab.Study):
             scale,
             groups=self.groups,
             seed=context.shared_seed,
-            method=cv.Auto(context.shared_key, rtol=_RTOL),  # Exact up to n = 4,096.
+            method=cv.Auto(context.shared_key, rtol=0.005),  # Exact up to n = 4,096.
             say=context.say,
             unbiased=False,
         )
@@ -146,16 +135,43 @@ class Temperature(lab.Study):
         found = run.found
         rows = ("text", "scale", "score")
         yield tables.table(found, rows=rows, columns="model", error="error", letters="letters")
+        look: dict = {"rows": rows, "columns": "step"}
+        steps = self.steps(run)
+        yield tables.table(steps, value="difference", error="difference_error", **look)
+        yield tables.table(steps, value="p_value", digits=1, **look)
+        look |= {"rows": ("text", "control"), "columns": "model", "error": "known_error"}
+        yield tables.table(found.sel(scale=self.bandwidths.shown), value="known", **look)
+
+    def steps(self, run):
+        """What changes from each temperature to the next, with errors and p-values."""
         steps = list(itertools.pairwise(self.models))
         words = xr.DataArray([f"{two} - {one}" for one, two in steps], dims="step", name="step")
-        change = found[["difference", "difference_error", "p_value"]]
-        parts = [change.sel(other=one, model=two, drop=True) for one, two in steps]
-        changes, error = xr.concat(parts, words), "difference_error"
-        yield tables.table(changes, rows=rows, columns="step", value="difference", error=error)
-        yield tables.table(changes, rows=rows, columns="step", value="p_value", digits=1)
-        known = found.sel(scale=self.bandwidths.shown)
-        rows = ("text", "control")
-        yield tables.table(known, rows=rows, columns="model", value="known", error="known_error")
+        change = run.found[["difference", "difference_error", "p_value"]]
+        parts: list[xr.Dataset] = [change.sel(other=a, model=b, drop=True) for a, b in steps]
+        return xr.concat(parts, words)
+
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        whole = run.found.sel(text=ALL)
+        cells: dict = {"columns": "model", "error": "error", "letters": "letters"}
+        known: dict = {"columns": "model", "value": "known", "error": "known_error"}
+        one = whole.sel(scale=1.0, control=list(CONTROLS[:2]))
+        grids = (
+            tables.table(one, rows=("score",), **cells),
+            tables.table(one, rows=("control",), **known),
+        )
+        rows = [row for grid in grids for row in zip(*(c.cells for c in grid.columns), strict=True)]
+        printed = papers.printed("CV", "table 2").items()
+        rows[:0] = [(name, *map("{:.2f}".format, numbers)) for name, numbers in printed]
+        others = run.found.sel(score=_SHOWN, scale=1.0, text=[FINISHED, CUT])
+        return {
+            "beside": [["", *(f"T = {model}" for model in run.study.models)], *rows],
+            "others": tables.table(others, rows=("text",), **cells),
+            "at": whole,
+            "ended": run.found.sel(text=FINISHED, scale=1.0),
+            "steps": run.study.steps(run).sel(text=ALL),
+        }
 
     @classmethod
     def figures(cls, runs):
@@ -163,49 +179,35 @@ class Temperature(lab.Study):
         study, found = run.study, run.found
         shown = found.sel(scale=study.bandwidths.shown)
         whole = shown.sel(text=ALL)
+        curves = [
+            {score: whole.sel(score=score) for score in (f"{kind}Vendi", f"{kind}RKE")}
+            for kind in ("Conditional-", "Information-", "")
+        ]
+        curves.append({text: shown.sel(text=text, score=_SHOWN) for text in study.texts})
+        scaled = found[["value", "error"]].sel(text=ALL, score=_SHOWN)
+        scaled = scaled / scaled.value.isel(model=0)
+        curves.append({f"x {x:g}": scaled.sel(scale=x) for x in found.scale.values})
+        labels = [*["effective number of modes"] * 3, _SHOWN, f"{_SHOWN} by bandwidth"]
         figure, axes = style.panels(6, size=(3.6, 2.7))
-        for panel, kind in zip(axes, ("Conditional-", "Information-", ""), strict=False):
-            names = f"{kind}Vendi", f"{kind}RKE"
-            for name in names:
-                _line(panel, whole.sel(score=name), style.score_colour(name), name)
-            panel.set_ylabel("effective number of modes")
-            panel.set_title(_changes({name: whole.sel(score=name) for name in names}))
-            if kind != "Conditional-":
-                style.log_axis(panel)
-        for text in study.texts:
-            part = shown.sel(text=text, score=_SHOWN)
-            _line(axes[3], part, _COLOURS[text], f"{_WORDS[text]} stories, n = {part.n[0]:,}")
-        of = {_WORDS[text]: shown.sel(text=text, score=_SHOWN) for text in study.texts}
-        axes[3].set(ylabel=_SHOWN, title=f"{_SHOWN}: {_changes(of)}")
-        of = {f"x {x:g}": found.sel(scale=x, text=ALL, score=_SHOWN) for x in found.scale.values}
-        for colour, (scale, part) in zip(style.CYCLE, of.items(), strict=False):
-            scaled = part[["value", "error"]] / part.value[0]
-            _line(axes[4], scaled, colour, f"bandwidths {scale}")
-        axes[4].set(ylabel=f"{_SHOWN}, first = 1", title=f"{_SHOWN}: {_changes(of)}")
-        for panel in axes[:5]:
+        for panel, label, of in zip(axes, labels, curves, strict=False):
+            changes = []
+            for colour, (name, part) in zip(style.CYCLE, of.items(), strict=False):
+                look: dict = {"color": style.SCORES.get(name, colour), "marker": "o", "label": name}
+                x = part.model.astype(float)
+                panel.errorbar(x, part.value, 1.96 * part.error, elinewidth=0.8, **look)
+                changes.append(f"{name} {(part.value[-1] / part.value[0]).item() - 1:+.0%}")
+            panel.set(ylabel=label, title=", ".join(changes))
             panel.legend()
+        for panel in axes[1:3]:
+            style.log_axis(panel)
         _controls(axes[5], whole)
         for panel in axes:
             panel.set_xticks([float(word) for word in study.models], study.models)
             panel.set_xlabel("temperature")
-        n = f"n = {', '.join(f'{n:,}' for n in dict.fromkeys(whole.n.values.tolist()))} each"
-        matched = {FINISHED: "ended ones matched by prompt", CUT: "cut ones to one length"}
-        n = ", ".join([n, *(matched[text] for text in study.texts if text != ALL)])
-        scale = f"bandwidths x {study.bandwidths.shown:g} where not said"
-        bars = f"95%, over {study.groups} groups of prompts; {scale}"
-        return {"temperature": figures.caption(figure, run, n=n, bars=bars)}
-
-
-def _changes(curves: Mapping[str, xr.Dataset]) -> str:
-    """By how much the last temperature's value differs from the first's, for each curve."""
-    ratios = {name: (of.value[-1] / of.value[0]).item() for name, of in curves.items()}
-    return ", ".join(f"{name} {ratio - 1:+.0%}" for name, ratio in ratios.items())
-
-
-def _line(panel: Axes, found: xr.Dataset, colour: str, label: str) -> None:
-    """One score of every temperature with 95% intervals."""
-    look = {"color": colour, "marker": "o", "elinewidth": 0.8, "label": label}
-    panel.errorbar(found.model.astype(float), found.value, 1.96 * found.error, **look)
+        words = {ALL: "each", FINISHED: "that ended, matched by prompt", CUT: "cut to one length"}
+        n = [f"n = {shown.n.sel(text=text).values[0]:,} {words[text]}" for text in study.texts]
+        bars = f"95%, over {study.groups} groups of prompts"
+        return {"temperature": figures.caption(figure, run, n=", ".join(n), bars=bars)}
 
 
 def _controls(panel: Axes, found: xr.Dataset) -> None:
@@ -215,8 +217,8 @@ def _controls(panel: Axes, found: xr.Dataset) -> None:
         panel.set_axis_off()
         return
     x = found.model.values.astype(float)
-    errors = 1.96 * found.known_error.sel(control="perplexity")
-    panel.errorbar(x, perplexity, errors, color=style.BLACK, marker="o")
+    errors = found.known_error.sel(control="perplexity")
+    panel.errorbar(x, perplexity, 1.96 * errors, color=style.BLACK, marker="o")
     panel.set_yscale("log")
     style.log_numbers(panel.yaxis)
     times = (perplexity[-1] / perplexity[0]).item()

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import xarray as xr
+from scipy import stats
 from scipy.spatial import distance
 
 import condvendi_jax as cv
 from experiments.generators import diffusion
 from experiments.generators.benches import Bench
+from experiments.lab import tables
 
 NONE = "none"
 OF_FEATURES = "Vendi of features"
@@ -22,7 +24,6 @@ METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
 CALIBRATION = 0xCA1B  # Folded into the seed for the samples that weights are chosen on.
 # Where methods are compared: what guidance has cost, and how much of it.
 COSTS = {
-    "1 point of alignment": ("alignment", -1.0),
     "2 points of alignment": ("alignment", -2.0),
     "kernel distance + 2": ("kernel distance", 2.0),
 }
@@ -141,9 +142,6 @@ def calibrated(study: Any, bench: Bench, seed: int) -> Any:
     Bandwidths are median distances of latents and of features of one kind, without guidance. At
     strength 1 a method's weight would move a sample by the norm of its latents in all, if at each
     of its steps its gradient was that at a finished batch with the batches before in memory.
-
-    Raises:
-      ValueError: the gradients of a method are zero or not finite.
     """
     key = jax.random.fold_in(jax.random.key(seed), CALIBRATION)
     kinds, embedded = asked(study.kinds, study.samples, bench, key)
@@ -151,20 +149,17 @@ def calibrated(study: Any, bench: Bench, seed: int) -> Any:
     latents, _ = sampler(NONE, study, bench)(bench.model.denoise, key, prompts, jnp.zeros(()))
     features = np.asarray(bench.features(bench.model.decode(latents)))
     flat = np.asarray(latents).reshape(len(latents), -1)
-    study = dataclasses.replace(
-        study,
-        latents=rounded(distance_within(flat, kinds)),
-        features=rounded(distance_within(features, kinds)),
-    )
+    widths = [rounded(distance_within(rows, kinds)) for rows in (flat, features)]
+    study = dataclasses.replace(study, latents=widths[0], features=widths[1])
     length = np.sqrt(np.mean(np.sum(np.square(flat), axis=1)))
     actions = math.ceil(study.steps / study.every)
     weights = {}
     for method in study.methods:
         moved = np.asarray(_updates(method, study, bench)(latents, prompts))
-        norms = np.sum(np.square(moved.reshape(len(moved), -1)), axis=1)
-        if not 0 < np.mean(norms) < np.inf:
+        norm = np.sqrt(np.mean(np.sum(np.square(moved.reshape(len(moved), -1)), axis=1)))
+        if not 0 < norm < np.inf:
             raise ValueError(f"{method}: its gradients at samples without guidance are no guide.")
-        whole = length / (actions * np.sqrt(np.mean(norms)))
+        whole = length / (actions * norm)
         weights[method] = tuple(rounded(whole * strength) for strength in study.strengths)
     return dataclasses.replace(study, weights=weights)
 
@@ -175,10 +170,10 @@ def _updates(method: str, study: Any, bench: Bench) -> Callable[..., jax.Array]:
     guide, remember = guide_of(method, study, bench, 1.0)
 
     def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:
-        batch = latents[-study.batch :], prompts[-study.batch :]
-        before = latents[: -study.batch], prompts[: -study.batch]
-        state = remember(guide.init(batch[0]), *before)
-        return guide.update(jnp.zeros_like(batch[0]), state, batch[0], prompts=batch[1])[0]
+        before, batch = slice(-study.batch), slice(-study.batch, None)
+        state = remember(guide.init(latents[batch]), latents[before], prompts[before])
+        unmoved = jnp.zeros_like(latents[batch])
+        return guide.update(unmoved, state, latents[batch], prompts=prompts[batch])[0]
 
     return jax.jit(last)
 
@@ -201,19 +196,20 @@ def gained(values: xr.DataArray) -> xr.DataArray:
     return values.sel(guide=methods).where(values.strength > 0, plain) - plain
 
 
+def intervals(values: xr.DataArray) -> xr.Dataset:
+    """The means over the seeds as `value`, half of their 95% intervals (by t) as `error`."""
+    found = tables.means(values, "seed")
+    return found.assign(error=stats.t.ppf(0.975, values.sizes["seed"] - 1) * found.error)
+
+
 def at_costs(minus: xr.DataArray) -> xr.Dataset:
     """What each method has gained (as of `gained`) where it costs so much, with errors: COSTS."""
     core = ["strength", "seed"]
     found: list[xr.Dataset] = []
     for name, cost in COSTS.values():
-        value, error = xr.apply_ufunc(
-            at_cost,
-            minus.sel(measure=name, drop=True) / cost,
-            minus,
-            input_core_dims=[core, core],
-            output_core_dims=[[], []],
-            vectorize=True,
-        )
+        axes = {"input_core_dims": [core, core], "output_core_dims": [[], []]}
+        costs = minus.sel(measure=name, drop=True) / cost
+        value, error = xr.apply_ufunc(at_cost, costs, minus, vectorize=True, **axes)
         found.append(xr.Dataset({"value": value, "error": error}))
     return xr.concat(found, xr.IndexVariable("cost", list(COSTS)))
 
@@ -221,29 +217,19 @@ def at_costs(minus: xr.DataArray) -> xr.Dataset:
 def at_cost(costs: np.ndarray, gains: np.ndarray) -> tuple[float, float]:
     """The mean gain where the mean cost over the seeds first is 1, and its standard error.
 
-    Both are `[strengths, seeds]`, from no guidance upwards. The error is the jackknife's over the
-    seeds, all of it repeated. Both are NaN where it never costs so much; the error alone where that
-    hangs on one seed.
+    Both are `[strengths, seeds]`, from no guidance upwards, and interpolated between strengths. The
+    error is the jackknife's over the seeds, all of it repeated. Both are NaN where it never costs
+    so much; the error alone where that hangs on one seed.
     """
+
+    def reached(kept: np.ndarray) -> float:
+        cost, gain = costs[:, kept].mean(axis=1), gains[:, kept].mean(axis=1)
+        if not (cost >= 1).any():
+            return np.nan
+        end = int(np.argmax(cost >= 1))
+        pair = slice(max(end - 1, 0), end + 1)
+        return float(np.interp(1.0, cost[pair], gain[pair]))
+
     seeds = np.arange(costs.shape[1])
-    value, *without = (
-        along(costs[:, kept].mean(axis=1), gains[:, kept].mean(axis=1), 1.0)
-        for kept in (seeds >= 0, *(seeds != seed for seed in seeds))
-    )
-    return float(value), float(np.sqrt((len(seeds) - 1) * np.var(without)))
-
-
-def along(costs: np.ndarray, values: np.ndarray, limit: float) -> np.ndarray:
-    """The values `[k, ...]` of a path where its costs `[k]` first reach a limit; NaN if never.
-
-    Between the points of the path both are interpolated linearly; a path that begins beyond the
-    limit has its first values.
-    """
-    reached = np.flatnonzero(costs >= limit)
-    if not reached.size:
-        return np.full(values.shape[1:], np.nan)
-    after = reached[0]
-    if after == 0:
-        return values[0]
-    part = (limit - costs[after - 1]) / (costs[after] - costs[after - 1])
-    return (1 - part) * values[after - 1] + part * values[after]
+    without = [reached(seeds != seed) for seed in seeds]
+    return reached(seeds >= 0), float(np.sqrt((len(seeds) - 1) * np.var(without)))

@@ -1,7 +1,4 @@
-"""Guidance of a text-conditioned diffusion model that was trained here: CV tables 1 and 3.
-
-Methods are compared where they cost the same alignment with the prompts, not at one weight each.
-"""
+"""Guidance of a text-conditioned diffusion model that was trained here: CV tables 1 and 3."""
 
 import dataclasses
 import itertools
@@ -18,50 +15,39 @@ from experiments.generators import benches, diffusion, pictures
 from experiments.guidance import diffusion_guides as guides
 from experiments.guidance import picture_judging as judging
 from experiments.guidance.diffusion_guides import METHODS, NONE, OF_FEATURES
-from experiments.lab import figures, style, tables
+from experiments.lab import figures, papers, style, tables
 
 REAL = "real pictures"
 _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if there are.
-_COLUMNS = 4  # Kinds that are drawn with every guide.
+_GRID = 4  # Kinds that are drawn with every guide.
 _STRIPS = 5, 4  # Kinds that are drawn without a guide: in a row, and rows.
 _COLOURS = {method: style.score_colour(method) for method in METHODS} | {OF_FEATURES: style.SKY}
+_MODELS = {"fashion": "clothing", "emoji": "emoji"}
 # What guidance costs: its label, where gains are read, and the panel's ends from no guidance.
 _ACROSS = {
     "alignment": ("alignment, %", "2 points of alignment", (-12.0, 3.0)),
     "kernel distance": ("kernel distance x 100", "kernel distance + 2", (-4.0, 16.0)),
 }
-_COSTS = {"2 points of alignment": style.GREY, "kernel distance + 2": style.ORANGE}
+_OF_CV = ["alignment", "kernel distance", "Conditional-Vendi", "Vendi", "similarity"]
 
 
 class GuidedDiffusion(lab.Study):
     """How much diversity does guidance add to generated pictures, and at what cost?"""
 
     name = "guided_diffusion"
-    reproduces = "CV tables 1, 3; figs 7, 9, 10"
     duration = "5 minutes a model"
     data = None
     runs = ((), ("--model=emoji",))
-    drawings = (
-        "guided_diffusion",
-        "guided_diffusion_gains",
-        "guided_diffusion_fashion",
-        "guided_diffusion_emoji",
-        "guided_diffusion_samples_fashion",
-        "guided_diffusion_samples_emoji",
-    )
+    drawings = "guided_diffusion", "guided_diffusion_fashion", "guided_diffusion_emoji"
+    drawings += "guided_diffusion_samples_fashion", "guided_diffusion_samples_emoji"
 
     # Of the scores, chosen on real pictures.
     bandwidths: lab.Scales = lab.Scales()
-    model: str = lab.flag(
-        "fashion",
-        "What draws: a trained model of real pictures, or a mixture in closed form.",
-        choices=benches.NAMES,
-    )
+    model: str = lab.flag("fashion", "What draws; a mixture is exact.", choices=benches.NAMES)
     methods: tuple[str, ...] = lab.flag(METHODS, "What guides.", choices=METHODS)
     strengths: tuple[float, ...] = lab.flag(
         (0.1, 0.3, 1.0, 3.0, 10.0),
-        "How far a guide would move a sample in all, in norms of its latents, by its gradients at "
-        "samples without guidance; a weight for each method follows.",
+        "How far a guide would move a sample, in norms of its latents; weights follow.",
         above=0,
     )
     seeds: int = lab.flag(5, "Repetitions with other noise and prompts.", at_least=2)
@@ -86,17 +72,13 @@ class GuidedDiffusion(lab.Study):
     def prepare(self, load, seed):
         """Reads the models, and chooses bandwidths and weights before anything is guided."""
         if self.samples % self.batch or self.samples < 2 * self.batch:
-            raise ValueError(
-                f"--samples: expected a multiple of --batch={self.batch}, two batches at least, "
-                f"received {self.samples}."
-            )
+            words = f"a multiple of --batch={self.batch}, two batches at least"
+            raise ValueError(f"--samples: expected {words}, received {self.samples}.")
         bench = benches.load(self.model)
         spare = len(bench.real) - self.samples
         if self.references > spare:
-            raise ValueError(
-                f"--references: expected at most {spare} of {len(bench.real)} real outputs beside "
-                f"--samples={self.samples}, received {self.references}."
-            )
+            words = f"at most {spare} of {len(bench.real)} real outputs beside --samples"
+            raise ValueError(f"--references: expected {words}, received {self.references}.")
         reference = bench.real.rows(judging.references(bench, self.references)[0])
         bandwidths = self.bandwidths.resolve(reference, seed)
         # Guides have Gaussian kernels, whatever the kernel of the scores.
@@ -159,17 +141,12 @@ class GuidedDiffusion(lab.Study):
                 if index == 0:
                     rows = self.kinds if guide == NONE else _SHOWN[0]
                     kept = judging.pictures(np.asarray(outputs), kinds, rows, _SHOWN[1])
-            values.append(
-                judging.judged(features, prompts, kinds, reference, self.bandwidths, bench)
-            )
-        return kept.assign(
-            value=(("seed", "scale", "measure"), values),
-            seconds=(("seed",), seconds),
-            skipped=skipped,
-        ).assign_coords(
-            scale=[scale.coordinate for scale in self.bandwidths.axis],
-            measure=list(judging.MEASURES),
-        )
+            judge = judging.judged(features, prompts, kinds, reference, self.bandwidths, bench)
+            values.append(judge)
+        axes = ("seed", "scale", "measure")
+        kept = kept.assign(value=(axes, values), seconds=(("seed",), seconds), skipped=skipped)
+        scales = [scale.coordinate for scale in self.bandwidths.axis]
+        return kept.assign_coords(scale=scales, measure=list(judging.MEASURES))
 
     def tables(self, run):
         """Means, paired differences to no guidance, and those where methods cost as much."""
@@ -183,22 +160,32 @@ class GuidedDiffusion(lab.Study):
             (guides.at_costs(minus), ("cost", "guide"), {"cost": "where it has cost"}),
         ):
             yield tables.table(part, rows=rows, columns="measure", error="error", names=names)
-        seconds = found.seconds.median("seed")
-        weights = xr.DataArray(
-            [self.weights[method] for method in self.methods],
-            {"guide": list(self.methods), "strength": list(self.strengths)},
-        )
-        columns = {
-            "weight": weights,
-            "time of no guidance's": seconds / seconds.sel(guide=NONE, strength=0.0, drop=True),
-            "latents not moved": found.skipped,
+        costs = found[["skipped"]].assign(seconds=found.seconds.median("seed"))
+        costs = costs.to_array("column").to_dataset(name="value")
+        yield tables.table(costs, rows=axes, columns="column")
+
+    @classmethod
+    def facts(cls, runs):
+        models = xr.IndexVariable("model", [_MODELS[run.study.model] for run in runs])
+        values: list[xr.DataArray] = [run.found.value for run in runs]
+        at = xr.concat(values, models, join="outer").sel(scale=1.0)
+        first, second = (at.sel(guide=of, strength=1.0) for of in ("Conditional-Vendi", "Vendi"))
+        minus = xr.concat([guides.gained(of) for of in values], models)
+        gains = guides.at_costs(minus).sel(measure="Conditional-Vendi")
+        look: dict = {"columns": "guide", "error": "error", "digits": 2}
+        return {
+            "at": at.mean("seed"),
+            "gains": gains,
+            "less": guides.intervals(first - second),
+            "lost": -minus.sel(scale=1.0, measure="alignment").mean("seed"),
+            "beside": _beside(at.mean("seed")),
+            "at_costs": tables.table(gains.sel(scale=1.0), rows=("model", "cost"), **look),
+            "seconds": runs[-1].found.seconds.median("seed"),
         }
-        costs = xr.Dataset(columns).reindex_like(weights).to_array("column")
-        yield tables.table(costs.to_dataset(name="value"), rows=axes, columns="column")
 
     @classmethod
     def figures(cls, runs):
-        drawn = {"guided_diffusion": _curves(runs), "guided_diffusion_gains": _gains(runs)}
+        drawn = {"guided_diffusion": _curves(runs)}
         for run in runs:
             cells = {tuple(cell.values.values()): found for cell, found in run.results.items()}
             if "pictures" in cells[NONE, 0.0]:
@@ -210,26 +197,24 @@ class GuidedDiffusion(lab.Study):
         return self.model
 
 
-def _gains_of(run):
-    """Percent more Conditional-Vendi than without guidance at each cost, with errors."""
-    values = run.found.value
-    found = guides.at_costs(guides.gained(values)).sel(measure="Conditional-Vendi", drop=True)
-    plain = values.sel(guide=NONE, strength=0.0, measure="Conditional-Vendi", drop=True)
-    return 100 * found / plain.mean("seed")
+def _beside(means):
+    """The printed columns of CV tables 1 and 3, and ours: with guides at strength 1."""
+    rows = dict(papers.printed("CV", "table 1"))
+    wanted = {"real pictures": (REAL, 0.0), "no guidance": (NONE, 0.0)}
+    wanted |= {of: (of, 1.0) for of in ("Vendi", "Conditional-Vendi", OF_FEATURES)}
+    for model, (name, (of, strength)) in itertools.product(means.model.values, wanted.items()):
+        found = means.sel(model=model, guide=of, strength=strength, measure=_OF_CV)
+        rows[f"{model}, {name}"] = found.values
+    return [["", *_OF_CV], *([name, *map("{:.2f}".format, row)] for name, row in rows.items())]
 
 
-def _most(gains):
-    """Which guide of latents gains most; that of features shares the judge."""
+def _best(minus, cost):
+    """Which guide of latents adds most at a cost; that of features shares the judge."""
+    gains = guides.at_costs(minus).value.sel(cost=cost, measure="Conditional-Vendi")
     gains = gains.where(gains["guide"] != OF_FEATURES).dropna("guide")
     if not gains.size:
-        return "no guide of latents costs so much"
-    return f"best guide of latents: {gains.idxmax('guide').item()}, {gains.max():.2g}%"
-
-
-def _caption(figure, runs, bars, scale=None):
-    study = runs[0].study
-    n = f"{study.seeds} seeds of {study.samples} samples"
-    return figures.caption(figure, runs, n=n, bars=bars, scale=scale)
+        return f"no guide of latents costs {cost}"
+    return f"at {cost},\n{gains.idxmax('guide').item()} adds most, {gains.max():.2g}"
 
 
 def _curves(runs):
@@ -239,21 +224,21 @@ def _curves(runs):
     for panel, (run, across) in zip(panels, places, strict=True):
         label, cost, ends = _ACROSS[across]
         study, scale = run.study, run.study.bandwidths.shown
-        values = run.found.value.sel(scale=scale, measure=[across, "Conditional-Vendi"])
-        start = values.sel(guide=NONE, strength=0.0, drop=True).mean("seed")
-        minus = tables.means(guides.gained(values), "seed")
-        x, y = (start + minus.value).transpose("measure", ...)
-        x_error, y_error = 2 * minus.error.transpose("measure", ...)
+        minus = guides.gained(run.found.value.sel(scale=scale))
+        both = {"measure": [across, "Conditional-Vendi"]}
+        start = (
+            run.found.value.sel(scale=scale, guide=NONE, strength=0.0, drop=True)
+            .sel(both)
+            .mean("seed")
+        )
+        moved = guides.intervals(minus.sel(both))
+        x, y = (start + moved.value).transpose("measure", ...)
+        x_error, y_error = moved.error.transpose("measure", ...)
         for marker, method in zip(style.MARKERS, study.methods, strict=False):
             colour = _COLOURS[method]
-            panel.errorbar(
-                *(of.sel(guide=method) for of in (x, y, y_error, x_error)),
-                color=colour,
-                marker=marker,
-                ecolor=(colour, 0.4),
-                elinewidth=0.8,
-                label=method,
-            )
+            look = {"color": colour, "marker": marker, "ecolor": (colour, 0.4), "elinewidth": 0.8}
+            path = (of.sel(guide=method) for of in (x, y, y_error, x_error))
+            panel.errorbar(*path, **look, label=method)
         look = {"color": style.BLACK, "markersize": 10, "zorder": 3, "label": "no guidance"}
         panel.plot(*start.values, "*", **look)
         low, high = (start.sel(measure=across).item() + end for end in ends)
@@ -263,50 +248,12 @@ def _curves(runs):
         room = 0.1 * float(inside.max() - inside.min())
         panel.set(xlim=(low, high), ylim=(inside.min() - room, inside.max() + room))
         panel.set(xlabel=label, ylabel="Conditional-Vendi")
-        gains = _gains_of(run).value.sel(scale=scale, cost=cost)
-        panel.set_title(f"{study.model}, for {cost}:\n{_most(gains)}")
+        panel.set_title(f"{_MODELS.get(study.model, study.model)} {_best(minus, cost)}")
     style.legend_above(figure, panels[0], columns=6)
-    bars = "two standard errors of the differences to no guidance"
-    return _caption(figure, runs, bars, scale)
-
-
-def _gains(runs):
-    """A row a model, a column a multiple of the bandwidths: what equal costs buy."""
-    models = xr.IndexVariable("model", [run.study.model for run in runs])
-    gains: list[xr.Dataset] = [_gains_of(run) for run in runs]
-    found = xr.concat(gains, models, join="outer")
-    found = found.assign(error=2 * found.error).sel(cost=list(_COSTS))
-
-    def title(model, scale):
-        gains = found.value.sel(model=model, scale=scale, cost="kernel distance + 2")
-        return f"{model}, bandwidths x {scale:g}, distance + 2:\n{_most(gains)}"
-
-    def each(panel, part):
-        """Cuts the guide of features, which shares the judge, and writes its gain."""
-        row = found.value.sel(model=part.model.item())
-        top = 1.35 * row.where(row["guide"] != OF_FEATURES).fillna(0).max().item()
-        panel.set_ylim(top=top or None)
-        look = {"ha": "center", "va": "top", "fontsize": 7.5}
-        for bar in panel.patches:
-            if bar.get_height() > top > 0:
-                place = bar.get_x() + bar.get_width() / 2
-                panel.text(place, top, f"{bar.get_height():.0f}%", **look)
-
-    drawn = figures.facets(
-        found,
-        x="guide",
-        hue="cost",
-        row="model",
-        column="scale",
-        kind="bars",
-        error="error",
-        colours=_COSTS,
-        title=title,
-        y_label="gain in Conditional-Vendi, %",
-        size=(3.6, 2.6),
-        each=each,
-    )
-    return _caption(drawn, runs, "two standard errors by the jackknife over the seeds")
+    study = runs[0].study
+    n = f"{study.seeds} seeds of {study.samples} samples"
+    bars = "95% intervals of the differences to no guidance"
+    return figures.caption(figure, runs, n=n, bars=bars, scale=study.bandwidths.shown)
 
 
 def _strips(run, cells, kinds, columns, size):
@@ -331,7 +278,7 @@ def _grid(run, cells):
     study = run.study
     middle = study.strengths[len(study.strengths) // 2]
     rows = {"no guidance": cells[NONE, 0.0]} | {of: cells[of, middle] for of in study.methods}
-    kinds = cells[NONE, 0.0].kind.values[:_COLUMNS]
+    kinds = cells[NONE, 0.0].kind.values[:_GRID]
     figure, panels = _strips(run, list(rows.values()), kinds, len(kinds), (0.65, 0.75))
     for panel, (name, of) in zip(panels[:: len(kinds)], rows.items(), strict=True):
         aligned = of.value.isel(scale=0).sel(measure="alignment").mean()
@@ -352,11 +299,5 @@ def _samples(run, cells):
     known = plain.kind.values
     kinds = known[np.linspace(0, len(known) - 1, min(len(known), columns * rows)).astype(int)]
     figure, _ = _strips(run, [plain], kinds, min(columns, len(kinds)), (0.6, 0.85))
-    scores = plain.value.isel(scale=0).mean("seed")
-    aligned, away = scores.sel(measure=["alignment", "kernel distance"]).values
-    style.caption(
-        figure,
-        f"{study.description}: no guidance. {study.judged.capitalize()}: {aligned:.1f}%; kernel "
-        f"distance x 100 to {study.references:,} real pictures: {away:.1f}. Seed {run.seed}.",
-    )
+    style.caption(figure, f"{study.description}, without guidance. Seed {run.seed}.")
     return figure

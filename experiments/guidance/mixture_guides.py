@@ -53,8 +53,7 @@ def draw(
 ) -> jax.Array:
     """Samples of every prompt, `[prompts, n, 2]`: the batches in order within each.
 
-    Guided by a kind of KINDS in the first `stop` steps, by nothing (PLAIN), or of the law itself
-    (LAW). A batch has so many `copies` of every prompt; the options are of `diffusion.sample`.
+    Guided by a kind of KINDS in the first `stop` steps, by nothing (PLAIN), or of the law (LAW).
     """
     count = len(mixture.weights)
     batch = jnp.repeat(mixture.prompts, copies, axis=0)
@@ -65,14 +64,11 @@ def draw(
             kind, weight, **kernels, prompt_size=count, window=window, truncation=truncation
         )
         guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
-    if kind == LAW:
-        points = mixture.sample(key, prompts.reshape(-1, count))
-    else:
-        points, _ = diffusion.sample_batches(
-            mixture.denoise, key, prompts, shape=(2,), guide=guide, **options
-        )
-    by_prompt = points.reshape(batches, count, copies, 2).swapaxes(0, 1)
-    return by_prompt.reshape(count, -1, 2)
+    points = mixture.sample(key, prompts.reshape(-1, count))
+    if kind != LAW:
+        options |= {"shape": (2,), "guide": guide}
+        points, _ = diffusion.sample_batches(mixture.denoise, key, prompts, **options)
+    return points.reshape(batches, count, copies, 2).swapaxes(0, 1).reshape(count, -1, 2)
 
 
 def measured(
@@ -80,12 +76,10 @@ def measured(
 ) -> np.ndarray:
     """What SCORES names, `[scores]`, of samples of every prompt `[m, n, 2]`.
 
-    The modes of a prompt are one over the share of pairs of one prompt's samples on the support
-    that share a component: what Conditional-RKE tends to for narrow components far apart; NaN where
-    no two do. RKE and Conditional-RKE are those of the samples' law, without bias but for the
-    ratio; the scores of order 1 are those of the samples. The energy distance to the law is in
-    units of the plane, 'off' is the share off the support, 'variation' the total variation of the
-    components' shares.
+    The modes of a prompt are one over the share of pairs of its samples on the support that share a
+    component, as Conditional-RKE of narrow components far apart; NaN where no two do. Scores of
+    order 2 are of the samples' law, without bias but for the ratio; those of order 1 of the
+    samples. 'off' is the share off the support, 'variation' that of the components' shares.
     """
     m, n, _ = points.shape
     shares = np.stack([mixture.shares(of, prompt) for prompt, of in enumerate(points)])
@@ -134,27 +128,24 @@ def guided(values: xr.DataArray) -> xr.DataArray:
     return guides.where(guides.weight > 0, plain)
 
 
-def at_limit(path: xr.DataArray, limit: float) -> xr.DataArray:
-    """The scores where a share `limit` of the samples is off the support, or at the last weight.
+def within(path: xr.DataArray, limit: float) -> xr.DataArray:
+    """The scores, as of `guided`, at the largest weight within a share `limit` off the support.
 
-    The path is as of `guided`; the weights, interpolated as the scores are, become one more score.
+    The share is the mean over the seeds; the weight becomes one more score.
     """
-    weights = path.weight.broadcast_like(path.isel(score=0, drop=True))
-    whole = xr.concat([path, weights.expand_dims(score=["weight"])], "score")
-    (off,) = np.flatnonzero(whole.score == "off")
+    share = path.sel(score="off", drop=True).mean("seed", skipna=False)
+    weight = path.weight.where(share <= limit).max("weight").fillna(0.0)
+    chosen = path.sel(weight=weight).drop_vars("weight")
+    weights = weight.broadcast_like(chosen.isel(score=0, drop=True))
+    return xr.concat([chosen, weights.expand_dims(score=["weight"])], "score")
 
-    def read(values: np.ndarray) -> np.ndarray:
-        found = diffusion_guides.along(values[:, off], values, limit)
-        return values[-1] if np.isnan(found[off]) else found
 
-    core = ["weight", "score"]
-    return xr.apply_ufunc(
-        read, whole, input_core_dims=[core], output_core_dims=[["score"]], vectorize=True
+def differences(reached: xr.DataArray) -> xr.DataArray:
+    """Conditional guides less the marginal ones, of what `within` gives, by both names."""
+    kinds = reached.kind.values.tolist()
+    marginal = [kind for kind in ("Vendi", "RKE") if {kind, f"Conditional-{kind}"} <= {*kinds}]
+    first, second = (
+        reached.sel(kind=[s + kind for kind in marginal]) for s in ("Conditional-", "")
     )
-
-
-def differences(reached: xr.DataArray) -> dict[str, xr.DataArray]:
-    """Conditional guides less the marginal ones, of what `at_limit` gives, by both names."""
-    of = {kind: reached.sel(kind=kind, drop=True) for kind in reached.kind.values.tolist()}
-    pairs = [(f"Conditional-{kind}", kind) for kind in ("Vendi", "RKE")]
-    return {f"{a} less {b}": of[a] - of[b] for a, b in pairs if a in of and b in of}
+    pairs = [f"Conditional-{kind} less {kind}" for kind in marginal]
+    return (first.assign_coords(kind=pairs) - second.assign_coords(kind=pairs)).rename(kind="pair")

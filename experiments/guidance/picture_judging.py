@@ -1,7 +1,5 @@
 """What an encoder's features say of generated pictures."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -32,9 +30,8 @@ def judged(
 ) -> np.ndarray:
     """What MEASURES names, of some samples: `[scales, measures]`.
 
-    'first' and 'alignment' are the percent whose kind is the judge's first, and among its best;
-    the kernel distance to the reference and the similarity are times 100. Only SCORES depend on the
-    scale.
+    'first' and 'alignment' are the percent whose kind is the judge's first, and among its best. The
+    distance to the reference and the similarity are times 100. Only SCORES depend on the scale.
     """
     logits = np.asarray(bench.logits(jnp.asarray(features)))
     first, alignment = (
@@ -45,8 +42,7 @@ def judged(
     alike = 100 * similarity(features, kinds)
     found = []
     for scale in bandwidths.axis:
-        kernels: dict[str, Any] = scale.kernels
-        orders = [cv.decompose(features, prompts, order=order, **kernels) for order in (1.0, 2.0)]
+        orders = [cv.decompose(features, prompts, order=o, **scale.kernels) for o in (1.0, 2.0)]
         scores = [float(v) for of in orders for v in (of.conditional, of.vendi)]
         found.append([first, alignment, away, *scores, alike])
     return np.array(found)

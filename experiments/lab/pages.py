@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 from rich.table import Table
 
-from experiments.lab import registry, runner, store
+from experiments.lab import papers, registry, runner, store
 
 PROJECT = pathlib.Path(__file__).parents[2]
 STUDIES = PROJECT / "docs" / "studies"
@@ -28,7 +28,9 @@ STUDIES = PROJECT / "docs" / "studies"
 OTHERS = (PROJECT / "README.md", PROJECT / "docs" / "how_fast.md")
 _MARK = re.compile(r"(?P<token>[^\s|(\[*<>]+)<!--(?P<of>(?:(?!-->)\S)+):(?P<spec>[^\s:>]+)-->")
 _TABLE = re.compile(r"<!--table (?P<of>\S+)-->\n(?:.*\n)*?<!--end of table-->\n")
-_GENERATED = re.compile(r"<!-- generated -->\n(?:.*\n)*?<!-- end of generated -->\n")
+_GENERATED = re.compile(
+    r"<!-- (?P<part>generated|papers) -->\n(?:.*\n)*?<!-- end of (?P=part) -->\n"
+)
 _GIVEN = re.compile(r"<!--given (?P<words>[^>]*)-->")
 # What is no number of a result: code, targets of links, other comments, citations of the papers.
 _CITED = (
@@ -50,26 +52,32 @@ def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
     for study in map(registry.load, registry.NAMES):
         start = f"python -m experiments.{study.name}"
         commands = [" ".join([start, *given]) for given in study.runs or ((),)]
-        source = "" if study.reproduces == "-" else f" Reproduces {study.reproduces}."
+        repeated = papers.repeats(study.name)
+        source = "" if repeated == "-" else f" Repeats {repeated}."
         said = f"{study.question()}{source} Takes {study.duration}."
         path = folder / f"{study.name}.md"
-        text = _generated(path, [said, "", "```bash", *commands, "```"])
+        text = _generated(path, generated=[said, "", "```bash", *commands, "```"])
         found[path] = filled(text, study.name)
         figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
         picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""
         cards.append(f"| {picture} | **[{study.name}]({path.name})**: {said} |")
     path = folder / "index.md"
-    found[path] = filled(_generated(path, cards))
+    found[path] = filled(_generated(path, papers=papers.lines(), generated=cards))
     return found | {path: filled(path.read_text(encoding="utf-8")) for path in OTHERS}
 
 
-def _generated(path: pathlib.Path, lines: Sequence[str]) -> str:
-    """The text of a file with these lines in its generated part."""
+def _generated(path: pathlib.Path, **parts: Sequence[str]) -> str:
+    """The text of a file with these lines in its generated parts, by their names."""
     text = path.read_text(encoding="utf-8")
-    if not _GENERATED.search(text):
-        raise ValueError(f"{path} has no marks <!-- generated --> and <!-- end of generated -->.")
-    lines = ["<!-- generated -->", *lines, "<!-- end of generated -->"]
-    return _GENERATED.sub(lambda _: "\n".join(lines) + "\n", text, count=1)
+    there = [mark["part"] for mark in _GENERATED.finditer(text)]
+    if sorted(there) != sorted(parts):
+        raise ValueError(f"{path}: expected the generated parts {[*parts]}, found {there}.")
+
+    def anew(mark: re.Match) -> str:
+        part = mark["part"]
+        return "\n".join([f"<!-- {part} -->", *parts[part], f"<!-- end of {part} -->", ""])
+
+    return _GENERATED.sub(anew, text)
 
 
 def filled(text: str, study: str | None = None) -> str:

@@ -21,7 +21,7 @@ from absl import flags
 from condvendi_jax.base import extras, files
 from condvendi_jax.cli import command, provenance
 from experiments import data
-from experiments.lab import records, store, style, tables
+from experiments.lab import papers, records, store, style, tables
 from experiments.lab.cells import Cell, Context, Run
 from experiments.lab.study import Setup, Study, check_bounds, check_needs
 
@@ -208,8 +208,9 @@ def given_by(kind: Any, values: flags.FlagValues) -> Any:
 
 def usage(study: type[Study], values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag with its default and choices."""
-    reproduces = "" if study.reproduces == "-" else f"Reproduces {study.reproduces}. "
-    lines = [study.question(), f"{reproduces}Takes {study.duration}.", ""]
+    repeated = papers.repeats(study.name)
+    source = "" if repeated == "-" else f"Repeats {repeated}. "
+    lines = [study.question(), f"{source}Takes {study.duration}.", ""]
     if study.packages:
         lines.insert(2, f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]

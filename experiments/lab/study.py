@@ -128,7 +128,6 @@ class Study(abc.ABC):
       name: its module, its command `python -m experiments.NAME` and the folder of its results.
       version: raised whenever the numbers of a cell change their meaning; results of another
         version are refused.
-      reproduces: the figures and tables of the papers that it reproduces, or '-'.
       duration: how long the default run takes on two cores.
       data: the shipped set that is taken by default; None where a study takes no pairs.
       needs: the labels that it needs of a user's own files, such as 'types' or 'models'.
@@ -147,7 +146,6 @@ class Study(abc.ABC):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
-    reproduces: ClassVar[str] = "-"
     duration: ClassVar[str]
     data: ClassVar[str | None] = "emoji"
     needs: ClassVar[Collection[str]] = ()

@@ -45,9 +45,8 @@ def test_the_similarity_and_the_distance_are_within_kinds():
     kinds = np.array([0, 0, 0, 1])
     assert judging.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
     assert np.isnan(judging.similarity(features, np.arange(4)))
-    lengths = np.sqrt([2.0, 0.8, 0.4])
-    features[3] = 9  # Far away, and of another kind.
-    assert guides.distance_within(features, kinds) == pytest.approx(np.median(lengths))
+    features[3] = 9
+    assert guides.distance_within(features, kinds) == pytest.approx(np.sqrt(0.8))
 
 
 def test_a_gain_at_a_cost_by_hand():
@@ -58,28 +57,16 @@ def test_a_gain_at_a_cost_by_hand():
     alone = [3 + (0.5 / 2.0) * 2, 1 + (0.5 / 1.0) * 2]  # Without the first, without the second.
     assert error == pytest.approx(abs(alone[0] - alone[1]) / 2)
     assert guides.at_cost(costs / 0.25, gains)[0] == pytest.approx(1.0)  # From none onwards.
-    # All cost as much: the error is that of the mean.
-    gains = np.array([[0, 0, 0], [1.0, 2.0, 6.0]])
-    error = guides.at_cost(np.sign(gains), gains)[1]
-    assert error == pytest.approx(np.std(gains[1], ddof=1) / np.sqrt(3))
     # It never costs so much, and one seed alone never does.
     assert all(np.isnan(guides.at_cost(costs / 3, costs)))
-    value, error = guides.at_cost(costs / 1.9, costs)
-    assert np.isfinite(value) and np.isnan(error)
-
-
-def test_gains_are_read_where_each_method_costs_as_much():
-    values = np.zeros((2, 3, 3, 2))  # Guides, strengths, measures, seeds.
-    values[1, 1:, 0] = values[1, 1:, 2] = [[-0.5, -0.5], [-1.5, -2.5]]
-    values[1, 1:, 1] = [[1.0, 3.0], [3.0, 5.0]]
-    labels = {"guide": [NONE, "Vendi"], "strength": [0.0, 0.1, 1.0]}
-    labels |= {"measure": ["alignment", "Vendi", "kernel distance"], "seed": [0, 1]}
-    minus = guides.gained(xr.DataArray(values, labels))
-    assert minus["guide"].values.tolist() == ["Vendi"]
-    told = guides.at_costs(minus).sel(guide="Vendi", measure="Vendi")
-    expected = guides.at_cost(-values[1, :, 0], values[1, :, 1])
-    at = told.sel(cost="1 point of alignment")
-    np.testing.assert_allclose([at.value, at.error], expected)
+    assert np.isnan(guides.at_cost(costs / 1.9, costs)).tolist() == [False, True]
+    words = ["alignment", "kernel distance"]
+    labels = {"guide": [NONE, "Vendi"], "strength": [0.0, 0.1, 1.0], "measure": ["x", *words]}
+    values = xr.DataArray(0.0, labels | {"seed": [0, 1]}, [*labels, "seed"])
+    values.loc["Vendi", :, "x"], values.loc["Vendi", :, words] = gains, -2 * costs[:, None]
+    told = guides.at_costs(guides.gained(values)).sel(guide="Vendi", measure="x")
+    at = told.sel(cost="2 points of alignment")
+    assert (at.value, at.error) == pytest.approx(guides.at_cost(costs, gains))
     assert np.isnan(told.sel(cost="kernel distance + 2").value)  # The distance only falls.
 
 
@@ -126,17 +113,14 @@ def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(run, method
 def test_features_of_other_pictures_or_parameters_are_refused(old, tmp_path, monkeypatch):
     with np.load(sets.FOLDER / "emoji_features.npz") as stored:
         entries = dict(stored)
-    path, lines = tmp_path / "emoji_features.npz", entries.pop("provenance").tolist()
-    monkeypatch.setattr(sets, "FOLDER", tmp_path)
-    np.savez(path, provenance=lines, **entries)
-    found = benches.load("emoji").real
-    np.testing.assert_allclose(found.outputs, entries["outputs"], atol=1e-3)
+    lines = entries.pop("provenance").tolist()
     other = {"provenance": [line.replace(old, "other") for line in lines]} if old else {}
-    np.savez(path, **other, **entries)
-    with pytest.raises(ValueError, match="features emoji --pictures=DIR makes them") as error:
+    np.savez(tmp_path / "emoji_features.npz", **other, **entries)
+    benches.load("emoji")
+    monkeypatch.setattr(sets, "FOLDER", tmp_path)
+    said = f"expected features of {old or ''}.*{'other' if old else 'received none'}"
+    with pytest.raises(ValueError, match=f"(?s){said}.*features emoji --pictures=DIR makes them"):
         benches.load("emoji")
-    assert f"expected features of {old or ''}" in str(error.value)
-    assert ("other" if old else "received none") in str(error.value)
 
 
 def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
@@ -145,12 +129,10 @@ def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
     points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
     features = bench.features(bench.model.decode(points))
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
-    found = np.asarray(bench.logits(features), np.float64)
     away = np.asarray(points)[:, None] - np.asarray(law.centres)[None]
-    likely = np.exp(-np.square(away).sum(-1) / (2 * float(law.spread) ** 2))
-    wanted = np.log(likely @ np.asarray(law.weights).T)
-    posterior, other = (np.exp(v) / np.exp(v).sum(1, keepdims=True) for v in (found, wanted))
-    np.testing.assert_allclose(posterior, other, atol=2e-3)
+    likely = np.exp(-np.square(away).sum(-1) / (2 * float(law.spread) ** 2)) @ law.weights.T
+    posterior = jax.nn.softmax(bench.logits(features), axis=1)
+    np.testing.assert_allclose(posterior, likely / likely.sum(1, keepdims=True), atol=2e-3)
 
 
 def test_what_is_known_of_a_mixture_comes_out(run):
@@ -160,24 +142,17 @@ def test_what_is_known_of_a_mixture_comes_out(run):
     for of in (real, plain):  # As often as it is preferred.
         assert of.sel(measure="alignment").mean().item() == pytest.approx(80, abs=6)
         assert abs(of.sel(measure="kernel distance").mean()) < 6
-    drawn = run.found.sel(guide="Conditional-RKE", strength=list(run.study.strengths))
-    assert (drawn.skipped == 0).all() and (drawn.seconds > 0).all()
-    nearly, guided, broken = drawn.value.sel(scale=1)
-    of_scores = (of.sel(measure=list(judging.SCORES)) for of in (nearly, plain))
-    np.testing.assert_allclose(*of_scores, rtol=1e-3)
-    np.testing.assert_allclose((nearly - plain).sel(measure="kernel distance"), 0, atol=0.1)
-    gained = guides.gained(values).sel(guide="Conditional-RKE", strength=0.3)
-    np.testing.assert_array_equal(gained, guided - plain)
-    assert (gained.sel(measure="Conditional-Vendi") > 0).all()
-    assert gained.sel(measure="similarity").mean() < 0
-    far, near = (of.sel(measure="kernel distance") for of in (broken, plain))
-    assert far.min() > near.max()
-    assert (broken - plain).sel(measure="alignment").mean() < -20
+    assert (run.found.skipped.sel(guide="Conditional-RKE").dropna("strength") == 0).all()
+    gained = guides.gained(values).sel(guide="Conditional-RKE", strength=list(run.study.strengths))
+    nearly, guided, broken = gained
+    np.testing.assert_allclose(nearly.sel(measure=list(judging.SCORES)), 0, atol=2e-3)
+    assert (guided.sel(measure="Conditional-Vendi") > 0).all()
+    assert guided.sel(measure="similarity").mean() < 0
+    assert broken.sel(measure="kernel distance").min() > 0
+    assert broken.sel(measure="alignment").mean() < -20
 
 
-def test_seeds_differ_and_a_cells_noise_does_not_hang_on_it(run):
-    plain = run.found.value.sel(guide=NONE, strength=0, scale=1, measure="Conditional-Vendi")
-    assert len(set(plain.values.tolist())) == 3
+def test_a_seed_asks_for_its_kinds_as_often():
     bench = benches.load("mixture")
     kinds, prompts = guides.asked(50, 90, bench, jax.random.key(3))
     assert np.bincount(kinds).tolist() == [15] * 6
@@ -208,30 +183,16 @@ def test_weights_move_a_sample_by_the_strength(run):
         )
         return jnp.sum(k_t) / jnp.sum(k_z * k_t)
 
-    slopes = np.asarray(jax.grad(score)(latents[-30:]))
+    slopes = jax.grad(score)(latents[-30:])
     norms = [np.sqrt(np.mean(np.sum(np.square(x), axis=1))) for x in (latents, slopes)]
     assert weights[1] == pytest.approx(0.3 * norms[0] / (5 * norms[1]), rel=0.02)
 
 
-def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
-    outputs = np.arange(40)[:, None, None, None] / 255 * np.ones((1, 2, 2, 1))
-    kept = judging.pictures(outputs, np.arange(40) % 9, 6, 4)
-    shown = kept.pictures.values
-    assert shown.shape == (6, 4, 2, 2, 1) and shown.dtype == np.uint8
-    np.testing.assert_array_equal(shown[:, :, 0, 0, 0], np.arange(6)[:, None] + 9 * np.arange(4))
-    few = judging.pictures(outputs, np.arange(40) % 20, 6, 4)
-    assert few.pictures.shape == (6, 2, 2, 2, 1)
-    assert not judging.pictures(np.ones((4, 2)), np.zeros(4, int), 6, 4)
-
-
 test_bad_flags_are_refused = studies.refuses(
     GuidedDiffusion,
-    ("--seeds=1", "--seeds"),
-    ("--strengths=0", "--strengths"),
     ("--samples=70", "--samples: expected a multiple of --batch=20, two batches at least, rec"),
     ("--samples=20", "--samples: expected a multiple of --batch=20, two batches at least, rec"),
     ("--references=3990", "--references: expected at most 3960 of 4000 real outputs"),
-    ("--scale=-1", "--scale"),
 )
 
 

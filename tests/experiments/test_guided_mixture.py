@@ -1,8 +1,5 @@
 """Guided sampling where the law is known: it raises the true conditional diversity, at a price."""
 
-import dataclasses
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,12 +10,11 @@ from scipy import stats
 from small import population_of
 
 import condvendi_jax as cv
-from experiments import lab
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
-from experiments.guidance import mixture_guides
+from experiments.guidance import diffusion_guides, mixture_guides
 from experiments.guidance.guided_mixture import GuidedMixture
 from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
-from experiments.lab import runner, store, tables
+from experiments.lab import runner, store
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +36,6 @@ def score(run, kind, name, weight=300.0):
     return found.dropna("weight").sel(weight=slice(0, weight)).isel(weight=-1).values
 
 
-def reached(run, **place):
-    """Scores of every guide at the limit, where it acts in the first half of the steps."""
-    return run.study.reached(run).sel(scale=1, until=0.5, **place)
-
-
 def is_greater(first, second):
     """Whether paired differences are above 0 beyond their error."""
     return stats.ttest_rel(first, second, alternative="greater").pvalue < 0.01
@@ -60,22 +51,14 @@ def test_conditional_guidance_raises_the_true_conditional_diversity(guided, kind
     assert is_greater(found, score(guided, LAW, name))
 
 
-def test_conditional_guidance_gains_more_of_it_at_the_same_share_off_the_support(guided):
-    """Other prompts' samples fill the components already: a marginal score sees nothing missing."""
-    found = mixture_guides.differences(reached(guided, mixture="shared"))
-    assert list(found) == ["Conditional-RKE less RKE"]
-    for name in ("modes", "conditional_rke"):
-        assert is_greater(found["Conditional-RKE less RKE"].sel(score=name), np.zeros(5))
-
-
 @pytest.mark.parametrize("mixture, gains", [("shared", True), ("apart", False)])
-def test_what_came_out_of_the_committed_run(mixture, gains):
-    """Conditional guides of both orders are better where prompts share components, only there."""
+def test_conditional_guides_of_the_committed_run_gain_where_prompts_share(mixture, gains):
+    """Other prompts' samples fill the components already: a marginal score sees nothing missing."""
     committed = store.read_run(runner.COMMITTED / "guided_mixture", GuidedMixture)
-    found = mixture_guides.differences(reached(committed, mixture=mixture))
-    assert len(found) == 2
-    for values in found.values():
-        assert is_greater(values.sel(score="modes"), np.full(5, 0.5)) == gains
+    reached = committed.study.reached(committed).sel(scale=1, until=0.5, mixture=mixture)
+    found = mixture_guides.differences(reached).sel(score="modes")
+    for pair in ("Conditional-Vendi less Vendi", "Conditional-RKE less RKE"):
+        assert is_greater(found.sel(pair=pair), np.full(5, 0.5)) == gains
 
 
 def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
@@ -87,27 +70,14 @@ def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
     assert abs(differences.mean()) < 4 * differences.std(ddof=1) / np.sqrt(5) + 0.01
 
 
-def test_against_the_gradient_the_diversity_falls(guided):
-    study = dataclasses.replace(guided.study, weights=(-30.0, 0.0))
-    (scale,) = study.of_mixtures["shared"].axis
-    context = lab.Context(jax.random.key(0), jax.random.key(0), {}, lambda words: None)
-    place = {"mixture": "shared", "scale": scale, "kind": "conditional_rke", "until": 0.5}
-    found = study.compute({"shared": MIXTURES["shared"]()}, context, **place).value
-    for name in ("modes", "conditional_rke", "conditional_vendi"):
-        against, still = found.sel(score=name)
-        assert is_greater(still, against)
-
-
 def test_samples_of_the_law_have_its_diversity_in_closed_form(guided):
     of_law = MIXTURES["shared"]()
     kernels = guided.study.of_mixtures["shared"].axis[0].kernels
-    exact = {
-        "modes": 1 / float(jnp.mean(jnp.sum(jnp.square(of_law.weights), axis=1))),
-        "conditional_rke": float(population_of(of_law).conditional_rke(**kernels)),
-    }
-    for name, value in exact.items():
+    modes = 1 / jnp.mean(jnp.sum(jnp.square(of_law.weights), axis=1))
+    rke = population_of(of_law).conditional_rke(**kernels)
+    for name, value in (("modes", modes), ("conditional_rke", rke)):
         found = score(guided, LAW, name)
-        assert abs(found.mean() - value) < 4 * found.std(ddof=1) / np.sqrt(found.size)
+        assert abs(found.mean() - float(value)) < 4 * found.std(ddof=1) / np.sqrt(found.size)
 
 
 def test_measures_by_hand():
@@ -139,43 +109,37 @@ def test_samples_that_never_meet_on_the_support_have_no_number_of_modes():
     of_law = mixture([[0, 0], [3, 0], [0, 3]], 0.1, [[0.5, 0.5, 0], [0.5, 0.5, 0]])
     points = np.array([[[0, 0], [3, 0], [0, 1], [0, 2]], [[3, 0], [0, 3], [0, 1], [0, 2]]], "f4")
     found = measured(of_law, points, KERNELS)
-    assert np.isnan(found[SCORES.index("modes")])
-    assert np.isfinite(np.delete(found, SCORES.index("modes"))).all()
+    assert np.isnan(found).tolist() == [name == "modes" for name in SCORES]
 
 
 @pytest.mark.parametrize(
-    ("plain", "path", "weight", "modes"),
-    [
-        ((0.01, 1.0), [(0.02, 3.0), (0.08, 5.0)], 15.5, 4.0),  # Half-way between the weights.
-        ((0.01, 1.0), [(0.09, 3.0), (0.20, 5.0)], 0.5, 2.0),  # Half-way from no guidance on.
-        ((0.01, 1.0), [(0.02, 3.0), (0.04, 5.0)], 30.0, 5.0),  # Never beyond the limit.
-        ((0.50, 1.0), [(0.60, 3.0), (0.70, 5.0)], 0.0, 1.0),  # Beyond it without a guide.
-    ],
+    ("off", "weight"),
+    [((0.01, 0.02, 0.08), 1), ((0.01, 0.02, 0.04), 30), ((0.01, 0.06, 0.07), 0), ((0.5,) * 3, 0)],
 )
-def test_guides_are_compared_at_the_limit(plain, path, weight, modes):
-    values = np.full((2, 2, 3, 2), np.nan)  # Kinds, parts of the steps, weights, scores.
-    values[0, 0, 0], values[1, 1, 1:] = plain, path
+def test_guides_are_compared_at_the_largest_weight_within_the_limit(off, weight):
+    """On the mean over the seeds; without a guide where none is within it."""
     labels = {"kind": [PLAIN, "rke"], "until": [0.0, 0.5], "weight": [0.0, 1.0, 30.0]}
-    found = xr.DataArray(values, labels | {"score": ["off", "modes"]}).expand_dims(seed=2)
-    found = mixture_guides.at_limit(mixture_guides.guided(found), 0.05).sel(kind="RKE", until=0.5)
+    labels |= {"seed": [0, 1], "score": ["off", "modes"]}
+    values = xr.DataArray(np.nan, labels, list(labels))
+    shares = np.add.outer(off, [-0.02, 0.02])
+    for place, (kind, until) in enumerate([(PLAIN, 0.0), ("rke", 0.5), ("rke", 0.5)]):
+        at = {"kind": kind, "until": until, "weight": labels["weight"][place]}
+        values.loc[at] = np.stack([shares[place], [place, place]], axis=1)
+    found = mixture_guides.within(mixture_guides.guided(values), 0.05).sel(kind="RKE", until=0.5)
     np.testing.assert_allclose(found.sel(score="weight"), weight)
-    np.testing.assert_allclose(found.sel(score="modes"), modes)
+    np.testing.assert_allclose(found.sel(score="modes"), labels["weight"].index(weight))
 
 
-def test_means_over_seeds_have_the_standard_errors_of_the_seeds():
-    """No number where a seed has none, and no error of a single seed."""
+def test_means_over_seeds_have_intervals_by_student():
+    """No number where a seed has none."""
     values = xr.DataArray([[1.0, 2.0, 6.0], [1.0, np.nan, 2.0]], dims=("row", "seed"))
-    found = tables.means(values, "seed")
-    np.testing.assert_allclose(found.value, [3, np.nan])
-    np.testing.assert_allclose(found.error, [np.sqrt(7 / 3), np.nan])
-    assert np.isnan(tables.means(values[:, :1], "seed").error).all()
+    found = diffusion_guides.intervals(values)
+    half = stats.t(2, 0, np.sqrt(7 / 3)).interval(0.95)[1]
+    np.testing.assert_allclose([found.value, found.error], [[3, np.nan], [half, np.nan]])
 
 
 test_bad_flags_are_refused = studies.refuses(
     GuidedMixture,
-    ("--weights=-1", "--weights"),
     ("--until=0.5,2", "--until: expected parts up to 1, received 2"),
     ("--limit=1", "--limit"),
-    ("--copies=1", "--copies"),
-    ("--seeds=0", "--seeds"),
 )
