@@ -9,6 +9,7 @@ _MODULES = {
     "gmm_search": "experiments.conditional_vendi.gmm_search:GmmSearch",
     "gmm_toy": "experiments.conditional_vendi.gmm_toy:GmmToy",
     "type_ablation": "experiments.conditional_vendi.type_ablation:TypeAblation",
+    "model_or_prompts": "experiments.conditional_vendi.model_or_prompts:ModelOrPrompts",
     "prompt_clusters": "experiments.conditional_vendi.prompt_clusters:PromptClusters",
     "prompt_modes": "experiments.conditional_vendi.prompt_modes:PromptModes",
     "text_to_image": "experiments.conditional_vendi.text_to_image:TextToImage",
