@@ -37,15 +37,18 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     kinds, prompts, models = toy()
     chosen = cv.evaluate(models["A"], prompts, orders=[2], errors=False).bandwidths
     of_x, of_t = (float(chosen[role].bandwidth or 0) for role in ("outputs", "prompts"))
-    kernels = {"output_kernel": cv.Gaussian(of_x), "prompt_kernel": cv.Gaussian(of_t)}
-    found = {name: cv.decompose(x, prompts, **kernels, order=2) for name, x in models.items()}
+    outer, inner = cv.Gaussian(of_x), cv.Gaussian(of_t)
+    found = {
+        name: cv.decompose(x, prompts, output_kernel=outer, prompt_kernel=inner, order=2)
+        for name, x in models.items()
+    }
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.1))
     _outputs(left, "Model A: the prompt decides", models["A"], kinds)
     _outputs(middle, "Model B: ignores the prompt", models["B"], kinds)
     _bars(right, found)
     handles = [left.scatter([], [], color=colour, s=18) for colour in _KINDS]
-    words = [f"prompts of kind {kind + 1}" for kind in range(len(_KINDS))]
+    words = [f"prompts of kind {kind + 1}" for kind in range(4)]
     figure.legend(handles, words, loc="outside upper left", ncols=4)
     style.caption(
         figure,

@@ -50,21 +50,22 @@ class ModelOrPrompts(lab.Study):
 
     def compute(self, state, context, *, scale):
         """The scores of the three sets of every draw."""
+        dogs, scenes = state
         values = [
             [
-                np.ravel([cv.decompose(*p, order=o, **scale.kernels).scores for o in (1.0, 2.0)])
-                for p in sets
+                np.ravel([cv.decompose(x, t, order=o, **scale.kernels).scores for o in (1, 2)])
+                for x, t in sets
             ]
-            for sets in draws(*state, context.shared_seed)
+            for sets in draws(dogs, scenes, context.shared_seed)
         ]
         axes = {"draw": range(len(values)), "set": list(SETS), "score": list(SCORES)}
         return xr.Dataset({"value": (tuple(axes), values)}, axes)
 
     def tables(self, run):
         """The scores of each set, and their ratios to those of the first one."""
-        levels, look = tables.spreads(run.found.value, "draw"), {"rows": ("scale", "score")}
-        yield tables.table(levels, columns="set", error="error", **look)
-        yield tables.table(tables.intervals(ratios(run.found.value)), columns="set", **look)
+        levels, rows = tables.spreads(run.found.value, "draw"), ("scale", "score")
+        yield tables.table(levels, rows=rows, columns="set", error="error")
+        yield tables.table(tables.intervals(ratios(run.found.value)), rows=rows, columns="set")
 
     @classmethod
     def facts(cls, runs):
@@ -113,8 +114,9 @@ def draws(
 
 def ratios(value: xr.DataArray) -> xr.DataArray:
     """Scores over those of the first set: geometric means over draws, and Student's intervals."""
-    logs = np.log(value / value.sel(set=SETS[0], drop=True)).sel(set=list(SETS[1:]))
-    mean, n = logs.mean("draw"), logs.sizes["draw"]
-    half = stats.t.ppf(0.975, n - 1) * logs.std("draw", ddof=1) / np.sqrt(n)
+    logs = xr.apply_ufunc(np.log, value / value.sel(set=SETS[0], drop=True))
+    logs = logs.sel(set=list(SETS[1:]))
+    means, n = tables.means(logs, "draw"), logs.sizes["draw"]
+    mean, half = means.value, stats.t.ppf(0.975, n - 1) * means.error
     ends = xr.DataArray(["value", "low", "high"], dims="end", name="end")
     return np.exp(xr.concat([mean, mean - half, mean + half], ends).transpose(..., "end"))

@@ -114,21 +114,18 @@ class PromptClusters(lab.Study):
 
     def tables(self, run):
         """Each score at every k, with its spread over the starts."""
-        look = {"columns": "k", "error": "error", "names": {k: f"k = {k:,}" for k in self.counts}}
-        yield tables.table(_over_starts(run), rows=("scale", "model", "score"), **look)
+        names, rows = {k: f"k = {k:,}" for k in self.counts or ()}, ("scale", "model", "score")
+        yield tables.table(_over_starts(run), rows=rows, columns="k", error="error", names=names)
 
     @classmethod
     def facts(cls, runs):
-        facts = dict(zip(("emoji", "captions", "gallery"), map(_over_starts, runs), strict=True))
-        ends = [found.value.isel(k=[0, -1]).mean("model").sel(scale=1) for found in facts.values()]
-        words = ["fewest clusters", "all prompts"]
-        ends = xr.concat([end.assign_coords(k=words) for end in ends], "data")
-        ends = ends.assign_coords(data=list(facts)).to_dataset(name="value")
-        steps = facts["emoji"].value.diff("k")
-        return facts | {
-            "steps": steps,
-            "ends": tables.table(ends, rows=("data", "k"), columns="score", digits=3),
-        }
+        names = ["emoji", "captions", "gallery"]
+        facts = dict(zip(names, map(_over_starts, runs), strict=True))
+        ends = [of.isel(k=[0, -1]).assign_coords(k=["fewest", "all"]) for of in facts.values()]
+        ends = [of.mean("model").sel(scale=1) for of in ends]
+        ends = xr.concat(ends, xr.DataArray(names, dims="data", name="data"))
+        table = tables.table(ends, rows=("data", "k"), columns="score", digits=3)
+        return facts | {"steps": facts["emoji"].value.diff("k"), "ends": table}
 
     @classmethod
     def figures(cls, runs):
@@ -174,8 +171,7 @@ def _figure(run: lab.Run) -> Figure:
         y_label=f"score / score at k = {study.counts[0]}",
         each=lambda panel, _: style.log_counts(panel, study.counts),
     )  # fmt: skip
-    n = f"{study.prompts} prompts, each with an output of its cluster's medoid; "
-    n += f"mean of {study.repeats} starts"
+    n = f"{study.prompts} prompts, outputs of their clusters' medoids; {study.repeats} starts"
     if study.left_out:
         n += f"; without {', '.join(study.left_out)} (less than half of the prompts)"
     bars = f"smallest and largest of {len(study.models)} models" if len(study.models) > 1 else ""

@@ -3,8 +3,6 @@
 An eigendirection v of the prompts' Gram weights the outputs: their Gram becomes K_X o v v^T.
 """
 
-import itertools
-
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -12,14 +10,10 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
-from condvendi_jax.encoders.items import decode_image, list_images
 from experiments import lab
-from experiments.data import SETS
 from experiments.lab import figures, style, tables
 
-_SIDE = 40  # Pixels of a picture in the figure.
 _SHOWN = 6  # Prompts of a mode.
-_LETTERS = 30  # Of a prompt.
 _WIDE = 20  # Scores further apart than so many times are drawn on a logarithmic axis.
 SCORES = ("Vendi", "RKE")
 
@@ -33,74 +27,51 @@ def whole_prompts(prompts: np.ndarray, largest: int, seed: int) -> np.ndarray:
     return np.flatnonzero(np.isin(kind, drawn))
 
 
-def read_pictures(folder: str | None, n: int, rows: np.ndarray) -> np.ndarray:
-    """The pictures of some of n outputs, uint8 `[rows, side, side, 3]`; none without a folder."""
-    if folder is None:
-        return np.zeros((0, _SIDE, _SIDE, 3), np.uint8)
-    paths = list_images(folder)
-    if len(paths) != n:
-        raise ValueError(f"--pictures: expected one for each of {n} outputs, found {len(paths)}.")
-    chosen = [paths[row] for row in rows]
-    return np.stack([decode_image(p.read_bytes(), name=str(p), side=_SIDE) for p in chosen])
-
-
 class PromptModes(lab.Study):
     """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
     name = "prompt_modes"
-    version = 2
+    version = 3
     reproduces = "CV figs 6, 13-15; CV-early figs 5, 9-11"
     duration = "1 minute"
-    runs = (("--pictures=emoji-pictures",), ("--data=captions",), ("--data=gallery",))
-    drawings = tuple(f"prompt_modes{of}" for of in ("_pictures", "", "_captions", "_gallery"))
+    runs = ((), ("--data=captions",), ("--data=gallery",))
+    drawings = ("prompt_modes", "prompt_modes_captions", "prompt_modes_gallery")
 
     bandwidths: lab.Scales = lab.Scales()
     modes: int = lab.flag(4, "How many prompt modes.", at_least=1)
     largest: int = lab.flag(1500, "Whole prompts are drawn up to so many pairs.", at_least=20)
-    pictures: str | None = lab.flag(
-        None, "A folder of the outputs as pictures, one a row in the order of their names."
-    )
     n: int = lab.resolved(0)
     names: tuple[str, ...] = lab.resolved(())
-    credit: str | None = lab.resolved()
 
     def prepare(self, load, seed):
-        """Draws prompts with all of their outputs, and reads their pictures."""
+        """Draws prompts with all of their outputs."""
         pairs = load()
-        rows = whole_prompts(pairs.prompts, self.largest, seed)
-        chosen = pairs.rows(rows)
+        chosen = pairs.rows(whole_prompts(pairs.prompts, self.largest, seed))
         kinds, kind = checks.distinct_rows(chosen.prompts)
         if self.modes > kinds:
             raise ValueError(f"--modes: expected at most the {kinds} prompts, got {self.modes}.")
-        first = np.unique(kind, return_index=True)[1]
         texts, numbers = (chosen.labels.get(role) for role in ("prompt_texts", "prompt"))
         if texts is None:
             texts = np.array([f"prompt {n}" for n in (kind if numbers is None else numbers)])
-        pictures = read_pictures(self.pictures, len(pairs), rows)
-        source = SETS.get(pairs.name)
         return self.ready(
             pairs,
-            state=(chosen, pictures),
-            arrays={"outputs": pairs.outputs, "prompts": pairs.prompts, "pictures": pictures},
+            state=chosen,
+            arrays={"outputs": pairs.outputs, "prompts": pairs.prompts},
             bandwidths=self.bandwidths.resolve(pairs, seed),
-            pictures=None,  # Their contents are hashed, wherever they are.
-            n=len(rows),
-            names=tuple(texts[first].tolist()),
-            credit=source.licence if source and len(pictures) else None,
+            n=len(chosen),
+            names=tuple(texts[np.unique(kind, return_index=True)[1]].tolist()),
         )
 
     def axes(self):
         return {"scale": self.bandwidths.axis}
 
-    def compute(self, state, context, *, scale):
+    def compute(self, pairs, context, *, scale):
         """The modes at one bandwidth, by falling eigenvalue.
 
-        With the axes `mode`, `other` (mode), `score` and `place`: `share`, the eigenvalue; `size`,
-        how many pairs carry it, effectively; `value` of a score of the outputs that it weights,
-        and `covariance` of the scores' logarithms between modes, over prompts; `prompts`, the
-        numbers of those that carry it most; `pictures`, an output of each, where there are any.
+        Of each `mode`: `share`, the eigenvalue; `size`, how many pairs carry it, effectively;
+        `value` of a score of the outputs that it weights; `prompts`, the numbers of those that
+        carry it most. `covariance` is that of the scores' logarithms between modes, over prompts.
         """
-        pairs, pictures = state
         modes = cv.clusters.prompt_modes(
             pairs.outputs, pairs.prompts, **scale.kernels, count=self.modes
         )
@@ -120,12 +91,6 @@ class PromptModes(lab.Study):
             "covariance": (("score", "mode", "other"), covariance),
             "prompts": (("mode", "place"), prompts),
         }
-        if len(pictures):
-            # A row of each prompt, in turn the first, second, ... of those that it has.
-            of = [[np.flatnonzero(kind == p) for p in of_mode] for of_mode in prompts]
-            rows = [[r[j % len(r)] for j, r in enumerate(of_mode)] for of_mode in of]
-            axes = ("mode", "place", "height", "width", "colour")
-            found["pictures"] = (axes, pictures[rows])
         return xr.Dataset(found, {"score": list(SCORES), "mode": numbers, "other": numbers})
 
     def tables(self, run):
@@ -136,22 +101,28 @@ class PromptModes(lab.Study):
         yield tables.table(found, rows=("scale", "score", "mode"), **of_pairs)
         carried = xr.Dataset({"value": found[["share", "size"]].to_array("of")})
         yield tables.table(carried, rows=rows, columns="of")
-        words = xr.DataArray(np.array(self.names)[found.prompts], found.prompts.coords)
-        named = xr.Dataset({"prompt": words.isel(place=slice(3))})
-        yield tables.table(named, rows=rows, columns="place", value="prompt")
+        yield tables.table(_named(run), rows=rows, columns="place", value="prompt")
 
     @classmethod
     def facts(cls, runs):
         emoji, captions, gallery = (told(run.found) for run in runs)
         look = {"rows": ("mode",), "columns": "score", "error": "error", "digits": 3}
         scores = tables.table(emoji.sel(scale=1), **look)
-        return {"emoji": emoji, "captions": captions, "gallery": gallery, "scores": scores}
+        names = tables.table(
+            _named(runs[0]).sel(scale=1), rows=("mode",), columns="place", value="prompt"
+        )
+        facts = {"emoji": emoji, "captions": captions, "gallery": gallery}
+        return facts | {"scores": scores, "names": names}
 
     @classmethod
     def figures(cls, runs):
-        drawn = {run.folder.name.replace("-", "_"): _scores(run) for run in runs}
-        shown = [run for run in runs if "pictures" in run.found]
-        return drawn | {f"{cls.name}_pictures": _pictures(run) for run in shown}
+        return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
+
+
+def _named(run: lab.Run) -> xr.Dataset:
+    """The three prompts that carry each mode most, by their names."""
+    words = np.array(run.study.names)[run.found.prompts]
+    return xr.Dataset({"prompt": run.found.prompts.copy(data=words).isel(place=slice(3))})
 
 
 def _effects(
@@ -159,9 +130,8 @@ def _effects(
 ) -> np.ndarray:
     """How the entropies of orders 1 and 2 move with the weight of each prompt, `[2, prompts]`."""
     orders = [cv.contributions(outputs, kernel=kernel, weights=weights, order=o) for o in (1, 2)]
-    return np.array(
-        [[of.vendi / float(c.decomposition.vendi) for of in c.by(kind).values()] for c in orders]
-    )
+    vendi = [[of.vendi for of in order.by(kind).values()] for order in orders]
+    return np.array(vendi) / [[float(order.decomposition.vendi)] for order in orders]
 
 
 def told(found: xr.Dataset) -> xr.Dataset:
@@ -178,7 +148,7 @@ def told(found: xr.Dataset) -> xr.Dataset:
     return found.assign(error=found.value * np.sqrt(variances), apart=apart, among=among)
 
 
-def _scores(run: lab.Run) -> Figure:
+def _figure(run: lab.Run) -> Figure:
     """The scores of every mode: a row a score, a column a bandwidth."""
     study, found = run.study, told(run.found)
     found["error"] = stats.t.ppf(0.975, len(study.names) - 1) * found.error
@@ -201,24 +171,3 @@ def _scores(run: lab.Run) -> Figure:
     n = f"{study.n:,} pairs of {len(study.names):,} prompts"
     bars = "95% over prompts; titles: the largest difference in its standard errors"
     return figures.caption(drawn, run, n=n, bars=bars)
-
-
-def _pictures(run: lab.Run) -> Figure:
-    """The prompts that carry each mode, with a picture of each: a row a bandwidth."""
-    study, found = run.study, run.found
-    places = list(itertools.product(found.scale.values, found.mode.values))
-    figure, axes = style.panels(len(places), columns=study.modes, size=(2.4, 1.7))
-    for panel, (scale, mode) in zip(axes, places, strict=True):
-        part = found.sel(scale=scale, mode=mode)
-        panel.set_title(f"x {scale:g}, mode {mode}: {part['size']:.0f} pairs")
-        panel.set_axis_off()
-        for place, number in enumerate(part.prompts.values):
-            below = 1 - (place + 1) / _SHOWN
-            inset = panel.inset_axes((0, below, 0.16, 0.95 / _SHOWN))
-            inset.imshow(part.pictures[place])
-            inset.set_axis_off()
-            words = study.names[number][:_LETTERS]
-            panel.text(0.2, below + 0.5 / _SHOWN, words, fontsize=7, va="center")
-    n = "the prompts that carry a mode most, and how many pairs carry it"
-    n += f". Pictures: {study.credit}" if study.credit else ""
-    return figures.caption(figure, run, n=n)

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from experiments import lab
 from experiments.conditional_vendi import type_draws
@@ -76,7 +76,11 @@ class TypeAblation(lab.Study):
         pooled = PairedEmbeddings(pairs.name, outputs, np.concatenate(prompts), "")
         bandwidths, description = self.bandwidths.resolve(pooled, seed), pairs.description
         if self.model is not None:
-            kept = type_draws.rows_of(self.model, pairs)
+            models = np.asarray(pairs.labels.get("models", ())).astype(str)
+            if self.model not in models:
+                known = ", ".join(np.unique(models)) or "none, without --models"
+                raise ValueError(f"--model: unknown {self.model!r}; known: {known}.")
+            kept = models == self.model
             pairs, prompts = pairs.rows(kept), [embeddings[kept] for embeddings in prompts]
             description = f"{description.rstrip('.')}; the {len(pairs):,} of {self.model}"
         types, counts = np.unique(pairs.labels["types"], return_counts=True)
@@ -153,7 +157,8 @@ class TypeAblation(lab.Study):
 
     def tables(self, run):
         """The scores of one and of all types, and the correlations, at every multiple."""
-        found, look = run.found, {"columns": "prompting", "error": "error"}
+        found = run.found
+        look: dict[str, Any] = {"columns": "prompting", "error": "error"}
         ends = tables.spreads(found.value.isel(j=[0, -1]), "repeat")
         yield tables.table(ends, rows=("scale", "score", "j"), **look)
         together = tables.spreads(type_draws.correlations(found.value, ["j"]), "repeat")
@@ -171,28 +176,27 @@ class TypeAblation(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        names = [_name(run) for run in runs]
-        found = xr.concat([run.found for run in runs], xr.DataArray(names, dims="run", name="run"))
-        value, few = found.value, list(_UNCLUSTERED[:3])
-        widths = [run.study.bandwidths for run in runs]
+        found, few = _together(runs), list(_UNCLUSTERED[:3])
+        value, widths = found.value, [run.study.bandwidths for run in runs]
         mean, growth = value.mean("repeat"), type_draws.growth(value)
         ends = (mean.sel(score=few).isel(j=place) for place in (0, -1))
         words = xr.apply_ufunc(lambda *of: "{:.3g}→{:.3g}".format(*of), *ends, vectorize=True)
-        ends, look = xr.Dataset({"value": words}), {"columns": "prompting", "digits": 3}
-        models = growth.sel(run=list(_MODELS), score=few)
+        ends, columns = xr.Dataset({"value": words}), "prompting"
+        sets = ends.sel(run=[*_SETS, "second"], scale=1)
+        models = growth.sel(run=list(_MODELS), score=few, scale=[0.5, 1])
         return {
             "mean": mean,
             "growth": growth,
             "spread": value.std("repeat", ddof=1),
             "within": tables.spreads(type_draws.correlations(value, ["j"]), "repeat"),
+            "over": type_draws.correlations(value, ["prompting", "j"]).mean("repeat"),
             "rand": found[["agreement", "stability"]].mean("repeat"),
             "widths": np.array([[of.output_bandwidth, of.prompt_bandwidth] for of in widths]),
-            "over": type_draws.correlations(value, ["prompting", "j"]).mean("repeat"),
-            "sets": tables.table(
-                ends.sel(run=[*_SETS, "second"], scale=1), rows=("run", "score"), **look
+            "sets": tables.table(sets, rows=("run", "score"), columns=columns),
+            "dogs": tables.table(ends.sel(run="dogs"), rows=("scale", "score"), columns=columns),
+            "drawn": tables.table(
+                models, rows=("run", "scale", "score"), columns=columns, digits=3
             ),
-            "dogs": tables.table(ends.sel(run="dogs"), rows=("scale", "score"), **look),
-            "drawn": tables.table(models, rows=("run", "scale", "score"), **look),
         }
 
     @classmethod
@@ -208,32 +212,31 @@ class TypeAblation(lab.Study):
         return drawn
 
 
-def _name(run: lab.Run) -> str:
-    return run.study.variant() or run.study.data_name
+def _together(runs: Sequence[lab.Run]) -> xr.Dataset:
+    """The results of several runs, by the name of the model, of the encoder or of the data."""
+    names = [run.study.variant() or run.study.data_name for run in runs]
+    return xr.concat([run.found for run in runs], xr.DataArray(names, dims="run", name="run"))
 
 
-def _shown(run: lab.Run) -> xr.DataArray:
-    """The scores at the one multiple of the bandwidths that is drawn."""
-    return run.found.value.sel(scale=run.study.bandwidths.shown, drop=True)
+def _draws(runs: Sequence[lab.Run]) -> str:
+    of = runs[0].study
+    return f"{len(runs)} sets, {of.repeats} draws of {of.per_type} a type; seed {runs[0].seed}"
 
 
 def _scores(run: lab.Run) -> Figure:
     """Scores against the number of types, by prompts that leave the type open and that name it."""
-    study, values = run.study, _shown(run)
+    study = run.study
+    values = run.found.value.sel(scale=study.bandwidths.shown, drop=True)
     times = type_draws.growth(values).value
 
     def title(_, score):
         both = (times.sel(prompting=prompting, score=score).item() for prompting in PROMPTINGS)
         return "{}: x {:.2g}, named x {:.2g}".format(score, *both)
 
-    def from_zero(panel, _):
-        panel.set_ylim(0, None)
-        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-
     drawn = figures.facets(
         tables.spreads(values, "repeat"), x="j", hue="prompting", column="score", error="error",
-        across=len(KINDS), each=from_zero, title=title, x_label="number of types j",
-        size=(3.1, 2.4), sharey=False,
+        across=len(KINDS), each=lambda panel, _: panel.set_ylim(0, None), title=title,
+        x_label="number of types j", size=(3.1, 2.4), sharey=False,
     )  # fmt: skip
     n = f"{study.repeats} draws of {study.per_type} a type"
     n += ", prompts by the second encoder" if study.prompts_by == "second" else ""
@@ -243,41 +246,35 @@ def _scores(run: lab.Run) -> Figure:
 
 def _growth(runs: Sequence[lab.Run]) -> Figure:
     """How many times the score of all types is that of one, against the bandwidths."""
-    sets = xr.DataArray([_name(run) for run in runs], dims="set", name="set")
-    times = [type_draws.growth(run.found.value.sel(score=list(_UNCLUSTERED))) for run in runs]
+    values = _together(runs).value.sel(score=list(_UNCLUSTERED))
     drawn = figures.facets(
-        xr.concat(times, sets), x="scale", hue="set", row="prompting", column="score",
+        type_draws.growth(values), x="scale", hue="run", row="prompting", column="score",
         error="error", log_y=True, x_label="multiple of the bandwidths",
         y_label="score of all types / of one", size=(2.9, 2.3), sharey=True,
     )  # fmt: skip
-    return _captioned(drawn, runs, "Bars: one standard deviation.")
-
-
-def _captioned(figure: Figure, runs: Sequence[lab.Run], words: str) -> Figure:
-    draws = f"{runs[0].study.repeats} draws of {runs[0].study.per_type} a type"
-    style.caption(figure, f"{len(runs)} sets, {draws}; seed {runs[0].seed}. {words}")
-    return figure
+    style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
+    return drawn
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
     figure, axes = style.panels(4, columns=2, size=(4.4, 3.4))
-    together = [type_draws.correlations(_shown(run), ["prompting", "j"]) for run in runs]
-    together = xr.concat(together, "set").mean("repeat")
+    values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown)
+    together = type_draws.correlations(values, ["prompting", "j"]).mean("repeat")
+    found = tables.spreads(values, "repeat")
     for panel, name in zip(axes, type_draws.CLUSTERED, strict=True):
-        conditional = type_draws.conditional_of(name)
-        for run, colour, marker in zip(runs, style.CYCLE, style.MARKERS, strict=False):
-            found = tables.spreads(_shown(run), "repeat")
+        conditional, r = type_draws.conditional_of(name), together.sel(score=name)
+        for run, colour, marker in zip(found.run.values, style.CYCLE, style.MARKERS, strict=False):
+            look: dict[str, Any] = {"color": colour, "marker": marker, "ls": "", "capsize": 0}
             for prompting, face in zip(PROMPTINGS, (colour, "white"), strict=True):
-                x, y = (found.sel(prompting=prompting, score=of) for of in (name, conditional))
-                label = _name(run) if face == colour else None
-                look = {"color": colour, "markerfacecolor": face, "marker": marker, "ls": ""}
-                look |= {"elinewidth": 0.5, "capsize": 0, "label": label}
-                panel.errorbar(x.value, y.value, y.error, x.error, **look)
-        r = together.sel(score=name)
+                part = found.sel(run=run, prompting=prompting)
+                x, y = (part.sel(score=score) for score in (name, conditional))
+                look |= {"markerfacecolor": face, "label": run if face == colour else None}
+                panel.errorbar(x.value, y.value, y.error, x.error, elinewidth=0.5, **look)
         title = f"r = {r.min():.2f} to {r.max():.2f} over all prompts of a set"
         panel.set(xlabel=name, ylabel=conditional, title=title)
     style.legend_above(figure, axes[0], columns=6)
     words = "A point a number of types; filled: type unspecified, open: specified. Bars: one "
     words += "standard deviation. r: Pearson's correlation within a draw, the mean of the draws."
-    return _captioned(figure, runs, words)
+    style.caption(figure, f"{_draws(runs)}. {words}")
+    return figure

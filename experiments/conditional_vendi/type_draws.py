@@ -10,7 +10,6 @@ import xarray as xr
 import condvendi_jax as cv
 from condvendi_jax.base import checks, extras
 from condvendi_jax.scores import clusters
-from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, curves, tables
 
 PROMPTINGS = ("type unspecified", "type specified")
@@ -18,16 +17,6 @@ FAMILIES = ("Vendi", "RKE")
 KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
 SCORES = tuple(kind.format(family) for family in FAMILIES for kind in KINDS)
 CLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[2:])
-
-
-def rows_of(model: str, pairs: PairedEmbeddings) -> np.ndarray:
-    """Which pairs are of a model, booleans `[n]`."""
-    if "models" not in pairs.labels:
-        raise ValueError(f"--model: {pairs.name} has no label 'models', which --models would give.")
-    models = pairs.labels["models"].astype(str)
-    if model not in models:
-        raise ValueError(f"--model: unknown {model!r}; known: {', '.join(np.unique(models))}.")
-    return models == model
 
 
 def draw_rows(

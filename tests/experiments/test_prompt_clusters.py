@@ -87,7 +87,7 @@ def test_a_figure_shows_growth_and_its_range_over_models(run):
     assert [title[0] for title in titles] == list(prompt_clusters.PANELS)
     assert [title[2] for title in titles] == ["5", "2", "5", "2"]
     caption = " ".join(figure.get_supxlabel().split())
-    for part in ("20 prompts", "mean of 2 starts", "without small", "of 2 models"):
+    for part in ("20 prompts", "medoids; 2 starts", "without small", "of 2 models"):
         assert part in caption
     (grid,) = run.study.tables(run)
     assert [next(column.cells) for column in grid.columns][1:3] == ["model 0", "Conditional-Vendi"]

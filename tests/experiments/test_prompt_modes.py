@@ -1,12 +1,9 @@
 """The study of prompt modes on prompts whose modes, and their outputs, are known."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
-from PIL import Image
 from small import widths, write
 from studies import execute
 
@@ -118,30 +115,3 @@ def test_figure_and_tables_show_the_scores_of_modes_with_their_errors(run):
     assert " ± " in next(scores.columns[2].cells) and next(apart.columns[3].cells) == "0"
     assert [next(column.cells) for column in carried.columns[2:]] == ["0.4444", "24"]
     assert next(prompts.columns[2].cells).startswith("prompt ")
-
-
-def test_a_picture_of_each_prompt_that_is_named_is_kept_and_drawn_with_its_licence(tmp_path):
-    """A picture's colour is its row; of the prompts that carry a mode, one row each."""
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for row in range(54):
-        Image.new("RGB", (30, 20), (row, 2 * row, 0)).save(folder / f"{row}.png")
-    flags = [*write_groups(tmp_path), "--scales=1", f"--pictures={folder}"]
-    found = execute(PromptModes, tmp_path, *flags)
-    (modes,) = found.results.values()
-    assert modes.pictures.shape == (3, 6, 40, 40, 3) and modes.pictures.dtype == np.uint8
-    rows = modes.pictures.values[:, :, 20, 20, 0].astype(int)
-    np.testing.assert_array_equal(modes.pictures[:, :, 20, 20, 1], 2 * rows)
-    np.testing.assert_array_equal(rows // 2, modes.prompts)
-    assert {0, 1} == set((rows % 2).ravel())
-    names = tuple(f"dog {i}" for i in range(27))
-    credited = dataclasses.replace(found.study, credit="CC-BY, by a designer", names=names)
-    figures = PromptModes.figures([dataclasses.replace(found, study=credited)])
-    pictures = figures["prompt_modes_pictures"]
-    assert [len(panel.child_axes) for panel in pictures.axes] == [6, 6, 6]
-    number = modes.prompts.values[0, 0]
-    assert pictures.axes[0].texts[0].get_text() == f"dog {number}"
-    assert "Pictures: CC-BY, by a designer" in " ".join(pictures.get_supxlabel().split())
-    (folder / "7.png").unlink()
-    with pytest.raises(ValueError, match="one for each of 54 outputs, found 53"):
-        execute(PromptModes, tmp_path / "fewer", *flags)

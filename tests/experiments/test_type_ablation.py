@@ -171,7 +171,7 @@ def test_figures_say_data_draws_bandwidths_and_seed(finished):
 test_bad_flags_are_refused = studies.refuses(
     TypeAblation,
     ("--prompts_by=second", "--second_prompts: the study needs the prompts twice"),
-    ("--model=0.1", "--model: x has no label"),
+    ("--model=0.1", "--model: unknown .0.1.; known: none"),
 )
 
 
