@@ -32,10 +32,8 @@ class ModelOrPrompts(lab.Study):
         """Choose one pair of bandwidths, on all photographs and prompts together."""
         dogs, scenes = load("dogs"), load("captions")
         scenes = scenes.rows(scenes.labels["pictures"] == "dog")
-        outputs, prompts = (
-            np.concatenate([getattr(pairs, role) for pairs in (dogs, scenes)])
-            for role in ("outputs", "prompts")
-        )
+        outputs = np.concatenate([dogs.outputs, scenes.outputs])
+        prompts = np.concatenate([dogs.prompts, scenes.prompts])
         pooled = PairedEmbeddings("dogs", outputs, prompts, "")
         return self.ready(
             state=(dogs, scenes),

@@ -151,7 +151,11 @@ def test_the_second_encoder_takes_its_own_prompts(tmp_path):
 
 
 def test_figures_say_data_draws_bandwidths_and_seed(finished):
-    figures = TypeAblation.figures([finished])
+    twice = {  # Cluster-Vendi, so that it differs from Conditional-Vendi.
+        cell: found.assign(value=found.value * (1 + (found.score == "Cluster-Vendi")))
+        for cell, found in finished.results.items()
+    }
+    figures = TypeAblation.figures([dataclasses.replace(finished, results=twice)])
     shown = {
         "type_ablation_x": "24 pairs|2 draws of 8 a type|seed 0|(outputs / prompts) 0.5 ",
         "type_ablation_bandwidths": "2 draws of 8 a type|seed 0|standard deviation",
@@ -164,7 +168,7 @@ def test_figures_say_data_draws_bandwidths_and_seed(finished):
     titles = [axes.get_title() for axes in figures["type_ablation_x"].axes]
     assert titles[:2] == ["Conditional-Vendi: x 3, named x 1", "Vendi: x 3, named x 3"]
     points = figures["type_ablation_correlation"].axes[0].containers[0][0]
-    np.testing.assert_allclose(points.get_xydata(), [[2, 2], [4, 4], [6, 6]], rtol=1e-4)
+    np.testing.assert_allclose(points.get_xydata(), [[4, 2], [8, 4], [12, 6]], rtol=1e-4)
     assert [table.row_count for table in finished.study.tables(finished)] == [16, 4, 2]
 
 
