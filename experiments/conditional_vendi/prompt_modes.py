@@ -101,28 +101,20 @@ class PromptModes(lab.Study):
         yield tables.table(found, rows=("scale", "score", "mode"), **of_pairs)
         carried = xr.Dataset({"value": found[["share", "size"]].to_array("of")})
         yield tables.table(carried, rows=rows, columns="of")
-        yield tables.table(_named(run), rows=rows, columns="place", value="prompt")
+        words = found.prompts.copy(data=np.array(self.names)[found.prompts])
+        named = xr.Dataset({"prompt": words.isel(place=slice(3))})
+        yield tables.table(named, rows=rows, columns="place", value="prompt")
 
     @classmethod
     def facts(cls, runs):
         emoji, captions, gallery = (told(run.found) for run in runs)
         look = {"rows": ("mode",), "columns": "score", "error": "error", "digits": 3}
         scores = tables.table(emoji.sel(scale=1), **look)
-        names = tables.table(
-            _named(runs[0]).sel(scale=1), rows=("mode",), columns="place", value="prompt"
-        )
-        facts = {"emoji": emoji, "captions": captions, "gallery": gallery}
-        return facts | {"scores": scores, "names": names}
+        return {"emoji": emoji, "captions": captions, "gallery": gallery, "scores": scores}
 
     @classmethod
     def figures(cls, runs):
         return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
-
-
-def _named(run: lab.Run) -> xr.Dataset:
-    """The three prompts that carry each mode most, by their names."""
-    words = np.array(run.study.names)[run.found.prompts]
-    return xr.Dataset({"prompt": run.found.prompts.copy(data=words).isel(place=slice(3))})
 
 
 def _effects(
