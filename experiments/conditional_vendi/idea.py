@@ -15,11 +15,10 @@ from condvendi_jax.cli import command
 from experiments.lab import style
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "figures"
-_N = 1000
-_SEED = 0
+_N, _SEED = 1000, 0
 # One colour for each kind of prompt, none of which is the colour of a score below.
-_KINDS = (style.BLUE, style.PINK, style.GREEN, style.SKY)
-_SCORES = {"vendi": "RKE", "conditional": "Conditional-RKE", "information": "Information-RKE"}
+_KINDS = np.array([style.BLUE, style.PINK, style.GREEN, style.SKY])
+_SCORES = {"vendi": "RKE", "conditional": "= Conditional-RKE", "information": "× Information-RKE"}
 _SHOWN = 400  # Outputs; with more, they would cover each other.
 
 
@@ -48,8 +47,9 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     _outputs(left, "Model A: the prompt decides", models["A"], kinds)
     _outputs(middle, "Model B: ignores the prompt", models["B"], kinds)
     _bars(right, found)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=4)
+    handles = [left.scatter([], [], color=colour, s=18) for colour in _KINDS]
+    words = [f"prompts of kind {kind + 1}" for kind in range(4)]
+    figure.legend(handles, words, loc="outside upper left", ncols=4)
     style.caption(
         figure,
         f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "
@@ -61,13 +61,9 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
 
 def _outputs(axes: Axes, title: str, outputs: np.ndarray, kinds: np.ndarray) -> None:
     """The first outputs, in the colours of their prompts and in their random order."""
-    for kind, colour in enumerate(_KINDS):
-        axes.scatter([], [], color=colour, s=18, label=f"prompts of kind {kind + 1}")
-    colours = np.array(_KINDS)[kinds[:_SHOWN]]
-    axes.scatter(*outputs[:_SHOWN].T, c=colours, s=11, linewidths=0, alpha=0.85)
+    axes.scatter(*outputs[:_SHOWN].T, c=_KINDS[kinds[:_SHOWN]], s=11, linewidths=0, alpha=0.85)
     axes.set(title=title, aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
-    axes.spines[:].set_visible(True)
-    axes.spines[:].set_color(style.GREY)
+    axes.spines[:].set(visible=True, color=style.GREY)
 
 
 def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
@@ -76,10 +72,9 @@ def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
     for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):
         axes.text(0.05, top - 0.75, f"Model {model}", va="center", fontweight="bold")
         for place, (field, name) in enumerate(_SCORES.items()):
-            value = float(getattr(scores, field))
-            axes.barh(top + place, value, height=0.75, color=style.score_colour(name))
+            value, labels[top + place] = float(getattr(scores, field)), name
+            axes.barh(top + place, value, height=0.75, color=style.score_colour(name.split()[-1]))
             axes.text(value + 0.08, top + place, f"{value:.2f}", va="center")
-            labels[top + place] = ("", "= ", "× ")[place] + name
     axes.set_yticks(list(labels), list(labels.values()))
     axes.tick_params(axis="y", length=0)
     axes.set(ylim=(7.0, -1.2), xlim=(0, 4.9), xticks=range(5), xlabel="effective number of modes")
@@ -89,8 +84,7 @@ def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
 def main(argv: Sequence[str]) -> None:
     """Writes the picture into the folder of figures."""
     command.no_words(argv[1:])
-    figure, _ = draw()
-    for path in style.save(figure, FIGURES / "idea"):
+    for path in style.save(draw()[0], FIGURES / "idea"):
         print(path)
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
-from condvendi_jax.base import checks, extras
+from condvendi_jax.base import checks
 from experiments import lab
 from experiments.conditional_vendi import type_draws
 from experiments.lab import figures, style, tables
@@ -17,12 +17,9 @@ from experiments.lab import figures, style, tables
 _POINTS, _COARSEST = 6, 40
 _SHARE = 0.5
 ALL = "all outputs"
-# In the order of the scores of a decomposition, first those of order 1, then those of order 2.
-SCORES = tuple(
-    f"{of}{name}" for name in ("Vendi", "RKE") for of in ("", "Conditional-", "Information-")
-)
-# The panels of CV fig 4.
+# The panels of CV fig 4, and all scores in the order of decompositions of orders 1 and 2.
 PANELS = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
+SCORES = ("Vendi", *PANELS[:2], "RKE", *PANELS[2:])
 
 
 class PromptClusters(lab.Study):
@@ -106,25 +103,29 @@ class PromptClusters(lab.Study):
             drawn = outputs[[generator.choice(of_prompt) for of_prompt in rows[model]]]
             for index, clusters in enumerate(clusterings):
                 answered = drawn[answers(prompts, clusters[repeat])]
-                found = [
-                    cv.decompose(answered, prompts, order=order, **scale.kernels).scores
-                    for order in (1.0, 2.0)
-                ]
-                values[:, index, repeat] = np.ravel(found)
-        with extras.needed("clusters", package="scikit-learn", purpose="this study"):
-            from sklearn.metrics import adjusted_rand_score
-        pairs = list(itertools.combinations(range(self.repeats), 2))
+                for half, order in zip(np.split(values, 2), (1.0, 2.0), strict=True):
+                    found = cv.decompose(answered, prompts, order=order, **scale.kernels)
+                    half[:, index, repeat] = found.scores
         agreement = [
-            np.mean([adjusted_rand_score(starts[a], starts[b]) for a, b in pairs] or 1)
+            np.mean([type_draws.rand_index(*two) for two in itertools.combinations(starts, 2)])
             for starts in clusterings
         ]
         return xr.Dataset({"value": (tuple(axes), values), "agreement": ("k", agreement)}, axes)
 
     def tables(self, run):
         """Each score at every k, with its spread over the starts."""
-        names = {k: f"k = {k:,}" for k in self.counts or ()}
-        rows = ("scale", "model", "score")
+        names, rows = {k: f"k = {k:,}" for k in self.counts or ()}, ("scale", "model", "score")
         yield tables.table(_over_starts(run), rows=rows, columns="k", error="error", names=names)
+
+    @classmethod
+    def facts(cls, runs):
+        names = ["emoji", "captions", "gallery"]
+        facts = dict(zip(names, map(_over_starts, runs), strict=True))
+        ends = [of.isel(k=[0, -1]).assign_coords(k=["fewest", "all"]) for of in facts.values()]
+        ends = [of.mean("model").sel(scale=1) for of in ends]
+        ends = xr.concat(ends, xr.DataArray(names, dims="data", name="data"))
+        table = tables.table(ends, rows=("data", "k"), columns="score", digits=3)
+        return facts | {"steps": facts["emoji"].value.diff("k"), "ends": table}
 
     @classmethod
     def figures(cls, runs):
@@ -148,40 +149,30 @@ def _over_starts(run: lab.Run) -> xr.Dataset:
     return tables.spreads(run.found.value.sel(score=list(PANELS)), "repeat")
 
 
-def _figure(run: lab.Run) -> Figure:
-    """Scores from left to right, bandwidths from above to below."""
-    study, found = run.study, _over_starts(run)
+def growth(values: xr.DataArray) -> xr.Dataset:
+    """Scores over those of the fewest clusters: `value`, and `ends` over the models."""
+    times = values / values.isel(k=0)
+    ends = xr.concat([times.min("model"), times.max("model")], "end")
+    return xr.Dataset({"value": times.mean("model"), "ends": ends})
 
-    def y_label(scale):
-        cosine = study.bandwidths.kernel == "cosine"
-        return ("cosine kernel" if cosine else f"bandwidths x {scale:g}") + "\nnumber of modes"
+
+def _figure(run: lab.Run) -> Figure:
+    """How each score grows with k: a line for each multiple of the bandwidths."""
+    study, found = run.study, growth(_over_starts(run).value)
+
+    def title(_, score):
+        last = found.value.sel(score=score).isel(k=-1)
+        return f"{score}\nat k = {study.counts[-1]}: x " + ", x ".join(f"{v:.3g}" for v in last)
 
     drawn = figures.facets(
-        found,
-        x="k",
-        hue="model",
-        row="scale",
-        column="score",
-        error="error",
-        title=lambda scale, score: f"{score} {trend(found.sel(scale=scale, score=score).value)}",
-        x_label="clusters of prompts, k",
-        y_label=y_label,
-        size=(2.9, 2.4),
-        sharey=False,
+        found, x="k", hue="scale", column="score", error="ends", title=title, log_y=True,
+        names={scale: f"bandwidths x {scale:g}" for scale in found.scale.values},
+        size=(2.9, 2.8), sharey=False, x_label="clusters of prompts, k",
+        y_label=f"score / score at k = {study.counts[0]}",
         each=lambda panel, _: style.log_counts(panel, study.counts),
-    )
-    n = f"{study.prompts} prompts{' that all models have' if len(study.models) > 1 else ''}, each "
-    n += "with an output of its cluster's medoid"
+    )  # fmt: skip
+    n = f"{study.prompts} prompts, outputs of their clusters' medoids; {study.repeats} starts"
     if study.left_out:
         n += f"; without {', '.join(study.left_out)} (less than half of the prompts)"
-    bars = f"one standard deviation over {study.repeats} starts"
+    bars = f"smallest and largest of {len(study.models)} models" if len(study.models) > 1 else ""
     return figures.caption(drawn, run, n=n, bars=bars)
-
-
-def trend(values: xr.DataArray) -> str:
-    """What a score does as k grows, in the mean over the models."""
-    mean = values.mean("model")
-    first, last = mean.values[[0, -1]]
-    if mean.max() > 1.001 * max(first, last):  # By more than rounding.
-        return f"is highest at k = {mean.k.values[mean.argmax('k')]}"
-    return f"{'rises' if last > first else 'falls'} to {last / first:.3g} times"

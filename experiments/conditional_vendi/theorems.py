@@ -15,16 +15,17 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments import lab
-from experiments.lab import style
+from experiments.lab import figures, style
 
-CLAIMS = (
-    "cv-theorem-1-sharp",
-    "cv-theorem-2-sharp",
-    "cv-theorem-3-sharp",
-    "rke-theorem-6-sharper",
-    "cv-theorem-6-corrected-point-prompts",
-    "rke-theorem-3",
+# Theorems whose errors are measured: the claim, and what the error is of.
+_BOUNDS = (
+    ("CV Theorem 1", "cv-theorem-1-sharp", "error of log Conditional-Vendi, nats"),
+    ("CV Theorem 2", "cv-theorem-2-sharp", "error of log score, t = 3, nats"),
+    ("CV Theorem 3", "cv-theorem-3-sharp", "error of Conditional-RKE, modes"),
+    ("RKE Theorem 6", "rke-theorem-6-sharper", "error of exp(-H), rms"),
 )
+CLAIMS = tuple(claim for _, claim, _ in _BOUNDS)
+CLAIMS += ("cv-theorem-6-corrected-point-prompts", "rke-theorem-3")
 REPORT = pathlib.Path(__file__).parents[2] / "docs" / "theory.json"
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
@@ -58,9 +59,8 @@ class Theorems(lab.Study):
             evidence = {n: claims[n] for n in CLAIMS}
             trials = {"budget": report["budget"], "trial_seed": report["seed"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"--report: {path.name} is no whole report of `python -m theory_checks`: {error!r}"
-            ) from error
+            whole = "is no whole report of `python -m theory_checks`"
+            raise ValueError(f"--report: {path.name} {whole}: {error!r}") from error
         digest = hashlib.sha256(json.dumps(evidence, sort_keys=True).encode()).digest()
         arrays = {"report": np.frombuffer(digest, np.uint8)}
         # The report is known by its contents, wherever it stands.
@@ -86,40 +86,46 @@ class Theorems(lab.Study):
         yield grid
 
     @classmethod
+    def facts(cls, runs):
+        evidence = _evidence(runs[0])
+        return {"times": {claim: _times(evidence[claim]) for _, claim, _ in _BOUNDS}}
+
+    @classmethod
     def figures(cls, runs):
         run = runs[-1]
-        evidence = {cell.values["claim"]: found for cell, found in run.results.items()}
         of = f"budget '{run.study.budget}', seed {run.study.trial_seed}"
         drawn = {}
         for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
-            drawn[name], words = make(evidence)
+            drawn[name], words = make(_evidence(run))
             style.caption(drawn[name], f"{words}. Report of theory_checks, {of}.")
         return drawn
+
+
+def _evidence(run: lab.Run) -> dict[str, xr.Dataset]:
+    """The results by claim; those of RKE Theorem 6 under the names of the others."""
+    found = {cell.values["claim"]: found for cell, found in run.results.items()}
+    names = {"error": "quantile", "sharper": "sharp", "printed": "bound"}
+    return found | {CLAIMS[3]: found[CLAIMS[3]].rename(names)}
+
+
+def _times(data: xr.Dataset) -> int:
+    """How many times the error the printed bound is at the largest n, at least."""
+    return int((data.bound / data["quantile"]).isel(n=-1).min())
 
 
 def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
     figure, panels = style.panels(4, size=(5.0, 3.4))
-    shown = (
-        ("CV Theorem 1", "cv-theorem-1-sharp", "error of log Conditional-Vendi, nats"),
-        ("CV Theorem 2", "cv-theorem-2-sharp", "error of log score, t = 3, nats"),
-        ("CV Theorem 3", "cv-theorem-3-sharp", "error of Conditional-RKE, modes"),
-        ("RKE Theorem 6", "rke-theorem-6-sharper", "error of exp(-H), rms"),
-    )
-    for axes, (theorem, claim, y_label) in zip(panels, shown, strict=True):
-        data = evidence[claim]
-        if claim.startswith("rke"):
-            data = data.rename(error="quantile", sharper="sharp", printed="bound")
-        _rate_panel(axes, data.transpose("population", "n"))
-        times = float((data.bound / data["quantile"]).isel(n=-1).min())
-        axes.set_title(f"{theorem}: the printed bound is {times:,.0f} times the error or more")
+    for axes, (theorem, claim, y_label) in zip(panels, _BOUNDS, strict=True):
+        _rate_panel(axes, evidence[claim].transpose("population", "n"))
+        times = _times(evidence[claim])
+        axes.set_title(f"{theorem}: the printed bound is over {times} times the error")
         axes.set(xlabel="sample size n", ylabel=y_label)
     style.label_lines(*panels)
-    figure.suptitle("Measured errors and the theorems' bounds at failure probability 0.05")
     return figure, (
-        "Samples of populations of at most nine atoms with exact scores; blue: 95% quantiles of "
-        "the error (Theorem 6: root mean squares); red: the range over the populations whose n "
-        "meets the condition"
+        "Samples of populations of at most nine atoms; blue: 95% quantiles of the error (Theorem "
+        "6: root mean squares); bounds at failure probability 0.05; red: the range over the "
+        "populations whose n meets the condition"
     )
 
 
@@ -141,61 +147,45 @@ def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
 
 def _aggregation(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Both sides of the aggregation theorem at order 2 as the prompt modes separate."""
-    data = evidence["cv-theorem-6-corrected-point-prompts"]
-    separation = data["separation"].values
-    figure, panels = style.panels(2, size=(5.2, 3.6), sharex=True, sharey=True)
-    rare = "a rare prompt shows one image, the frequent one is diverse"
+    data = evidence[CLAIMS[-2]]
+    figure, panels = style.panels(2, size=(5.2, 3.6), sharey=True)
     titles = {
         "ordinary": "three modes of weights 1/2, 3/10, 1/5:\nthe printed bound holds",
-        "rare": f"{rare}:\nthe printed bound is violated",
+        "rare": "a rare prompt shows one image, the frequent one is diverse:\n"
+        "the printed bound lies below what it should bound",
+    }
+    # The corrected bound can coincide with what it bounds: broad under narrow, both are seen.
+    looks = {
+        "corrected": {"c": style.PROVED, "label": "corrected bound", "lw": 5, "alpha": 0.4},
+        "gap": {"c": style.MEASURED, "label": "distance of the two sides"},
+        "printed": {"c": style.PRINTED, "label": "bound as printed", "ls": "--"},
     }
     for axes, (case, title) in zip(panels, titles.items(), strict=True):
-        found = (data[f"{case}_{kind}"] for kind in ("printed", "gap", "corrected"))
-        printed, gap, corrected = (of.where(of > 0).values for of in found)
-        # The corrected bound can coincide with what it bounds: broad under narrow, both are seen.
-        broad = {"linewidth": 5, "alpha": 0.4}
-        axes.plot(separation, corrected, c=style.PROVED, label="corrected bound", **broad)
-        axes.plot(separation, gap, color=style.MEASURED, label="distance of the two sides")
-        axes.plot(separation, printed, "--", color=style.PRINTED, label="bound as printed")
-        violated = np.nan_to_num(printed, nan=np.inf) < gap
-        axes.fill_between(separation, printed, gap, where=violated, color=style.PRINTED, alpha=0.2)
-        axes.set(yscale="log", ylim=(1e-14, 30), title=title)
+        for kind, look in looks.items():
+            values = data[f"{case}_{kind}"]
+            axes.plot(values.separation, values.where(values > 0), **look)
+        axes.set(yscale="log", ylim=(1e-14, 30), title=title, ylabel="nats")
         axes.set_xlabel("separation / prompt bandwidth")
-    panels[0].set_ylabel("nats")
-    look = {"color": style.PRINTED, "fontsize": 7.5, "va": "center"}
-    arrow = {"arrowstyle": "->", "color": style.PRINTED}
-    words = "the bound lies below\nwhat it should bound"
-    panels[0].annotate("undefined further left", (1.9, 8.0), ha="right", **look)
-    panels[1].annotate(words, (3.0, 4e-5), (0.4, 1e-8), arrowprops=arrow, **look)
     panels[0].legend(loc="lower left")
-    figure.suptitle("CV Theorem 5: Conditional-RKE against the aggregate of the modes' RKE")
     return figure, (
-        "Populations with one prompt a mode, exact spectra (n infinite); prompts at multiples of "
-        "the separation"
+        "CV Theorem 5: Conditional-RKE against the aggregate of the modes' RKE. Populations with "
+        "one prompt a mode, exact spectra. A line begins where its bound is defined"
     )
 
 
 def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Distance of the two sides of RKE Theorem 3 as the bandwidth shrinks."""
-    distances = np.abs(evidence["rke-theorem-3"].gap)
-    figure, (axes,) = style.panels(1, size=(6.0, 3.8))
-    for index, row in enumerate(distances):
-        colour = style.CYCLE[index]
-        # Two of them nearly coincide: markers at other places, open and filled, keep both visible.
-        axes.plot(
-            row.sigma,
-            row.where(row > _ROUNDING),
-            color=colour,
-            marker=style.MARKERS[index],
-            markevery=(index % 2, 2),
-            linestyle=style.DASHES[index % 2],
-            markerfacecolor=colour if index % 2 else "white",
-            label=row.density.item(),
-        )
-    axes.set(xscale="log", yscale="log", ylabel="distance of the two sides, nats")
-    axes.set_xlabel("bandwidth (unit-scale densities)")
-    axes.invert_xaxis()
-    style.label_lines(axes)
-    sigma, last = distances.sigma.values[-1], distances.values[:, -1].max()
-    axes.set_title(f"RKE Theorem 3: at bandwidth {sigma:.0g}, the sides differ by {last:.0g}")
+    distances = np.abs(evidence[CLAIMS[-1]].gap).where(lambda gap: gap > _ROUNDING)
+    sigma, last = distances.sigma.values[-1], distances.isel(sigma=-1).max().item()
+
+    def look(axes, _):
+        axes.invert_xaxis()
+        axes.set_yscale("log")
+        axes.set_title(f"RKE Theorem 3: at bandwidth {sigma:.0g}, the sides differ by {last:.0g}")
+
+    figure = figures.facets(
+        distances.to_dataset(name="value"), x="sigma", hue="density", log_x=True, each=look,
+        x_label="bandwidth (unit-scale densities)", y_label="distance of the two sides, nats",
+        size=(6.0, 3.8),
+    )  # fmt: skip
     return figure, "Densities of unit scale, both sides exact or by quadrature (n infinite)"

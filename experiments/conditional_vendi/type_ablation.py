@@ -1,21 +1,17 @@
 """Scores of 1, 2, ... types by prompts that name the type or do not: CV figures 5 and 16-18."""
 
-import dataclasses
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-import condvendi_jax as cv
-from condvendi_jax.base import extras
-from condvendi_jax.data.pairs import Pairs
 from experiments import lab
 from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_draws import FAMILIES, KINDS, PROMPTINGS, SCORES
+from experiments.conditional_vendi.type_draws import KINDS, PROMPTINGS, SCORES
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style, tables
 
@@ -25,15 +21,14 @@ _PROMPTS = {
 }
 _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
-_UNCLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[:2])
-_MARKED = (2, 5, 20, 50, 200, 500)  # On logarithmic axes, between the decades.
+_UNCLUSTERED = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
 
 
 class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
     name = "type_ablation"
-    reproduces = "CV figs 5, 16-18; CV-early figs 2, 3, 12-23"
+    reproduces = "CV figs 5, 16-18; CV-early figs 2, 3, 12-20, 22, 23"
     duration = "2 minutes"
     packages = {"clusters": "scikit-learn"}
     data = "dogs"
@@ -49,32 +44,24 @@ class TypeAblation(lab.Study):
     drawings = (
         *(f"type_ablation_{name}" for name in _SETS),
         "type_ablation_dogs_second",
-        "type_ablation_sketched_animals",
         *(f"type_ablation_sketched_animals_{model}" for model in _MODELS),
         "type_ablation_bandwidths",
         "type_ablation_correlation",
     )
 
     bandwidths: lab.Scales = lab.Scales()
-    repeats: int = lab.flag(
-        5,
-        "Draws: the order of the types, the outputs of each, and the wording of each.",
-        at_least=1,
-    )
+    repeats: int = lab.flag(5, "Draws of the order of types, of outputs and wordings.", at_least=1)
     per_type: int = lab.flag(
         50, "Outputs of each type in a draw; at most as many as the rarest type has.", at_least=1
     )
     prompts_by: str = lab.flag(
         "first",
-        "Which embeddings of the prompts are taken: those of --prompts and --typed_prompts, or of "
-        "--second_prompts and --second_typed_prompts.",
+        "Take --prompts and --typed_prompts, or --second_prompts and --second_typed_prompts.",
         choices=tuple(_PROMPTS),
     )
     restarts: int = lab.flag(10, "Starts of K-means, of which the best is taken.", at_least=1)
     model: str | None = lab.flag(
-        None,
-        "Take the outputs of this model alone, of those in --models; the bandwidths are chosen on "
-        "all. All outputs if unset.",
+        None, "Take the outputs of this model of --models alone; bandwidths are chosen on all."
     )
     data_name: str = lab.resolved("")
     n: int = lab.resolved(0)
@@ -87,20 +74,23 @@ class TypeAblation(lab.Study):
         prompts = self._promptings(pairs)
         outputs = np.concatenate([pairs.outputs] * 2)
         pooled = PairedEmbeddings(pairs.name, outputs, np.concatenate(prompts), "")
-        bandwidths = self.bandwidths.resolve(pooled, seed)
-        description = pairs.description
+        bandwidths, description = self.bandwidths.resolve(pooled, seed), pairs.description
         if self.model is not None:
-            kept = type_draws.rows_of(self.model, pairs)
+            models = np.asarray(pairs.labels.get("models", ())).astype(str)
+            if self.model not in models:
+                known = ", ".join(np.unique(models)) or "none, without --models"
+                raise ValueError(f"--model: unknown {self.model!r}; known: {known}.")
+            kept = models == self.model
             pairs, prompts = pairs.rows(kept), [embeddings[kept] for embeddings in prompts]
             description = f"{description.rstrip('.')}; the {len(pairs):,} of {self.model}"
         types, counts = np.unique(pairs.labels["types"], return_counts=True)
         if len(types) < 2:
             raise ValueError(f"--types: expected at least two types, received {len(types)}.")
-        labels = {role: pairs.labels[role] for role in ("types", "wording") if role in pairs.labels}
         arrays = {"outputs": pairs.outputs, "prompts": prompts[0], "typed_prompts": prompts[1]}
+        arrays |= {of: pairs.labels[of] for of in ("types", "wording") if of in pairs.labels}
         return self.ready(
             state=(pairs, prompts),
-            arrays={**arrays, **labels},
+            arrays=arrays,
             description=description,
             bandwidths=bandwidths,
             per_type=min(self.per_type, int(counts.min())),
@@ -119,16 +109,11 @@ class TypeAblation(lab.Study):
                     f"--{role}: the study needs the prompts twice, with the type unspecified and "
                     f"with the type named, by one encoder; {pairs.name} has {', '.join(given)}."
                 )
-        prompts = [given[role] for role in roles]
-        if prompts[0].shape != prompts[1].shape:
-            raise ValueError(
-                f"{' and '.join(roles)} must be of one encoder, received shapes "
-                f"{prompts[0].shape} and {prompts[1].shape}."
-            )
-        if self.bandwidths.kernel == "cosine":  # A row that is refused is named as in its file.
-            for rows in prompts:
-                Pairs(pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
-        return prompts
+        first, second = (given[role] for role in roles)
+        if first.shape != second.shape:
+            shapes = f"received shapes {first.shape} and {second.shape}"
+            raise ValueError(f"{' and '.join(roles)} must be of one encoder, {shapes}.")
+        return [first, second]
 
     def axes(self):
         return {"repeat": range(self.repeats)}
@@ -136,9 +121,8 @@ class TypeAblation(lab.Study):
     def compute(self, state, context, *, repeat):
         """Every score of every number of types, for one draw at every multiple of the bandwidths.
 
-        And of all types by prompting: `agreement`, the adjusted Rand index between the best K-means
-        clusters and the types (1 where they are the same, 0 at chance), and `stability`, the mean
-        of that index between the best start of K-means and the other ones.
+        Of all types by prompting, `agreement` is the adjusted Rand index of the best K-means
+        clusters and the types, and `stability` its mean over that start and every other one.
         """
         pairs, prompts = state
         rows, prompt_rows = type_draws.draw_rows(
@@ -150,26 +134,22 @@ class TypeAblation(lab.Study):
         outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
         numbers = np.arange(1, len(self.types) + 1)
         types, sizes = np.repeat(numbers - 1, self.per_type), self.per_type * numbers
-        with extras.needed("clusters", package="scikit-learn", purpose="this study"):
-            from sklearn.metrics import adjusted_rand_score
         context.say("K-means")
-        means = [
-            [
+        best, agreement, stability = [], [], []
+        for text in texts:
+            starts = [
                 type_draws.by_k_means(text[:n], j, self.restarts, context.key)
                 for j, n in enumerate(sizes, start=1)
             ]
-            for text in texts
-        ]
-        best = [[starts[0] for starts in of_text] for of_text in means]
+            best.append([of_j[0] for of_j in starts])
+            first, *others = starts[-1]
+            agreement.append(type_draws.rand_index(types, first))
+            same = [type_draws.rand_index(first, other) for other in others]
+            stability.append(np.mean(same or [1]))
         values = [
             type_draws.scores_by_count(outputs, texts, types, sizes, best, scale.kernels)
             for scale in self.bandwidths.axis
         ]
-        agreement, stability = [], []
-        for first, *others in (of_text[-1] for of_text in means):
-            agreement.append(adjusted_rand_score(types, first))
-            same = [adjusted_rand_score(first, other) for other in others]
-            stability.append(np.mean(same or [1]))
         axes = {"scale": list(self.bandwidths.scales or ()), "prompting": list(PROMPTINGS)}
         axes |= {"score": list(SCORES), "j": numbers}
         indices = {"agreement": ("prompting", agreement), "stability": ("prompting", stability)}
@@ -177,22 +157,47 @@ class TypeAblation(lab.Study):
 
     def tables(self, run):
         """The scores of one and of all types, and the correlations, at every multiple."""
-        found, rows = run.found, ("scale", "score", "j")
+        found = run.found
+        look: dict[str, Any] = {"columns": "prompting", "error": "error"}
         ends = tables.spreads(found.value.isel(j=[0, -1]), "repeat")
-        yield tables.table(ends, rows=rows, columns="prompting", error="error")
+        yield tables.table(ends, rows=("scale", "score", "j"), **look)
         together = tables.spreads(type_draws.correlations(found.value, ["j"]), "repeat")
-        heads = {"score": "Pearson's correlation over j"}
-        yield tables.table(
-            together, rows=rows[:2], columns="prompting", error="error", names=heads, digits=3
-        )
+        names = {"score": "Pearson's correlation over j"}
+        yield tables.table(together, rows=("scale", "score"), names=names, digits=3, **look)
         indices = found[["agreement", "stability"]].mean("repeat").to_dataarray("Rand index")
-        indices = xr.Dataset({"value": indices})
-        yield tables.table(indices, rows=("Rand index",), columns="prompting", digits=2)
+        yield tables.table(
+            indices.to_dataset(name="value"), rows=("Rand index",), columns="prompting", digits=2
+        )
 
     def variant(self):
         model = re.sub(r"[^\w.+]+", "_", self.model or "")
         second = "second" if self.prompts_by == "second" else ""
         return "-".join(filter(None, (model, second)))
+
+    @classmethod
+    def facts(cls, runs):
+        found, few = _together(runs), list(_UNCLUSTERED[:3])
+        value, widths = found.value, [run.study.bandwidths for run in runs]
+        mean, growth = value.mean("repeat"), type_draws.growth(value)
+        ends = (mean.sel(score=few).isel(j=place) for place in (0, -1))
+        words = xr.apply_ufunc(lambda *of: "{:.3g}→{:.3g}".format(*of), *ends, vectorize=True)
+        ends, columns = xr.Dataset({"value": words}), "prompting"
+        sets = ends.sel(run=[*_SETS, "second"], scale=1)
+        models = growth.sel(run=list(_MODELS), score=few, scale=[0.5, 1])
+        return {
+            "mean": mean,
+            "growth": growth,
+            "spread": value.std("repeat", ddof=1),
+            "within": tables.spreads(type_draws.correlations(value, ["j"]), "repeat"),
+            "over": type_draws.correlations(value, ["prompting", "j"]).mean("repeat"),
+            "rand": found[["agreement", "stability"]].mean("repeat"),
+            "widths": np.array([[of.output_bandwidth, of.prompt_bandwidth] for of in widths]),
+            "sets": tables.table(sets, rows=("run", "score"), columns=columns),
+            "dogs": tables.table(ends.sel(run="dogs"), rows=("scale", "score"), columns=columns),
+            "drawn": tables.table(
+                models, rows=("run", "scale", "score"), columns=columns, digits=3
+            ),
+        }
 
     @classmethod
     def figures(cls, runs):
@@ -204,114 +209,72 @@ class TypeAblation(lab.Study):
         if whole:
             drawn["type_ablation_bandwidths"] = _growth(whole)
             drawn["type_ablation_correlation"] = _correlation(whole)
-        alone = [run for run in runs if run.study.model is not None]
-        for name in dict.fromkeys(run.study.data_name for run in alone):
-            of_set = [run for run in alone if run.study.data_name == name]
-            drawn[f"type_ablation_{name}"] = _models(of_set)
         return drawn
 
 
-def _label(run: lab.Run) -> str:
-    second = " (second encoder)" if run.study.prompts_by == "second" else ""
-    return run.study.data_name + second
+def _together(runs: Sequence[lab.Run]) -> xr.Dataset:
+    """The results of several runs, by the name of the model, of the encoder or of the data."""
+    names = [run.study.variant() or run.study.data_name for run in runs]
+    return xr.concat([run.found for run in runs], xr.DataArray(names, dims="run", name="run"))
 
 
-def _shown(run: lab.Run) -> xr.DataArray:
-    """The scores at the one multiple of the bandwidths that is drawn."""
-    return run.found.value.sel(scale=run.study.bandwidths.shown, drop=True)
-
-
-def _against_types(values: xr.DataArray, runs: Sequence[lab.Run], **panels) -> Figure:
-    """Scores against the number of types, by prompts that leave the type open and that name it."""
-
-    def title(of_row, of_column):
-        place = {panels.get("row"): of_row, panels["column"]: of_column}
-        times = type_draws.growth(values.sel({k: v for k, v in place.items() if k})).value
-        both = (times.sel(prompting=prompting).item() for prompting in PROMPTINGS)
-        return "{}: x {:.2g}, named x {:.2g}".format(of_column, *both)
-
-    def from_zero(panel, _):
-        panel.set_ylim(0, None)
-        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-
-    drawn = figures.facets(
-        tables.spreads(values, "repeat"), x="j", hue="prompting", error="error", each=from_zero,
-        title=title, x_label="number of types j", **panels,
-    )  # fmt: skip
-    study = runs[0].study
-    n = f"{study.repeats} draws of {study.per_type} a type"
-    if study.prompts_by == "second":
-        n = f"prompts by the second encoder, {n}"
-    bars = "one standard deviation; titles: all types over one"
-    return figures.caption(drawn, runs, n=n, bars=bars, scale=study.bandwidths.shown)
+def _draws(runs: Sequence[lab.Run]) -> str:
+    of = runs[0].study
+    return f"{len(runs)} sets, {of.repeats} draws of {of.per_type} a type; seed {runs[0].seed}"
 
 
 def _scores(run: lab.Run) -> Figure:
-    """A row a family, a column a kind of score (CV figs 5 and 16-18)."""
-    look = {"column": "score", "across": len(KINDS), "size": (3.1, 2.4), "sharey": False}
-    return _against_types(_shown(run), [run], **look)
+    """Scores against the number of types, by prompts that leave the type open and that name it."""
+    study = run.study
+    values = run.found.value.sel(scale=study.bandwidths.shown, drop=True)
+    times = type_draws.growth(values).value
 
+    def title(_, score):
+        both = (times.sel(prompting=prompting, score=score).item() for prompting in PROMPTINGS)
+        return "{}: x {:.2g}, named x {:.2g}".format(score, *both)
 
-def _models(runs: Sequence[lab.Run]) -> Figure:
-    """A column a model, a row a score."""
-    models = xr.DataArray([run.study.model for run in runs], dims="model", name="model")
-    values = xr.concat([_shown(run) for run in runs], models).sel(score=list(_UNCLUSTERED))
-
-    # Of all models: without the words on the one that is taken alone.
-    whole = runs[0].study.description.rpartition("; the ")[0]
-    study = dataclasses.replace(runs[0].study, description=whole)
-    look = {"row": "score", "column": "model", "size": (3.0, 2.0), "y_label": str}
-    return _against_types(values, [dataclasses.replace(runs[0], study=study)], **look)
+    drawn = figures.facets(
+        tables.spreads(values, "repeat"), x="j", hue="prompting", column="score", error="error",
+        across=len(KINDS), each=lambda panel, _: panel.set_ylim(0, None), title=title,
+        x_label="number of types j", size=(3.1, 2.4), sharey=False,
+    )  # fmt: skip
+    n = f"{study.repeats} draws of {study.per_type} a type"
+    n += ", prompts by the second encoder" if study.prompts_by == "second" else ""
+    bars = "one standard deviation; titles: all types over one"
+    return figures.caption(drawn, run, n=n, bars=bars, scale=study.bandwidths.shown)
 
 
 def _growth(runs: Sequence[lab.Run]) -> Figure:
     """How many times the score of all types is that of one, against the bandwidths."""
-    sets = xr.DataArray([_label(run) for run in runs], dims="set", name="set")
-    scores = [run.found.value.sel(score=list(_UNCLUSTERED)) for run in runs]
-    found = xr.concat([type_draws.growth(values) for values in scores], sets, join="outer")
-
-    def title(prompting, score):
-        mean = found.value.sel(prompting=prompting, score=score).mean("set")
-        low, high = mean.min().item(), mean.max().item()
-        return f"{score}, {prompting}:\nx {low:.2g} to {high:.2g}"
-
+    values = _together(runs).value.sel(score=list(_UNCLUSTERED))
     drawn = figures.facets(
-        found, x="scale", hue="set", row="prompting", column="score", error="error", log_y=True,
-        title=title, x_label="multiple of the bandwidths", size=(2.9, 2.5), sharey=True,
-        y_label="score of all types / of one",
+        type_draws.growth(values), x="scale", hue="run", row="prompting", column="score",
+        error="error", log_y=True, x_label="multiple of the bandwidths",
+        y_label="score of all types / of one", size=(2.9, 2.3), sharey=True,
     )  # fmt: skip
-    study = runs[0].study
-    words = f"{len(runs)} sets, {study.repeats} draws of {study.per_type} a type"
-    style.caption(drawn, f"{words}; seed {runs[0].seed}. Bars: one standard deviation.")
+    style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
     return drawn
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
-    figure, axes = style.panels(4, columns=2, size=(4.4, 3.6))
-    together = [type_draws.correlations(_shown(run), ["prompting", "j"]) for run in runs]
-    together = xr.concat(together, "set").mean("repeat")
+    figure, axes = style.panels(4, columns=2, size=(4.4, 3.4))
+    values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown)
+    together = type_draws.correlations(values, ["prompting", "j"]).mean("repeat")
+    found = tables.spreads(values, "repeat")
     for panel, name in zip(axes, type_draws.CLUSTERED, strict=True):
-        conditional = type_draws.conditional_of(name)
-        for run, colour in zip(runs, style.CYCLE, strict=False):
-            means = _shown(run).mean("repeat")
+        conditional, r = type_draws.conditional_of(name), together.sel(score=name)
+        for run, colour, marker in zip(found.run.values, style.CYCLE, style.MARKERS, strict=False):
+            look: dict[str, Any] = {"color": colour, "marker": marker, "ls": "", "capsize": 0}
             for prompting, face in zip(PROMPTINGS, (colour, "white"), strict=True):
-                x, y = (means.sel(prompting=prompting, score=of) for of in (name, conditional))
-                label = f"{_label(run)}, {prompting}"
-                panel.plot(x, y, "o", color=colour, markerfacecolor=face, label=label)
-        panel.set(xlabel=name, ylabel=conditional, xscale="log", yscale="log")
-        r = together.sel(score=name)
-        low, high = r.min().item(), r.max().item()
-        panel.set_title(f"r = {low:.2f} to {high:.2f} over all prompts of a set")
-        for axis in (panel.xaxis, panel.yaxis):
-            style.log_numbers(axis)
-            axis.set_minor_formatter(lambda value, _: f"{value:g}" if value in _MARKED else "")
-    style.legend_above(figure, axes[0], columns=3)
-    study = runs[0].study
-    style.caption(
-        figure,
-        f"{len(runs)} sets, j = 1, 2, ... types, means of {study.repeats} draws of "
-        f"{study.per_type} a type; seed {runs[0].seed}. r: Pearson's correlation over j within a "
-        "draw, the mean of the draws.",
-    )
+                part = found.sel(run=run, prompting=prompting)
+                x, y = (part.sel(score=score) for score in (name, conditional))
+                look |= {"markerfacecolor": face, "label": run if face == colour else None}
+                panel.errorbar(x.value, y.value, y.error, x.error, elinewidth=0.5, **look)
+        title = f"r = {r.min():.2f} to {r.max():.2f} over all prompts of a set"
+        panel.set(xlabel=name, ylabel=conditional, title=title)
+    style.legend_above(figure, axes[0], columns=6)
+    words = "A point a number of types; filled: type unspecified, open: specified. Bars: one "
+    words += "standard deviation. r: Pearson's correlation within a draw, the mean of the draws."
+    style.caption(figure, f"{_draws(runs)}. {words}")
     return figure

@@ -10,7 +10,6 @@ import xarray as xr
 import condvendi_jax as cv
 from condvendi_jax.base import checks, extras
 from condvendi_jax.scores import clusters
-from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, curves, tables
 
 PROMPTINGS = ("type unspecified", "type specified")
@@ -18,17 +17,6 @@ FAMILIES = ("Vendi", "RKE")
 KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
 SCORES = tuple(kind.format(family) for family in FAMILIES for kind in KINDS)
 CLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[2:])
-_ORDERS = (1, 2)
-
-
-def rows_of(model: str, pairs: PairedEmbeddings) -> np.ndarray:
-    """Which pairs are of a model, booleans `[n]`."""
-    if "models" not in pairs.labels:
-        raise ValueError(f"--model: {pairs.name} has no label 'models', which --models would give.")
-    models = pairs.labels["models"].astype(str)
-    if model not in models:
-        raise ValueError(f"--model: unknown {model!r}; known: {', '.join(np.unique(models))}.")
-    return models == model
 
 
 def draw_rows(
@@ -36,11 +24,7 @@ def draw_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows of outputs and of prompts of one draw, type after type in a random order.
 
-    Args:
-      types: of each pair, `[n]`.
-      per_type: how many pairs of each type.
-      exchanged: whether prompts are exchanged at random between the pairs of a type.
-      seed: of the draw.
+    If `exchanged`, prompts are exchanged at random between the pairs of a type.
     """
     generator = np.random.default_rng(seed)
     outputs, prompts = [], []
@@ -59,28 +43,18 @@ def scores_by_count(
     means: Sequence[Sequence[np.ndarray]],
     kernels: dict[str, Any],
 ) -> np.ndarray:
-    """Every score of the first outputs, `[promptings, scores, j]`.
+    """Every score of the first outputs `[n, d]`, `[promptings, scores, j]`.
 
-    Args:
-      outputs: `[n, d]`, type after type.
-      texts: of each prompting, the prompts of the outputs.
-      types: of the outputs, numbered from 0.
-      sizes: how many outputs j = 1, 2, ... types have.
-      means: of each prompting, the K-means clusters of so many types.
-      kernels: of outputs and prompts.
+    Outputs stand type after type, so that the first `sizes[j]` have j types. For each prompting,
+    `texts` are the prompts, and `means` their K-means clusters for every j.
     """
-    by_types, *by_means = np.split(
-        cluster_scores(
-            outputs, [*(types[:n] for n in sizes), *means[0], *means[1]], kernels["output_kernel"]
-        ),
-        1 + len(texts),
-        axis=1,
-    )
+    labelings = [*(types[:n] for n in sizes), *means[0], *means[1]]
+    clustered = cluster_scores(outputs, labelings, kernels["output_kernel"])
+    by_types, *by_means = np.split(clustered, 1 + len(texts), axis=1)
     found = []
     for p, text in enumerate(texts):
-        for f, curve in enumerate(
-            curves.convergence_curve(outputs, text, sizes.tolist(), **kernels)
-        ):
+        orders = curves.convergence_curve(outputs, text, sizes.tolist(), **kernels)
+        for f, curve in enumerate(orders):
             # A prompt that names no type names one category: one cluster, whose score is Vendi.
             named = by_types[f] if p else curve.vendi
             found += [curve.conditional, curve.vendi, named, by_means[p][f]]
@@ -92,19 +66,14 @@ def cluster_scores(
 ) -> np.ndarray:
     """Cluster-Vendi and Cluster-RKE (CV G.1, the arithmetic mean), `[families, labelings]`.
 
-    All clusterings at once, in a few calls.
-
-    Args:
-      outputs: `[n, d]`.
-      labelings: the clusters of the first outputs, each of integers from 0 on.
-      kernel: of the outputs.
+    Each labeling has the clusters of the first outputs, integers from 0 on. All are scored at once.
     """
     lengths = np.array([len(labels) for labels in labelings])
     rows = np.concatenate([np.arange(n) for n in lengths])
     owner = np.repeat(np.arange(len(lengths)), lengths)
     labels = owner * len(outputs) + np.concatenate(labelings)
     scores = []
-    for order in _ORDERS:
+    for order in (1, 2):
         found = clusters.scores_by_cluster(outputs[rows], labels, kernel=kernel, order=order)
         weighted = found.sizes * np.asarray(found.scores)
         scores.append(np.bincount(found.names // len(outputs), weighted) / lengths)
@@ -134,6 +103,13 @@ def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.
     return np.stack([fit.labels_[kind] for fit in fits])
 
 
+def rand_index(first: np.ndarray, second: np.ndarray) -> float:
+    """The adjusted Rand index of two clusterings: 1 where they are the same, 0 at chance."""
+    with extras.needed("clusters", package="scikit-learn", purpose="this study"):
+        from sklearn.metrics import adjusted_rand_score
+    return float(adjusted_rand_score(first, second))
+
+
 def growth(found: xr.DataArray) -> xr.Dataset:
     """How many times the score of all types is that of one: mean and spread over draws."""
     return tables.spreads(found.isel(j=-1) / found.isel(j=0).mean("repeat"), "repeat")
@@ -147,11 +123,8 @@ def conditional_of(clustered: str) -> str:
 def correlations(found: xr.DataArray, over: list[str]) -> xr.DataArray:
     """Pearson's correlation, in each draw, of the scores by clusters with the conditional ones.
 
-    NaN where a score does not change beyond rounding in some draw.
-
-    Args:
-      found: scores by repeat, prompting, score and j, and other axes.
-      over: the axes along which they go together: j, or both promptings' j.
+    Along the axes `over`: j, or both promptings' j. NaN where a score does not change beyond
+    rounding in some draw.
     """
     x = found.sel(score=list(CLUSTERED))
     y = found.sel(score=[conditional_of(name) for name in CLUSTERED])

@@ -532,6 +532,10 @@ def captioning(folder: pathlib.Path, seed: int) -> list[str]:
     return [*write_captions(folder, seed), *widths(1), *flags(groups=4)]
 
 
+def model_or_prompts(folder: pathlib.Path, seed: int) -> list[str]:
+    return flags(scales=1)
+
+
 def many_processes(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags(n=1024, processes="1,2", repeats=3)]
 

@@ -1,18 +1,15 @@
 """The study of prompt modes on prompts whose modes, and their outputs, are known."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
-from PIL import Image
 from small import widths, write
 from studies import execute
 
 from experiments import lab
 from experiments.conditional_vendi import prompt_modes
-from experiments.conditional_vendi.prompt_modes import PromptModes, differences, standard_errors
+from experiments.conditional_vendi.prompt_modes import PromptModes, told
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
@@ -29,10 +26,7 @@ def write_groups(folder):
 
 
 test_bad_flags_are_refused = studies.refuses(
-    PromptModes,
-    ("--modes=0", "--modes"),
-    ("--modes=11", "--modes: expected at most the 10 prompts, got 11"),
-    ("--largest=19", "--largest"),
+    PromptModes, ("--modes=11", "--modes: expected at most the 10 prompts, got 11")
 )
 
 
@@ -67,17 +61,16 @@ def influences(gram, weights, units):
 
 def test_covariances_are_sums_over_prompts():
     """Of influences under the weights v^2, by the eigenvectors v of the prompts' Gram."""
-    rng = np.random.default_rng(2)
-    kind = np.arange(40) % 20
+    rng, kind = np.random.default_rng(2), np.arange(40) % 20
     outputs, prompts = rng.normal(size=(40, 2)), rng.normal(size=(20, 2))[kind]
     pairs = PairedEmbeddings("own", outputs.astype("f4"), prompts.astype("f4"), "")
     scales = lab.Scales(output_bandwidth=0.8, prompt_bandwidth=0.9, scales=(1.0,))
     found = studies.computed(PromptModes(bandwidths=scales, modes=2), pairs)[1]
     vectors = np.linalg.eigh(gaussian_gram(prompts, 0.9))[1][:, ::-1]
     gram = gaussian_gram(outputs, 0.8)
-    first, second = (influences(gram, v**2, kind) for v in vectors[:, :2].T)
-    for other, effects in ((1, first), (2, second)):
-        expected = np.sum(first * effects, axis=1) * 20 / 19
+    effects = [influences(gram, v**2, kind) for v in vectors[:, :2].T]
+    for other in (1, 2):
+        expected = np.sum(effects[0] * effects[other - 1], axis=1) * 20 / 19
         covariance = found.covariance.sel(mode=1, other=other)
         np.testing.assert_allclose(covariance, expected, rtol=1e-3, atol=1e-6)
 
@@ -87,61 +80,38 @@ def test_a_difference_of_modes_that_share_prompts_is_paired(run):
     covariance = np.tile([[0.04, 0.05, 0], [0.05, 0.09, 0], [0, 0, 0.01]], (2, 1, 1))
     found = run.found.sel(scale=1)
     found["covariance"] = (("score", "mode", "other"), covariance)
-    apart = differences(found).sel(score="Vendi")
-    assert apart.sel(mode=1, other=2) == pytest.approx(np.log(4) / np.sqrt(0.03), rel=1e-3)
-    np.testing.assert_allclose(apart, -apart.transpose("other", "mode"))
-    error = standard_errors(found).sel(score="Vendi", mode=2)
-    assert error.item() == pytest.approx(2 * 0.3, rel=1e-3)
+    vendi = told(found).sel(score="Vendi")
+    apart = np.log(4) / np.sqrt(0.03)
+    assert vendi.apart.sel(mode=1, other=2) == pytest.approx(apart, rel=1e-3)
+    np.testing.assert_allclose(vendi.apart, -vendi.apart.transpose("other", "mode"))
+    assert vendi.error.sel(mode=2).item() == pytest.approx(2 * 0.3, rel=1e-3)
+    # Of modes 2 and 3 alone: log 2 in errors of sqrt(0.09 + 0.01).
+    assert vendi.among.item() == pytest.approx(np.log(2) / np.sqrt(0.1), rel=1e-3)
 
 
 def test_whole_prompts_are_drawn(tmp_path):
-    flags = write_groups(tmp_path)
-    prompts = np.load(tmp_path / "t.npy")
-    rows = prompt_modes.whole_prompts(prompts, 21, 0)
-    kept = prompts[rows]
-    assert len(rows) == 20
-    assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
-    assert not np.array_equal(rows, prompt_modes.whole_prompts(prompts, 21, 1))
-    run = execute(PromptModes, tmp_path, *flags, "--largest=20")
+    run = execute(PromptModes, tmp_path, *write_groups(tmp_path), "--largest=20")
     assert (run.study.n, len(run.study.names)) == (20, 10)
+    prompts = np.load(tmp_path / "t.npy")
+    rows = [prompt_modes.whole_prompts(prompts, 21, seed) for seed in (0, 1)]
+    kept = prompts[rows[0]]
+    assert len(kept) == 20
+    assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
+    assert not np.array_equal(*rows)
 
 
-def test_figure_and_tables_show_each_mode_with_its_prompts_and_errors(run):
-    settings = dataclasses.replace(run.study, names=tuple(f"dog {i}" for i in range(27)))
-    (figure,) = PromptModes.figures([dataclasses.replace(run, study=settings)]).values()
-    assert len(figure.axes) == 2 * 4
-    (words,) = figure.axes[0].texts
-    assert "Vendi 8 ± " in words.get_text() and "dog " in words.get_text()
-    assert "24 pairs carry it" in words.get_text()
-    assert figure.axes[3].get_title() == "mode 1 is most diverse"
+def test_figure_and_tables_show_the_scores_of_modes_with_their_errors(run):
+    (figure,) = PromptModes.figures([run]).values()
+    assert len(figure.axes) == 2 * 2
+    points, _, (bars,) = figure.axes[0].containers[0]
+    np.testing.assert_allclose(points.get_ydata(), [8, 2, 1], rtol=1e-3)
+    ends = np.diff([segment[:, 1] for segment in bars.get_segments()])[:, 0] / 2
+    errors = told(run.found).error.sel(scale=1, score="Vendi")
+    np.testing.assert_allclose(ends, 2.0555 * errors, rtol=1e-3)  # Student's t, 26 degrees.
+    assert figure.axes[0].get_title().startswith("bandwidths x 1: modes 2-3\ndiffer by up to")
     caption = " ".join(figure.get_supxlabel().split())
     assert "54 pairs of 27 prompts" in caption and "95% over prompts" in caption
-    assert "Pictures" not in caption and not figure.axes[0].child_axes
     scores, apart, carried, prompts = run.study.tables(run)
-    assert " ± " in next(scores.columns[2].cells)
-    assert next(apart.columns[3].cells) == "0"
+    assert " ± " in next(scores.columns[2].cells) and next(apart.columns[3].cells) == "0"
     assert [next(column.cells) for column in carried.columns[2:]] == ["0.4444", "24"]
     assert next(prompts.columns[2].cells).startswith("prompt ")
-
-
-def test_a_picture_of_each_prompt_that_is_named_is_kept_and_drawn_with_its_licence(tmp_path):
-    """A picture's colour is its row; of the prompts that carry a mode, one row each."""
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for row in range(54):
-        Image.new("RGB", (30, 20), (row, 2 * row, 0)).save(folder / f"{row}.png")
-    flags = [*write_groups(tmp_path), "--scales=1", f"--pictures={folder}"]
-    found = execute(PromptModes, tmp_path, *flags)
-    (modes,) = found.results.values()
-    assert modes.pictures.shape == (3, 6, 40, 40, 3) and modes.pictures.dtype == np.uint8
-    rows = modes.pictures.values[:, :, 20, 20, 0].astype(int)
-    np.testing.assert_array_equal(modes.pictures[:, :, 20, 20, 1], 2 * rows)
-    np.testing.assert_array_equal(rows // 2, modes.prompts)
-    assert {0, 1} == set((rows % 2).ravel())
-    credited = dataclasses.replace(found.study, credit="CC-BY, by a designer")
-    (figure,) = PromptModes.figures([dataclasses.replace(found, study=credited)]).values()
-    assert [len(panel.child_axes) for panel in figure.axes] == [6, 6, 6, 0]
-    assert "Pictures: CC-BY, by a designer" in " ".join(figure.get_supxlabel().split())
-    (folder / "7.png").unlink()
-    with pytest.raises(ValueError, match="one for each of 54 outputs, found 53"):
-        execute(PromptModes, tmp_path / "fewer", *flags)

@@ -16,7 +16,6 @@ from experiments.conditional_vendi import type_draws
 from experiments.conditional_vendi.type_ablation import TypeAblation
 from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCORES
 from experiments.data import PairedEmbeddings
-from experiments.lab import tables
 
 pytestmark = pytest.mark.slow
 
@@ -47,12 +46,11 @@ def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
     assert finished.study.exchanged
     draws = finished.found.value.sel(scale=1)
     for score in SCORES:
-        found = draws.sel(score=score)
         # With one wording, prompts without the type are one: no score can tell them apart.
         for prompting in PROMPTINGS:
             grows = prompting == PROMPTINGS[0] or score in ("Vendi", "RKE")
-            expected = MODES * (found.j if grows else xr.ones_like(found.j))
-            told = found.sel(prompting=prompting)
+            expected = MODES * (draws.j if grows else xr.ones_like(draws.j))
+            told = draws.sel(score=score, prompting=prompting)
             np.testing.assert_allclose(told / expected, 1, rtol=1e-4, err_msg=score)
     np.testing.assert_allclose(finished.found.agreement, [[0, 1]] * 2)
     np.testing.assert_allclose(finished.found.stability, 1)
@@ -63,20 +61,17 @@ def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
 
 
 def test_correlations_have_the_sign_of_each_draw():
-    noise = np.random.default_rng(0).normal(size=(4, 2, len(SCORES), 5))
-    draws = 1 + 1e-7 * noise  # What rounding leaves of a constant.
-    j = np.arange(5.0)
+    noise = np.random.default_rng(0).normal(size=(2, 2, len(SCORES), 5))
+    draws, j = 1 + 1e-7 * noise, np.arange(5.0)  # What rounding leaves of a constant.
     draws[:, 0, SCORES.index("Conditional-RKE")] = j
-    draws[:2, 0, SCORES.index("Cluster-RKE")] = 3 + 2 * j
-    draws[2:, 0, SCORES.index("Cluster-RKE")] = 3 - 2 * j
+    draws[:, 0, SCORES.index("Cluster-RKE")] = 3 + np.outer([2, -2], j)
     draws[:, 0, SCORES.index("K-means Cluster-RKE")] = [0, 1, 0, 1, 0]
-    labels = {"repeat": range(4), "prompting": list(PROMPTINGS), "score": list(SCORES), "j": j}
+    labels = {"repeat": range(2), "prompting": list(PROMPTINGS), "score": list(SCORES), "j": j}
     found = type_draws.correlations(xr.DataArray(draws, labels, tuple(labels)), ["j"])
-    told = found.sel(prompting=PROMPTINGS[0])
-    np.testing.assert_allclose(told.sel(score="Cluster-RKE"), [1, 1, -1, -1])
-    np.testing.assert_allclose(told.sel(score="K-means Cluster-RKE"), 0, atol=1e-12)
+    told = found.sel(prompting=PROMPTINGS[0], score=list(CLUSTERED[2:]))
+    np.testing.assert_allclose(told, [[1, 0], [-1, 0]], atol=1e-12)
     # Vendi's do not change, and those of the other prompting neither.
-    assert np.isnan(told.sel(score=list(CLUSTERED[:2]))).all()
+    assert np.isnan(found.sel(score=list(CLUSTERED[:2]))).all()
     assert np.isnan(found.sel(prompting=PROMPTINGS[1])).all()
 
 
@@ -86,19 +81,16 @@ def test_a_draw_exchanges_prompts_within_types_only():
     rows, prompts = type_draws.draw_rows(types, least, exchanged=True, seed=[1])
     assert len(set(rows.tolist())) == len(set(prompts.tolist())) == 3 * least
     np.testing.assert_array_equal(types[rows], types[prompts])
-    assert (rows != prompts).any()
-    assert len(np.unique(types[rows][:least])) == 1
-    same, kept = type_draws.draw_rows(types, least, exchanged=False, seed=[1])
-    np.testing.assert_array_equal(same, kept)
+    assert (rows != prompts).any() and len(np.unique(types[rows][:least])) == 1
+    np.testing.assert_array_equal(*type_draws.draw_rows(types, least, exchanged=False, seed=[1]))
     draws = [type_draws.draw_rows(types, 1, exchanged=True, seed=[s])[0] for s in range(40)]
     assert len({tuple(types[rows]) for rows in draws}) == 6
 
 
 def test_several_clusterings_at_once_are_scored_as_one_by_one():
     generator = np.random.default_rng(0)
-    outputs = generator.normal(size=(40, 3)).astype(np.float32)
+    outputs, kernel = generator.normal(size=(40, 3)).astype(np.float32), cv.Gaussian(0.8)
     labelings = [generator.integers(k, size=n) for k, n in ((1, 20), (3, 40), (7, 33))]
-    kernel = cv.Gaussian(0.8)
     found = type_draws.cluster_scores(outputs, labelings, kernel)
     for labels, scores in zip(labelings, found.T, strict=True):
         for order, score in zip((1, 2), scores, strict=True):
@@ -111,10 +103,8 @@ def test_k_means_gives_every_start_the_best_first():
     generator = np.random.default_rng(0)
     points = np.repeat(generator.normal(size=(12, 2)), 3, axis=0).astype(np.float32)
     starts = type_draws.by_k_means(points, 4, 8, jax.random.key(0))
-    inertia = [
-        sum(points[labels == c].var(axis=0).sum() * (labels == c).sum() for c in range(4))
-        for labels in starts
-    ]
+    parts = [[points[labels == c] for c in range(4)] for labels in starts]
+    inertia = [sum(len(p) * p.var(axis=0).sum() for p in of_start) for of_start in parts]
     assert len(starts) == 8 and inertia == pytest.approx(sorted(inertia), rel=1e-5)
     assert inertia[0] < inertia[-1]
     (all_points,) = type_draws.by_k_means(points, 99, 1, jax.random.key(0))
@@ -133,18 +123,19 @@ def small_pairs(**changes):
     return PairedEmbeddings("own", outputs, prompts, "own", labels, {"typed_prompts": typed})
 
 
-def test_bandwidths_are_of_both_promptings_together():
+def prepared(pairs, **settings):
+    return TypeAblation(bandwidths=lab.Scales(rule="median"), **settings).prepare(lambda: pairs, 0)
+
+
+def test_bandwidths_are_of_both_promptings_together_and_of_all_models():
     """Typed prompts lie further apart, and the median of all distances says so."""
-    prompts, typed = (np.random.default_rng(0).normal(scale=s, size=(24, 3)) for s in (1, 3))
-    given = TypeAblation(bandwidths=lab.Scales(rule="median"))
-    first, second = (
-        given.prepare(lambda p=p, t=t: small_pairs(prompts=p, typed_prompts=t), 0).study
-        for p, t in ((prompts, typed), (typed, prompts))
-    )
-    assert first.bandwidths.prompt_bandwidth == pytest.approx(
-        second.bandwidths.prompt_bandwidth, rel=1e-5
-    )
-    assert not first.exchanged
+    near, far = (np.random.default_rng(0).normal(scale=s, size=(24, 3)) for s in (1, 3))
+    models = {"models": np.tile(["one", "two"], 12)}
+    chosen = [
+        prepared(small_pairs(prompts=a, typed_prompts=b, **models), model=model).study.bandwidths
+        for a, b, model in ((near, far, None), (far, near, None), (near, far, "two"))
+    ]
+    assert len({round(of.prompt_bandwidth, 4) for of in chosen}) == 1
 
 
 def test_the_second_encoder_takes_its_own_prompts(tmp_path):
@@ -153,16 +144,18 @@ def test_the_second_encoder_takes_its_own_prompts(tmp_path):
     second = flags(second_prompts=shown["typed_prompts"], second_typed_prompts=shown["prompts"])
     more = [*second, *flags(prompts_by="second", repeats=1, scales=1, per_type=5)]
     run = execute(TypeAblation, tmp_path, *own, *more)
-    unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
     # The encoders are exchanged: now it is the other prompts that leave the type open.
+    unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
     assert specified > 1.5 * unspecified
-    assert run.folder.name == "type_ablation-second"
-    assert run.study.per_type == 5
-    assert np.isnan(tables.spreads(run.found.value, "repeat").error).all()
+    assert (run.folder.name, run.study.per_type) == ("type_ablation-second", 5)
 
 
-def test_figures_and_tables_say_data_draws_bandwidths_and_seed(finished):
-    figures = TypeAblation.figures([finished])
+def test_figures_say_data_draws_bandwidths_and_seed(finished):
+    twice = {  # Cluster-Vendi, so that it differs from Conditional-Vendi.
+        cell: found.assign(value=found.value * (1 + (found.score == "Cluster-Vendi")))
+        for cell, found in finished.results.items()
+    }
+    figures = TypeAblation.figures([dataclasses.replace(finished, results=twice)])
     shown = {
         "type_ablation_x": "24 pairs|2 draws of 8 a type|seed 0|(outputs / prompts) 0.5 ",
         "type_ablation_bandwidths": "2 draws of 8 a type|seed 0|standard deviation",
@@ -174,19 +167,15 @@ def test_figures_and_tables_say_data_draws_bandwidths_and_seed(finished):
         assert all(part in caption for part in parts.split("|")), caption
     titles = [axes.get_title() for axes in figures["type_ablation_x"].axes]
     assert titles[:2] == ["Conditional-Vendi: x 3, named x 1", "Vendi: x 3, named x 3"]
-    scores, correlations, indices = finished.study.tables(finished)
-    rows = set(zip(*(column.cells for column in scores.columns[:3]), strict=True))
-    assert ("1", "Conditional-Vendi", "3") in rows
-    assert correlations.row_count == 4 and indices.row_count == 2
+    points = figures["type_ablation_correlation"].axes[0].containers[0][0]
+    np.testing.assert_allclose(points.get_xydata(), [[4, 2], [8, 4], [12, 6]], rtol=1e-4)
+    assert [table.row_count for table in finished.study.tables(finished)] == [16, 4, 2]
 
 
 test_bad_flags_are_refused = studies.refuses(
     TypeAblation,
-    ("--per_type=0", "--per_type"),
-    ("--repeats=0", "--repeats"),
-    ("--restarts=0", "--restarts"),
     ("--prompts_by=second", "--second_prompts: the study needs the prompts twice"),
-    ("--model=0.1", "--model: x has no label"),
+    ("--model=0.1", "--model: unknown .0.1.; known: none"),
 )
 
 
@@ -197,47 +186,19 @@ def test_pairs_that_do_not_fit_are_refused():
         (dataclasses.replace(small_pairs(), further={}), "--typed_prompts: the study needs"),
     ):
         with pytest.raises(ValueError, match=message):
-            TypeAblation(bandwidths=lab.Scales(rule="median")).prepare(lambda p=pairs: p, 0)
+            prepared(pairs)
 
 
-def two_models():
-    """Two models on the same prompts: one has both modes of every type, the other one."""
+def test_a_model_is_taken_alone(tmp_path):
+    """Of two models on the same prompts, the second has one mode of every type."""
     both = {role: np.concatenate([array] * 2) for role, array in known().items()}
     both["outputs"][24:] = np.repeat(both["outputs"][24 :: MODES * PER_MODE], 8, axis=0)
-    return both | {"models": np.repeat(["model one", "model/two"], 24)}
-
-
-def test_models_are_taken_alone_and_stand_side_by_side(finished, tmp_path):
-    own = [*write(tmp_path, **two_models()), *WIDTHS]
-    models = {"model one": MODES, "model/two": 1}
-    runs = [execute(TypeAblation, tmp_path / m[-3:], *own, f"--model={m}") for m in models]
-    for run, modes in zip(runs, models.values(), strict=True):
-        assert (run.study.per_type, run.study.n) == (8, 24)
-        found = run.found.value.sel(scale=1)
-        unspecified = found.sel(score="RKE", prompting=PROMPTINGS[0])
-        np.testing.assert_allclose(unspecified / (modes * unspecified.j), 1, rtol=1e-4)
-        conditional = found.sel(score="Conditional-RKE", prompting=PROMPTINGS[1])
-        np.testing.assert_allclose(conditional, modes, rtol=1e-4)
-    assert runs[1].folder.name == "type_ablation-model_two"
-    assert runs[1].study.description.endswith("; the 24 of model/two")
-    figures = TypeAblation.figures(runs)
-    alone = {"type_ablation_x_model_one", "type_ablation_x_model_two"}
-    assert set(figures) == {"type_ablation_x", *alone}
-    axes = figures["type_ablation_x"].axes
-    titles = [panel.get_title().partition(":")[0] for panel in axes[:2]]
-    assert titles == list(models)
-    heights = [panel.containers[0][0].get_ydata()[-1] for panel in axes[:2]]
-    assert heights == pytest.approx([TYPES * MODES, TYPES], rel=1e-4)
-    assert "type_ablation_bandwidths" in TypeAblation.figures([finished, *runs])
-
-
-def test_bandwidths_are_those_of_all_models():
-    arrays = two_models()
-    pairs = small_pairs(**arrays | {"prompts": arrays["prompts"] + 0.1 * arrays["typed_prompts"]})
-    found = [
-        TypeAblation(model=model).prepare(lambda: pairs, 0).study
-        for model in (None, "model one", "model/two")
-    ]
-    assert found[0].bandwidths == found[1].bandwidths == found[2].bandwidths
+    own = [*write(tmp_path, **both, models=np.repeat(["model one", "model/two"], 24)), *WIDTHS]
+    run = execute(TypeAblation, tmp_path, *own, "--model=model/two")
+    found = run.found.value.sel(scale=1, score="RKE")
+    np.testing.assert_allclose(found / found.j, 1, rtol=1e-4)
+    assert (run.study.n, run.folder.name) == (24, "type_ablation-model_two")
+    assert run.study.description.endswith("; the 24 of model/two")
+    assert set(TypeAblation.figures([run])) == {"type_ablation_x_model_two"}
     with pytest.raises(ValueError, match="unknown 'three'; known: model one, model/two"):
-        TypeAblation(model="three").prepare(lambda: pairs, 0)
+        execute(TypeAblation, tmp_path, *own, "--model=three")
