@@ -6,7 +6,6 @@ from experiments.lab import Study
 
 _MODULES = {
     "convergence": "experiments.conditional_vendi.convergence:Convergence",
-    "gmm_search": "experiments.conditional_vendi.gmm_search:GmmSearch",
     "gmm_toy": "experiments.conditional_vendi.gmm_toy:GmmToy",
     "type_ablation": "experiments.conditional_vendi.type_ablation:TypeAblation",
     "prompt_clusters": "experiments.conditional_vendi.prompt_clusters:PromptClusters",
@@ -31,6 +30,7 @@ _MODULES = {
     "guided_diffusion": "experiments.guidance.guided_diffusion:GuidedDiffusion",
     "guidance_cost": "experiments.cost.guidance_cost:GuidanceCost",
     "human": "experiments.calibration.human:Human",
+    "generator_scores": "experiments.rke.generator_scores:GeneratorScores",
     "coverage": "experiments.rke.coverage:Coverage",
     "scaling": "experiments.cost.scaling.study:Scaling",
     "many_devices": "experiments.cost.many_devices:ManyDevices",
