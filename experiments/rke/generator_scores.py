@@ -129,9 +129,7 @@ class GeneratorScores(lab.Study):
     def _widths(self, source: Source, key: jax.Array) -> dict[str, float]:
         """The paper's rule, and the bandwidth at which the data count as their number of modes."""
         points = np.asarray(source[0](REAL, 0, key, 4 * self.samples))
-        ruled = float(
-            bandwidth.bandwidth_by_rule(points, "std", key=key, partitions=1).bandwidth or 0
-        )
+        ruled = bandwidth.bandwidth_by_rule(points, "std", key=key, partitions=1).bandwidth or 0.0
 
         def beyond(width: float) -> float:
             score = cv.decompose(points, kernel=cv.Gaussian(width), order=2, unbiased=True)

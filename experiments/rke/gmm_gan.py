@@ -264,7 +264,7 @@ def _scores(run):
     ranks = correlations(found, study.kinds).sel(end="value")
     first = f"{study.scales[len(study.scales) // 2]:g}"
     columns = [("RKE-MC", first), ("RKE-MC", "std"), ("RRKE", first)]
-    places = list(itertools.product(study.mixtures, columns))
+    places: list[Any] = list(itertools.product(study.mixtures, columns))
     figure, panels = style.panels(len(places), columns=3, size=(3.6, 2.8))
     for panel, (mixture, (score, name)) in zip(panels, places, strict=True):
         truth = TRUTHS[SCORES.index(score)]
