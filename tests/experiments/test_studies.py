@@ -48,8 +48,8 @@ def computing_only(study, wanted):
     return Watched
 
 
-# One of pairs, one of several models, and a training.
-LIFECYCLES = ["convergence", "text_to_image", "gmm_gan"]
+# One of pairs, one of several models, and one of outputs alone.
+LIFECYCLES = ["convergence", "text_to_image", "coverage"]
 # Studies whose own tests do not run them as a whole.
 RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "many_processes"]
 RUN_HERE += ["scaling", "theorems"]
