@@ -8,17 +8,17 @@ import numpy as np
 import xarray as xr
 from jax import lax
 from matplotlib.figure import Figure
-from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax.integrations import LookEvery
 from experiments import lab
 from experiments.generators import mixture_gan
-from experiments.lab import figures, style
+from experiments.lab import figures, style, tables
 
 CONSTANT, DOUBLING = "constant", "doubling"
 _RATES = {CONSTANT: "rate constant", DOUBLING: "rate doubles"}
 _NUMBERS = ("step", "score", "low", "high", "evidence")
+_LAW = mixture_gan.MIXTURES["ring"]
 _SHOWN = 400  # Points of a picture.
 
 
@@ -30,8 +30,6 @@ class Collapse(lab.Study):
     data = None
     drawings = ("collapse",)
 
-    mixture: str = lab.flag("ring", "What the GANs learn.", choices=mixture_gan.MIXTURES)
-    kind: str = lab.flag("vanilla", "The kind of GAN.", choices=mixture_gan.KINDS)
     repeats: int = lab.flag(5, "Trainings, each continued at both rates.", at_least=1)
     start: int = lab.flag(3000, "Updates of the generator before the baseline.", at_least=1)
     steps: int = lab.flag(3000, "Updates after it.", at_least=1)
@@ -50,12 +48,11 @@ class Collapse(lab.Study):
             raise ValueError(f"--every={self.every}: expected a divisor of --steps={self.steps}.")
         if self.tolerated > 1:
             raise ValueError(f"--tolerated: expected a share up to 1, received {self.tolerated}.")
-        law = mixture_gan.MIXTURES[self.mixture]
-        arrays = {self.mixture: np.append(np.ravel(law.centres), law.scale)}
-        advance = {rate: _advance(self._trainer(rate)) for rate in _RATES}
-        width = law.counting_bandwidth()
         return self.ready(
-            state=advance, arrays=arrays, description=law.description, bandwidth=width
+            state={rate: _advance(self._trainer(rate)) for rate in _RATES},
+            arrays={"ring": np.append(np.ravel(_LAW.centres), _LAW.scale)},
+            description=_LAW.description,
+            bandwidth=_LAW.counting_bandwidth(),
         )
 
     def _trainer(self, rate: str) -> mixture_gan.Trainer:
@@ -63,10 +60,10 @@ class Collapse(lab.Study):
 
         The critic's rate is constant.
         """
-        kind = mixture_gan.KINDS[self.kind]
+        kind = mixture_gan.KINDS["vanilla"]
         # Rates fall in the second half of a training, which this one does not reach.
-        training = mixture_gan.Training(self.mixture, self.kind, 2 * (self.start + self.steps))
-        trainer = mixture_gan.Trainer(kind, mixture_gan.MIXTURES[self.mixture], training)
+        training = mixture_gan.Training("ring", "vanilla", 2 * (self.start + self.steps))
+        trainer = mixture_gan.Trainer(kind, _LAW, training)
         if rate == DOUBLING:
             trainer.of_generator = kind.optimizer(
                 lambda step: kind.rate * 2.0 ** (jnp.maximum(step - self.start, 0) / self.doubling)
@@ -78,7 +75,7 @@ class Collapse(lab.Study):
 
     def compute(self, state, context, *, rate, repeat):
         """The looks at one training, and points of the baseline, of the alarm and of the end."""
-        law, key = mixture_gan.MIXTURES[self.mixture], context.shared_key
+        law, key = _LAW, context.shared_key
         # The same training up to the baseline at both rates.
         start_key, step_key, draw_key = jax.random.split(jax.random.fold_in(key, repeat), 3)
         networks = self._trainer(rate).start(start_key)
@@ -129,23 +126,29 @@ class Collapse(lab.Study):
 
     def tables(self, run):
         """The baseline, the look of the alarm and what was captured then, and the end."""
-        names = ("rate", "training", "baseline", "alarm at", "score then", "modes then", "at last")
-        grid = Table(*names)
-        for rate, name in _RATES.items():
-            for repeat in range(self.repeats):
-                of = run.found.sel(rate=rate, repeat=repeat)
-                there = of.isel(look=np.flatnonzero(of.step.values == of.alarm.item()))
-                when, then = "never", ("-", "-")
-                if there.look.size:
-                    when = f"{of.alarm.item():,.0f}"
-                    then = f"{there.score.item():.2f}", f"{there.captured.item():.0f}"
-                ends = (f"{of.baseline[0].item():.2f}", f"{of.score[-1].item():.2f}")
-                grid.add_row(name, str(repeat), ends[0], when, *then, ends[1])
-        yield grid
+        found = summary(run.found).to_dataset(name="value")
+        yield tables.table(found, rows=("rate", "repeat"), columns="what", digits=3)
 
     @classmethod
     def figures(cls, runs):
         return {run.folder.name: _figure(run) for run in runs}
+
+    @classmethod
+    def facts(cls, runs):
+        return {"of": summary(runs[0].found)}
+
+
+def summary(found: xr.Dataset) -> xr.DataArray:
+    """By rate, repeat and `what`: where each training began, raised an alarm, and ended."""
+    then = found.isel(look=(found.step == found.alarm).argmax("look")).where(found.alarm.notnull())
+    whole = {
+        "baseline": found.baseline.sel(end="score", drop=True),
+        "alarm": found.alarm,
+        "then": then.score.drop_vars("look"),
+        "modes": then.captured.drop_vars("look"),
+        "end": found.score.isel(look=-1, drop=True),
+    }
+    return xr.Dataset(whole).to_array("what")
 
 
 def _advance(trainer: mixture_gan.Trainer):
@@ -184,18 +187,15 @@ def _figure(run: lab.Run) -> Figure:
     parts["e"].set_xlabel("updates after the baseline")
     for part in "se":
         parts[part].legend()
-    titles = (
-        "baseline",
-        "no alarm" if np.isnan(first.alarm) else f"alarm, {first.alarm.item():,.0f}",
-        f"end, {first.step.values[-1]:,.0f}",
-    )
+    alarm = "no alarm" if np.isnan(first.alarm) else f"alarm, {first.alarm.item():,.0f}"
+    titles = ("baseline", alarm, f"end, {first.step.values[-1]:,.0f}")
     reach = 1.1 * np.abs(first.shown.values).max()
     for panel, title, points in zip("012", titles, first.shown.values, strict=True):
         parts[panel].plot(*points.T, ".", color=style.VERMILION, markersize=2)
         parts[panel].set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         parts[panel].set(xticks=[], yticks=[], title=title)
     n = (
-        f"{study.kind}, {study.repeats} trainings at each rate; a look has {study.batches} batches "
+        f"{study.repeats} trainings at each rate; a look has {study.batches} batches "
         f"of {study.samples} samples, the baseline of {study.baseline}; bandwidth "
         f"{study.bandwidth:.3g}. Dots: alarms. Bound and pictures: of the first training "
         "whose rate doubles"

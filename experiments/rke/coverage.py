@@ -4,20 +4,20 @@ Half of the outputs are the reference. Of the other half, only some types are ke
 """
 
 import itertools
+from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from rich.table import Table
+from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax.base import extras
 from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.conditional_vendi.settling import settled_from
 from experiments.data import PairedEmbeddings
-from experiments.lab import curves, figures, scales, style
+from experiments.lab import curves, figures, scales, style, tables
 
 
 def split(
@@ -40,7 +40,7 @@ def recall(across: np.ndarray, within: np.ndarray, k: int) -> float:
     Of distances `[references, samples]` and of samples `[s, s]`, which reach to their k-th
     neighbour.
     """
-    return float(np.mean(np.any(across <= _reach(within, k)[None, :], axis=1)))
+    return float(np.mean(np.any(across <= reach(within, k)[None, :], axis=1)))
 
 
 def coverage(across: np.ndarray, within: np.ndarray, k: int) -> float:
@@ -48,10 +48,10 @@ def coverage(across: np.ndarray, within: np.ndarray, k: int) -> float:
 
     Of distances `[references, samples]` and of references `[r, r]`.
     """
-    return float(np.mean(np.min(across, axis=1) <= _reach(within, k)))
+    return float(np.mean(np.min(across, axis=1) <= reach(within, k)))
 
 
-def _reach(within: np.ndarray, k: int) -> np.ndarray:
+def reach(within: np.ndarray, k: int) -> np.ndarray:
     """The distance to the k-th neighbour; the zero in front is that to the point itself."""
     return np.partition(within, k, axis=1)[:, k]
 
@@ -67,7 +67,8 @@ def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
     return 1 - np.prod((sizes - steps) / (2 * sizes - steps), axis=1)
 
 
-METRICS = ("Recall", "Coverage", "RKE-MC")
+SHARES = ("Recall", "Coverage")
+_ORDER_2 = cv.renyi(2)
 # So many numbers of samples, between these or as far as the data go.
 _SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
 # A curve has settled where it stays this near to its last value.
@@ -80,43 +81,27 @@ class Coverage(lab.Study):
     name = "coverage"
     reproduces = "RKE fig 3"
     duration = "1 minute"
-    packages = {"clusters": "scikit-learn"}
     data = "dogs"
     needs = ("types",)
     paired = False
+    version = 2
     drawings = ("coverage",)
 
-    rule: str = lab.flag(
-        "std",
-        "How the bandwidth is chosen on all outputs: std (RKE), variance (CV), median distance.",
-        choices=bandwidth.RULES,
-    )
     output_bandwidth: float | None = lab.flag(
-        None, "The bandwidth, in the units of the outputs, in the place of the rule's.", above=0
+        None, "The bandwidth, in the units of the outputs; by the rule of RKE if unset.", above=0
     )
-    scales: tuple[float, ...] = lab.flag(
-        scales.SCALES, "Multiples of it at which RKE is repeated.", above=0
-    )
+    scales: tuple[float, ...] = lab.flag(scales.SCALES, "Multiples of it, for RKE-MC.", above=0)
     neighbours: tuple[int, ...] = lab.flag(
-        (3, 5, 10),
-        "Nearest neighbours of recall and coverage, beside each of the scales.",
-        at_least=1,
-        repeats=True,
+        (3, 5, 10), "Nearest neighbours of recall and coverage.", at_least=1
     )
     kept: tuple[int, ...] | None = lab.flag(
         None, "Types that the samples have; a fifth, half and all of them if unset."
     )
     repeats: int = lab.flag(5, "Random halves, orders and choices of types.", at_least=1)
     sizes: tuple[int, ...] = lab.resolved(())
-    described: str = lab.resolved("")
     types: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        count, scales = len(self.neighbours), len(self.scales)
-        if count != scales:
-            raise ValueError(f"--neighbours: expected as many as scales, {scales}, not {count}.")
-        if self.output_bandwidth is not None and self.rule != Coverage.rule:
-            raise ValueError(f"--rule={self.rule} means nothing beside --output_bandwidth.")
         pairs = load()
         types = pairs.labels["types"]
         count = len(np.unique(types))
@@ -136,17 +121,17 @@ class Coverage(lab.Study):
             )
         smallest = min(max(_SMALLEST, most + 1), fewest, largest)
         sizes = np.geomspace(smallest, largest, _SIZES).round().astype(int)
-        chosen = bandwidth.RuledBandwidth(self.output_bandwidth, "given")
-        if self.output_bandwidth is None:
-            chosen = bandwidth.bandwidth_by_rule(pairs.outputs, self.rule, key=key, partitions=1)
+        width = self.output_bandwidth
+        if width is None:
+            ruled = bandwidth.bandwidth_by_rule(pairs.outputs, "std", key=key, partitions=1)
+            width = ruled.bandwidth
         return self.ready(
             pairs,
             state=pairs,
             arrays={"outputs": pairs.outputs, "types": types},
-            output_bandwidth=chosen.bandwidth,
+            output_bandwidth=width,
             kept=kept,
             sizes=tuple(np.unique(sizes).tolist()),
-            described=chosen.rule,
             types=count,
         )
 
@@ -156,97 +141,109 @@ class Coverage(lab.Study):
     def compute(self, state, context, *, kept, repeat):
         """The metrics of one random half with some of the types against the other half.
 
-        By `width` (the place among the numbers of neighbours, or among the scales) and `n`; NaN
-        where there are not so many samples.
+        NaN where there are not so many samples.
         """
         sizes, width = list(self.sizes), self.output_bandwidth or 0.0
         halves = split(state, kept, repeat, context.shared_key)
         samples, references = (state.outputs[rows[: sizes[-1]]] for rows in halves)
-        with extras.needed("clusters", package="scikit-learn", purpose="this study"):
-            from sklearn import metrics
-        context.say("distances")
-        within = [metrics.pairwise_distances(points) for points in (references, samples)]
-        across = metrics.pairwise_distances(references, samples)
-        values = np.full((len(METRICS), len(self.scales), len(sizes)), np.nan)
+        within = [distance.cdist(points, points) for points in (references, samples)]
+        across = distance.cdist(references, samples)
         there = [size for size in sizes if size <= len(samples)]
+        shares = np.full((len(SHARES), len(self.neighbours), len(sizes)), np.nan)
         for (at, size), (row, k) in itertools.product(enumerate(there), enumerate(self.neighbours)):
             near = across[:size, :size]
-            values[0, row, at] = recall(near, within[1][:size, :size], k)
-            values[1, row, at] = coverage(near, within[0][:size, :size], k)
-        context.say("RKE")
+            shares[0, row, at] = recall(near, within[1][:size, :size], k)
+            shares[1, row, at] = coverage(near, within[0][:size, :size], k)
+        modes = np.full((len(self.scales), len(sizes)), np.nan)
         for row, scale in enumerate(self.scales):
-            kernel = cv.Gaussian(scale * width)
             (curve,) = curves.convergence_curve(
-                samples, None, there, output_kernel=kernel, entropies=[cv.renyi(2)]
+                samples, None, there, output_kernel=cv.Gaussian(scale * width), entropies=[_ORDER_2]
             )
-            values[2, row, : len(there)] = np.asarray(curve.vendi)
-        labels = {"metric": list(METRICS), "width": range(len(self.scales)), "n": sizes}
-        return xr.Dataset({"value": (tuple(labels), values)}, labels)
+            modes[row, : len(there)] = np.asarray(curve.vendi)
+        labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": sizes}
+        whole = {"share": (tuple(labels), shares), "modes": (("scale", "n"), modes)}
+        return xr.Dataset(whole, labels | {"scale": list(self.scales)})
 
     def tables(self, run):
-        """Where each curve ends, its spread there, and from how many samples on it stays near."""
-        near = f"within {_NEAR:.0%} from"
-        grid = Table("metric", "with", "types", "samples", "mean", "sd", near)
-        curves = over_repeats(run.found)
-        axes = METRICS, range(len(self.scales)), self.kept or ()
-        for metric, width, kept in itertools.product(*axes):
-            curve = curves.sel(metric=metric, width=width, kept=kept).dropna("n")
-            last, start = curve.isel(n=-1), settled_from(curve.value, _NEAR)
-            grid.add_row(
-                metric,
-                self.words(width),
-                str(kept),
-                f"{last.n.item():,}",
-                f"{last.value.item():.3g}",
-                f"{last.error.item():.2g}",
-                "not settled" if start is None else f"{start:,}",
-            )
-        yield grid
-
-    def words(self, width: int) -> str:
-        """How many neighbours recall and coverage take, and the bandwidth of RKE-MC."""
-        bandwidth = self.scales[width] * (self.output_bandwidth or 0)
-        return f"k = {self.neighbours[width]}, bandwidth {bandwidth:.3g}"
+        """Each metric at every setting and number of samples."""
+        for metric, curve in by_metric(run.found).items():
+            rows, names = ("setting", "n"), {"setting": f"{metric}, k or multiple"}
+            yield tables.table(curve, rows=rows, columns="kept", error="error", names=names)
 
     @classmethod
     def figures(cls, runs):
         return {run.folder.name: _figure(run) for run in runs}
 
+    @classmethod
+    def facts(cls, runs):
+        found = runs[0].found
+        metrics = by_metric(found)
 
-def over_repeats(found: xr.Dataset) -> xr.Dataset:
-    """Means and standard deviations where every repeat has so many samples."""
-    mean, spread = (getattr(found.value, of)("repeat", skipna=False) for of in ("mean", "std"))
-    return xr.Dataset({"value": mean, "error": spread})
+        def last(metric: str, kept: int, setting: float) -> xr.DataArray:
+            return metrics[metric].value.sel(kept=kept, setting=setting).dropna("n")[-1]
+
+        def settled(kept: int, scale: float) -> int | None:
+            return settled_from(metrics["RKE-MC"].value.sel(kept=kept, setting=scale), _NEAR)
+
+        equal = [curve.sel(n=shared(found)).expand_dims(metric=[m]) for m, curve in metrics.items()]
+        rows, names = ("metric", "setting"), {j: f"{j} breeds" for j in runs[0].study.kept}
+        table = tables.table(
+            xr.concat(equal, "metric", join="outer"),
+            rows=rows,
+            columns="kept",
+            names=names,
+            digits=3,
+        )
+        return {"last": last, "settled": settled, "shared": shared(found), "table": table}
+
+
+def by_metric(found: xr.Dataset) -> dict[str, xr.Dataset]:
+    """Means and standard deviations over the repeats, where every repeat has so many samples.
+
+    Of each metric; `setting` is the number of neighbours, or the multiple of the bandwidth.
+    """
+    values = {name: found.share.sel(metric=name, drop=True).rename(k="setting") for name in SHARES}
+    values["RKE-MC"] = found.modes.rename(scale="setting")
+    return {name: tables.spreads(of, "repeat") for name, of in values.items()}
+
+
+def shared(found: xr.Dataset) -> int:
+    """The largest number of samples that every repeat has of every number of types."""
+    return int(found.n[np.isfinite(found.modes).all(("kept", "repeat", "scale"))].max())
 
 
 def _figure(run: lab.Run) -> Figure:
-    """A column a metric; a row a number of neighbours, and a multiple of the bandwidth."""
-    study, found = run.study, over_repeats(run.found)
-    least, most = min(study.kept), max(study.kept)
-
-    def title(width, metric):
-        if least == most:
-            return metric
-        curves = found.value.sel(metric=metric, width=width)
-        share = (curves.sel(kept=least) / curves.sel(kept=most)).dropna("n").values[-1]
-        return f"{metric} keeps {share:.0%} with {least} of {most} types"
-
-    def limits(panel, part):
-        metric, width = part.metric.item(), part.width.item()
+    """A column a metric: against the number of samples above, against its setting below."""
+    study, equal = run.study, shared(run.found)
+    middle = {"Recall": study.neighbours, "Coverage": study.neighbours, "RKE-MC": study.scales}
+    figure, panels = style.panels(6, columns=3, size=(3.8, 2.7))
+    for column, (metric, curve) in enumerate(by_metric(run.found).items()):
+        settings = middle[metric]
+        setting = settings[len(settings) // 2]
+        word = f"bandwidth x {setting:g}" if metric == "RKE-MC" else f"k = {setting}"
+        above, below = panels[column], panels[3 + column]
+        whole = curve.value.sel(n=equal, kept=max(study.kept))
+        for number, kept in enumerate(study.kept):
+            look: dict[str, Any] = {"color": style.CYCLE[number], "marker": style.MARKERS[number]}
+            look["label"] = f"samples of {kept} of {study.types} types"
+            along = curve.sel(kept=kept, setting=setting)
+            above.errorbar(along.n, along.value, along.error, **look)
+            across = curve.sel(n=equal) / (whole if metric == "RKE-MC" else 1)
+            across = across.sel(kept=kept)
+            below.errorbar(across.setting, across.value, across.error, **look)
         if metric == "Coverage":
-            expected = expected_coverage(study.sizes, study.neighbours[width])
-            panel.plot(study.sizes, expected, color=style.GREY, linewidth=4, alpha=0.4, zorder=0)
-        top = found.value.sel(metric=metric, width=width).max().item()
-        panel.set_ylim(0, 1.05 * (top if metric == "RKE-MC" else 1))
-        style.log_counts(panel, study.sizes[:: -(-len(study.sizes) // 5)])
-
-    drawn = figures.facets(
-        found, x="n", hue="kept", row="width", column="metric", error="error", title=title,
-        names={j: f"samples of {j} of {study.types} types" for j in study.kept}, each=limits,
-        x_label="number of samples", y_label=study.words, size=(3.8, 2.4), sharey=False,
-    )  # fmt: skip
-    rule = "given" if study.described == "given" else f"{study.rule} rule"
-    n = f"a random half is the reference; bandwidth {study.output_bandwidth:.3g} ({rule})"
+            expected = expected_coverage(study.sizes, setting)
+            above.plot(study.sizes, expected, color=style.GREY, linewidth=4, alpha=0.4, zorder=0)
+        style.log_counts(above, study.sizes[:: -(-len(study.sizes) // 5)])
+        above.set(xlabel="number of samples", title=f"{metric}, {word}")
+        below.set(title=f"{metric}, {equal:,} samples each", xticks=settings, ylim=(0, 1.1))
+        modes = metric == "RKE-MC"
+        above.set_ylim(0, None if modes else 1.1)
+        above.set_ylabel("effective modes" if modes else "share of references")
+        below.set_ylabel("share of that of all types" if modes else "share of references")
+        below.set_xlabel("multiple of the bandwidth" if modes else "neighbours k")
+    style.legend_above(figure, panels[0])
+    n = f"a random half is the reference; bandwidth {study.output_bandwidth:.3g}"
     bars = f"one standard deviation over {study.repeats} random halves and choices of types"
     bars += ". Grey: the coverage that equal distributions would have"
-    return figures.caption(drawn, run, n=n, bars=bars)
+    return figures.caption(figure, run, n=n, bars=bars)

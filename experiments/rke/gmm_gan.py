@@ -1,9 +1,8 @@
 """RKE-MC and RRKE of GANs trained on mixtures whose modes can be counted: RKE figure 1."""
 
-import dataclasses
 import functools
 import itertools
-import pathlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,17 +11,19 @@ import xarray as xr
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.generators import checkpoints, fitting, mixture_gan
-from experiments.lab import figures, scales, style, tables
-from experiments.rke import gan_scores
-from experiments.rke.gan_scores import COUNTING, SCORES, TRUTHS
+from experiments.generators import fitting, mixture_gan
+from experiments.lab import agreement, figures, scales, style, tables
 
-REAL, REMOVED, EXACT = "real", "removed", "closed form"
+SCORES, TRUTHS = ("RKE-MC", "RRKE"), ("captured", "missing")
+REAL, REMOVED = "real", "removed"
 _NAMES = {kind: of.label for kind, of in mixture_gan.KINDS.items()} | {
     REAL: "the mixture",
     REMOVED: "modes removed",
 }
-_TRACES = {"rke": "RKE-MC", "captured": "modes captured", "good": "share of good samples"}
+_SEEDS = 5  # Trainings of each kind.
+_RULED = 10_000  # Samples of the mixture that the paper's rule is followed on.
+_SHOWN = 1000  # Samples a panel.
+_RESAMPLES = 1000
 
 
 class GmmGan(lab.Study):
@@ -32,7 +33,7 @@ class GmmGan(lab.Study):
     reproduces = "RKE fig 1"
     duration = "1 minute"
     data = None
-    drawings = ("gmm_gan", "gmm_gan_scores", "gmm_gan_training")
+    drawings = ("gmm_gan", "gmm_gan_scores")
 
     mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.MIXTURES), "The data.", choices=mixture_gan.MIXTURES
@@ -40,24 +41,15 @@ class GmmGan(lab.Study):
     kinds: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.KINDS), "The kinds of GAN.", choices=mixture_gan.KINDS
     )
-    seeds: int = lab.flag(5, "Trainings of each kind; other numbers train anew.", at_least=1)
-    steps: int | None = lab.flag(
-        None, "Updates of each generator; other numbers than its kind's train anew.", at_least=1
-    )
     samples: int = lab.flag(5000, "Samples of RKE-MC and of what is captured.", at_least=2)
     references: int = lab.flag(500, "Of them, those of RRKE; of the mixture as many.", at_least=2)
-    rules: tuple[str, ...] = lab.flag(
-        (COUNTING, "std"),
-        "How bandwidths are chosen on the mixture itself: where the closed form of RKE-MC is the "
-        "number of modes (count), std (RKE), variance (CV), median distance. The first is repeated "
-        "at scales.",
-        choices=(COUNTING, *bandwidth.RULES),
+    scales: tuple[float, ...] = lab.flag(
+        scales.SCALES,
+        "Multiples of the bandwidth at which the closed form of RKE-MC counts the modes.",
+        above=0,
     )
-    scales: tuple[float, ...] = lab.flag(scales.SCALES, "Multiples of the first.", above=0)
     repeats: int = lab.flag(3, "Random orders in which modes are removed.", at_least=1)
-    cache: str | None = lab.flag(None, "Folder of what is trained here; the user's if unset.")
     bandwidths: dict[str, dict[str, float]] = lab.resolved()
-    trainings: dict[str, dict[str, int]] = lab.resolved()
 
     def prepare(self, load, seed):
         if self.references > self.samples:
@@ -65,116 +57,176 @@ class GmmGan(lab.Study):
                 f"--references: expected at most --samples={self.samples}, received "
                 f"{self.references}."
             )
-        mixtures = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
-        steps = {kind: self.steps or mixture_gan.KINDS[kind].steps for kind in self.kinds}
-        places = fitting.Places()
-        if self.cache is not None:
-            places = dataclasses.replace(places, cache=pathlib.Path(self.cache))
-        found = {
-            (mixture, kind): mixture_gan.trained(
-                mixture_gan.Training(mixture, kind, count, self.seeds), places
-            )
-            for mixture in mixtures
-            for kind, count in steps.items()
-        }
-        arrays = {
-            " ".join(names): np.concatenate(
-                [leaf.ravel() for leaf in checkpoints.flatten(of["generator"]).values()]
-            )
-            for names, of in found.items()
-        }
-        for name, of in mixtures.items():
-            arrays[name] = np.append(np.ravel(of.centres), of.scale)
+        trained, arrays = {}, {}
+        for mixture, kind in itertools.product(self.mixtures, self.kinds):
+            training = mixture_gan.Training(mixture, kind, mixture_gan.KINDS[kind].steps)
+            found = trained[mixture, kind] = mixture_gan.trained(training, fitting.Places())
+            leaves = jax.tree.leaves(found["generator"])
+            arrays[f"{mixture} {kind}"] = np.concatenate([np.ravel(leaf) for leaf in leaves])
+        laws = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
+        arrays |= {name: np.append(np.ravel(of.centres), of.scale) for name, of in laws.items()}
         return self.ready(
-            state=found,
+            state=trained,
             arrays=arrays,
-            description="Mixtures: " + "; ".join(of.description for of in mixtures.values()),
-            cache=None,
-            bandwidths={
-                name: gan_scores.bandwidths(of, self.rules, self.scales, seed)
-                for name, of in mixtures.items()
-            },
-            trainings={name: steps for name in mixtures},
+            description="Mixtures: " + "; ".join(of.description for of in laws.values()),
+            bandwidths={name: self.widths(of, seed) for name, of in laws.items()},
         )
+
+    def widths(self, mixture: mixture_gan.Mixture, seed: int) -> dict[str, float]:
+        """Multiples of the bandwidth that counts the modes, and that of the paper's rule (std)."""
+        key, rule_key = jax.random.split(jax.random.key(seed))
+        counting, points = mixture.counting_bandwidth(), mixture.population().sample(key, _RULED)
+        ruled = bandwidth.bandwidth_by_rule(points, "std", key=rule_key, partitions=1).bandwidth
+        assert ruled is not None
+        return {f"{scale:g}": scale * counting for scale in self.scales} | {"std": ruled}
 
     def axes(self):
         return {"mixture": self.mixtures, "source": (*self.kinds, REAL, REMOVED)}
 
     def compute(self, state, context, *, mixture, source):
-        """The scores of every seed of a GAN, of the mixture, or of what is left of it."""
+        """The scores of every seed of a GAN, of the mixture, or of what is left of it.
+
+        RKE-MC and what is captured are of all samples of a set; RRKE is of the first of them,
+        against as many of the mixture. The samples of the first set are kept, to be shown.
+        """
         law = mixture_gan.MIXTURES[mixture]
         order_key, key = jax.random.split(context.key)
         of_mixture = jax.jit(law.sample, static_argnums=1)
-        draws = [of_mixture] * self.seeds
+        draws = [of_mixture] * _SEEDS
         trained = state.get((mixture, source))
         if trained is not None:
-            networks = [mixture_gan.one(trained["generator"], seed) for seed in range(self.seeds)]
+            networks = [mixture_gan.one(trained["generator"], seed) for seed in range(_SEEDS)]
             draws = [functools.partial(mixture_gan.sample, params) for params in networks]
         elif source == REMOVED:
-            every = gan_scores.removals(len(law.centres), self.repeats, order_key)
+            every = removals(len(law.centres), self.repeats, order_key)
             draws = [functools.partial(of_mixture, weights=weights) for weights in every]
-        widths = self.bandwidths[mixture]
-        sizes = {"samples": self.samples, "references": self.references}
-        found = gan_scores.score(draws, law, widths, key, say=context.say, **sizes)
+        kernels = [cv.Gaussian(width) for width in self.bandwidths[mixture].values()]
+        values, shares, shown = [], [], []
+        for index, draw in enumerate(draws):
+            context.say(f"{index + 1} of {len(draws)}")
+            sample_key, reference_key = jax.random.split(jax.random.fold_in(key, index))
+            points = draw(sample_key, self.samples)
+            pair = points[: self.references], of_mixture(reference_key, self.references)
+            values.append([
+                (float(cv.rke(points, kernel=k)), float(cv.baselines.rrke(*pair, kernel=k)))
+                for k in kernels
+            ])  # fmt: skip
+            shares.append(law.good_shares(np.asarray(points)))
+            shown.append(np.asarray(points[:_SHOWN], np.float16))
+        labels = {"bandwidth": list(self.bandwidths[mixture]), "score": list(SCORES)}
+        whole = {
+            "value": (("set", *labels), values),
+            "share": (("set", "mode"), shares),
+            "captured": ("set", law.captured(np.array(shares))),
+            "missing": ("set", missing(np.array(shares))),
+            "shown": (("point", "place"), shown[0]),
+        }
+        places = {"set": range(len(draws)), "mode": range(len(law.centres))}
+        found = xr.Dataset(whole, labels | places)
         if trained is None:
             return found
-        return gan_scores.with_training(found, trained["trace"], float(trained["seconds"]))
+        trace = np.array([trained["trace"][name] for name in mixture_gan.TRACES])
+        return found.assign(trace=(("quantity", "set", "checkpoint"), trace)).assign_coords(
+            quantity=list(mixture_gan.TRACES)
+        )
 
     def tables(self, run):
-        """What is captured, the scores, their rank correlations, and how far trainings moved."""
-        whole = _sets(run, [*self.kinds, REAL])
-        good = xr.Dataset({"captured": whole.captured, "good": whole.share.sum("mode")})
-        good = tables.means(good.to_array("of"), "set")
-        yield tables.table(good, rows=("mixture", "source"), columns="of", error="error")
-        exact = self._exact(whole.bandwidth.values)
-        scores = xr.concat([tables.means(whole.value, "set"), exact], "source", join="outer")
-        rows = ("mixture", "bandwidth", "source")
-        yield tables.table(scores, rows=rows, columns="score", error="error")
-        groups = xr.IndexVariable("source", ["GANs", _NAMES[REMOVED]])
-        ranks = [gan_scores.correlations(run.found, of) for of in (self.kinds, (REMOVED,))]
-        words = tables.intervals(xr.concat(ranks, groups))
-        yield tables.table(words, rows=(*rows, "with"), columns="score")
-        moves = xr.apply_ufunc(
-            mixture_gan.settled,
-            _sets(run, self.kinds).trace,
-            input_core_dims=[["set", "checkpoint"]],
-            vectorize=True,
-        )
-        yield tables.table(
-            moves.to_dataset(name="value"),
-            rows=("mixture", "source"),
-            columns="quantity",
-            names={"source": "last move, of the seeds' sd"},
-            digits=2,
-        )
-
-    def _exact(self, names):
-        """RKE-MC of the mixtures in closed form at every bandwidth, as one more source."""
-        laws = {mixture: mixture_gan.MIXTURES[mixture].population() for mixture in self.mixtures}
-        values = [
-            [float(law.rke(kernel=cv.Gaussian(self.bandwidths[mixture][name]))) for name in names]
-            for mixture, law in laws.items()
-        ]
-        exact = xr.DataArray(values, {"mixture": list(laws), "bandwidth": names})
-        return exact.expand_dims(source=[EXACT], score=SCORES[:1]).to_dataset(name="value")
+        """The scores and what is captured, by bandwidth, and their rank correlations."""
+        rows = ("bandwidth", "mixture", "source")
+        yield tables.table(_means(run), rows=rows, columns="score", error="error")
+        for sources in (self.kinds, (REMOVED,)):
+            words = tables.intervals(correlations(run.found, sources))
+            names = {"with": f"{len(sources)} kinds, with"}
+            rows = ("mixture", "bandwidth", "with")
+            yield tables.table(words, rows=rows, columns="score", names=names)
 
     @classmethod
     def figures(cls, runs):
-        drawn = {"": _samples, "_scores": _scores, "_training": _training}
+        drawn = {"": _samples, "_scores": _scores}
         return {run.folder.name + end: draw(run) for run in runs for end, draw in drawn.items()}
+
+    @classmethod
+    def facts(cls, runs):
+        run, study = runs[0], runs[0].study
+        means = _means(run)
+        ranks = {of: correlations(run.found, of) for of in (study.kinds, (REMOVED,))}
+
+        def rank(mixture, score, width="1", truth="captured", of=study.kinds):
+            place = {"mixture": mixture, "score": score, "bandwidth": width, "with": truth}
+            return ranks[of].sel(place)
+
+        def exact(mixture, width):
+            population = mixture_gan.MIXTURES[mixture].population()
+            return population.rke(kernel=cv.Gaussian(study.bandwidths[mixture][width]))
+
+        table = tables.table(
+            means.sel(bandwidth="1"), rows=("mixture", "source"), columns="score", error="error",
+            digits=3,
+        )  # fmt: skip
+        traces = _sets(run, study.kinds).trace
+        moves = xr.apply_ufunc(
+            mixture_gan.settled, traces, input_core_dims=[["set", "checkpoint"]], vectorize=True
+        )
+        return {"means": means.value, "rank": rank, "exact": exact, "moves": moves, "table": table}
+
+
+def removals(modes: int, repeats: int, key: jax.Array) -> np.ndarray:
+    """Weights of all modes, all but one ... one, in each of some random orders, `[sets, modes]`."""
+    orders = [np.asarray(jax.random.permutation(k, modes)) for k in jax.random.split(key, repeats)]
+    return np.array([(o < left) / left for left in range(modes, 0, -1) for o in orders])
+
+
+def missing(shares: np.ndarray) -> np.ndarray:
+    """The mass that no good sample stands for, `[sets]`, of good shares `[sets, modes]`."""
+    return 1 - np.minimum(shares, 1 / shares.shape[1]).sum(axis=1)
+
+
+def correlations(found: xr.Dataset, sources: tuple[str, ...]) -> xr.DataArray:
+    """Spearman's correlations of the scores with what is captured, over sets of samples.
+
+    By mixture, bandwidth, score, truth (`with`), and `end`: the value and its 95% bootstrap
+    interval over the sets. NaN where a score or a truth does not vary beyond rounding.
+    """
+    labels = {name: found[name].values.tolist() for name in ("mixture", "bandwidth", "score")}
+    labels |= {"with": list(TRUTHS), "end": ["value", "low", "high"]}
+    results = xr.DataArray(np.nan, labels, list(labels))
+    for mixture in labels["mixture"]:
+        sets = _stacked(found, mixture, sources)
+        rows = np.arange(sets.sizes["sets"])
+        draws = list(agreement.resampled(rows, _RESAMPLES, np.random.default_rng(0)))
+        for name, truth in itertools.product(labels["bandwidth"], TRUTHS):
+            scores, wanted = sets.value.sel(bandwidth=name).values.T, sets[truth].values
+            place = {"mixture": mixture, "bandwidth": name, "with": truth}
+            results.loc[place] = agreement.correlate(scores, wanted, draws)
+    return results
+
+
+def _stacked(found: xr.Dataset, mixture: str, sources: tuple[str, ...]) -> xr.Dataset:
+    """Scores and truths of the sets of some sources of samples, one after another: axis `sets`."""
+    of = found[["value", *TRUTHS]].sel(mixture=mixture, source=list(sources))
+    of = of.stack(sets=("source", "set")).dropna("sets", subset=["captured"])
+    return of.transpose("sets", ...)
 
 
 def _sets(run, sources):
     """Results of sources that have a set for each seed, by the names of the sources."""
-    found = run.found.sel(source=list(sources)).isel(set=slice(run.study.seeds))
+    found = run.found.sel(source=list(sources)).isel(set=slice(_SEEDS))
     return found.assign_coords(source=[_NAMES[source] for source in sources])
+
+
+def _means(run):
+    """Both scores, captured modes and the share of good samples: means over the seeds."""
+    whole = _sets(run, [*run.study.kinds, REAL])
+    modes = xr.Dataset({"captured": whole.captured, "good": whole.share.sum("mode")})
+    modes = modes.to_array("score").expand_dims(bandwidth=whole.bandwidth)
+    return tables.means(xr.concat([modes, whole.value], "score"), "set")
 
 
 def _samples(run):
     """Columns of methods, rows of mixtures; the mixture blue and generated samples red."""
     study = run.study
     found = _sets(run, [*study.kinds, REAL]).isel(set=0)
-    name = "1" if "1" in found.bandwidth else found.bandwidth.values[0]
+    name = f"{study.scales[len(study.scales) // 2]:g}"
     sources = found.source.values.tolist()
     places = list(itertools.product(study.mixtures, sources))
     figure, panels = style.panels(len(places), columns=len(sources), size=(2.1, 2.5))
@@ -196,7 +248,7 @@ def _samples(run):
         panel.grid(visible=False)
     widths = ", ".join(f"{of[name]:.3g} ({mixture})" for mixture, of in study.bandwidths.items())
     n = (
-        f"the first of {study.seeds} trainings, {_sizes(study)}, bandwidths {widths}. Good: within "
+        f"the first of {_SEEDS} trainings, {_sizes(study)}, bandwidths {widths}. Good: within "
         f"{mixture_gan.RADIUS:g} sd of a centre; captured: with {mixture_gan.LEAST:g} of its due"
     )
     return figures.caption(figure, run, n=n)
@@ -207,75 +259,40 @@ def _sizes(study):
 
 
 def _scores(run):
-    """RKE-MC against captured modes, and RRKE against the missing mass; columns of bandwidths."""
+    """A row a mixture: RKE-MC against captured modes at two bandwidths, RRKE against lost mass."""
     study, found = run.study, run.found
-    ranks = gan_scores.correlations(found, study.kinds).sel(end="value")
-    names = found.bandwidth.values.tolist()
-    places = list(itertools.product(study.mixtures, SCORES, names))
-    figure, panels = style.panels(len(places), columns=len(names), size=(3.0, 2.5))
-    for panel, (mixture, score, name) in zip(panels, places, strict=True):
+    ranks = correlations(found, study.kinds).sel(end="value")
+    first = f"{study.scales[len(study.scales) // 2]:g}"
+    columns = [("RKE-MC", first), ("RKE-MC", "std"), ("RRKE", first)]
+    places: list[Any] = list(itertools.product(study.mixtures, columns))
+    figure, panels = style.panels(len(places), columns=3, size=(3.6, 2.8))
+    for panel, (mixture, (score, name)) in zip(panels, places, strict=True):
         truth = TRUTHS[SCORES.index(score)]
-        for number, source in enumerate((*study.kinds, REMOVED)):
-            sets = gan_scores.sets_of(found, mixture, [source])
-            left = source == REMOVED
-            panel.plot(
-                sets[truth],
-                sets.value.sel(bandwidth=name, score=score),
-                color=style.GREY if left else style.CYCLE[number],
-                marker="." if left else style.MARKERS[number],
-                linestyle="",
-                zorder=1 if left else 2,
-                label=_NAMES[source],
-            )
+        for number, source in enumerate((REMOVED, *study.kinds)):
+            sets = _stacked(found, mixture, (source,))
+            look: dict[str, Any] = {
+                "color": style.CYCLE[number - 1],
+                "marker": style.MARKERS[number - 1],
+            }
+            if source == REMOVED:
+                look = {"color": style.GREY, "marker": "."}
+            values = sets.value.sel(bandwidth=name, score=score)
+            panel.plot(sets[truth], values, linestyle="", label=_NAMES[source], **look)
         rank = ranks.sel({"mixture": mixture, "bandwidth": name, "score": score, "with": truth})
-        words = "" if np.isnan(rank) else f": rank correlation {rank:.2f}"
-        rule = f"'{name}'" if name in study.rules[1:] else f"{name} x '{study.rules[0]}'"
-        panel.set_title(f"{mixture}, {rule}{words}")
-        modes = len(mixture_gan.MIXTURES[mixture].centres)
-        if truth == "captured":
-            panel.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8)
-            panel.set(xlabel="modes captured", xlim=(-0.5, modes + 0.5))
-        else:
+        rule = "RKE's rule" if name == "std" else "counting bandwidth"
+        panel.set_title(f"{mixture}, {rule}: rank correlation {rank:.2f}")
+        panel.set_ylabel("RRKE, nats" if score == "RRKE" else score)
+        if score == "RRKE":
+            style.log_axis(panel, digits=(1,))
             panel.set(xlabel="mass missing", xlim=(-0.03, 1.03))
-        panel.set_ylim(0, None)
-        if name == names[0]:
-            panel.set_ylabel("RRKE, nats" if score == "RRKE" else score)
+            continue
+        modes = len(mixture_gan.MIXTURES[mixture].centres)
+        panel.set(xlabel="modes captured", xlim=(0, modes + 1))
+        if name == first:
+            panel.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8, zorder=0)
     style.legend_above(figure, panels[0], columns=6)
     n = (
-        f"{_sizes(study)}, of {study.seeds} trainings and of the mixture with modes removed in "
+        f"{_sizes(study)}, of {_SEEDS} trainings and of the mixture with modes removed in "
         f"{study.repeats} orders. On the line RKE-MC counts the captured modes. Titles: of the GANs"
     )
     return figures.caption(figure, run, n=n)
-
-
-def _training(run):
-    """RKE-MC, captured modes and good samples during the trainings; rows of mixtures."""
-    study, found = run.study, _sets(run, run.study.kinds)
-    places = list(itertools.product(study.mixtures, _TRACES))
-    figure, panels = style.panels(len(places), columns=3, size=(3.6, 2.5), sharex=True)
-    part = found.step / found.step.max("checkpoint")
-    mean = found.trace.mean("set")
-    sd = found.trace.std("set", ddof=1 if study.seeds > 1 else 0)
-    for panel, (mixture, quantity) in zip(panels, places, strict=True):
-        for colour, kind in zip(style.CYCLE, found.source.values.tolist(), strict=False):
-            x = part.sel(mixture=mixture, source=kind)
-            y, half = (of.sel(mixture=mixture, source=kind, quantity=quantity) for of in (mean, sd))
-            panel.plot(x, y, color=colour, label=kind)
-            panel.fill_between(x, y - half, y + half, color=colour, alpha=0.15, linewidth=0)
-        ends = mean.sel(mixture=mixture, quantity=quantity).isel(checkpoint=-1)
-        panel.set_title(f"{mixture}: {ends.min():.2g} to {ends.max():.2g} in the end")
-        panel.set(ylabel=_TRACES[quantity], ylim=(0, None))
-        if quantity != "good":
-            modes = len(mixture_gan.MIXTURES[mixture].centres)
-            panel.axhline(modes, color=style.GREY, linewidth=0.8)
-    for panel in panels[-3:]:
-        panel.set_xlabel("part of the training")
-    style.legend_above(figure, panels[0], columns=5)
-    steps = [count for of in study.trainings.values() for count in of.values()]
-    updates = " to ".join(f"{count:,}" for count in sorted({min(steps), max(steps)}))
-    n = (
-        f"trainings of seed {mixture_gan.SEED} and {updates} updates, 1,000 samples. "
-        "RKE-MC at the bandwidth that counts the modes (line) of the mixture itself"
-    )
-    bars = f"bands of one standard deviation over {study.seeds} seeds"
-    return figures.caption(figure, run, n=n, bars=bars)

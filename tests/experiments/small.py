@@ -8,12 +8,10 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.conditional_vendi.theorems import REPORT
-from experiments.generators import checkpoints, mixture_gan
 from experiments.generators.populations import GaussianMixture
 
 _N, _MODES = 150, 10
@@ -299,45 +297,14 @@ def collapse(folder: pathlib.Path, seed: int) -> list[str]:
 
 
 def gmm_gan(folder: pathlib.Path, seed: int) -> list[str]:
-    """Two generators that were not trained: each has four of the ring's eight modes, exactly.
-
-    The noise's signs choose the mode; the step between them is steeper with another seed.
-    """
-    training = mixture_gan.Training("ring", "vanilla", steps=1, seeds=2)
-    step, side, width = 1e5 * (1 + seed), np.sqrt(0.5) * 2 / 1.414, training.width
-    kernels = [
-        np.zeros(shape) for shape in ((2, width), (width, width), (width, width), (width, 2))
-    ]
-    biases = [np.zeros(width), np.zeros(width), np.zeros(width), np.full(2, -side)]
-    for axis in range(2):
-        kernels[0][axis, 2 * axis : 2 * axis + 2] = step
-        biases[0][2 * axis + 1] = -1
-        kernels[1][2 * axis : 2 * axis + 2, axis] = (1, -1)
-        kernels[2][axis, axis] = 1
-        kernels[3][axis, axis] = 2 * side
-    layers = {
-        index: {"bias": np.stack([b, b]), "kernel": np.stack([k, k])}
-        for index, (k, b) in enumerate(zip(kernels, biases, strict=True))
-    }
-    turned = np.sqrt(0.5) * np.array([[1, 1], [-1, 1]])
-    for values in layers[3].values():
-        values[1] = values[1] @ turned
-    trace = {name: np.ones((2, 3)) for name in ("rke", "captured", "good")}
-    tree = {
-        "generator": jax.tree.map(np.float32, {"layers": layers}),
-        "trace": {"step": np.arange(1, 4), **trace},
-        "seconds": np.array(0.0),
-    }
-    identity = mixture_gan.identity(training)
-    checkpoints.save(folder / checkpoints.file_name(identity), tree, identity)
-    names = flags(mixtures="ring", kinds="vanilla", seeds=2, steps=1, cache=folder)
+    """A shipped GAN of the ring, another kind for another seed."""
+    names = flags(mixtures="ring", kinds=("vanilla", "lsgan")[seed])
     return names + flags(samples=400, references=200, repeats=1)
 
 
-def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
-    """Two fits, on few points."""
-    names = flags(layouts="polygon", weights="distance", spreads="one,own", seed=seed)
-    return names + flags(n=60, trial=60, repeats=2)
+def generator_scores(folder: pathlib.Path, seed: int) -> list[str]:
+    """The shipped GANs of the ring, few samples."""
+    return flags(sources="ring", samples=60, repeats=2, seed=seed)
 
 
 def bandwidth_rules(folder: pathlib.Path, seed: int) -> list[str]:

@@ -43,7 +43,10 @@ def test_the_table_and_the_figure_say_when(finished):
     (grid,) = finished.study.tables(finished)
     cells = [list(column.cells) for column in grid.columns]
     alarm = finished.found.alarm.sel(rate=DOUBLING, repeat=0).item()
-    assert cells[3] == ["never", f"{alarm:,.0f}"]
+    assert cells[3] == ["-", f"{alarm:.3g}"]
+    (of,) = Collapse.facts([finished]).values()
+    then = finished.found.score.sel(rate=DOUBLING, repeat=0).isel(look=int(alarm / 20) - 1)
+    assert of.sel(what="then", rate=DOUBLING, repeat=0) == then
     figure = Collapse.figures([finished])["collapse"]
     titles = [panel.get_title() for panel in figure.axes]
     assert f"alarm, {alarm:,.0f}" in titles

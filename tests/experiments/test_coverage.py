@@ -9,7 +9,6 @@ import studies
 from oracles import gaussian_gram
 from scipy.spatial.distance import cdist
 from small import small_run
-from studies import execute
 
 from experiments.data import PairedEmbeddings
 from experiments.rke import coverage
@@ -20,31 +19,12 @@ finished = studies.finished(Coverage)
 
 
 def brute_force(references, samples, k):
-    """Both metrics by their definitions, one point at a time."""
-
-    def reaches(centre, own, point):
-        others = sorted(math.dist(centre, p) for i, p in enumerate(own) if p is not centre)
-        return math.dist(centre, point) <= others[k - 1]
-
-    references, samples = list(references), list(samples)
-    recalled = [any(reaches(s, samples, r) for s in samples) for r in references]
-    covered = [any(reaches(r, references, s) for s in samples) for r in references]
+    """Both metrics by their definitions."""
+    across = cdist(references, samples)
+    reach_r, reach_s = (np.sort(cdist(of, of))[:, k] for of in (references, samples))
+    recalled = [any(row <= reach_s) for row in across]
+    covered = [min(row) <= reach for row, reach in zip(across, reach_r, strict=True)]
     return np.mean(recalled), np.mean(covered)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_metrics_are_those_of_the_definitions(k):
-    generator = np.random.default_rng(k)
-    references = generator.normal(size=(25, 2))
-    samples = 0.4 * generator.normal(size=(18, 2)) + 0.5
-    across, of_r, of_s = (
-        cdist(a, b)
-        for a, b in ((references, samples), (references, references), (samples, samples))
-    )
-    recalled, covered = brute_force(references, samples, k)
-    assert coverage.recall(across, of_s, k) == pytest.approx(recalled)
-    assert coverage.coverage(across, of_r, k) == pytest.approx(covered)
-    assert recalled != covered
 
 
 def test_coverage_of_equal_distributions_is_the_expected_one():
@@ -63,17 +43,17 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
 
 def test_lost_types_show_in_every_metric(finished):
     """Four types far apart: samples of one recall a quarter, and are one mode."""
-    one, every = (finished.found.value.sel(kept=kept) for kept in (1, 4))
-    assert np.isnan(one.sel(n=120)).all()  # A quarter of a half is not so many.
-    assert np.isfinite(every).all()
+    one, every = (finished.found.sel(kept=kept) for kept in (1, 4))
+    # A quarter of a half is not so many.
+    assert one.sel(n=120).modes.isnull().all() and one.sel(n=120).share.isnull().all()
+    assert np.isfinite(every.modes).all() and np.isfinite(every.share).all()
     few = finished.study.sizes[0]
     # More neighbours than references of a type reach into another type.
-    shares = ["Recall", "Coverage"]
-    np.testing.assert_allclose(one.sel(metric=shares, width=0, n=few), 0.25, atol=0.15)
-    assert (every.sel(metric=shares, n=120) > 0.8).all()
+    np.testing.assert_allclose(one.share.sel(k=3, n=few), 0.25, atol=0.15)
+    assert (every.share.sel(n=120) > 0.8).all()
     # At the middle scale a type is one mode, and the four of them four.
-    np.testing.assert_allclose(one.sel(metric="RKE-MC", width=1, n=few), 1, atol=0.1)
-    np.testing.assert_allclose(every.sel(metric="RKE-MC", width=1, n=120), 4, atol=0.3)
+    np.testing.assert_allclose(one.modes.sel(scale=1, n=few), 1, atol=0.1)
+    np.testing.assert_allclose(every.modes.sel(scale=1, n=120), 4, atol=0.3)
 
 
 def test_scores_are_those_of_the_split(finished, tmp_path):
@@ -84,61 +64,43 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
     assert sorted(np.concatenate(rows)) == list(range(240))
     n = finished.study.sizes[1]
     samples, references = (outputs[part][:n] for part in rows)
-    found = finished.found.value.sel(kept=4, repeat=1, n=n)
-    for width, scale in enumerate(finished.study.scales):
-        rke = found.sel(metric="RKE-MC", width=width).item()
+    found = finished.found.sel(kept=4, repeat=1, n=n)
+    for scale in finished.study.scales:
         gram = gaussian_gram(samples, 10 * scale)
+        rke = found.modes.sel(scale=scale).item()
         assert rke == pytest.approx(n**2 / np.sum(gram**2), rel=1e-4)
-        expected = brute_force(references, samples, finished.study.neighbours[width])
-        told = found.sel(metric=["Recall", "Coverage"], width=width)
-        np.testing.assert_allclose(told, expected)
+    for k in finished.study.neighbours:
+        np.testing.assert_allclose(found.share.sel(k=k), brute_force(references, samples, k))
 
 
-def test_types_of_a_repeat_are_nested():
-    types = np.repeat(np.arange(6), 20)
-    pairs = PairedEmbeddings("own", types[:, None] * 1.0, types[:, None], "", {"types": types})
-    key = jax.random.key(3)
-    kept = [{*types[coverage.split(pairs, j, 0, key)[0]].tolist()} for j in (1, 3, 6)]
-    assert [len(k) for k in kept] == [1, 3, 6]
-    assert kept[0] < kept[1] < kept[2]
-    one, other = (coverage.split(pairs, 6, repeat, key)[0] for repeat in (0, 1))
-    assert one.tolist() != other.tolist()
-
-
-def test_the_table_and_the_figure_say_what_is_seen(finished):
-    (grid,) = finished.study.tables(finished)
-    rows = list(zip(*(column.cells for column in grid.columns), strict=True))
-    one = finished.found.value.sel(metric="RKE-MC", kept=1).dropna("n")
-    ends = one.sel(width=0).isel(n=-1)
-    shown = (str(ends.n.item()), f"{ends.mean().item():.3g}", f"{ends.std().item():.2g}")
-    assert ("RKE-MC", "k = 3, bandwidth 5", "1", *shown) in [row[:6] for row in rows]
+def test_tables_figure_and_facts_compare_equal_numbers_of_samples(finished):
+    facts = Coverage.facts([finished])
+    one = finished.found.modes.sel(kept=1).isel(repeat=0).dropna("n")
+    assert facts["shared"] <= one.n.max() < 120
+    last = finished.found.modes.sel(kept=4, scale=1, n=120).mean("repeat")
+    assert facts["last"]("RKE-MC", 4, 1.0) == pytest.approx(last.item())
+    assert facts["settled"](4, 2.0) in finished.study.sizes[:4]
+    equal = finished.found.modes.sel(n=facts["shared"], scale=1).mean("repeat")
+    cells = list(zip(*(column.cells for column in facts["table"].columns), strict=True))
+    assert ("RKE-MC", "1", f"{equal[0]:.3g}", f"{equal[1]:.3g}") in cells
+    *_, modes = finished.study.tables(finished)
+    assert modes.row_count == 3 * len(finished.study.sizes)
     figure = Coverage.figures([finished])["coverage"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("240 outputs", "2 random halves", "seed 0", "bandwidth 10 (given)"):
+    for part in ("240 outputs", "2 random halves", "seed 0", "bandwidth 10"):
         assert part.lower() in caption.lower()
-    assert figure.axes[0].get_ylabel() == "k = 3, bandwidth 5"
-    every = finished.found.value.sel(metric="RKE-MC", kept=4, n=ends.n, width=1).mean()
-    share = (one.sel(width=1).isel(n=-1).mean() / every).item()
-    assert figure.axes[5].get_title() == f"RKE-MC keeps {share:.0%} with 1 of 4 types"
+    below = figure.axes[5]
+    shares = [lines[0].get_ydata()[1] for lines in below.containers]
+    np.testing.assert_allclose(shares, equal / equal[1])
+    assert below.get_title() == f"RKE-MC, {facts['shared']} samples each"
 
 
 test_bad_flags_are_refused = studies.refuses(
     Coverage,
     ("--kept=5", "between 1 and the 4 types, received 5"),
-    ("--neighbours=5", "as many as scales, 3, not 1"),
     ("--neighbours=3,5,100 --kept=1", "100 are not fewer than the .* samples"),
     ("--neighbours=0,1,2", "--neighbours"),
-    ("--rule=median", "--rule=median means nothing beside --output_bandwidth"),
     ("--output_bandwidth=0", "--output_bandwidth: expected a number above 0"),
     ("--repeats=0", "--repeats"),
     ("--prompts=t.npy", "Unknown command line flag 'prompts'"),
 )
-
-
-def test_options_have_defaults_of_the_data(tmp_path):
-    own = small_run(Coverage, tmp_path, 0)[:2]
-    run = execute(Coverage, tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
-    assert run.study.kept == (1, 2, 4)
-    assert 20 < run.study.sizes[0] < 50  # A quarter of a half.
-    assert run.study.sizes[-1] == 120
-    assert run.study.described == "median distance"

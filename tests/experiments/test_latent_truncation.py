@@ -1,7 +1,5 @@
 """Scores against a generator's knob, on outputs whose modes are counted."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import studies
@@ -10,10 +8,9 @@ from oracles import gaussian_gram
 from small import small_run
 from studies import execute
 
-from experiments.data import load
-from experiments.lab import runner, store, tables
+from experiments.lab import tables
 from experiments.lab.knobs import trend
-from experiments.rke.latent_truncation import LatentTruncation, by_temperature
+from experiments.rke.latent_truncation import LatentTruncation
 
 pytestmark = pytest.mark.slow
 
@@ -76,49 +73,21 @@ def test_the_trend_is_over_the_types():
 
 
 def test_the_tables_and_the_figures(finished):
-    scores, within, trends = finished.study.tables(finished)
-    assert [*scores.columns[1].cells] == [*within.columns[1].cells] == ["0", "0.5", "1"] * 2
-    assert next(within.columns[2].cells).startswith("1 ± ")
-    assert len([*trends.columns[0].cells]) == 2
+    scores, trends = finished.study.tables(finished)
+    assert [*scores.columns[1].cells] == ["0", "0.5", "1"] * 2
+    assert next(scores.columns[-1].cells).startswith("1 ± ")
+    assert trends.row_count == 2
+    facts = LatentTruncation.facts([finished])
+    assert facts["end"]("knob", "RKE-within-type", 1) == pytest.approx(4, rel=1e-3)
+    assert [*facts["tables"]["knob"].columns[1].cells] == ["0", "1"] * 2  # The ends alone.
     figures = LatentTruncation.figures([finished])
-    assert set(figures) == {"latent_truncation", "latent_truncation_scores"}
+    assert set(figures) == {"latent_truncation"}
     assert "RKE rises by 300%" in figures["latent_truncation"].axes[0].get_title()
     caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
     for part in ("3 groups of", "seed 0", "(outputs / prompts) 4 / 4"):
         assert part in caption
 
 
-def test_errors_within_types_are_over_each_generators_own_types(finished):
-    """Of two types that have one and three modes the error is 1, whoever else has more types."""
-    within = xr.DataArray([1.0, 3.0], dims="type")
-    results = {
-        cell: found.isel(type=[0, 1]).assign(within=xr.zeros_like(found.setting) + within)
-        for cell, found in finished.results.items()
-    }
-    study = dataclasses.replace(finished.study, knob="temperature")
-    fewer = dataclasses.replace(finished, study=study, results=results)
-    axes = LatentTruncation.figures([finished, fewer])["latent_truncation"].axes
-    (bars,) = axes[3].containers[0][2]
-    assert [top - low for (_, low), (_, top) in bars.get_segments()] == pytest.approx([3.92] * 3)
-
-
 test_bad_flags_are_refused = studies.refuses(
     LatentTruncation, ("--samples=1", "--samples"), ("--groups=1", "--groups")
 )
-
-
-def test_the_shipped_drawings_without_latents_are_one_a_class():
-    pairs = load("quickdraw")
-    still = pairs.rows(pairs.labels["models"] == "0")
-    for kind in np.unique(still.labels["types"]):
-        assert len(np.unique(still.outputs[still.labels["types"] == kind], axis=0)) == 1
-    assert len(np.unique(still.outputs, axis=0)) == 50
-    run = store.read_run(runner.COMMITTED / "latent_truncation", LatentTruncation)
-    np.testing.assert_allclose(run.found.within.sel(setting=0), 1, rtol=1e-5)
-    assert (run.found.within.mean("type").diff("setting") > 0).all()
-
-
-def test_the_shipped_drawings_are_shown():
-    (axes,) = by_temperature(("ant", "key"), ("0.1", "1")).axes
-    assert {text.get_text() for text in axes.texts} >= {"ant", "key", "0.1", "1"}
-    assert len(axes.get_lines()) >= 4

@@ -47,8 +47,8 @@ def computing_only(study, wanted):
     return Watched
 
 
-# One of pairs, one of several models, and a training.
-LIFECYCLES = ["convergence", "side_by_side", "gmm_gan"]
+# One of pairs, one of several models, and one of outputs alone.
+LIFECYCLES = ["convergence", "side_by_side", "coverage"]
 # Studies whose own tests do not run them as a whole.
 RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "many_processes"]
 RUN_HERE += ["scaling", "theorems"]
