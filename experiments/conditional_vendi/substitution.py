@@ -146,6 +146,7 @@ _COLOURS = {"MID": style.SKY, "cosine": style.GREY}
 # Of every dimension of a fitted Gaussian or map, so many prompts at least.
 _PROMPTS_A_DIMENSION = 4
 _FEWEST_PROMPTS = 8
+_DIMENSIONS = 32
 
 
 class Substitution(lab.Study):
@@ -155,20 +156,24 @@ class Substitution(lab.Study):
     reproduces = "CV fig 12; CV-early fig 8; MID fig 1"
     duration = "1 minute"
     takes = ("prompt",)
-    runs = ((), ("--data=gallery",))
+    # The last with the gallery's number of directions, for MID depends on it.
+    runs = ((), ("--data=gallery",), ("--dimensions=5", "--scales=1"))
     drawings = ("substitution",)
 
     bandwidths: lab.Scales = lab.Scales()
     pairs: int = lab.flag(300, "Pairs that are scored, at most.", at_least=4)
     steps: int = lab.flag(10, "Steps from no output replaced to all of them.", at_least=1)
     dimensions: int = lab.flag(
-        32,
+        _DIMENSIONS,
         "Leading directions that MID and the map see; at most a quarter of the prompts fitted to.",
         at_least=1,
     )
     repeats: int = lab.flag(5, "Draws of prompts, outputs and replacements.", at_least=2)
     data_name: str = lab.resolved("")
     scored: int = lab.resolved(0)
+
+    def variant(self):
+        return "" if self.dimensions == _DIMENSIONS else f"{self.dimensions}-directions"
 
     def prepare(self, load, seed):
         pairs = load()

@@ -17,6 +17,7 @@ _MODULES = {
     "designs": "experiments.calibration.designs:Designs",
     "bandwidth_rules": "experiments.calibration.bandwidth_rules:BandwidthRules",
     "captioning": "experiments.conditional_vendi.captioning:Captioning",
+    "captions_judged": "experiments.calibration.captions_judged:CaptionsJudged",
     "video": "experiments.conditional_vendi.video:Video",
     "language": "experiments.language_models.language:Language",
     "same_answers": "experiments.language_models.same_answers:SameAnswers",
