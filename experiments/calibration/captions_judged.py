@@ -69,26 +69,23 @@ class CaptionsJudged(lab.Study):
             fitted=len(fit),
         )
 
-    def compute(self, state, context):
-        """Every measure of every score: `value`, and MID less the score (`ahead`), over `end`.
+    def axes(self):
+        return {"fitted_to": [pathlib.Path(self.references).stem]}
 
-        `n` is the number of judgements, or of changed captions.
-        """
+    def compute(self, state, context, *, fitted_to):
+        """By measure and score `value`, and `ahead` (MID's less it), over `end`; cases `n`."""
         pairs, fit = state
         # Every pair once: experts judge one three times.
         numbers = [pairs.labels[role] for role in ("photograph", "caption")]
         _, first, again = np.unique(numbers, axis=1, return_index=True, return_inverse=True)
         once = pairs.rows(first)
-        fitted = {"reference_outputs": fit.outputs, "reference_prompts": fit.prompts}
+        gaussian = {"reference_outputs": fit.outputs, "reference_prompts": fit.prompts}
+        mutual = functools.partial(cv.baselines.pointwise_mutual_information, **gaussian)
         scores = {}
         for ridge in self.ridges:
             context.say(f"ridge {ridge:g}")
             name = f"MID, ridge {ridge:g}" if scores else "MID"
-            scores[name] = np.asarray(
-                cv.baselines.pointwise_mutual_information(
-                    once.outputs, once.prompts, ridge=ridge, **fitted
-                )
-            )[again]
+            scores[name] = np.asarray(mutual(once.outputs, once.prompts, ridge=ridge))[again]
         scores["cosine"] = mapped_cosine(once, fit, self.ridges[0])[again]
         for scale in self.bandwidths.axis:
             scores[f"kernel, {scale}"] = kernel_information(once, fit, scale.kernels)[again]
@@ -97,7 +94,7 @@ class CaptionsJudged(lab.Study):
             scores["both"] = stats.hmean(np.maximum([scores["cosine"], near], 1e-9))
         judged = np.stack(list(scores.values()))
         generator = np.random.default_rng(np.asarray(jax.random.bits(context.key, (4,))))
-        found, counts = [], []
+        found = []
         for name, (measure, groups) in (measured := measures(judged, pairs)).items():
             context.say(name)
             draws = list(agreement.resampled(groups, self.resamples, generator))
@@ -105,29 +102,32 @@ class CaptionsJudged(lab.Study):
                 lambda of, m=measure: np.concatenate([v := m(of), v[0] - v]), draws, len(groups)
             )
             found.append(both.reshape(2, len(judged), 3))
-            counts.append(len(groups))
         axes = {"measure": list(measured), "score": list(scores), "end": ["value", "low", "high"]}
         value, ahead = (xr.DataArray(part, axes) for part in np.stack(found, axis=1))
-        return xr.Dataset({"value": value, "ahead": ahead, "n": ("measure", counts)})
+        counts = "measure", [len(groups) for _, groups in measured.values()]
+        return xr.Dataset({"value": value, "ahead": ahead, "n": counts})
 
     def tables(self, run):
         """Every measure with its interval and the printed number; how far MID is ahead."""
-        names = run.found.measure.values.tolist()
+        found = run.found.isel(fitted_to=0, drop=True)
+        names = found.measure.values.tolist()
         for shown in (names[:2], names[2::2], names[3::2]):
-            yield table(run.found.value, shown)
-        ahead = tables.intervals(run.found.ahead)
+            yield table(found.value, shown)
+        ahead = tables.intervals(found.ahead)
         yield tables.table(ahead, rows=("score",), columns="measure")
 
     @classmethod
     def facts(cls, runs):
-        names = ("people", "pair", "lowest", "ahead")
-        return dict(zip(names, runs[0].study.tables(runs[0]), strict=True))
+        found, names = runs[0].found.isel(fitted_to=0), ("people", "pair", "lowest", "lead")
+        made = dict(zip(names, runs[0].study.tables(runs[0]), strict=True))
+        return {**made, "value": found.value, "ahead": found.ahead, "n": found.n}
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        measures, scores = (run.found[axis].values.tolist() for axis in ("measure", "score"))
-        value = run.found.value.sel(measure=[name for name in measures if LOWEST not in name])
+        found = run.found.isel(fitted_to=0, drop=True)
+        measures, scores = (found[axis].values.tolist() for axis in ("measure", "score"))
+        value = found.value.sel(measure=[name for name in measures if LOWEST not in name])
         ends = value.sel(end=["low", "high"])
         shown = xr.Dataset({"value": value.sel(end="value", drop=True), "ends": ends})
 
@@ -149,13 +149,13 @@ class CaptionsJudged(lab.Study):
 
 def table(found: xr.DataArray, names: Sequence[str]) -> Table:
     """Scores with intervals, and what the paper prints for the method that a score stands for."""
-    grid = Table("score", "in the paper", *(h for name in names for h in (name, "printed")))
+    grid = Table("score", "in the paper", *names)
     for score in found.score.values.tolist():
         method, cells = METHODS.get(score, "-"), []
         for name in names:
             printed = PRINTED.get(name, {}).get(method)
-            cells.append(tables.interval(*found.sel(measure=name, score=score).values))
-            cells.append(f"{printed:.3f}" if printed else "-")
+            ours = tables.interval(*found.sel(measure=name, score=score).values)
+            cells.append(f"{ours}; {printed:.3f}" if printed else ours)
         grid.add_row(score, method, *cells)
     return grid
 

@@ -1,5 +1,6 @@
 """What outputs of other prompts do to scores of relevance: CV figure 12, MID figure 1."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,18 +61,16 @@ def by_others(
 ) -> np.ndarray:
     """The rows of the outputs, the first `replaced` of the order permuted among them, `[n]`.
 
-    No output stays with its prompt, unless one prompt has most of those that are permuted. The
-    outputs as a whole are the same, so that nothing but their relation to the prompts changes.
+    No output stays with its prompt, unless one prompt has most of those that are permuted.
     """
-    chosen = drawn.order[:replaced]
+    rows, chosen = drawn.rows.copy(), drawn.order[:replaced]
     own, given = prompt[drawn.rows[chosen]], generator.permutation(drawn.rows[chosen])
     for _ in range(_ROUNDS):
         stayed = np.flatnonzero(prompt[given] == own)
         if not stayed.size:
             break
-        with_whom = int(generator.integers(replaced))
-        given[[stayed[0], with_whom]] = given[[with_whom, stayed[0]]]
-    rows = drawn.rows.copy()
+        swapped = [stayed[0], int(generator.integers(replaced))]
+        given[swapped] = given[swapped[::-1]]
     rows[chosen] = given
     return rows
 
@@ -81,9 +80,8 @@ def alignment(
 ) -> Callable[[np.ndarray], list[float]]:
     """MID (MID eq. 5) and the mean cosine of prompts and mapped outputs, as a function of outputs.
 
-    The two embeddings share no space. Both are centred and turned onto their leading directions in
-    the reference; the map is the least-squares one from outputs to prompts there, and MID's
-    Gaussian is that of the reference.
+    The two embeddings share no space. Both are turned onto their leading directions in the
+    reference, to which a least-squares map from outputs to prompts and MID's Gaussian are fitted.
     """
     turn_outputs = leading(pairs.outputs[drawn.reference], dimensions)
     turn_prompts = leading(pairs.prompts[drawn.reference], dimensions)
@@ -91,13 +89,12 @@ def alignment(
     targets = turn_prompts(pairs.prompts[drawn.reference])
     prompts = turn_prompts(pairs.prompts[drawn.rows])
     linear = np.linalg.lstsq(reference, targets)[0]
-    given, fitted_x, fitted_t = (a.astype(np.float32) for a in (prompts, reference, targets))
+    given, *fitted = (a.astype(np.float32) for a in (prompts, reference, targets))
+    fitted = dict(zip(("reference_outputs", "reference_prompts"), fitted, strict=True))
 
     def measure(outputs: np.ndarray) -> list[float]:
         turned = turn_outputs(outputs)
-        mid = cv.baselines.mutual_information_divergence(
-            turned.astype(np.float32), given, reference_outputs=fitted_x, reference_prompts=fitted_t
-        )
+        mid = cv.baselines.mutual_information_divergence(turned.astype(np.float32), given, **fitted)
         mapped = turned @ linear
         norms = np.linalg.norm(mapped, axis=1) * np.linalg.norm(prompts, axis=1)
         return [float(mid), float(np.mean(np.sum(mapped * prompts, axis=1) / norms))]
@@ -108,26 +105,21 @@ def alignment(
 def leading(points: np.ndarray, dimensions: int) -> Callable[[np.ndarray], np.ndarray]:
     """Points, less the mean of these, on the leading principal directions of these."""
     mean = np.mean(points, axis=0, dtype=np.float64)
-    centred = points - mean
-    directions = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :dimensions]
+    directions = np.linalg.eigh((points - mean).T @ (points - mean))[1][:, ::-1][:, :dimensions]
     return lambda others: (others - mean) @ directions
 
 
 def left(found: xr.Dataset) -> xr.DataArray:
-    """How much is left of the range of each metric, of each draw.
-
-    1 where nothing is replaced, 0 where all outputs are others'; NaN where the range is within
-    chance of a draw.
-    """
-    of_other = found.value.sel(replaced=OTHER, drop=True)
-    end = of_other.sel(share=1, drop=True)
-    span = of_other.sel(share=0, drop=True) - end
+    """How much is left of a metric's range in each draw; NaN where the range is within chance."""
+    first, end = (found.value.sel(replaced=OTHER, share=x, drop=True) for x in (0, 1))
+    span = first - end
     moves = abs(span.mean("repeat")) > _MOVES * span.std("repeat", ddof=1)
     return (found.value - end) / span.where(moves & (span != 0))
 
 
 def saturates(curves: xr.DataArray) -> xr.DataArray:
     """The share from which on 90% of the change have happened for good, of each draw."""
+    shares = curves.share.values
 
     def reached(left: np.ndarray) -> float:
         if np.isnan(left).any():
@@ -136,17 +128,32 @@ def saturates(curves: xr.DataArray) -> xr.DataArray:
         around = slice(last, last + 2)
         return np.interp(SATURATED, 1 - left[around], shares[around])
 
-    shares = curves.share.values
     return xr.apply_ufunc(reached, curves, input_core_dims=[["share"]], vectorize=True)
+
+
+def summary(found: xr.Dataset) -> xr.Dataset:
+    """Means and deviations over the draws of what `_NAMES` lists, as the axis `of`."""
+    value, curves = found.value, left(found)
+    none, other = (value.sel(replaced=OTHER, share=share, drop=True) for share in (0, 1))
+    same, lost = (of.sel(replaced=SAME, share=1, drop=True) for of in (value, 1 - curves))
+    reached = saturates(curves.sel(replaced=OTHER, drop=True))
+    parts = xr.concat([none, same, other, none - other, lost, reached], "of")
+    return tables.spreads(parts.assign_coords(of=list(_NAMES)), "repeat")
 
 
 INFORMATION, FITTED = ("Information-Vendi", "Information-RKE"), ("MID", "cosine")
 METRICS = (*INFORMATION, *FITTED)
-_COLOURS = {"MID": style.SKY, "cosine": style.GREY}
-# Of every dimension of a fitted Gaussian or map, so many prompts at least.
-_PROMPTS_A_DIMENSION = 4
-_FEWEST_PROMPTS = 8
-_DIMENSIONS = 32
+_COLOURS = {"MID": style.VERMILION, "cosine": style.GREY}
+_NAMES = {
+    "none": "none replaced",
+    "same": f"all, {SAME}",
+    "other": f"all, {OTHER}",
+    "fall": "falls by",
+    "lost": f"of the range, {SAME}",
+    "reached": f"{SATURATED:.0%} changed from",
+}
+# A fitted Gaussian or map needs so many prompts for each of its dimensions.
+_PROMPTS_A_DIMENSION, _FEWEST_PROMPTS, _DIMENSIONS = 4, 8, 32
 
 
 class Substitution(lab.Study):
@@ -178,8 +185,7 @@ class Substitution(lab.Study):
     def prepare(self, load, seed):
         pairs = load()
         prompt = pairs.prompt_numbers
-        counts = np.bincount(prompt)
-        several = np.sort(counts[counts > 1])
+        several = np.sort([count for count in np.bincount(prompt) if count > 1])
         if len(several) < _FEWEST_PROMPTS:
             raise ValueError(
                 f"--prompt: expected at least {_FEWEST_PROMPTS} prompts of several outputs each, "
@@ -226,71 +232,60 @@ class Substitution(lab.Study):
         return xr.Dataset({"value": (tuple(axes), values)}, axes)
 
     def tables(self, run):
-        """Each metric at both ends; how much of its range SAME takes, and where it saturates."""
-        ends = tables.spreads(run.found.value.sel(share=[0, 1]), "repeat")
-        rows = ("scale", "metric", "share")
-        yield tables.table(ends, rows=rows, columns="replaced", error="error")
-        curves = left(run.found)
-        lost = 1 - curves.sel(replaced=SAME, share=1, drop=True)
-        reached = saturates(curves.sel(replaced=OTHER, drop=True))
-        names = [f"{SAME}, of the range", f"{SATURATED:.0%} changed from"]
-        both = xr.concat([lost, reached], "of").assign_coords(of=names)
-        both = tables.spreads(both, "repeat")
-        yield tables.table(both, rows=("scale", "metric"), columns="of", error="error")
+        """Each metric at both ends, how far it falls, and where it saturates."""
+        yield tables.table(
+            summary(run.found), rows=("scale", "metric"), columns="of", error="error", names=_NAMES
+        )
+
+    @classmethod
+    def facts(cls, runs):
+        names = ("emoji", "few", "gallery")
+        known = {name: summary(run.found) for name, run in zip(names, runs, strict=False)}
+
+        def at(of, metric, what, scale=1.0, part="value"):
+            return known[of][part].sel(metric=metric, of=what, scale=scale)
+
+        table = functools.partial(tables.table, columns="of", error="error", names=_NAMES)
+        remaining = left(runs[0].found).sel(replaced=OTHER, scale=1).mean("repeat")
+        return {"at": at, "remaining": remaining, "table": table, **known}
 
     @classmethod
     def figures(cls, runs):
-        columns = 1 + max(run.found.sizes["scale"] for run in runs)
-        figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 3.0))
-        for place, run in enumerate(runs):
-            first, *row = axes[place * columns : (place + 1) * columns]
-            _raw(first, run)
-            curves = left(run.found)
-            for panel, scale in zip(row, curves.scale.values, strict=False):
-                _scaled(panel, curves.sel(scale=scale), f"bandwidths x {scale:g}")
-            row[0].set_ylabel("share of the range left")
-        for panel in axes[-columns:]:
-            panel.set_xlabel("share replaced, %")
-        style.legend_above(figure, axes[1], columns=6)
-        scored = " and ".join(str(run.study.scored) for run in runs)
-        repeats = runs[0].study.repeats
-        n = f"{scored} pairs, replaced by outputs of {OTHER} or, dashed, of the {SAME}"
-        bars = f"one standard deviation of {repeats} draws"
-        return {"substitution": figures.caption(figure, runs, n=n, bars=bars)}
-
-
-def _raw(panel: Axes, run: lab.Run) -> None:
-    """Information-Vendi and -RKE of a run themselves."""
-    values = run.found.value.sel(scale=run.study.bandwidths.shown, metric=list(INFORMATION))
-    _lines(panel, values)
-    ends = values.sel(metric=INFORMATION[0], replaced=OTHER).mean("repeat")
-    falls = f"falls from {ends.sel(share=0):.3g} to {ends.sel(share=1):.3g}"
-    panel.set_title(f"{run.study.data_name}: Information-Vendi\n{falls}")
-    panel.set_ylabel("effective number of modes")
-    panel.set_ylim(bottom=0)
-
-
-def _scaled(panel: Axes, curves: xr.DataArray, words: str) -> None:
-    """What is left of the range of each metric that moves."""
-    _lines(panel, curves.dropna("metric", how="all"))
-    panel.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
-    panel.set_ylim(-0.25, 1.6)
-    vendi = curves.sel(metric=INFORMATION[0], replaced=OTHER)
-    if vendi.notnull().any():
-        reached = saturates(vendi).mean()
-        words = f"{words}: Information-Vendi\nhas fallen by {SATURATED:.0%} at {reached:.0%}"
-    panel.set_title(words)
+        figure, axes = style.panels(4 * len(runs), columns=4, size=(2.7, 2.4))
+        scale, rows = runs[0].study.bandwidths.shown, [axes[k::4] for k in range(4)]
+        for run, *row in zip(runs, *rows, strict=True):
+            shown = run.found.sel(scale=[scale])
+            falls = summary(shown).value.sel(of="fall", scale=scale)
+            for panel, metric in zip(row, (INFORMATION[0], *FITTED), strict=False):
+                _lines(panel, shown.value.sel(metric=[metric], scale=scale))
+                words = f", {run.study.dimensions} directions" if metric in FITTED else ""
+                fall = f"falls by {falls.sel(metric=metric):.3g}"
+                panel.set_title(f"{run.study.data_name}{words}:\n{fall}")
+                panel.set_ylabel(f"{metric}, nats" if metric == "MID" else metric)
+            _lines(row[-1], left(shown).sel(scale=scale).dropna("metric", how="all"))
+            row[-1].axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
+            row[-1].set_title("all metrics: share\nof the range left")
+            row[-1].set_ylabel("share left")
+        for column in rows:
+            column[-1].set_xlabel("share replaced, %")
+            low, high = zip(*(panel.get_ylim() for panel in column), strict=True)
+            for panel in column if column is not rows[0] else ():
+                panel.set_ylim(min(low), max(high))  # So that slopes can be compared.
+        style.legend_above(figure, axes[3], columns=4)
+        scored = ", ".join(str(run.study.scored) for run in runs)
+        n = f"{scored} pairs; dashed: replaced by outputs of the {SAME}"
+        bars = f"one standard deviation of {runs[0].study.repeats} draws"
+        return {"substitution": figures.caption(figure, runs, n=n, bars=bars, scale=scale)}
 
 
 def _lines(panel: Axes, values: xr.DataArray) -> None:
-    """Means and deviations of metrics: whole lines by OTHER, dashed by SAME."""
+    """Means and deviations of metrics: lines, and squares for MID, by OTHER; dashed by SAME."""
     x = 100 * values.share
     for metric in values.metric.values.tolist():
         colour = _COLOURS.get(metric) or style.score_colour(metric)
-        # MID is wide, so that it is seen where the cosine lies on it.
-        width = 3.5 if metric == "MID" else 1.5
-        for replaced, dashes, label in ((OTHER, "-", metric), (SAME, "--", None)):
+        looks = {OTHER: ("s" if metric == "MID" else "-", metric), SAME: ("--", None)}
+        for replaced, (look, label) in looks.items():
             found = tables.spreads(values.sel(metric=metric, replaced=replaced), "repeat")
-            panel.plot(x, found.value, dashes, color=colour, linewidth=width, label=label)
+            panel.plot(x, found.value, look, color=colour, markersize=3.5, label=label)
             low, high = found.value - found.error, found.value + found.error
             panel.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
