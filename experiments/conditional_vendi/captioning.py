@@ -24,12 +24,9 @@ OTHER, ALL = "other", "all"
 
 
 class Answers(NamedTuple):
-    """Who says what of some photographs.
+    """Who says what of some photographs: rows of the pairs, `[photographs, k]` by captioner.
 
-    Attributes:
-      captions: by captioner, rows of the pairs `[photographs, k]`.
-      photographs: a row of each photograph.
-      groups: of the jackknife, of each photograph.
+    `photographs` has a row of each photograph, `groups` its group of the jackknife.
     """
 
     captions: dict[str, np.ndarray]
@@ -41,15 +38,11 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
     """The captioners, and the rows of their captions `[captioners, photographs, captions]`.
 
     Every captioner has the same photographs and as many captions of each: those that all have.
-
-    Raises:
-      ValueError: rows of one photograph differ, or no photograph has captions of all.
     """
     prompt = pairs.labels["prompt"]
     _, first, photograph = np.unique(prompt, return_index=True, return_inverse=True)
     strangers = np.flatnonzero((pairs.prompts != pairs.prompts[first[photograph]]).any(axis=1))
-    if strangers.size:
-        row = strangers[0]
+    for row in strangers[:1]:
         raise ValueError(
             f"--prompt: expected rows of one photograph to be equal, received others in the rows "
             f"{first[photograph[row]]} and {row} of {prompt[row]}."
@@ -78,19 +71,11 @@ def answers(
     groups: int,
     rng: np.random.Generator,
 ) -> Answers:
-    """What each captioner says of some photographs.
+    """What each captioner says of some photographs, whose rows are `[captioners, photographs, K]`.
 
-    Several captioners give their own captions. Of one captioner there are, as captioners, its first
-    k captions of each photograph for k = 1 ... K, which need no matching of n because repeating all
-    pairs changes no score; `swapped`, all K captions of another photograph; `shuffled`, K captions
-    of K other photographs; and `one for all`, the caption that is nearest to all the others.
-
-    Args:
-      pairs: all pairs.
-      rows: `[captioners, photographs, K]`.
-      models: the captioners' names.
-      groups: of the jackknife.
-      rng: puts photographs into groups, and captions on other photographs.
+    One captioner stands for several: its first k captions of each photograph for k = 1 ... K (to
+    repeat all pairs changes no score); `swapped`, all K captions of another photograph; `shuffled`,
+    K captions of K others; and `one for all`, the caption that is nearest to all the others.
     """
     count, each = rows.shape[1:]
     group = rng.permutation(count) % groups
@@ -109,9 +94,7 @@ def answers(
 def _others(count: int, rng: np.random.Generator) -> np.ndarray:
     """A random other number for each number below `count`: a cycle through all of them."""
     order = rng.permutation(count)
-    found = np.empty(count, int)
-    found[order] = np.roll(order, 1)
-    return found
+    return np.roll(order, 1)[np.argsort(order)]
 
 
 SCORES = ("vendi", "conditional", "information")
@@ -120,10 +103,10 @@ _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
 # What CV figure 20 prints.
 CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")
 PRINTED = {
-    ("conditional", 1): (4.09, 10.9, 13.10),
-    ("information", 1): (2.28, 3.28, 3.98),
-    ("conditional", 2): (2.53, 6.47, 7.82),
-    ("information", 2): (1.80, 2.41, 2.93),
+    "Conditional-Vendi": (4.09, 10.9, 13.10),
+    "Information-Vendi": (2.28, 3.28, 3.98),
+    "Conditional-RKE": (2.53, 6.47, 7.82),
+    "Information-RKE": (1.80, 2.41, 2.93),
 }
 
 
@@ -147,7 +130,6 @@ class Captioning(lab.Study):
     captioners: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Draws photographs of each kind, and decides who says what of them."""
         orders = tuple(map(checks.check_order, self.orders))
         pairs = load()
         models, rows = by_photograph(pairs)
@@ -162,10 +144,7 @@ class Captioning(lab.Study):
                     f"--groups: expected at most the {len(numbers)} photographs of {kind}, "
                     f"received {self.groups}."
                 )
-        said = {
-            kind: answers(pairs, rows[:, numbers], models, self.groups, rng)
-            for kind, numbers in drawn.items()
-        }
+        said = {k: answers(pairs, rows[:, n], models, self.groups, rng) for k, n in drawn.items()}
         return self.ready(
             pairs,
             state=(pairs, said),
@@ -179,11 +158,7 @@ class Captioning(lab.Study):
         return {"scale": self.bandwidths.axis, "kind": tuple(self.counts)}
 
     def compute(self, state, context, *, scale, kind):
-        """The scores of all captioners, and what each group of photographs does to them.
-
-        `unbiased` are those of order 2 with captions as a sample, and their 95% intervals over
-        `end`.
-        """
+        """Scores, each group's influence on them, and `unbiased` ones of order 2 with intervals."""
         pairs, said = state[0], state[1][kind]
         values, influences, unbiased = [], [], []
         for captioner, captions in said.captions.items():
@@ -200,17 +175,14 @@ class Captioning(lab.Study):
             values.append([np.array(f.decomposition.scores) for f in found])
             influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
             several = len(np.unique(prompts, axis=0)) > 2
-            options = {"orders": [2], "errors": several, **scale.kernels}
-            sampled = cv.evaluate(*points.arrays, **options).order(2).population
+            result = cv.evaluate(*points.arrays, orders=[2], errors=several, **scale.kernels)
+            sampled = result.order(2).population
             assert sampled is not None  # Order 2 is computed from pairs.
             intervals = sampled.intervals or [(np.nan, np.nan)] * len(SCORES)
-            of_score = zip(sampled.values, intervals, strict=True)
-            unbiased.append([[value, *ends] for value, ends in of_score])
-        axes = ("captioner", "order", "score")
-        labels = zip(axes, map(list, (self.captioners, self.orders, SCORES)), strict=True)
-        fields = {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)}
-        fields["unbiased"] = ("captioner", "score", "end"), unbiased
-        return xr.Dataset(fields, dict(labels))
+            unbiased.append([[v, *e] for v, e in zip(sampled.values, intervals, strict=True)])
+        axes = {"captioner": [*self.captioners], "order": [*self.orders], "score": [*SCORES]}
+        fields = {"value": (tuple(axes), values), "influence": ((*axes, "group"), influences)}
+        return xr.Dataset(fields | {"unbiased": (("captioner", "score", "end"), unbiased)}, axes)
 
     def tables(self, run):
         """Every score with its error; those of order 2 with captions as a sample."""
@@ -221,24 +193,29 @@ class Captioning(lab.Study):
     @classmethod
     def facts(cls, runs):
         found = with_errors(runs[0].found)
-        rule = found.value.sel(scale=1, kind=ALL, captioner=[f"k = {k}" for k in range(1, 6)])
+        rule = by_name(found).value.sel(scale=1, kind=ALL)[..., :5]
         printed = [["", *CAPTIONERS, *rule.captioner.values.tolist()]]
-        for (score, order), values in PRINTED.items():
-            ours = rule.sel(score=score, order=order).values
-            name = f"{score.capitalize()}-{_FAMILIES[order]}"
-            printed.append([name, *map(str, values), *(f"{value:.2f}" for value in ours)])
-        table = functools.partial(tables.table, columns="captioner")
-        unbiased = tables.intervals(found.unbiased)
-        return {"all": found, "printed": printed, "table": table, "unbiased": unbiased}
+        for name, values in PRINTED.items():
+            ours = (f"{value:.2f}" for value in rule.sel(row=name).values)
+            printed.append([name, *map(str, values), *ours])
+        said, whole, rule = found.captioner.values, found.sel(kind=ALL), found.scale.values[1]
+        sampled = whole.unbiased.sel(captioner=said[[1, 2, 4, 6]], score=list(SCORES[1:]))
+        widths = runs[0].study.bandwidths.axis[1]
+        return {
+            "all": found,
+            "chosen": whole.sel(captioner=said[[0, 1, 2, 4, 5, 6]]),
+            "said": said,
+            "printed": printed,
+            "table": functools.partial(tables.table, columns="captioner"),
+            "unbiased": tables.intervals(sampled.sel(scale=slice(rule))),
+            "width": (widths.outputs, widths.prompts),
+        }
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        found = with_errors(run.found).sel(score=list(SCORES[1:])).stack(row=("score", "order"))
-        names = [f"{s.capitalize()}-{_FAMILIES.get(o, o)}" for s, o in found.row.values]
-        found = found.drop_vars(("row", "score", "order")).assign_coords(row=names)
-        said = found.captioner.values.tolist()
-        own = [name for name in said if name.startswith("k = ")]
+        found = by_name(with_errors(run.found))
+        own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
 
         def lines(panel, part):
             for bar in panel.containers:
@@ -246,8 +223,6 @@ class Captioning(lab.Study):
                 panel.plot(places[: len(own)], values[: len(own)], color=bar[0].get_color())
             if own and part.row.item().startswith("Cond"):
                 panel.plot(range(len(own)), range(1, len(own) + 1), color=style.GREY, zorder=0)
-            panel.set_xticks(range(len(said)), [name.removeprefix("k = ") for name in said])
-            panel.tick_params(axis="x", rotation=25)
 
         drawn = figures.facets(
             found, x="captioner", hue="kind", row="row", column="scale", kind="points",
@@ -262,3 +237,11 @@ class Captioning(lab.Study):
 def with_errors(found: xr.Dataset) -> xr.Dataset:
     """With the jackknife's standard errors: the root mean squares of the groups' influences."""
     return found.assign(error=np.sqrt((found.influence**2).mean("group")))
+
+
+def by_name(found: xr.Dataset) -> xr.Dataset:
+    """Conditional and information scores of all orders as one axis `row` of names, the first."""
+    rows = found[["value", "error"]].sel(score=list(SCORES[1:])).stack(row=("score", "order"))
+    names = [f"{s.capitalize()}-{_FAMILIES.get(o, o)}" for s, o in rows.row.values]
+    rows = rows.drop_vars(("row", "score", "order")).assign_coords(row=names)
+    return rows.transpose("row", ..., "captioner")

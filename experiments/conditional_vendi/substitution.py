@@ -239,38 +239,28 @@ class Substitution(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        names = ("emoji", "few", "gallery")
-        known = {name: summary(run.found) for name, run in zip(names, runs, strict=False)}
-
-        def at(of, metric, what, scale=1.0, part="value"):
-            return known[of][part].sel(metric=metric, of=what, scale=scale)
-
+        known = zip(("emoji", "few", "gallery"), (summary(r.found) for r in runs), strict=False)
         table = functools.partial(tables.table, columns="of", error="error", names=_NAMES)
         remaining = left(runs[0].found).sel(replaced=OTHER, scale=1).mean("repeat")
-        return {"at": at, "remaining": remaining, "table": table, **known}
+        return {"remaining": remaining, "table": table, **dict(known)}
 
     @classmethod
     def figures(cls, runs):
-        figure, axes = style.panels(4 * len(runs), columns=4, size=(2.7, 2.4))
-        scale, rows = runs[0].study.bandwidths.shown, [axes[k::4] for k in range(4)]
-        for run, *row in zip(runs, *rows, strict=True):
-            shown = run.found.sel(scale=[scale])
-            falls = summary(shown).value.sel(of="fall", scale=scale)
-            for panel, metric in zip(row, (INFORMATION[0], *FITTED), strict=False):
-                _lines(panel, shown.value.sel(metric=[metric], scale=scale))
+        figure, axes = style.panels(4 * len(runs), columns=4, size=(2.7, 2.4), sharey="col")
+        scale, shown = runs[0].study.bandwidths.shown, (INFORMATION[0], *FITTED)
+        for run, *row, last in zip(runs, *(axes[k::4] for k in range(4)), strict=True):
+            found = run.found.sel(scale=[scale])
+            falls = summary(found).value.sel(of="fall", scale=scale)
+            for panel, metric in zip(row, shown, strict=True):
+                _lines(panel, found.value.sel(metric=[metric], scale=scale))
                 words = f", {run.study.dimensions} directions" if metric in FITTED else ""
                 fall = f"falls by {falls.sel(metric=metric):.3g}"
-                panel.set_title(f"{run.study.data_name}{words}:\n{fall}")
-                panel.set_ylabel(f"{metric}, nats" if metric == "MID" else metric)
-            _lines(row[-1], left(shown).sel(scale=scale).dropna("metric", how="all"))
-            row[-1].axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
-            row[-1].set_title("all metrics: share\nof the range left")
-            row[-1].set_ylabel("share left")
-        for column in rows:
-            column[-1].set_xlabel("share replaced, %")
-            low, high = zip(*(panel.get_ylim() for panel in column), strict=True)
-            for panel in column if column is not rows[0] else ():
-                panel.set_ylim(min(low), max(high))  # So that slopes can be compared.
+                panel.set(title=f"{run.study.data_name}{words}:\n{fall}", ylabel=metric)
+            _lines(last, left(found).sel(scale=scale).dropna("metric", how="all"))
+            last.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
+            last.set(title="all metrics:\nshare of the range left", ylabel="share left")
+        for panel in axes[-4:]:
+            panel.set_xlabel("share replaced, %")
         style.legend_above(figure, axes[3], columns=4)
         scored = ", ".join(str(run.study.scored) for run in runs)
         n = f"{scored} pairs; dashed: replaced by outputs of the {SAME}"

@@ -186,22 +186,15 @@ def test_labels_that_do_not_fit_together_are_refused(tmp_path, role, labels, mes
         execute(Captioning, tmp_path, *own, f"--{role}={tmp_path / 'changed.npy'}")
 
 
-def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
-    figures = Captioning.figures([finished])
-    assert list(figures) == ["captioning", "captioning_bandwidth"]
-    figure = figures["captioning"]
-    assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["cat (4)", "dog (4)", "all (8)"]
-    heights = [bar.get_height() for bar in figure.axes[-1].containers[1]]
+def test_the_figure_has_lines_against_k_and_says_what_it_shows(finished):
+    figure = Captioning.figures([finished])["captioning"]
+    names = [axes.get_ylabel() for axes in figure.axes]
+    assert names == ["Conditional-Vendi", "Conditional-RKE", "Information-Vendi", "Information-RKE"]
+    # Of the last kind: the points of all captioners, and a line through those of k.
     shown = {"scale": 1, "kind": "all", "order": 2, "score": "conditional"}
-    np.testing.assert_allclose(heights, finished.found.value.sel(shown))
-    words = figure._supxlabel.get_text().replace("\n", " ")
+    panel, values = figure.axes[1], finished.found.value.sel(shown)
+    np.testing.assert_allclose(panel.containers[2][0].get_ydata(), values)
+    np.testing.assert_allclose(panel.lines[-2].get_ydata(), values[:2])
+    assert panel.lines[-1].get_ydata().tolist() == [1, 2]
+    words = figure.get_supxlabel().replace("\n", " ")
     assert "40 photographs of a kind" in words and "4 groups of photographs" in words
-    assert figures["captioning_bandwidth"].axes[2].get_ylabel() == "bandwidths x 1"
-
-
-def test_the_table_says_what_another_caption_adds(finished):
-    scores, rises, _ = finished.study.tables(finished)
-    for grid, expected in ((scores, "2 ± "), (rises, "1 ± ")):
-        rows = zip(*(column.cells for column in grid.columns), strict=True)
-        (row,) = (row for row in rows if row[:4] == ("1", "all", "k = 2", "2"))
-        assert any(cell.startswith(expected) for cell in row[4:])

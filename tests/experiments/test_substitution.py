@@ -126,14 +126,17 @@ def test_of_a_metric_that_moves_by_chance_nothing_is_said():
     assert substitution.saturates(chance).isnull().all()
 
 
-def test_the_tables_say_what_each_replacement_takes(finished):
-    ends, ranges = finished.study.tables(finished)
-    for grid in (ends, ranges):
-        assert set(grid.columns[1].cells) <= set(METRICS)
-    first = finished.found.value.sel(metric=METRICS[0], share=0, replaced=OTHER).mean().item()
-    assert next(ends.columns[-1].cells).startswith(f"{first:.4g} ± ")
-    caption = Substitution.figures([finished])["substitution"].get_supxlabel()
-    assert "64 pairs" in caption and "2 draws" in caption
+def test_the_table_says_how_far_metrics_fall_and_the_figure_shows_mid_in_its_own_units(finished):
+    (grid,) = finished.study.tables(finished)
+    assert set(grid.columns[1].cells) <= set(METRICS)
+    ends = finished.found.value.sel(metric=METRICS[0], share=[0, 1], replaced=OTHER).mean("repeat")
+    first, last = ends.values.ravel()
+    cells = [next(column.cells) for column in grid.columns[2:]]
+    assert cells[0].startswith(f"{first:.4g} ± ") and cells[3].startswith(f"{first - last:.4g} ± ")
+    figure = Substitution.figures([finished])["substitution"]
+    mid = finished.found.value.sel(metric="MID", replaced=OTHER, scale=1).mean("repeat")
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), mid)
+    assert "64 pairs" in figure.get_supxlabel() and "2 draws" in figure.get_supxlabel()
 
 
 def test_prompts_of_one_output_each_are_refused(tmp_path):
