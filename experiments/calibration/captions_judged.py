@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from experiments.data import PairedEmbeddings, sets
 from experiments.lab import agreement, figures, style, tables
 
 TAUS = {"expert": "c", "crowd": "b"}  # The variants of Kendall's tau in MID tables 4 and 5.
+_TITLES = {name: f"Kendall's tau-{variant}" for name, variant in TAUS.items()}
 LOWEST = "lowest of three"
 # What the paper prints: tables 4, 5 and 7 (four references), and 3 (both with CLIP ViT-B/32).
 METHODS = {"MID": "MID", "cosine": "CLIP-S", "references": "BERT-S", "both": "RefCLIP-S"}
@@ -110,17 +111,21 @@ class CaptionsJudged(lab.Study):
     def tables(self, run):
         """Every measure with its interval and the printed number; how far MID is ahead."""
         found = run.found.isel(fitted_to=0, drop=True)
-        names = found.measure.values.tolist()
-        for shown in (names[:2], names[2::2], names[3::2]):
-            yield table(found.value, shown)
-        ahead = tables.intervals(found.ahead)
-        yield tables.table(ahead, rows=("score",), columns="measure")
+        ours, lead = (tables.intervals(found[name]).value for name in ("value", "ahead"))
+        for shown in (slice(2), slice(2, None, 2), slice(3, None, 2)):
+            yield beside_printed(ours.isel(measure=shown))
+        yield tables.table(xr.Dataset({"value": lead}), rows=("score",), columns="measure")
 
     @classmethod
     def facts(cls, runs):
-        found, names = runs[0].found.isel(fitted_to=0), ("people", "pair", "lowest", "lead")
-        made = dict(zip(names, runs[0].study.tables(runs[0]), strict=True))
-        return {**made, "value": found.value, "ahead": found.ahead, "n": found.n}
+        found = runs[0].found.isel(fitted_to=0, drop=True)
+        changed = found.value.isel(measure=slice(2, None)).sel(score=[*METHODS], end="value")
+        words = xr.apply_ufunc("{:.2f}".format, changed, vectorize=True)
+        made = {
+            "people": next(iter(runs[0].study.tables(runs[0]))),
+            "changed": beside_printed(words),
+        }
+        return {**made, "value": found.value, "lead": found.ahead, "n": found.n}
 
     @classmethod
     def figures(cls, runs):
@@ -139,25 +144,21 @@ class CaptionsJudged(lab.Study):
 
         drawn = figures.facets(
             shown, x="score", column="measure", across=3, kind="points", error="ends", each=printed,
-            title=lambda _, name: name, size=(3.0, 2.2), sharey=False,
-            y_label="Kendall's tau, or share right",
+            title=lambda _, name: f"{name}: {_TITLES.get(name, 'share right')}",
+            size=(3.0, 2.4), sharey=False, x_label="", y_label="agreement",
         )  # fmt: skip
         bars = "95% intervals over photographs; crosses: what the paper prints"
         n = f"fitted to {run.study.fitted:,} other photographs"
         return {"captions_judged": figures.caption(drawn, run, n=n, bars=bars)}
 
 
-def table(found: xr.DataArray, names: Sequence[str]) -> Table:
-    """Scores with intervals, and what the paper prints for the method that a score stands for."""
-    grid = Table("score", "in the paper", *names)
-    for score in found.score.values.tolist():
-        method, cells = METHODS.get(score, "-"), []
-        for name in names:
-            printed = PRINTED.get(name, {}).get(method)
-            ours = tables.interval(*found.sel(measure=name, score=score).values)
-            cells.append(f"{ours}; {printed:.3f}" if printed else ours)
-        grid.add_row(score, method, *cells)
-    return grid
+def beside_printed(words: xr.DataArray) -> Table:
+    """A table of measures of our scores, and below them of the paper's methods."""
+    names = words.measure.values.tolist()
+    paper = [[str(PRINTED.get(m, {}).get(k, "-")) for m in names] for k in METHODS.values()]
+    coordinates = {"score": [f"{k}, printed" for k in METHODS.values()], "measure": names}
+    both = xr.concat([words, xr.DataArray(paper, coordinates)], "score").to_dataset(name="value")
+    return tables.table(both, rows=("score",), columns="measure")
 
 
 def mapped_cosine(pairs: PairedEmbeddings, fit: PairedEmbeddings, ridge: float) -> np.ndarray:
