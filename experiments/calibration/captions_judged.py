@@ -121,11 +121,9 @@ class CaptionsJudged(lab.Study):
         found = runs[0].found.isel(fitted_to=0, drop=True)
         changed = found.value.isel(measure=slice(2, None)).sel(score=[*METHODS], end="value")
         words = xr.apply_ufunc("{:.2f}".format, changed, vectorize=True)
-        made = {
-            "people": next(iter(runs[0].study.tables(runs[0]))),
-            "changed": beside_printed(words),
-        }
-        return {**made, "value": found.value, "lead": found.ahead, "n": found.n}
+        people, *_ = runs[0].study.tables(runs[0])
+        made = {"people": people, "changed": beside_printed(words), "value": found.value}
+        return {**made, "lead": found.ahead, "n": found.n}
 
     @classmethod
     def figures(cls, runs):

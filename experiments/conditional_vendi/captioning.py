@@ -1,10 +1,6 @@
-"""How diverse captioners are: CV figure 20, with captioners whose diversity is known.
-
-Captions are outputs and photographs are prompts.
-"""
+"""How diverse captions of photographs are: CV figure 20, with captioners of known diversity."""
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -24,14 +20,11 @@ OTHER, ALL = "other", "all"
 
 
 class Answers(NamedTuple):
-    """Who says what of some photographs: rows of the pairs, `[photographs, k]` by captioner.
+    """Who says what of some photographs."""
 
-    `photographs` has a row of each photograph, `groups` its group of the jackknife.
-    """
-
-    captions: dict[str, np.ndarray]
-    photographs: np.ndarray
-    groups: np.ndarray
+    captions: dict[str, np.ndarray]  # By captioner, rows of the pairs `[photographs, k]`.
+    photographs: np.ndarray  # A row of each photograph.
+    groups: np.ndarray  # Of the jackknife, of each photograph.
 
 
 def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
@@ -47,8 +40,7 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
             f"--prompt: expected rows of one photograph to be equal, received others in the rows "
             f"{first[photograph[row]]} and {row} of {prompt[row]}."
         )
-    names = pairs.labels.get("models", np.zeros(len(pairs), int))
-    models, who = np.unique(names, return_inverse=True)
+    models, who = np.unique(pairs.labels.get("models", np.zeros(len(prompt))), return_inverse=True)
     rows = rows_by_cell(photograph, who)
     if not rows.size:
         raise ValueError("--models: expected photographs that all of them captioned, found none.")
@@ -65,48 +57,38 @@ def kinds_of(pairs: PairedEmbeddings, rows: np.ndarray) -> dict[str, np.ndarray]
 
 
 def answers(
-    pairs: PairedEmbeddings,
-    rows: np.ndarray,
-    models: Sequence[str],
-    groups: int,
-    rng: np.random.Generator,
+    pairs: PairedEmbeddings, said: dict[str, np.ndarray], groups: int, rng: np.random.Generator
 ) -> Answers:
-    """What each captioner says of some photographs, whose rows are `[captioners, photographs, K]`.
+    """What each captioner says of some photographs; `said` has rows `[photographs, K]`.
 
     One captioner stands for several: its first k captions of each photograph for k = 1 ... K (to
     repeat all pairs changes no score); `swapped`, all K captions of another photograph; `shuffled`,
     K captions of K others; and `one for all`, the caption that is nearest to all the others.
     """
-    count, each = rows.shape[1:]
+    own = next(iter(said.values()))
+    count, each = own.shape
     group = rng.permutation(count) % groups
-    own = rows[0]
-    said = dict(zip(models, rows, strict=True))
-    if len(models) == 1:
+    if len(said) == 1:
         said = {f"k = {k}": own[:, :k] for k in range(1, each + 1)}
-        said["swapped"] = own[_others(count, rng)]
-        said["shuffled"] = np.stack([own[_others(count, rng), k] for k in range(each)], axis=1)
+        # Another photograph for each: the one before it in a random order.
+        orders = [rng.permutation(count) for _ in range(each + 1)]
+        others = [np.roll(order, 1)[np.argsort(order)] for order in orders]
+        said["swapped"] = own[others[0]]
+        said["shuffled"] = np.stack([own[others[k + 1], k] for k in range(each)], axis=1)
         embedded = pairs.outputs[own.ravel()]
         nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
         said["one for all"] = np.full((count, 1), nearest)
     return Answers(said, own[:, 0], group)
 
 
-def _others(count: int, rng: np.random.Generator) -> np.ndarray:
-    """A random other number for each number below `count`: a cycle through all of them."""
-    order = rng.permutation(count)
-    return np.roll(order, 1)[np.argsort(order)]
-
-
 SCORES = ("vendi", "conditional", "information")
-_RTOL = 0.005
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
-# What CV figure 20 prints.
-CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")
+CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")  # Of which CV figure 20 prints these.
 PRINTED = {
-    "Conditional-Vendi": (4.09, 10.9, 13.10),
-    "Information-Vendi": (2.28, 3.28, 3.98),
-    "Conditional-RKE": (2.53, 6.47, 7.82),
-    "Information-RKE": (1.80, 2.41, 2.93),
+    "Conditional-Vendi": ("4.09", "10.9", "13.10"),
+    "Information-Vendi": ("2.28", "3.28", "3.98"),
+    "Conditional-RKE": ("2.53", "6.47", "7.82"),
+    "Information-RKE": ("1.80", "2.41", "2.93"),
 }
 
 
@@ -130,7 +112,6 @@ class Captioning(lab.Study):
     captioners: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        orders = tuple(map(checks.check_order, self.orders))
         pairs = load()
         models, rows = by_photograph(pairs)
         kinds = kinds_of(pairs, rows[0, :, 0])
@@ -138,18 +119,20 @@ class Captioning(lab.Study):
         drawn = {k: np.sort(rng.permutation(rows)[: self.photographs]) for k, rows in kinds.items()}
         if len(drawn) > 1:
             drawn[ALL] = np.concatenate(list(drawn.values()))
+        said = {}
         for kind, numbers in drawn.items():
             if len(numbers) < self.groups:
                 raise ValueError(
                     f"--groups: expected at most the {len(numbers)} photographs of {kind}, "
                     f"received {self.groups}."
                 )
-        said = {k: answers(pairs, rows[:, n], models, self.groups, rng) for k, n in drawn.items()}
+            of_all = dict(zip(models, rows[:, numbers], strict=True))
+            said[kind] = answers(pairs, of_all, self.groups, rng)
         return self.ready(
             pairs,
             state=(pairs, said),
             bandwidths=self.bandwidths.resolve(pairs, seed),
-            orders=orders,
+            orders=tuple(map(checks.check_order, self.orders)),
             counts={kind: len(numbers) for kind, numbers in drawn.items()},
             captioners=tuple(next(iter(said.values())).captions),
         )
@@ -167,16 +150,13 @@ class Captioning(lab.Study):
             prompts = np.repeat(pairs.prompts[said.photographs], of_each, axis=0)
             points = Pairs(pairs.outputs[captions.ravel()], prompts, **scale.kernels)
             groups = inference.Groups(np.repeat(said.groups, of_each), "photographs")
-            method = cv.Auto(context.key, rtol=_RTOL)
-            found = [
-                inference.delete_groups(points, cv.Entropy(order=order), groups, method=method)
-                for order in self.orders
-            ]
+            method = cv.Auto(context.key, rtol=0.005)
+            delete = functools.partial(inference.delete_groups, groups=groups, method=method)
+            found = [delete(points, cv.Entropy(order=order)) for order in self.orders]
             values.append([np.array(f.decomposition.scores) for f in found])
             influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
-            several = len(np.unique(prompts, axis=0)) > 2
-            result = cv.evaluate(*points.arrays, orders=[2], errors=several, **scale.kernels)
-            sampled = result.order(2).population
+            options = {"errors": len(np.unique(prompts, axis=0)) > 2, **scale.kernels}
+            sampled = cv.evaluate(*points.arrays, orders=[2], **options).order(2).population
             assert sampled is not None  # Order 2 is computed from pairs.
             intervals = sampled.intervals or [(np.nan, np.nan)] * len(SCORES)
             unbiased.append([[v, *e] for v, e in zip(sampled.values, intervals, strict=True)])
@@ -193,23 +173,15 @@ class Captioning(lab.Study):
     @classmethod
     def facts(cls, runs):
         found = with_errors(runs[0].found)
-        rule = by_name(found).value.sel(scale=1, kind=ALL)[..., :5]
-        printed = [["", *CAPTIONERS, *rule.captioner.values.tolist()]]
-        for name, values in PRINTED.items():
-            ours = (f"{value:.2f}" for value in rule.sel(row=name).values)
-            printed.append([name, *map(str, values), *ours])
-        said, whole, rule = found.captioner.values, found.sel(kind=ALL), found.scale.values[1]
-        sampled = whole.unbiased.sel(captioner=said[[1, 2, 4, 6]], score=list(SCORES[1:]))
-        widths = runs[0].study.bandwidths.axis[1]
-        return {
-            "all": found,
-            "chosen": whole.sel(captioner=said[[0, 1, 2, 4, 5, 6]]),
-            "said": said,
-            "printed": printed,
-            "table": functools.partial(tables.table, columns="captioner"),
-            "unbiased": tables.intervals(sampled.sel(scale=slice(rule))),
-            "width": (widths.outputs, widths.prompts),
-        }
+        said, whole = found.captioner.values, found.sel(kind=ALL)
+        rule = by_name(whole).value.sel(scale=1, captioner=said[:5])
+        printed = [["", *CAPTIONERS, *said[:5]]]
+        for name, of_paper in PRINTED.items():
+            printed.append([name, *of_paper, *(f"{v:.2f}" for v in rule.sel(row=name).values)])
+        table = functools.partial(tables.table, columns="captioner")
+        sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
+        known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
+        return {**known, "sampled": sampled, "rule": runs[0].study.bandwidths.axis[1]}
 
     @classmethod
     def figures(cls, runs):
@@ -243,5 +215,4 @@ def by_name(found: xr.Dataset) -> xr.Dataset:
     """Conditional and information scores of all orders as one axis `row` of names, the first."""
     rows = found[["value", "error"]].sel(score=list(SCORES[1:])).stack(row=("score", "order"))
     names = [f"{s.capitalize()}-{_FAMILIES.get(o, o)}" for s, o in rows.row.values]
-    rows = rows.drop_vars(("row", "score", "order")).assign_coords(row=names)
-    return rows.transpose("row", ..., "captioner")
+    return rows.drop_vars(("row", "score", "order")).assign_coords(row=names)

@@ -15,10 +15,8 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style, tables
 
 SAME, OTHER = "same prompt", "other prompts"
-# A score is saturated where this much of its whole change has happened.
-SATURATED = 0.9
-# Below so many standard deviations over the draws a metric is said not to move.
-_MOVES = 2.0
+SATURATED = 0.9  # How much of its whole change has happened where a score is saturated.
+_MOVES = 2.0  # Below so many standard deviations over the draws a metric is said not to move.
 _ROUNDS = 1000
 
 
@@ -41,12 +39,8 @@ def draw_rows(prompt: np.ndarray, scored: int, generator: np.random.Generator) -
     half = len(shuffled) // 2
     rows = np.concatenate([found[: len(found) // 2] for found in shuffled[:half]])
     partners = np.concatenate([found[-(len(found) // 2) :] for found in shuffled[:half]])
-    return Drawn(
-        rows[:scored],
-        partners[:scored],
-        generator.permutation(min(scored, len(rows))),
-        np.concatenate(shuffled[half:]),
-    )
+    replaced, rest = generator.permutation(min(scored, len(rows))), np.concatenate(shuffled[half:])
+    return Drawn(rows[:scored], partners[:scored], replaced, rest)
 
 
 def by_partners(drawn: Drawn, replaced: int) -> np.ndarray:
@@ -66,8 +60,7 @@ def by_others(
     rows, chosen = drawn.rows.copy(), drawn.order[:replaced]
     own, given = prompt[drawn.rows[chosen]], generator.permutation(drawn.rows[chosen])
     for _ in range(_ROUNDS):
-        stayed = np.flatnonzero(prompt[given] == own)
-        if not stayed.size:
+        if not (stayed := np.flatnonzero(prompt[given] == own)).size:
             break
         swapped = [stayed[0], int(generator.integers(replaced))]
         given[swapped] = given[swapped[::-1]]
@@ -144,14 +137,9 @@ def summary(found: xr.Dataset) -> xr.Dataset:
 INFORMATION, FITTED = ("Information-Vendi", "Information-RKE"), ("MID", "cosine")
 METRICS = (*INFORMATION, *FITTED)
 _COLOURS = {"MID": style.VERMILION, "cosine": style.GREY}
-_NAMES = {
-    "none": "none replaced",
-    "same": f"all, {SAME}",
-    "other": f"all, {OTHER}",
-    "fall": "falls by",
-    "lost": f"of the range, {SAME}",
-    "reached": f"{SATURATED:.0%} changed from",
-}
+_NAMES = {"none": "none replaced", "same": f"all, {SAME}", "other": f"all, {OTHER}"}
+_NAMES |= {"fall": "falls by", "lost": f"of the range, {SAME}"}
+_NAMES |= {"reached": f"{SATURATED:.0%} changed from"}
 # A fitted Gaussian or map needs so many prompts for each of its dimensions.
 _PROMPTS_A_DIMENSION, _FEWEST_PROMPTS, _DIMENSIONS = 4, 8, 32
 
@@ -170,11 +158,7 @@ class Substitution(lab.Study):
     bandwidths: lab.Scales = lab.Scales()
     pairs: int = lab.flag(300, "Pairs that are scored, at most.", at_least=4)
     steps: int = lab.flag(10, "Steps from no output replaced to all of them.", at_least=1)
-    dimensions: int = lab.flag(
-        _DIMENSIONS,
-        "Leading directions that MID and the map see; at most a quarter of the prompts fitted to.",
-        at_least=1,
-    )
+    dimensions: int = lab.flag(_DIMENSIONS, "Directions that MID and the map see.", at_least=1)
     repeats: int = lab.flag(5, "Draws of prompts, outputs and replacements.", at_least=2)
     data_name: str = lab.resolved("")
     scored: int = lab.resolved(0)
@@ -200,7 +184,6 @@ class Substitution(lab.Study):
             bandwidths=self.bandwidths.resolve(pairs, seed),
             dimensions=min(self.dimensions, most, pairs.outputs.shape[1], pairs.prompts.shape[1]),
             data_name=pairs.name,
-            # As many whichever prompts are drawn.
             scored=min(self.pairs, int(np.sum(several[:half] // 2))),
         )
 
@@ -233,9 +216,8 @@ class Substitution(lab.Study):
 
     def tables(self, run):
         """Each metric at both ends, how far it falls, and where it saturates."""
-        yield tables.table(
-            summary(run.found), rows=("scale", "metric"), columns="of", error="error", names=_NAMES
-        )
+        options = {"columns": "of", "error": "error", "names": _NAMES}
+        yield tables.table(summary(run.found), rows=("scale", "metric"), **options)
 
     @classmethod
     def facts(cls, runs):
@@ -247,23 +229,22 @@ class Substitution(lab.Study):
     @classmethod
     def figures(cls, runs):
         figure, axes = style.panels(4 * len(runs), columns=4, size=(2.7, 2.4), sharey="col")
-        scale, shown = runs[0].study.bandwidths.shown, (INFORMATION[0], *FITTED)
+        scale = runs[0].study.bandwidths.shown
         for run, *row, last in zip(runs, *(axes[k::4] for k in range(4)), strict=True):
             found = run.found.sel(scale=[scale])
             falls = summary(found).value.sel(of="fall", scale=scale)
-            for panel, metric in zip(row, shown, strict=True):
+            for panel, metric in zip(row, (METRICS[0], *FITTED), strict=True):
                 _lines(panel, found.value.sel(metric=[metric], scale=scale))
-                words = f", {run.study.dimensions} directions" if metric in FITTED else ""
-                fall = f"falls by {falls.sel(metric=metric):.3g}"
-                panel.set(title=f"{run.study.data_name}{words}:\n{fall}", ylabel=metric)
+                words = f"in {run.study.dimensions} directions " if metric in FITTED else ""
+                title = f"{run.study.data_name}: {words}\nfalls by {falls.sel(metric=metric):.3g}"
+                panel.set(title=title, ylabel=metric)
             _lines(last, left(found).sel(scale=scale).dropna("metric", how="all"))
             last.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
             last.set(title="all metrics:\nshare of the range left", ylabel="share left")
         for panel in axes[-4:]:
             panel.set_xlabel("share replaced, %")
         style.legend_above(figure, axes[3], columns=4)
-        scored = ", ".join(str(run.study.scored) for run in runs)
-        n = f"{scored} pairs; dashed: replaced by outputs of the {SAME}"
+        n = ", ".join(str(run.study.scored) for run in runs) + f" pairs; dashed: the {SAME}"
         bars = f"one standard deviation of {runs[0].study.repeats} draws"
         return {"substitution": figures.caption(figure, runs, n=n, bars=bars, scale=scale)}
 
