@@ -135,27 +135,19 @@ def test_kinds_photographs_and_orders_are_chosen():
     assert rows != set(other.state[1]["dog"].captions["k = 3"].ravel())
 
 
-test_bad_flags_are_refused = studies.refuses(
-    Captioning,
-    ("--groups=5", "--groups: expected at most the 4 photographs of cat, received 5"),
-    ("--groups=1", "--groups"),
-    ("--photographs=1", "--photographs"),
-    ("--orders=0", "order"),
-)
+WRONG = {"--groups=5": "at most the 4 photographs of cat, received 5", "--orders=0": "order"}
+WRONG |= {"--groups=1": "--groups", "--photographs=1": "--photographs"}
+test_bad_flags_are_refused = studies.refuses(Captioning, *WRONG.items())
 
 
-@pytest.mark.parametrize(
-    ("role", "labels", "message"),
-    [
-        ("models", np.arange(24), "--models: expected photographs that all of them"),
-        ("prompt", np.arange(24) // 8, "in the rows 0 and 4 of 0"),
-        ("pictures", ["other"] * 24, "--pictures: expected kinds of pictures"),
-    ],
-)
-def test_labels_that_do_not_fit_together_are_refused(tmp_path, role, labels, message):
+LABELS = {"models": np.arange(24), "prompt": np.arange(24) // 8, "pictures": ["other"] * 24}
+
+
+@pytest.mark.parametrize("role", LABELS)
+def test_labels_that_do_not_fit_together_are_refused(tmp_path, role):
     own = small_run(Captioning, tmp_path, 0)
-    np.save(tmp_path / "changed.npy", labels)
-    with pytest.raises(ValueError, match=message):
+    np.save(tmp_path / "changed.npy", LABELS[role])
+    with pytest.raises(ValueError, match=f"--{role}: expected"):
         execute(Captioning, tmp_path, *own, f"--{role}={tmp_path / 'changed.npy'}")
 
 

@@ -32,26 +32,21 @@ def test_judged_photographs_are_not_fitted_to_and_printed_numbers_stand_beside_o
     assert cells[0][-4] == "MID, printed" and [of[-4] for of in cells[1:]] == ["0.549", "0.373"]
 
 
-def test_the_cosine_is_that_of_a_ridge_regression():
-    pairs, fit = pairs_of(5, 0), pairs_of(40, 1)
-    (t, x), (t_new, x_new) = ((of.prompts, of.outputs) for of in (fit, pairs))
+def test_scores_are_a_ridge_regression_s_cosine_and_what_a_pair_adds_to_information():
+    numbers = np.arange(6)
+    pairs, fit = pairs_of(6, 0, photograph=numbers, caption=numbers[::-1]), pairs_of(40, 1)
+    (t, x), (t_new, x_new) = ((of.prompts.astype(float), of.outputs) for of in (fit, pairs))
     rows = np.concatenate([t - t.mean(0), np.sqrt(40 * 0.3) * np.eye(2)])
     linear = np.linalg.lstsq(rows, np.concatenate([x - x.mean(0), np.zeros((2, 3))]))[0]
     one, other = (t_new - t.mean(0)) @ linear, x_new - x.mean(0)
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     found = captions_judged.mapped_cosine(pairs, fit, 0.3)
     np.testing.assert_allclose(found, np.sum(one * other, axis=1) / norms, rtol=1e-4)
-
-
-def test_the_kernel_score_is_what_a_pair_adds_to_information():
-    numbers = np.arange(6)
-    pairs, fit = pairs_of(6, 0, photograph=numbers, caption=numbers[::-1]), pairs_of(40, 1)
     kernels = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.8)}
-    found = captions_judged.kernel_information(pairs, fit, kernels)
-    x = np.concatenate([pairs.outputs, fit.outputs]).astype(float)
-    t = np.concatenate([pairs.prompts, fit.prompts]).astype(float)
-    k_x, k_t = (gaussian_gram(rows, width)[:6, 6:] ** 2 for rows, width in ((x, 1.5), (t, 0.8)))
+    both = (np.concatenate([x_new, x]).astype(float), 1.5), (np.concatenate([t_new, t]), 0.8)
+    k_x, k_t = (gaussian_gram(of, width)[:6, 6:] ** 2 for of, width in both)
     expected = np.log(np.mean(k_x * k_t, 1) / np.mean(k_x, 1) / np.mean(k_t, 1))
+    found = captions_judged.kernel_information(pairs, fit, kernels)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
 
 
