@@ -57,7 +57,7 @@ def test_measures_are_tau_and_how_often_a_changed_caption_scores_less():
     }
     labels["task"] = ["expert"] * 4 + ["color"] * 6
     pairs = pairs_of(10, 0, **{role: np.array(values) for role, values in labels.items()})
-    scores = np.array([[4.0, 3, 2, 1, 2, 3, 1, 1, 3, 2], [1, 3, 1, 2, 9, 9, 9, 9, 9, 9]])
+    scores = np.array([[4.0, 3, 2, 1, 2, 3, 1, 1, 3, 2], [1, 3, 1, 2, 9, 1, 5, 9, 9, 9]])
     found = captions_judged.measures(scores, pairs)
     measure, groups = found["expert"]
     # Of six pairs people tie one. Five are discordant; or three concordant, one not, and one tied.
