@@ -18,7 +18,7 @@ CAPTIONS = ("prakhar-dhakar/Image-Captioning", "5ab3142167da9315c4287173ed24a643
 OTHER, KINDS = "other", ("dog", "water", "street")
 DRAWN, OF_A_KIND = 2300, 160  # Photographs in captioning, and how many of each kind at least.
 PICTURE_STEP, TEXT_STEP = 2.0**-10, 2.0**-9  # Features are rounded to multiples of them.
-_FOLDER, _FILE = "data/images", "Flickr8k.token.txt"
+_FOLDER, FILE = "data/images", "Flickr8k.token.txt"
 _EACH = 5
 
 
@@ -79,7 +79,7 @@ def build(
 ) -> None:
     """Embeds photographs and captions, and writes both sets."""
     pictures, language = load_efficientnet(), load_minilm()
-    (content,) = texts.read([_FILE])
+    (content,) = texts.read([FILE])
     written = read_captions(content.decode())
     found = {path.rpartition("/")[2]: path for path in photographs.paths(_FOLDER)}
     names = [name for name in found if name in written]

@@ -1,9 +1,6 @@
-"""How diverse captioners are: CV figure 20, with captioners whose diversity is known.
+"""How diverse captions of photographs are: CV figure 20, with captioners of known diversity."""
 
-Captions are outputs and photographs are prompts.
-"""
-
-from collections.abc import Sequence
+import functools
 from typing import NamedTuple
 
 import jax
@@ -23,38 +20,27 @@ OTHER, ALL = "other", "all"
 
 
 class Answers(NamedTuple):
-    """Who says what of some photographs.
+    """Who says what of some photographs."""
 
-    Attributes:
-      captions: by captioner, rows of the pairs `[photographs, k]`.
-      photographs: a row of each photograph.
-      groups: of the jackknife, of each photograph.
-    """
-
-    captions: dict[str, np.ndarray]
-    photographs: np.ndarray
-    groups: np.ndarray
+    captions: dict[str, np.ndarray]  # By captioner, rows of the pairs `[photographs, k]`.
+    photographs: np.ndarray  # A row of each photograph.
+    groups: np.ndarray  # Of the jackknife, of each photograph.
 
 
 def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
     """The captioners, and the rows of their captions `[captioners, photographs, captions]`.
 
     Every captioner has the same photographs and as many captions of each: those that all have.
-
-    Raises:
-      ValueError: rows of one photograph differ, or no photograph has captions of all.
     """
     prompt = pairs.labels["prompt"]
     _, first, photograph = np.unique(prompt, return_index=True, return_inverse=True)
     strangers = np.flatnonzero((pairs.prompts != pairs.prompts[first[photograph]]).any(axis=1))
-    if strangers.size:
-        row = strangers[0]
+    for row in strangers[:1]:
         raise ValueError(
             f"--prompt: expected rows of one photograph to be equal, received others in the rows "
             f"{first[photograph[row]]} and {row} of {prompt[row]}."
         )
-    names = pairs.labels.get("models", np.zeros(len(pairs), int))
-    models, who = np.unique(names, return_inverse=True)
+    models, who = np.unique(pairs.labels.get("models", np.zeros(len(prompt))), return_inverse=True)
     rows = rows_by_cell(photograph, who)
     if not rows.size:
         raise ValueError("--models: expected photographs that all of them captioned, found none.")
@@ -71,57 +57,39 @@ def kinds_of(pairs: PairedEmbeddings, rows: np.ndarray) -> dict[str, np.ndarray]
 
 
 def answers(
-    pairs: PairedEmbeddings,
-    rows: np.ndarray,
-    models: Sequence[str],
-    groups: int,
-    rng: np.random.Generator,
+    pairs: PairedEmbeddings, said: dict[str, np.ndarray], groups: int, rng: np.random.Generator
 ) -> Answers:
-    """What each captioner says of some photographs.
+    """What each captioner says of some photographs; `said` has rows `[photographs, K]`.
 
-    Several captioners give their own captions. Of one captioner there are, as captioners, its first
-    k captions of each photograph for k = 1 ... K, which need no matching of n because repeating all
-    pairs changes no score; `swapped`, all K captions of another photograph; `shuffled`, K captions
-    of K other photographs; and `one for all`, the caption that is nearest to all the others.
-
-    Args:
-      pairs: all pairs.
-      rows: `[captioners, photographs, K]`.
-      models: the captioners' names.
-      groups: of the jackknife.
-      rng: puts photographs into groups, and captions on other photographs.
+    One captioner stands for several: its first k captions of each photograph for k = 1 ... K (to
+    repeat all pairs changes no score); `swapped`, all K captions of another photograph; `shuffled`,
+    K captions of K others; and `one for all`, the caption that is nearest to all the others.
     """
-    count, each = rows.shape[1:]
+    own = next(iter(said.values()))
+    count, each = own.shape
     group = rng.permutation(count) % groups
-    own = rows[0]
-    said = dict(zip(models, rows, strict=True))
-    if len(models) == 1:
+    if len(said) == 1:
         said = {f"k = {k}": own[:, :k] for k in range(1, each + 1)}
-        said["swapped"] = own[_others(count, rng)]
-        said["shuffled"] = np.stack([own[_others(count, rng), k] for k in range(each)], axis=1)
+        # Another photograph for each: the one before it in a random order.
+        orders = [rng.permutation(count) for _ in range(each + 1)]
+        others = [np.roll(order, 1)[np.argsort(order)] for order in orders]
+        said["swapped"] = own[others[0]]
+        said["shuffled"] = np.stack([own[others[k + 1], k] for k in range(each)], axis=1)
         embedded = pairs.outputs[own.ravel()]
         nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
         said["one for all"] = np.full((count, 1), nearest)
     return Answers(said, own[:, 0], group)
 
 
-def _others(count: int, rng: np.random.Generator) -> np.ndarray:
-    """A random other number for each number below `count`: a cycle through all of them."""
-    order = rng.permutation(count)
-    found = np.empty(count, int)
-    found[order] = np.roll(order, 1)
-    return found
-
-
 SCORES = ("vendi", "conditional", "information")
-_RTOL = 0.005
-_NAMES = {"conditional": "Conditional-*", "information": "Information-*", "vendi": "Vendi or RKE"}
-_COLOURS = {
-    "conditional": style.SCORES["Conditional-Vendi"],
-    "information": style.SCORES["Information-Vendi"],
-    "vendi": style.GREY,
-}
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
+CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")  # Of which CV figure 20 prints these.
+PRINTED = {
+    "Conditional-Vendi": ("4.09", "10.9", "13.10"),
+    "Information-Vendi": ("2.28", "3.28", "3.98"),
+    "Conditional-RKE": ("2.53", "6.47", "7.82"),
+    "Information-RKE": ("1.80", "2.41", "2.93"),
+}
 
 
 class Captioning(lab.Study):
@@ -134,7 +102,7 @@ class Captioning(lab.Study):
     data = "captioning"
     needs = ("prompt",)
     takes = ("models", "pictures")
-    drawings = ("captioning", "captioning_bandwidth")
+    drawings = ("captioning",)
 
     bandwidths: lab.Scales = lab.Scales()
     photographs: int = lab.flag(40, "Photographs of each kind at most, at random.", at_least=2)
@@ -144,8 +112,6 @@ class Captioning(lab.Study):
     captioners: tuple[str, ...] = lab.resolved()
 
     def prepare(self, load, seed):
-        """Draws photographs of each kind, and decides who says what of them."""
-        orders = tuple(map(checks.check_order, self.orders))
         pairs = load()
         models, rows = by_photograph(pairs)
         kinds = kinds_of(pairs, rows[0, :, 0])
@@ -153,21 +119,20 @@ class Captioning(lab.Study):
         drawn = {k: np.sort(rng.permutation(rows)[: self.photographs]) for k, rows in kinds.items()}
         if len(drawn) > 1:
             drawn[ALL] = np.concatenate(list(drawn.values()))
+        said = {}
         for kind, numbers in drawn.items():
             if len(numbers) < self.groups:
                 raise ValueError(
                     f"--groups: expected at most the {len(numbers)} photographs of {kind}, "
                     f"received {self.groups}."
                 )
-        said = {
-            kind: answers(pairs, rows[:, numbers], models, self.groups, rng)
-            for kind, numbers in drawn.items()
-        }
+            of_all = dict(zip(models, rows[:, numbers], strict=True))
+            said[kind] = answers(pairs, of_all, self.groups, rng)
         return self.ready(
             pairs,
             state=(pairs, said),
             bandwidths=self.bandwidths.resolve(pairs, seed),
-            orders=orders,
+            orders=tuple(map(checks.check_order, self.orders)),
             counts={kind: len(numbers) for kind, numbers in drawn.items()},
             captioners=tuple(next(iter(said.values())).captions),
         )
@@ -176,11 +141,7 @@ class Captioning(lab.Study):
         return {"scale": self.bandwidths.axis, "kind": tuple(self.counts)}
 
     def compute(self, state, context, *, scale, kind):
-        """The scores of all captioners, and what each group of photographs does to them.
-
-        `unbiased` are those of order 2 with captions as a sample, and their 95% intervals over
-        `end`.
-        """
+        """Scores, each group's influence on them, and `unbiased` ones of order 2 with intervals."""
         pairs, said = state[0], state[1][kind]
         values, influences, unbiased = [], [], []
         for captioner, captions in said.captions.items():
@@ -189,61 +150,60 @@ class Captioning(lab.Study):
             prompts = np.repeat(pairs.prompts[said.photographs], of_each, axis=0)
             points = Pairs(pairs.outputs[captions.ravel()], prompts, **scale.kernels)
             groups = inference.Groups(np.repeat(said.groups, of_each), "photographs")
-            method = cv.Auto(context.key, rtol=_RTOL)
-            found = [
-                inference.delete_groups(points, cv.Entropy(order=order), groups, method=method)
-                for order in self.orders
-            ]
+            method = cv.Auto(context.key, rtol=0.005)
+            delete = functools.partial(inference.delete_groups, groups=groups, method=method)
+            found = [delete(points, cv.Entropy(order=order)) for order in self.orders]
             values.append([np.array(f.decomposition.scores) for f in found])
             influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
-            several = len(np.unique(prompts, axis=0)) > 2
-            options = {"orders": [2], "errors": several, **scale.kernels}
-            sampled = cv.evaluate(*points.arrays, **options).order(2).population
+            options = {"errors": len(np.unique(prompts, axis=0)) > 2, **scale.kernels}
+            sampled = cv.evaluate(*points.arrays, orders=[2], **options).order(2).population
             assert sampled is not None  # Order 2 is computed from pairs.
             intervals = sampled.intervals or [(np.nan, np.nan)] * len(SCORES)
-            of_score = zip(sampled.values, intervals, strict=True)
-            unbiased.append([[value, *ends] for value, ends in of_score])
-        axes = ("captioner", "order", "score")
-        labels = zip(axes, map(list, (self.captioners, self.orders, SCORES)), strict=True)
-        fields = {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)}
-        fields["unbiased"] = ("captioner", "score", "end"), unbiased
-        return xr.Dataset(fields, dict(labels))
+            unbiased.append([[v, *e] for v, e in zip(sampled.values, intervals, strict=True)])
+        axes = {"captioner": [*self.captioners], "order": [*self.orders], "score": [*SCORES]}
+        fields = {"value": (tuple(axes), values), "influence": ((*axes, "group"), influences)}
+        return xr.Dataset(fields | {"unbiased": (("captioner", "score", "end"), unbiased)}, axes)
 
     def tables(self, run):
-        """Every score with its error, and what Conditional-* rises by over the captioner before."""
-        found = run.found
-        rows = ("scale", "kind", "captioner", "order")
-        yield tables.table(with_errors(found), rows=rows, columns="score", error="error")
-        rises = found.sel(score="conditional").diff("captioner")
-        names = {"value": "Conditional-* rises by"}
-        yield tables.table(with_errors(rises), rows=rows, error="error", names=names)
+        """Every score with its error; those of order 2 with captions as a sample."""
+        found, rows = with_errors(run.found), ("scale", "kind", "captioner", "order")
+        yield tables.table(found, rows=rows, columns="score", error="error")
         yield tables.table(tables.intervals(found.unbiased), rows=rows[:3], columns="score")
+
+    @classmethod
+    def facts(cls, runs):
+        found = with_errors(runs[0].found)
+        said, whole = found.captioner.values, found.sel(kind=ALL)
+        rule = by_name(whole).value.sel(scale=1, captioner=said[:5])
+        printed = [["", *CAPTIONERS, *said[:5]]]
+        for name, of_paper in PRINTED.items():
+            printed.append([name, *of_paper, *(f"{v:.2f}" for v in rule.sel(row=name).values)])
+        table = functools.partial(tables.table, columns="captioner")
+        sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
+        known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
+        return {**known, "sampled": sampled, "rule": runs[0].study.bandwidths.axis[1]}
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        study, found = run.study, with_errors(run.found)
+        found = by_name(with_errors(run.found))
+        own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
 
-        def figure(shown, row, y_label, scale=None):
-            drawn = figures.facets(
-                shown.sel(score=list(_COLOURS)), x="captioner", hue="score", row=row,
-                column="order", kind="bars", error="error", log_y=True, numbers=True,
-                colours=_COLOURS, names=_NAMES, y_label=y_label, size=(6.2, 2.1),
-                title=lambda of_row, order: _title(shown.sel({row: of_row, "order": order})),
-            )  # fmt: skip
-            n = f"{study.photographs} photographs of a kind"
-            error = f"one jackknife standard error over {study.groups} groups of photographs"
-            return figures.caption(drawn, run, n=n, bars=error, scale=scale)
+        def lines(panel, part):
+            for bar in panel.containers:
+                places, values = bar[0].get_data()
+                panel.plot(places[: len(own)], values[: len(own)], color=bar[0].get_color())
+            if own and part.row.item().startswith("Cond"):
+                panel.plot(range(len(own)), range(1, len(own) + 1), color=style.GREY, zorder=0)
 
-        shown = study.bandwidths.shown
-        by_kind = found.sel(scale=shown)
-        drawn = {"captioning": figure(by_kind, "kind", lambda k: f"{k} ({study.counts[k]})", shown)}
-        if len(study.bandwidths.axis) > 1:
-            by_scale = found.sel(kind=list(study.counts)[-1])
-            drawn["captioning_bandwidth"] = figure(
-                by_scale, "scale", lambda x: f"bandwidths x {x:g}"
-            )
-        return drawn
+        drawn = figures.facets(
+            found, x="captioner", hue="kind", row="row", column="scale", kind="points",
+            error="error", log_y=True, each=lines, y_label=lambda row: row, size=(3.4, 2.1),
+            title=lambda row, scale: f"bandwidths x {scale:g}", x_label="captions k, and controls",
+        )  # fmt: skip
+        n = f"{run.study.photographs} photographs of a kind; grey: score = k"
+        error = f"one jackknife standard error over {run.study.groups} groups of photographs"
+        return {"captioning": figures.caption(drawn, run, n=n, bars=error)}
 
 
 def with_errors(found: xr.Dataset) -> xr.Dataset:
@@ -251,13 +211,8 @@ def with_errors(found: xr.Dataset) -> xr.Dataset:
     return found.assign(error=np.sqrt((found.influence**2).mean("group")))
 
 
-def _title(found: xr.Dataset) -> str:
-    """What a panel shows: by how much the captioner with all captions exceeds that with one."""
-    order = found.order.item()
-    family = _FAMILIES.get(order, f"Vendi of order {order:g}")
-    scores = found.value.sel(score="conditional")
-    own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
-    if not own:
-        return family
-    times = (scores.sel(captioner=own[-1]) / scores.sel(captioner=own[0])).item()
-    return f"{family}: {own[-1]} has {times:.2g} times the Conditional-{family} of {own[0]}"
+def by_name(found: xr.Dataset) -> xr.Dataset:
+    """Conditional and information scores of all orders as one axis `row` of names, the first."""
+    rows = found[["value", "error"]].sel(score=list(SCORES[1:])).stack(row=("score", "order"))
+    names = [f"{s.capitalize()}-{_FAMILIES.get(o, o)}" for s, o in rows.row.values]
+    return rows.drop_vars(("row", "score", "order")).assign_coords(row=names)

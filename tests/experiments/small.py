@@ -503,6 +503,26 @@ def model_or_prompts(folder: pathlib.Path, seed: int) -> list[str]:
     return flags(scales=1)
 
 
+def captions_judged(folder: pathlib.Path, seed: int) -> list[str]:
+    """Ten photographs whose judged captions are near them, and changed captions far off."""
+    generator = np.random.default_rng(seed)
+    photographs = generator.normal(size=(60, 4))
+    turn = generator.normal(size=(4, 3))
+    captions = photographs @ turn + 0.1 * generator.normal(size=(60, 3))
+    path = folder / "references.npz"
+    np.savez(
+        path, outputs=photographs, prompts=captions, description="d", label_photograph=np.arange(60)
+    )
+    # Of each task three captions a photograph: its own, nearly its own, and another's.
+    photograph, rank = (np.tile(of, 3) for of in np.divmod(np.arange(30), 3))
+    whose = np.where(rank == 0, (photograph + 5) % 10, photograph)
+    outputs = captions[whose] + 0.02 * (rank == 1)[:, None]
+    task = np.repeat(["expert", "crowd", "color"], 30)
+    numbers = {"people": rank.astype(float), "photograph": photograph, "caption": 3 * whose + rank}
+    files = write(folder, outputs=outputs, prompts=photographs[photograph], task=task, **numbers)
+    return [*files, *widths(1), *flags(references=path, ridges="1e-4,1e-2", resamples=20)]
+
+
 def many_processes(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags(n=1024, processes="1,2", repeats=3)]
 

@@ -37,65 +37,43 @@ def test_far_apart_captions_and_photographs_are_counted(finished):
     sampled = found.unbiased.sel(kind="all", scale=1, end=0, score="conditional")
     sampled = sampled.sel(captioner=["k = 2", "one for all"])
     np.testing.assert_allclose(sampled, [3, 1], rtol=1e-3)
-    wrong = found.value.sel(captioner=CONTROLS[:2], score="vendi")
-    np.testing.assert_allclose(wrong / (2 * different), 1, rtol=1e-3)
 
 
 def blurred(seed, *, photographs=40, captions=3):
     """Captions near a point of their photograph, photographs in five near groups."""
     rng = np.random.default_rng(seed)
-    group = np.arange(photographs) % 5
-    prompts = 4 * np.eye(5)[group] + 0.3 * rng.normal(size=(photographs, 5))
-    centres = np.repeat(4 * np.eye(5)[group], captions, axis=0)
-    outputs = centres + 0.5 * rng.normal(size=centres.shape)
-    return PairedEmbeddings(
-        "blurred",
-        outputs.astype(np.float32),
-        np.repeat(prompts, captions, axis=0).astype(np.float32),
-        "blurred captions",
-        labels={"prompt": np.repeat([f"p{i}" for i in range(photographs)], captions)},
-    )
+    centres = 4 * np.eye(5)[np.arange(photographs) % 5]
+    prompts = centres + 0.3 * rng.normal(size=(photographs, 5))
+    outputs = np.repeat(centres, captions, axis=0)
+    outputs = (outputs + 0.5 * rng.normal(size=outputs.shape)).astype(np.float32)
+    prompts = np.repeat(prompts, captions, axis=0).astype(np.float32)
+    labels = {"prompt": np.repeat([f"p{i}" for i in range(photographs)], captions)}
+    return PairedEmbeddings("blurred", outputs, prompts, "blurred captions", labels=labels)
 
 
 def computed(pairs, seed=0, **options):
     scales = lab.Scales(output_bandwidth=0.5, prompt_bandwidth=2.0, scales=(1.0,))
-    return studies.computed(
-        Captioning(**{"bandwidths": scales, "groups": 8} | options), pairs, seed
-    )
+    study = Captioning(**{"bandwidths": scales, "groups": 8} | options)
+    return studies.computed(study, pairs, seed)
 
 
 @pytest.fixture(scope="module")
 def known():
-    """Pairs, and what is computed of them."""
-    pairs = blurred(0)
-    return pairs, *computed(pairs)
+    return blurred(0), *computed(blurred(0))
 
 
-def test_scores_are_the_oracles(known):
-    pairs, _, found = known
-    rows = np.arange(120).reshape(40, 3)
-    for k, captions in enumerate((rows[:, :1], rows[:, :2], rows), 1):
-        x, t = (part[captions.ravel()].astype(float) for part in (pairs.outputs, pairs.prompts))
-        grams = gaussian_gram(x, 0.5), gaussian_gram(t, 2.0)
+def test_scores_of_all_captioners_are_the_oracles(known):
+    pairs, setup, found = known
+    said = setup.state[1]["all"]
+    for name, captions in said.captions.items():
+        prompts = pairs.prompts[np.repeat(said.photographs, captions.shape[1])].astype(float)
+        grams = gaussian_gram(pairs.outputs[captions.ravel()].astype(float), 0.5)
+        grams = grams, gaussian_gram(prompts, 2.0)
         for order in (1, 2):
             h_x, h_t, h_xt = (entropy(g, order=order) for g in (*grams, grams[0] * grams[1]))
             expected = np.exp([h_x, h_xt - h_t, h_x + h_t - h_xt])
-            told = found.value.sel(captioner=f"k = {k}", order=order)
+            told = found.value.sel(captioner=name, order=order)
             np.testing.assert_allclose(told, expected, rtol=1e-4)
-
-
-def test_wrong_captions_raise_conditional_and_lower_information(known):
-    found = known[2].value
-    right = found.sel(captioner="k = 3")
-    for wrong in (found.sel(captioner=name) for name in CONTROLS[:2]):
-        # The captions are the same, so that Vendi and RKE are.
-        wrong, told = wrong / right, {"rtol": 1e-4}
-        np.testing.assert_allclose(wrong.sel(score="vendi"), 1, **told)
-        assert (wrong.sel(score="conditional") > 1.1).all()
-        assert (wrong.sel(score="information") < 0.95).all()
-    np.testing.assert_allclose(found.sel(captioner="one for all"), 1, rtol=1e-4)
-    rising = found.sel(captioner=["k = 1", "k = 2", "k = 3"], score="conditional")
-    assert (rising.diff("captioner") > 0).all()
 
 
 def test_nobody_keeps_a_caption_when_swapped_or_shuffled(known):
@@ -112,7 +90,7 @@ def test_nobody_keeps_a_caption_when_swapped_or_shuffled(known):
     assert set(said.captions["one for all"].ravel()) == {int(np.argmax(nearest))}
 
 
-def test_errors_leave_out_photographs_and_are_paired(known):
+def test_errors_leave_out_photographs(known):
     pairs, setup, found = known
     said = setup.state[1]["all"]
     assert sorted(np.bincount(said.groups)) == [5] * 8
@@ -123,11 +101,8 @@ def test_errors_leave_out_photographs_and_are_paired(known):
         joint = gaussian_gram(pairs.outputs[rows].astype(float), 0.5) * gram
         scores.append(np.exp(entropy(joint, order=2) - entropy(gram, order=2)))
     expected = np.sqrt(7 / 8 * np.sum((np.array(scores) - np.mean(scores)) ** 2))
-    found = found.sel(order=2, score="conditional")
-    alone = with_errors(found).error
-    assert float(alone.sel(captioner="k = 3")) == pytest.approx(expected, rel=1e-3)
-    rises = with_errors(found.diff("captioner")).error.sel(captioner="k = 3")
-    assert 0 < rises < alone.sel(captioner=["k = 2", "k = 3"]).sum()
+    alone = with_errors(found).error.sel(order=2, score="conditional", captioner="k = 3")
+    assert float(alone) == pytest.approx(expected, rel=1e-3)
 
 
 def test_several_captioners_stand_side_by_side_on_what_all_have():
@@ -136,10 +111,8 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
     prompt, models = np.repeat(np.arange(6), 4), np.tile(list("aabb"), 6)
     kept = rng.permutation(np.delete(np.arange(24), [6, 7, 10]))
     prompt, models = prompt[kept], models[kept]
-    outputs = rng.normal(size=(21, 3)).astype(np.float32)
-    prompts = np.eye(6, dtype=np.float32)[prompt]
-    labels = {"prompt": prompt, "models": models}
-    pairs = PairedEmbeddings("two", outputs, prompts, "", labels=labels)
+    outputs, prompts = (a.astype("f4") for a in (rng.normal(size=(21, 3)), np.eye(6)[prompt]))
+    pairs = PairedEmbeddings("two", outputs, prompts, "", {"prompt": prompt, "models": models})
     names, rows = captioning.by_photograph(pairs)
     assert names == ["a", "b"] and rows.shape == (2, 5, 1)
     for of_model, name in zip(rows[..., 0], names, strict=True):
@@ -162,46 +135,29 @@ def test_kinds_photographs_and_orders_are_chosen():
     assert rows != set(other.state[1]["dog"].captions["k = 3"].ravel())
 
 
-test_bad_flags_are_refused = studies.refuses(
-    Captioning,
-    ("--groups=5", "--groups: expected at most the 4 photographs of cat, received 5"),
-    ("--groups=1", "--groups"),
-    ("--photographs=1", "--photographs"),
-    ("--orders=0", "order"),
-)
+WRONG = {"--groups=5": "at most the 4 photographs of cat, received 5", "--orders=0": "order"}
+WRONG |= {"--groups=1": "--groups", "--photographs=1": "--photographs"}
+test_bad_flags_are_refused = studies.refuses(Captioning, *WRONG.items())
 
 
-@pytest.mark.parametrize(
-    ("role", "labels", "message"),
-    [
-        ("models", np.arange(24), "--models: expected photographs that all of them"),
-        ("prompt", np.arange(24) // 8, "in the rows 0 and 4 of 0"),
-        ("pictures", ["other"] * 24, "--pictures: expected kinds of pictures"),
-    ],
-)
-def test_labels_that_do_not_fit_together_are_refused(tmp_path, role, labels, message):
+LABELS = {"models": np.arange(24), "prompt": np.arange(24) // 8, "pictures": ["other"] * 24}
+
+
+@pytest.mark.parametrize("role", LABELS)
+def test_labels_that_do_not_fit_together_are_refused(tmp_path, role):
     own = small_run(Captioning, tmp_path, 0)
-    np.save(tmp_path / "changed.npy", labels)
-    with pytest.raises(ValueError, match=message):
+    np.save(tmp_path / "changed.npy", LABELS[role])
+    with pytest.raises(ValueError, match=f"--{role}: expected"):
         execute(Captioning, tmp_path, *own, f"--{role}={tmp_path / 'changed.npy'}")
 
 
-def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
-    figures = Captioning.figures([finished])
-    assert list(figures) == ["captioning", "captioning_bandwidth"]
-    figure = figures["captioning"]
-    assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["cat (4)", "dog (4)", "all (8)"]
-    heights = [bar.get_height() for bar in figure.axes[-1].containers[1]]
+def test_the_figure_has_lines_against_k_and_says_what_it_shows(finished):
+    figure = Captioning.figures([finished])["captioning"]
+    names = [axes.get_ylabel() for axes in figure.axes[::3]]
+    assert names == ["Conditional-Vendi", "Conditional-RKE", "Information-Vendi", "Information-RKE"]
     shown = {"scale": 1, "kind": "all", "order": 2, "score": "conditional"}
-    np.testing.assert_allclose(heights, finished.found.value.sel(shown))
-    words = figure._supxlabel.get_text().replace("\n", " ")
-    assert "40 photographs of a kind" in words and "4 groups of photographs" in words
-    assert figures["captioning_bandwidth"].axes[2].get_ylabel() == "bandwidths x 1"
-
-
-def test_the_table_says_what_another_caption_adds(finished):
-    scores, rises, _ = finished.study.tables(finished)
-    for grid, expected in ((scores, "2 ± "), (rises, "1 ± ")):
-        rows = zip(*(column.cells for column in grid.columns), strict=True)
-        (row,) = (row for row in rows if row[:4] == ("1", "all", "k = 2", "2"))
-        assert any(cell.startswith(expected) for cell in row[4:])
+    panel, values = figure.axes[4], finished.found.value.sel(shown)
+    np.testing.assert_allclose(panel.containers[2][0].get_ydata(), values)
+    np.testing.assert_allclose(panel.lines[-2].get_ydata(), values[:2])
+    assert panel.lines[-1].get_ydata().tolist() == [1, 2]
+    assert "4 groups" in figure.get_supxlabel()

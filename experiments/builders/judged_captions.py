@@ -1,0 +1,130 @@
+"""Builds judged_captions.npz: captions that people judged, or of which a word was changed.
+
+python -m experiments.builders.judged_captions --cache_dir=captions-cache
+"""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from condvendi_jax.encoders import load_minilm
+from experiments.builders import captions, common
+from experiments.data.repository import Repository
+from experiments.data.sets import FOLDER, SEED
+
+FILES = {"expert": "ExpertAnnotations.txt", "crowd": "CrowdFlowerAnnotations.txt"}
+PHOTOGRAPHS = FOLDER / "captions.npz"
+# Words of one group take each other's place: MID appendix C, and for objects classes of COCO.
+SWAPS: dict[str, tuple[str, ...]] = {
+    "object": (
+        "bicycle bike car motorcycle airplane bus train truck boat",
+        "bird cat dog horse sheep cow elephant bear zebra giraffe",
+        "frisbee skis snowboard ball kite bat skateboard surfboard racket",
+        "chair couch bench bed table",
+    ),
+    "count": ("one two three four",),
+    "color": (
+        "black blue gray green lime maroon navy olive purple red silver teal white yellow "
+        "aqua fuchsia",
+    ),
+    "spatial": ("above below left right front back",),
+}
+
+
+class Row(NamedTuple):
+    """A photograph's name and a caption, what people say of it, and what it was changed from."""
+
+    task: str
+    photograph: str
+    caption: str
+    people: float
+    original: str = ""
+
+
+def judgements(task: str, content: str, written: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Of a file's lines, three of experts (of no photograph's own caption), or the crowd's yes."""
+    found = []
+    for line in content.splitlines():
+        photograph, caption, *numbers = line.split("\t")
+        name, _, index = caption.partition("#")
+        text = written[name][int(index)]
+        if task == "crowd" or text not in written[photograph]:
+            judged = numbers[:1] if task == "crowd" else numbers
+            found += [Row(task, photograph, text, float(number)) for number in judged]
+    return found
+
+
+def swapped(caption: str, task: str, others: str, rng: np.random.Generator) -> str | None:
+    """The caption with one word exchanged for another of its group that is not in others."""
+    words = " ".join(SWAPS[task]).replace(" ", "|")
+    place = re.search(rf"\b({words})\b", caption, re.IGNORECASE)
+    if place is None:
+        return None
+    group = next(group.split() for group in SWAPS[task] if place[0].lower() in group.split())
+    new = [word for word in group if word not in re.findall(r"\w+", others.lower())]
+    return f"{caption[: place.start()]}{rng.choice(new)}{caption[place.end() :]}" if new else None
+
+
+def swaps(task: str, photograph: str, own: Sequence[str], rng: np.random.Generator) -> list[Row]:
+    """The first caption that can be altered, another one of the photograph, and the altered one."""
+    for index, text in enumerate(own):
+        altered, other = swapped(text, task, " ".join(own), rng), own[index - 1]
+        if altered is not None and other != text:
+            values = {text: 2, other: 1, altered: 0}.items()  # In the place of a judgement.
+            return [Row(task, photograph, *of, text) for of in values]
+    return []
+
+
+def build(output: pathlib.Path, cache: pathlib.Path, texts: Repository) -> None:
+    """Embeds all captions that are judged or altered, and writes the set."""
+    language, rng = load_minilm(), np.random.default_rng(SEED)
+    encoders = f"EfficientNet-Lite0 photographs, {language.name} captions"
+    token, *files = (content.decode() for content in texts.read([captions.FILE, *FILES.values()]))
+    written = captions.read_captions(token)
+    rows = []
+    for task, content in zip(FILES, files, strict=True):
+        rows += judgements(task, content, written)
+    judged = sorted({row.photograph for row in rows})
+    described = f"Flickr8k: judged and changed captions of {len(judged):,} photographs; {encoders}"
+    for task in SWAPS:
+        rows += [row for name in judged for row in swaps(task, name, written[name], rng)]
+
+    names = sorted(written)
+    with np.load(PHOTOGRAPHS, allow_pickle=False) as stored:
+        features, same = stored["outputs"], stored["label_prompt"]
+    firsts = np.unique([written[name][0] for name in names], return_inverse=True)[1]
+    if not np.array_equal(firsts, same):
+        raise ValueError(f"{PHOTOGRAPHS.name} has other captions than {texts.reference}.")
+    photograph = np.searchsorted(names, [row.photograph for row in rows])
+    shown, shown_index = np.unique(photograph, return_inverse=True)
+
+    distinct, caption = np.unique([row.caption for row in rows], return_inverse=True)
+    every = [*distinct.tolist(), *(text for name in judged for text in written[name])]
+    embedded = common.embed_texts(every, language, cache=cache, name="judged captions")
+    of_text = dict(zip(every, embedded, strict=True))
+    nearest = []
+    for row in rows:
+        others = set(written[row.photograph]) - {row.caption, row.original}
+        nearest.append(max(of_text[row.caption] @ of_text[other] for other in others))
+    task = np.array([row.task for row in rows])
+    labels = {"task": task, "people": np.array([row.people for row in rows])}
+    labels |= {"photograph": photograph, "caption": caption}
+    common.write_set(
+        output,
+        "judged_captions",
+        outputs=(common.rounded(embedded[: len(distinct)], captions.TEXT_STEP), caption),
+        prompts=(features[shown], shown_index),
+        labels={**labels, "metric_reference": np.array(nearest, np.float32)},
+        description=described,
+        provenance=common.origins(texts, common.EFFICIENTNET, common.MINILM, "tokenizers"),
+        cut={"steps_that_features_are_rounded_to": captions.TEXT_STEP},
+    )
+
+
+RECIPES = {"judged_captions": common.Recipe(build, {"source": captions.CAPTIONS})}
+
+if __name__ == "__main__":
+    common.run(RECIPES)
