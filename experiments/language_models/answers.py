@@ -227,7 +227,8 @@ class Answers(lab.Study):
             return agreement.spearman(one.values[None], other.values)[0]
 
         length = np.array([rho(of, base.words) for of in (vendi.value, classes)])
-        correlations = tables.intervals(run.found.over_models.sel(judge=CLASSES))
+        ends = run.found.over_models.sel(judge=CLASSES).transpose("end", ...)
+        correlations = judged.in_words("{:.2f} [{:.2f},{:.2f}]", *ends)
         return {
             "base": base,
             "vendi": vendi,
@@ -252,12 +253,12 @@ class Answers(lab.Study):
         shown = found[["value", "interval"]].sel(score=["Conditional-Vendi", judged.UNBIASED])
         ranked = figures.facets(
             shown.rename(side="end"), x="model", row="score", kind="points", error="interval",
-            size=(8.4, 2.4), y_label="effective number of answers", **look,
+            size=(8.4, 2.4), y_label="number of answers", **look,
         )  # fmt: skip
         swept = figures.facets(
             found.sel(score=list(judged.PAPERS)), x="multiple", column="score", value="swept",
-            log_x=True, x_label="multiple of the bandwidth from people's judgements",
-            y_label="rank correlation with the classes over models", **look,
+            x_label="multiple of the bandwidth", y_label="rank correlation with the classes",
+            each=lambda panel, _: panel.semilogx(base=2), **look,
         )  # fmt: skip
         n = f"n = {study.prompts * study.of_each} of each model"
         bars = f"95% intervals over the {study.prompts} prompts"
@@ -314,7 +315,7 @@ def _ranking(run: lab.Run) -> Table:
         *(*unbiased.interval.T, unbiased.letters, cut, *base.benchmark, good),
     ]
     names = [short_name(m) for m in base.model.values]
-    line = "{}|{:.2f}±{:.2f} {}|{:.2f}|{:.2f} [{:.2f}, {:.2f}] {}" + 4 * "|{:.2f}"
+    line = "{}|{:.2f}±{:.2f} {}|{:.2f}|{:.2f} [{:.2f},{:.2f}] {}" + 4 * "|{:.2f}"
     heads = ("Conditional-Vendi", "Conditional-RKE", "unbiased", "cut", CLASSES, UTILITY, "good")
     grid = Table("model", *heads)
     for row in zip(names, *(of.values for of in fields), strict=True):

@@ -1,7 +1,4 @@
-"""How many of 24 language models are different, and how far every two overlap.
-
-No answer is compared with itself: the scores of order 2 are unbiased.
-"""
+"""How many of 24 language models are different, and how far every two overlap, without bias."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -250,9 +247,9 @@ class Hivemind(lab.Study):
             "between": (count / base.counts[0, 0] - 1) / (count - 1),
             "real": 1 - (error**2).mean() / np.log(base.different_models).var(ddof=1),
             "plug_in": tables.table(base, rows=("set",), columns="part", value="plug_in", digits=3),
-            "counts": _in_words(base, "counts", ("set",), "part"),
-            "of_kind": _in_words(found, "of_kind", ("text", "scale"), "kind"),
-            "of_vendors": _in_words(base, "of_vendors", ("vendor",), "other_vendor"),
+            "counts": _table(base, "counts", ("set",), "part"),
+            "of_kind": _table(found, "of_kind", ("text", "scale"), "kind"),
+            "of_vendors": _table(base, "of_vendors", ("vendor",), "other_vendor"),
         }
 
     @classmethod
@@ -268,10 +265,9 @@ class Hivemind(lab.Study):
         return {name: figures.caption(of, run, n=n, scale=scale) for name, of in drawn.items()}
 
 
-def _in_words(found: xr.Dataset, value: str, rows: Sequence[str], columns: str) -> Table:
-    fields = found[value], found[f"{value}_error"]
-    shown = xr.apply_ufunc("{:.2f}±{:.2f}".format, *fields, vectorize=True)
-    return tables.table(xr.Dataset({"value": shown}), rows=rows, columns=columns)
+def _table(found: xr.Dataset, value: str, rows: Sequence[str], columns: str) -> Table:
+    words = judged.in_words("{:.2f}±{:.2f}", found[value], found[f"{value}_error"])
+    return tables.table(words, rows=rows, columns=columns)
 
 
 def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:

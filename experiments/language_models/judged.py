@@ -297,5 +297,10 @@ def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Datas
     )
 
 
+def in_words(words: str, *fields: xr.DataArray) -> xr.Dataset:
+    """Fields written as these words, as `value`, for a table."""
+    return xr.Dataset({"value": xr.apply_ufunc(words.format, *fields, vectorize=True)})
+
+
 def _error_of(influences: np.ndarray) -> np.ndarray:
     return influences.std(axis=-1, ddof=1) / np.sqrt(influences.shape[-1])

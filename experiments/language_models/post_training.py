@@ -194,10 +194,11 @@ class PostTraining(lab.Study):
     def facts(cls, runs):
         (run,) = runs
         found, study = run.found, run.study
-        look: dict[str, Any] = {"rows": ("benchmark", "text"), "columns": "model", "digits": 3}
-        vendi, unbiased = (
-            found.sel(score=of, scale=1) for of in (judged.SCORES[0], judged.UNBIASED)
-        )
+        rows, scores = ("benchmark", "text"), (judged.UNBIASED, judged.SCORES[0])
+        unbiased, vendi = (found.sel(score=score, scale=1) for score in scores)
+        words = [
+            judged.in_words("{:.3g}±{:.2g}", one.value, one.error) for one in (unbiased, vendi)
+        ]
 
         def of(score: int, benchmark: str = BOTH, text: int = 0, scale: float = 1) -> xr.Dataset:
             return found.isel(score=score, text=text).sel(benchmark=benchmark, scale=scale)
@@ -205,9 +206,9 @@ class PostTraining(lab.Study):
         return {
             "of": of,
             "steps": study.changes,
-            "of_unbiased": tables.table(unbiased, error="error", **look),
-            "of_vendi": tables.table(vendi, error="error", **look),
-            "of_steps": _in_words(study.changes(vendi), look["rows"]),
+            "of_unbiased": tables.table(words[0], rows=rows, columns="model"),
+            "of_vendi": tables.table(words[1], rows=rows, columns="model"),
+            "of_steps": _in_words(study.changes(vendi), rows),
         }
 
     @classmethod
@@ -215,18 +216,16 @@ class PostTraining(lab.Study):
         (run,) = runs
         study, found = run.study, run.found
         base = found.sel(scale=study.widths.shown)
-        of_each = f"{study.of_each} answers to a prompt after each stage"
-        look: dict[str, Any] = {"n": of_each, "bars": "95% intervals over the prompts"}
-
+        n = f"{study.of_each} answers to a prompt after each stage"
+        look: dict[str, Any] = {"n": n, "bars": "95% intervals over the prompts"}
         titles = {name: f"{name}: {of[WHOLE]} prompts" for name, of in study.counts.items()}
 
         def stages(of: xr.Dataset, row: str, label: Any) -> Figure:
             of = of[["value", "interval"]].rename(side="end")
             return figures.facets(
                 of.where(of < _DRAWN), x="model", hue="text", row=row, column="benchmark",
-                error="interval", colours=_COLOURS, names=_NAMES, size=(3.4, 2.5),
-                title=lambda _, name: titles[name], x_label="stage of training", y_label=label,
-                each=_logarithmic,
+                error="interval", colours=_COLOURS, names=_NAMES, size=(3.4, 2.5), y_label=label,
+                title=lambda _, name: titles[name], x_label="stage of training", each=_logarithmic,
             )  # fmt: skip
 
         scores = stages(base, "score", lambda s: f"{s}\neffective number of answers")
@@ -246,8 +245,8 @@ def _logarithmic(panel: Axes, part: xr.Dataset) -> None:
 def _in_words(changes: xr.Dataset, rows: Sequence[str]) -> Table:
     """What each step changes, and in brackets the share of prompts that narrow."""
     fields = changes.difference, changes.difference_error, changes.narrower
-    value = xr.apply_ufunc("{:.2f}±{:.2f} ({:.0%})".format, *fields, vectorize=True)
-    return tables.table(xr.Dataset({"value": value}), rows=rows, columns="step")
+    words = judged.in_words("{:.2f}±{:.2f} ({:.0%})", *fields)
+    return tables.table(words, rows=rows, columns="step")
 
 
 def _by_benchmark(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:
