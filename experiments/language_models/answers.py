@@ -34,7 +34,7 @@ class Answers(lab.Study):
 
     name = "answers"
     version = 4
-    duration = "8 minutes"
+    duration = "4 minutes"
     data = "answers"
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words", "families")
