@@ -14,34 +14,21 @@ def rounding(order: float) -> float:
     return cv.inference.saturation.rounding(cv.Entropy(order=order), np.float32)
 
 
-def levels(values: np.ndarray, order: float = 1.0) -> np.ndarray:
-    """The number of the distinct value that each of `[n]` has, from 0, in ascending order.
-
-    Values count as equal to the smallest of a level if they differ from it by rounding alone. NaN
-    is a level of its own, the last.
+def rounded(values: np.ndarray, order: float = 1.0) -> np.ndarray:
+    """Values to a power of ten that is larger than what rounding moves them by.
 
     Args:
       values: scores.
       order: their Renyi order, which decides how far rounding moves them.
     """
-    allowed, places = rounding(order), np.argsort(values)
-    ordered = values[places]
-    # Where a level can begin: most values are far from their neighbours.
-    begins = ~(np.diff(ordered) <= allowed * np.abs(ordered[1:])) & ~np.isnan(ordered[:-1])
-    starts = np.concatenate([[True], begins])
-    smallest = ordered[0]
-    for place in np.flatnonzero(~starts):
-        smallest = ordered[place - 1] if starts[place - 1] else smallest
-        starts[place] = ordered[place] - smallest > allowed * abs(ordered[place])
-    found = np.empty(len(values), int)
-    found[places] = np.cumsum(starts) - 1
-    return found
+    least = np.maximum(np.abs(values), np.finfo(np.float32).tiny) * rounding(order)
+    unit = 10.0 ** np.ceil(np.log10(least))
+    return np.round(values / unit) * unit
 
 
 def ranks(values: np.ndarray, order: float = 1.0) -> np.ndarray:
     """Ranks from 1, `[n]`; values that are equal up to rounding share their mean rank."""
-    index = levels(values, order)
-    counts = np.bincount(index)
+    _, index, counts = np.unique(rounded(values, order), return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[index]
 
 
@@ -73,7 +60,7 @@ def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     found = []
     for row in scores:
-        index = levels(row)
+        _, index = np.unique(rounded(row), return_inverse=True)
         # Of the sets up to each value, those of label 0 and of label 1.
         zeros, ones = (
             np.cumsum(np.bincount(index[labels == label], minlength=index.max() + 1))

@@ -1,20 +1,15 @@
-"""How many of 24 language models are different, and how far every two overlap.
-
-No answer is compared with itself: the scores of order 2 are unbiased.
-"""
+"""How many of 24 language models are different, and how far every two overlap, without bias."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -27,18 +22,7 @@ FAMILY, VENDOR, OTHER = "same family", "same vendor, other family", "different v
 KINDS = (FAMILY, VENDOR, OTHER)
 DIFFERENT, SHARED = "different models", "shared answers"
 PARTS = (DIFFERENT, "answers of a model", "answers of all")
-_NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
-_FAMILIES = {
-    "claude-3": "Claude 3",
-    "command-r": "Command R",
-    "gemini": "Gemini",
-    "gemma-2": "Gemma 2",
-    "gemma-3": "Gemma 3",
-    "gpt-4o": "GPT-4o",
-    "llama-3": "Llama 3",
-}
 _RELABELLED = 1999  # Permutations of the families over the models.
-_EXTREMES = 12  # Prompts at each end that a figure names.
 
 
 class Hivemind(lab.Study):
@@ -51,7 +35,7 @@ class Hivemind(lab.Study):
     needs = ("models", "prompt")
     takes = ("vendors", "families")
     further = ("truncated",)
-    drawings = ("hivemind", "hivemind_numbers", "hivemind_prompts")
+    drawings = ("hivemind", "hivemind_prompts")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(2000, "Resamples of the prompts for intervals.", at_least=2)
@@ -70,20 +54,15 @@ class Hivemind(lab.Study):
                 "--prompt: expected at least three prompts and three answers of each model to "
                 f"each, received {len(prompts)} and {rows.shape[2]}."
             )
-        names = _of_models(pairs.labels["models"], "models", rows)
-        families = tuple(map(family_of, names))
-        if "families" in pairs.labels:
-            families = _of_models(pairs.labels["families"], "families", rows)
-        vendors = families
-        if "vendors" in pairs.labels:
-            vendors = _of_models(pairs.labels["vendors"], "vendors", rows)
+        families = judged.by_model(pairs, rows, "families")
+        vendors = judged.by_model(pairs, rows, "vendors") if "vendors" in pairs.labels else families
         return self.ready(
             pairs,
             state=(pairs, rows, prompts),
             widths=self.widths.resolve(pairs),
             prompts=len(prompts),
             of_each=rows.shape[2],
-            models=names,
+            models=judged.by_model(pairs, rows, "models"),
             vendors=vendors,
             families=families,
             texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
@@ -232,9 +211,8 @@ class Hivemind(lab.Study):
         }
 
     def tables(self, run):
-        """The numbers, the overlaps by kind and vendor, the correlations, the extreme prompts."""
-        found, shown = run.found, self.widths.shown
-        rows = ("text", "scale", "set")
+        """The numbers, the overlaps by kind and by vendor, the correlations over prompts."""
+        found, rows = run.found, ("text", "scale", "set")
         yield tables.table(found, rows=rows, columns="part", value="counts", error="counts_error")
         yield tables.table(found, rows=rows, columns="part", value="plug_in")
         rows = ("text", "scale")
@@ -246,11 +224,33 @@ class Hivemind(lab.Study):
             value="of_vendors", error="of_vendors_error", digits=3,
         )  # fmt: skip
         yield tables.table(tables.intervals(found.correlation), rows=rows, columns="agreement")
-        base = found.sel(scale=shown, text=WHOLE)
-        yield tables.table(
-            base.isel(prompt=_extremes(base)), rows=("prompt",), value="different_models",
-            error="different_models_error",
-        )  # fmt: skip
+
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        found, study = run.found, run.study
+        base = found.sel(scale=study.widths.shown, text=WHOLE)
+        error = base.different_models_error / base.different_models
+        pairs = np.transpose(np.triu_indices(len(study.models), 1))
+        pairs = pairs[np.argsort(base.overlap.values[tuple(pairs.T)])]
+        count = base.sizes["model"]
+
+        def prompt(place: int, scale: float = 1) -> xr.Dataset:
+            ordered = found.sel(text=WHOLE, scale=scale).sortby("different_models")
+            return ordered.isel(prompt=place)
+
+        return {
+            "base": base,
+            "prompt": prompt,
+            "pair": lambda k: base.isel(dict(zip(("model", "other"), pairs[k], strict=True))),
+            # Of the answers of two models the share that is the same, over that of one model.
+            "between": (count / base.counts[0, 0] - 1) / (count - 1),
+            "real": 1 - (error**2).mean() / np.log(base.different_models).var(ddof=1),
+            "plug_in": tables.table(base, rows=("set",), columns="part", value="plug_in", digits=3),
+            "counts": _table(base, "counts", ("set",), "part"),
+            "of_kind": _table(found, "of_kind", ("text", "scale"), "kind"),
+            "of_vendors": _table(base, "of_vendors", ("vendor",), "other_vendor"),
+        }
 
     @classmethod
     def figures(cls, runs):
@@ -258,23 +258,16 @@ class Hivemind(lab.Study):
         study, scale = run.study, run.study.widths.shown
         found = run.found.sel(scale=scale)
         n = f"n = {study.prompts * study.of_each} of each model"
-        over = f"over the {study.prompts} prompts"
         drawn = {
-            "hivemind": (_heat_map(found, study), ""),
-            "hivemind_numbers": (_numbers(run.found, study), f"95% intervals {over}"),
-            "hivemind_prompts": (_prompts(found, study), "95% intervals over answers"),
+            "hivemind": _heat_map(found, study),
+            "hivemind_prompts": _prompts(found.sel(text=WHOLE)),
         }
-        scales = {"hivemind_numbers": None}
-        return {
-            name: figures.caption(figure, run, n=n, bars=bars, scale=scales.get(name, scale))
-            for name, (figure, bars) in drawn.items()
-        }
+        return {name: figures.caption(of, run, n=n, scale=scale) for name, of in drawn.items()}
 
 
-def family_of(model: str) -> str:
-    """The family of a model by its name; the name itself where no family is known by it."""
-    name = model.lower()
-    return next((family for of, family in _FAMILIES.items() if name.startswith(of)), model)
+def _table(found: xr.Dataset, value: str, rows: Sequence[str], columns: str) -> Table:
+    words = judged.in_words("{:.2f}±{:.2f}", found[value], found[f"{value}_error"])
+    return tables.table(words, rows=rows, columns=columns)
 
 
 def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:
@@ -307,39 +300,21 @@ def _mean_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return picked.mean(axis=-1) if chosen.any() else np.full(picked.shape[:-1], np.nan)
 
 
-def _of_models(labels: np.ndarray, role: str, rows: np.ndarray) -> tuple[str, ...]:
-    """The label of each model; ValueError where a model has two."""
-    words = labels.astype(str)[rows].reshape(len(rows), -1)
-    for of_model in words:
-        if len(of := set(of_model.tolist())) > 1:
-            raise ValueError(f"--{role}: expected one for each model, received {sorted(of)[:2]}.")
-    return tuple(words[:, 0].tolist())
-
-
-def _extremes(found: xr.Dataset) -> np.ndarray:
-    """The places of the prompts on which the models agree most, then least."""
-    order = np.argsort(found.different_models.values, kind="stable")
-    ends = min(_EXTREMES, len(order) // 2)
-    return np.concatenate([order[:ends], order[len(order) - ends :]])
-
-
-def clustered(overlaps: np.ndarray) -> tuple[np.ndarray, Mapping[str, Any]]:
-    """The models in the order of average linkage, neighbours most alike, and SciPy's dendrogram."""
+def clustered(overlaps: np.ndarray) -> np.ndarray:
+    """The models in the order of average linkage, neighbours most alike."""
     from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
     from scipy.spatial import distance
 
     apart = np.maximum(1 - overlaps, 0)
     np.fill_diagonal(apart, 0)
     condensed = distance.squareform(apart, checks=False)
-    tree = hierarchy.linkage(condensed, "average", optimal_ordering=True)
-    drawn = hierarchy.dendrogram(tree, no_plot=True)
-    return np.array(drawn["leaves"]), drawn
+    return hierarchy.leaves_list(hierarchy.linkage(condensed, "average", optimal_ordering=True))
 
 
 def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     """Whole answers below the diagonal, cut ones above."""
     first = found.overlap.sel(text=WHOLE).values
-    order, tree = clustered(first)
+    order = clustered(first)
     values = found.overlap.isel(text=-1).values.copy()
     values = values[np.ix_(order, order)]
     below = np.tril_indices(len(order))
@@ -354,16 +329,7 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     for labels in (panel.get_xticklabels(), panel.get_yticklabels()):
         for label, m in zip(labels, order, strict=True):
             label.set_color(colours[study.vendors[m]])
-    above = panel.inset_axes((0, 1.01, 1, 0.12))
-    lines = [
-        np.column_stack([np.array(x) / 10 - 0.5, y])
-        for x, y in zip(tree["icoord"], tree["dcoord"], strict=True)
-    ]
-    above.add_collection(LineCollection(lines, colors=style.GREY, linewidths=1))
-    above.set(xlim=panel.get_xlim(), ylim=(0, 1.05 * max(line[:, 1].max() for line in lines)))
-    above.set(xticks=[], ylabel="1 - overlap")
-    above.grid(visible=False)
-    above.set_title(
+    panel.set_title(
         "Overlap of every two models given the prompts"
         + (": whole answers below the diagonal, cut ones above" if CUT in study.texts else "")
     )
@@ -372,93 +338,18 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     return figure
 
 
-def _numbers(found: xr.Dataset, study: Hivemind) -> Figure:
-    """How many models are different, by set; overlaps by vendor; by kind of pair and bandwidth."""
-    figure, panels = style.panels(3, size=(4.6, 3.9))
-    shown = found.sel(scale=study.widths.shown)
-    _by_set(panels[0], shown.sel(text=WHOLE))
-    of_vendors = shown.sel(text=WHOLE)
-    values, errors = of_vendors.of_vendors.values, of_vendors.of_vendors_error.values
-    words = [
-        ["-" if np.isnan(v) else f"{v:.2f}\n± {e:.2f}" for v, e in zip(*row, strict=True)]
-        for row in zip(values, errors, strict=True)
-    ]
-    names = found.vendor.values.tolist()
-    style.matrix(panels[1], values, names, words, cmap="viridis", vmin=0, vmax=1)
-    panels[1].set_title("Mean overlap of two models, by vendor\n(whole answers)")
-    _by_kinds(panels[2], found, study)
-    return figure
+def _prompts(found: xr.Dataset) -> Figure:
+    """How far models agree on a prompt, against how many different answers one model gives."""
+    values = xr.concat([found.different_models, found.shared_answers], found.agreement)
+    drawn = xr.Dataset({"value": values, "answers": found.different_answers})
 
+    def title(kind: str, _: None) -> str:
+        correlation = tables.interval(*found.correlation.sel(agreement=kind).values)
+        return f"A point a prompt: rank correlation {correlation}"
 
-def _by_set(panel: Axes, found: xr.Dataset) -> None:
-    """The numbers of different models, beside the number of models."""
-    places = np.arange(found.sizes["set"])
-    one = found.sel(part=DIFFERENT)
-    panel.plot(
-        places, one.largest.values.astype(int), "_", color=style.BLACK, ms=12, label="models"
-    )
-    panel.errorbar(
-        places, one.counts, 1.96 * one.counts_error, marker="o", color=style.BLUE, lw=0, ms=4,
-        elinewidth=0.8, label="unbiased",
+    labels = {DIFFERENT: "different models", SHARED: "share of the pairs of answers\nof two models"}
+    return figures.facets(
+        drawn, x="answers", row="agreement", kind="points", log_y=True, title=title,
+        x_label="different answers of one model to the prompt", y_label=labels.__getitem__,
+        size=(5.4, 2.6), each=lambda panel, _: style.log_counts(panel, (2, 5, 10, 20)),
     )  # fmt: skip
-    label = "an answer also beside itself"
-    panel.plot(places + 0.2, one.plug_in, "x", color=style.VERMILION, ms=5, label=label)
-    panel.set_xticks(places, found.set.values, rotation=35, ha="right")
-    style.log_axis(panel, (1, 2, 3, 5))
-    panel.set(ylabel="effective number of different models")
-    panel.set_title("How many models are different\n(whole answers)")
-    panel.legend(fontsize=6.5)
-
-
-def _by_kinds(panel: Axes, found: xr.Dataset, study: Hivemind) -> None:
-    """The mean overlap of pairs of models of each kind, by text and bandwidth."""
-    cells = list(itertools.product(study.texts, found.scale.values.tolist()))
-    for number, (kind, colour) in enumerate(
-        zip(KINDS, (style.BLUE, style.GREEN, style.VERMILION), strict=True)
-    ):
-        of = [found.sel(text=text, scale=scale, kind=kind) for text, scale in cells]
-        panel.errorbar(
-            np.arange(len(cells)) + 0.15 * (number - 1), [one.of_kind.item() for one in of],
-            [1.96 * one.of_kind_error.item() for one in of], fmt=style.MARKERS[number],
-            color=colour, elinewidth=0.8, label=kind,
-        )  # fmt: skip
-    labels = [f"{text}\nx {scale:g}" for text, scale in cells]
-    panel.set_xticks(range(len(cells)), labels)
-    panel.set(xlabel="answers and bandwidth", ylabel="mean overlap", ylim=(0, 1.05))
-    panel.set_title("Overlap of two models of one family,\nvendor, or different vendors")
-    panel.legend()
-
-
-def _prompts(found: xr.Dataset, study: Hivemind) -> Figure:
-    """The prompts on which the models agree most and least; agreement against diversity."""
-    first = found.sel(text=WHOLE)
-    figure, panels = style.panels(3, size=(4.2, 3.9))
-    chosen = _extremes(first)
-    one = first.isel(prompt=chosen)
-    places = -np.arange(len(chosen), dtype=float) - (np.arange(len(chosen)) >= len(chosen) // 2)
-    panels[0].errorbar(
-        one.different_models, places, xerr=1.96 * one.different_models_error, fmt="o",
-        markersize=3.5, elinewidth=0.8, color=style.BLUE,
-    )  # fmt: skip
-    panels[0].set_yticks(places, one.prompt.values, fontsize=7)
-    panels[0].axvline(1, color=style.GREY, lw=0.8)
-    panels[0].set(xlabel=f"different models of {len(study.models)}", ylabel="number of the prompt")
-    panels[0].set_title("The prompts on which the models\nagree most, and least")
-    agreements = (
-        (DIFFERENT, first.different_models, f"different models of {len(study.models)}"),
-        (SHARED, first.shared_answers, "share of the pairs of answers of two models"),
-    )
-    for panel, (kind, values, name) in zip(panels[1:], agreements, strict=True):
-        panel.plot(first.different_answers, values, "o", ms=3.5, color=style.BLUE, alpha=0.6)
-        correlation = tables.interval(*first.correlation.sel(agreement=kind).values)
-        panel.set_title(f"{kind.capitalize()}: rank correlation\n{correlation}")
-        panel.set_xscale("log")
-        style.log_axis(panel)
-        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        panel.xaxis.set_minor_locator(NullLocator())
-        style.log_numbers(panel.xaxis)
-        panel.set(xlabel="different answers of one model", ylabel=name)
-    few, most = (first.different_answers.values.min(), first.different_answers.values.max())
-    panels[2].plot([few, most], [1 / few, 1 / most], color=style.GREY, lw=1, label="of one model")
-    panels[2].legend()
-    return figure

@@ -2,16 +2,14 @@
 
 The kernel of the answers is Gaussian, with the bandwidth at which the mean of the squared kernel is
 the share of the pairs that people called the same (the set `same_answers`). Prompts are the same or
-different, nothing between. Conditional-* is then an effective number of answers to a prompt, a mean
-over the prompts: at order 2 the harmonic mean of 1 over the mean squared kernel of a prompt's
-answers, at order 1 the geometric mean of the exponential of their entropy.
+different, nothing between. Conditional-* is then an effective number of answers to a prompt: the
+geometric mean over the prompts at order 1, the harmonic one at order 2.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +22,12 @@ from condvendi_jax import inference
 from experiments import data, lab
 from experiments.lab import models
 
+UNBIASED = "Conditional-RKE, unbiased"
+PAPERS = {"Conditional-Vendi": 1.0, "Conditional-RKE": 2.0}  # Orders.
+SCORES = *PAPERS, UNBIASED
+_LEAST = 1e-30  # Of a mean squared kernel, so that scores are finite.
+LEVEL = 0.05
+_FAMILIES = "Claude 3", "Command R", "Gemini", "Gemma 2", "Gemma 3", "GPT-4o", "Llama 3"
 SET = "same_answers"
 ENCODER = "all-MiniLM-L6-v2"  # Whose embeddings were judged.
 
@@ -33,13 +37,10 @@ class Judgements:
     """Pairs of answers to one prompt, and whether people called them the same.
 
     Attributes:
-      first: embeddings `[m, d]`, one answer of each pair.
-      second: embeddings `[m, d]`, the other.
-      same: booleans `[m]`.
+      first, second: embeddings `[m, d]` of the two answers of each pair.
+      same, equal: booleans `[m]`: by people, and where the two texts are equal.
       train: booleans `[m]`, of the pairs from which the bandwidth is chosen.
-      equal: booleans `[m]`, where the two texts are equal.
-      classes: what the benchmark's own classifier says, 1 for the same class, 0 for different ones,
-        -1 where it is not known, `[m]`.
+      classes: 1 for one class of the benchmark, 0 for two, -1 where it is not known, `[m]`.
     """
 
     first: np.ndarray
@@ -89,10 +90,7 @@ class Judgements:
         return np.exp(-np.sum(differences**2, axis=1) / bandwidth**2)
 
     def bandwidth(self, *, share: bool = True) -> float:
-        """The bandwidth from the pairs for training.
-
-        Pairs of equal embeddings that people called different are left out: no bandwidth tells them
-        apart.
+        """The bandwidth from the pairs for training, without equal ones that people call different.
 
         Args:
           share: whether the mean of the squared kernel shall be the share of the pairs that are the
@@ -133,19 +131,13 @@ class Widths:
     described: str = lab.resolved("")
 
     def resolve(self, pairs: data.PairedEmbeddings) -> Widths:
-        """With the bandwidth from the judgements where none is given.
-
-        Raises:
-          ValueError: none is given, and the pairs are not embedded by what embedded the judged
-            answers.
-        """
+        """With the bandwidth from the judgements where none is given; they hold for one encoder."""
         if self.bandwidth is not None:
             return dataclasses.replace(self, described="given")
         if ENCODER not in pairs.description:
             raise ValueError(
-                "--bandwidth: your own embeddings need one, as the bandwidth from people's "
-                f"judgements holds for {ENCODER} alone. cv.bandwidth_from_pairs chooses one from "
-                "pairs that you label."
+                "--bandwidth: your own embeddings need one: the one from judgements holds for "
+                f"{ENCODER} alone. cv.bandwidth_from_pairs chooses one from pairs that you label."
             )
         return dataclasses.replace(self, bandwidth=bandwidth(), described="people's judgements")
 
@@ -174,21 +166,16 @@ class Widths:
         return f"{self.bandwidth:.3g}"
 
 
-def by_prompt(pairs: data.PairedEmbeddings, least: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def by_prompt(pairs: data.PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
     """The row numbers of every answer, `[models, prompts, answers]`, and the prompts' labels.
 
     Models are in the order in which they occur, prompts in that of their labels, the answers to a
     prompt in that of the rows.
 
-    Args:
-      pairs: with the labels `models` and `prompt`.
-      least: how many models are needed.
-
     Raises:
-      ValueError: a model has another number of answers to a prompt than the others, the prompts
-        have different numbers of answers, or one each.
+      ValueError: models or prompts have different numbers of answers, or one each.
     """
-    counts = models.check_shared(pairs, least)
+    counts = models.check_shared(pairs)
     if len(set(counts.tolist())) > 1 or counts[0] < 2:
         raise ValueError(
             "--prompt: expected at least two answers of each model to every prompt, to all as "
@@ -200,105 +187,120 @@ def by_prompt(pairs: data.PairedEmbeddings, least: int = 2) -> tuple[np.ndarray,
     return ordered, pairs.labels["prompt"][ordered[0, :, 0]]
 
 
-def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
-    """The entropies of order 1 and 2 of the answers to each prompt, float64 `[2, ..., prompts]`.
+def by_model(pairs: data.PairedEmbeddings, rows: np.ndarray, role: str) -> tuple[str, ...]:
+    """The label of each model, or what its name says where there are no such labels.
 
-    Under prompts that are equal or different, Conditional-Vendi is the exponential of the mean of
-    the first over the prompts, Conditional-RKE 1 over the mean of exp of minus the second.
+    Raises:
+      ValueError: a model has two.
+    """
+    labels = pairs.labels[role if role in pairs.labels else "models"].astype(str)
+    words = labels[rows].reshape(len(rows), -1)
+    for of_model in words:
+        if len(of := set(of_model.tolist())) > 1:
+            raise ValueError(f"--{role}: expected one for each model, received {sorted(of)[:2]}.")
+    found = words[:, 0].tolist()
+    return tuple(found if role in pairs.labels else map(family_of, found))
+
+
+def family_of(model: str) -> str:
+    """The family of a model by its name; the name itself where no family is known by it."""
+    begins = model.lower().startswith
+    return next((of for of in _FAMILIES if begins(of.lower().replace(" ", "-"))), model)
+
+
+def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
+    """Of each prompt, what the three scores are made of, float64 `[3, ..., prompts]`.
+
+    The entropies of order 1 and 2 of its answers, and minus the log of the mean squared kernel of
+    two different answers. Under prompts that are equal or different, Conditional-Vendi is the
+    exponential of the mean of the first over the prompts, Conditional-RKE 1 over the mean of exp of
+    minus the second, and its unbiased form the same of the third.
 
     Args:
       outputs: embeddings `[..., prompts, answers, d]`.
       bandwidth: of the Gaussian kernel.
     """
-    rows = outputs.astype(np.float64)
+    rows, n = outputs.astype(np.float64), outputs.shape[-2]
     norms = np.sum(rows**2, axis=-1)
     inner = np.einsum("...id,...jd->...ij", rows, rows)
     squares = np.maximum(norms[..., :, None] + norms[..., None, :] - 2 * inner, 0)
-    gram = np.exp(-squares / (2 * bandwidth**2)) / rows.shape[-2]
+    gram = np.exp(-squares / (2 * bandwidth**2)) / n
     p = np.maximum(np.linalg.eigvalsh(gram), 0)
     first = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
-    return np.stack([first, -np.log(np.sum(gram**2, axis=(-2, -1)))])
+    others = np.sum((gram * ~np.eye(n, dtype=bool)) ** 2, axis=(-2, -1)) * n / (n - 1)
+    second = np.log(np.sum(gram**2, axis=(-2, -1)))
+    return np.stack([first, -second, -np.log(np.maximum(others, _LEAST))])
 
 
-def scores_of(entropies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Conditional-Vendi and -RKE, and how far each prompt moves them.
-
-    Under prompts that are equal or different, log Conditional-Vendi is a mean over the prompts, and
-    so is 1 / Conditional-RKE. The influence of a prompt is to first order.
-
-    Args:
-      entropies: of orders 1 and 2, `[2, models, prompts]`.
-
-    Returns:
-      The scores `[2, models]`, and the influences `[2, models, prompts]`, of mean 0.
-    """
-    values = conditional(entropies)
-    first, second = entropies
-    terms = np.stack([first, np.exp(-second)])
-    slopes = np.stack([values[0], -(values[1] ** 2)])
-    return values, slopes[..., None] * (terms - terms.mean(axis=-1, keepdims=True))
+def conditional(entropies: np.ndarray) -> np.ndarray:
+    """The scores `[r, ...]` of the entropies `[r, ..., prompts]`, all or the first of `SCORES`."""
+    alike = np.exp(-entropies[1:]).mean(axis=-1)
+    return np.concatenate([np.exp(entropies[:1].mean(axis=-1)), 1 / alike])
 
 
-def error_of(influences: np.ndarray) -> np.ndarray:
-    """The standard error of a score of the influences `[..., prompts]`."""
-    n = influences.shape[-1]
-    return influences.std(axis=-1, ddof=1) / np.sqrt(n)
+def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Dataset:
+    """The scores of models on the same prompts, and which of them can be told apart.
 
-
-def p_values(difference: np.ndarray, error: np.ndarray, prompts: int) -> np.ndarray:
-    """Two-sided p-values of `[scores, pairs]` by Student's t, adjusted by Holm within a score."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        alone = 2 * stdtr(prompts - 1, -np.abs(difference / error))
-    alone = np.where(difference == 0, 1.0, alone)
-    return np.array([inference.holm(of) for of in alone.tolist()])
-
-
-SCORES = ("Conditional-Vendi", "Conditional-RKE")
-
-
-def ranked(entropies: np.ndarray, models: Sequence[str], level: float = 0.05) -> xr.Dataset:
-    """The conditional scores of models on the same prompts, and which can be told apart.
+    Log Conditional-Vendi and 1 / Conditional-RKE are means over the prompts: paired t-tests compare
+    these means, and errors of the scores are to first order.
 
     Args:
-      entropies: `[2, models, prompts]`, as `entropies` gives them.
+      outputs: embeddings `[models, prompts, answers, d]`.
       models: their names.
-      level: the family-wise rate of false differences that the letters allow.
+      width: of the answers.
 
     Returns:
-      Over `score`: `value` and `error`, one standard error over the prompts, by `model`; `letters`
-      (models that share one cannot be told apart); `difference`, of the model less the `other`,
-      with `difference_error` and `p_value`, of a paired t-test, adjusted by Holm over all pairs
-      within a score.
+      Over `score` and `model`: `value`; `error`, one standard error over the prompts; `interval`,
+      95%, over `side`, of the unbiased score as `cv.evaluate`; `letters` (models that share one
+      cannot be told apart at 0.05); `half`, the score of the first half of the answers. Over
+      `other` too: `difference`, of the model less the other, with `difference_error`, and `p_value`
+      by Holm over all pairs within a score.
     """
-    names, (values, influences) = list(models), scores_of(entropies)
-    pairs = list(itertools.combinations(range(len(names)), 2))
-    one, two = np.transpose(pairs)
-    errors = error_of(influences[:, :, None] - influences[:, None])
-    differences = values[:, :, None] - values[:, None]
-    count, tests = entropies.shape[2], np.ones(errors.shape)
-    adjusted = p_values(differences[:, one, two], errors[:, one, two], count)
-    tests[:, one, two] = tests[:, two, one] = adjusted
-    letters = []
-    for value, p in zip(values, adjusted, strict=True):
-        apart = {frozenset((names[a], names[b])) for a, b in itertools.compress(pairs, p < level)}
-        order = np.argsort(-value, kind="stable").tolist()
-        shown = inference.letter_display([names[m] for m in order], apart)
+    names, (count, n) = list(models), outputs.shape[1:3]
+    of_prompts = entropies(outputs, width.outputs)
+    values = conditional(of_prompts)
+    terms = np.concatenate([of_prompts[:1], np.exp(-of_prompts[1:])])
+    influences = np.concatenate([values[:1], -(values[1:] ** 2)])[..., None] * terms
+    apart, moved = (of[:, :, None] - of[:, None] for of in (terms, influences))
+    (error, spread, of_two), mean = map(_error_of, (influences, apart, moved)), apart.mean(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stdtr(count - 1, -np.abs(mean) / spread)
+    p = np.where(np.abs(mean) < 1e-12, 1.0, p)  # By rounding alone.
+    pairs, letters = np.triu_indices(len(names), 1), []
+    for score, tests in zip(values, p, strict=True):
+        tests[pairs] = tests.T[pairs] = inference.holm(tests[pairs].tolist())
+        told = {frozenset((names[a], names[b])) for a, b in np.argwhere(tests < LEVEL)}
+        ordered = [names[m] for m in np.argsort(-score, kind="stable")]
+        shown = inference.letter_display(ordered, told)
         letters.append([shown[name] for name in names])
-    of_two = ("score", "model", "other")
+    ends = np.stack([values - 1.96 * error, values + 1.96 * error], axis=-1)
+    prompt = np.repeat(np.arange(count, dtype=np.float32), n)[:, None]
+    options: dict[str, Any] = {"orders": [2], **width.kernels}
+    for model, of in enumerate(outputs.reshape(len(names), len(prompt), -1)):
+        population = cv.evaluate(of, prompt, **options).order(2).population
+        if population is not None and population.intervals is not None:
+            ends[-1, model] = population.intervals.conditional
+    half = entropies(outputs[:, :, : max(2, n // 2)], width.outputs)
+    one, two = ("score", "model"), ("score", "model", "other")
     return xr.Dataset(
         {
-            "value": (of_two[:2], values),
-            "error": (of_two[:2], error_of(influences)),
-            "letters": (of_two[:2], letters),
-            "difference": (of_two, differences),
-            "difference_error": (of_two, errors),
-            "p_value": (of_two, tests),
+            "value": (one, values),
+            "error": (one, error),
+            "interval": ((*one, "side"), ends),
+            "letters": (one, letters),
+            "half": (one, conditional(half)),
+            "difference": (two, values[:, :, None] - values[:, None]),
+            "difference_error": (two, of_two),
+            "p_value": (two, p),
         },
         {"score": list(SCORES), "model": names, "other": names},
     )
 
 
-def conditional(entropies: np.ndarray) -> np.ndarray:
-    """Conditional-Vendi and -RKE, `[2, ...]`, of the entropies `[2, ..., prompts]`."""
-    first, second = entropies
-    return np.stack([np.exp(first.mean(axis=-1)), 1 / np.exp(-second).mean(axis=-1)])
+def in_words(words: str, *fields: xr.DataArray) -> xr.Dataset:
+    """Fields written as these words, as `value`, for a table."""
+    return xr.Dataset({"value": xr.apply_ufunc(words.format, *fields, vectorize=True)})
+
+
+def _error_of(influences: np.ndarray) -> np.ndarray:
+    return influences.std(axis=-1, ddof=1) / np.sqrt(influences.shape[-1])

@@ -1,15 +1,16 @@
 """The effective number of answers to a prompt after each stage of a language model's training."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import inference
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
@@ -17,8 +18,8 @@ from experiments.language_models import judged
 
 WHOLE, SAME, MATCHED = "whole", "same prompts", "matched"
 BOTH, ALL = "both", "all"
-SCORES = {"Conditional-Vendi": 1.0, "Conditional-RKE": 2.0}
-UNBIASED = "Conditional-RKE, unbiased"
+_ORDERS = list(judged.PAPERS.values())
+_DRAWN = 1e5  # Larger scores say that no two answers are alike.
 _COLOURS = {WHOLE: style.BLUE, SAME: style.SKY, MATCHED: style.ORANGE}
 _NAMES = {
     WHOLE: "whole answers, all prompts",
@@ -31,12 +32,12 @@ class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
     name = "post_training"
-    version = 3
+    version = 4
     duration = "5 minutes"
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
-    drawings = ("post_training", "post_training_steps", "post_training_bandwidth")
+    drawings = ("post_training", "post_training_bandwidth")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(1000, "Resamples of the prompts, for the correlations.", at_least=2)
@@ -56,13 +57,12 @@ class PostTraining(lab.Study):
             for name, of in parts.items()
         }
         stages = list(models.rows_by_model(pairs.labels["models"]))
-        for name, of in parts.items():
-            for text, part in of.items():
-                if (found := list(models.rows_by_model(part.labels["models"]))) != stages:
-                    raise ValueError(
-                        f"--models: expected {', '.join(stages)}, in this order, in every part; "
-                        f"the {text} answers of {name} have {', '.join(found)}."
-                    )
+        for part in (part for of in parts.values() for part in of.values()):
+            if (found := list(models.rows_by_model(part.labels["models"]))) != stages:
+                raise ValueError(
+                    f"--models: expected {', '.join(stages)}, in this order, for every benchmark, "
+                    f"whole and matched; received {', '.join(found)}."
+                )
         first = next(iter(rows.values()))[WHOLE]
         return self.ready(
             pairs,
@@ -85,115 +85,70 @@ class PostTraining(lab.Study):
         return found if last == 1 else [*found, (0, last)]
 
     def compute(self, state, context, *, benchmark, text, scale):
-        """Conditional-* after every stage, and what every step changes.
+        """The scores after every stage, and what every step changes.
 
         Returns:
-          Over `score` and `model` (the stages): `value` with its `error` over the prompts and its
-          95% `interval` over `side`, and the value of the `first` half of the answers. Over `score`
-          and `step`: `difference` (the later stage less the earlier one) with `difference_error`,
-          both paired by prompt; `p_value`, adjusted by Holm over the steps. The last score is the
-          unbiased one; of the others, `effect`, the mean change of a prompt's effective number over
-          its standard deviation; `narrower`, the share of prompts whose effective number falls,
-          ties counting half, with `narrower_ends`, its 95% interval over `side`. Over `model`:
-          `words`, the mean length; `empty`, how many answers have no word; `unlike`, 1 less the
-          mean cosine of two answers to a prompt; `near`, the mean cosine of an answer and its
-          prompt. `correlation` over `score`, `model` and `end` is Spearman's correlation of the
-          prompts' effective numbers with `distinct`, with a 95% interval over the prompts.
-          `reweighted` over `score`, `distance` and `model` is the papers' score at the weights of
-          `cv.reweight`, for the last benchmark's whole answers at the scale shown; else NaN.
+          What `judged.scored` gives of the stages as models, and `full`, the scores of the prompts
+          without an empty answer. Over `score` and `step`: `effect`, the mean change of a prompt's
+          effective number over its standard deviation; `narrower`, the share of prompts whose
+          effective number falls, ties counting half. Over `model`: `words`, the mean length;
+          `empty`, how many answers have no word; `unlike`, 1 less the mean cosine of two answers to
+          a prompt; `near`, the mean cosine of an answer and its prompt. `correlation` over `score`,
+          `model` and `end`: Spearman's, of the prompts' effective numbers with `distinct`, with a
+          95% interval over the prompts. `reweighted` over `score`, `distance` and `model`: the
+          papers' score at the weights of `cv.reweight`, for the last benchmark's whole answers at
+          the scale shown.
         """
         parts, rows = state
         part, rows = parts[benchmark][text], rows[benchmark][text]
-        half = rows[..., : max(2, self.of_each // 2)]
-        entropies = judged.entropies(part.outputs[rows], scale.outputs)
-        values, influences = judged.scores_of(entropies)
+        outputs, count = part.outputs[rows], rows.shape[1]
+        found = judged.scored(outputs, self.stages, scale)
+        words = part.labels.get("words", np.full(len(part), np.nan))[rows]
+        by_prompt, full = judged.entropies(outputs, scale.outputs), (words != 0).all(axis=(0, 2))
+        found["full"] = ("score", "model"), judged.conditional(by_prompt[..., full])
+        entropies = by_prompt[:2]
         before, after = np.array(self.steps).T
         changes = np.exp(entropies[:, after]) - np.exp(entropies[:, before])
         spread = changes.std(axis=2, ddof=1)
-        difference = values[:, after] - values[:, before]
-        moved = judged.error_of(influences[:, after] - influences[:, before])
-        falls = [_falls(of, order) for of, order in zip(changes, SCORES.values(), strict=True)]
-        share = np.mean(falls, axis=2)
-        error = judged.error_of(influences)
-        ends = np.stack([values - 1.96 * error, values + 1.96 * error], axis=-1)
-        first = judged.conditional(judged.entropies(part.outputs[half], scale.outputs))
-        plain = {
-            "value": (("score", "model"), values),
-            "error": (("score", "model"), error),
-            "interval": (("score", "model", "side"), ends),
-            "first": (("score", "model"), first),
-            "difference": (("score", "step"), difference),
-            "difference_error": (("score", "step"), moved),
-            "p_value": (("score", "step"), judged.p_values(difference, moved, rows.shape[1])),
-        }
-        context.say("unbiased")
-        unbiased = self._unbiased(part.outputs, rows, half, scale)
-        found = xr.concat([xr.Dataset(plain, {"score": list(SCORES)}), unbiased], "score")
-        words = part.labels.get("words", np.full(len(part), np.nan))[rows]
-        reweighted = np.full((len(SCORES), len(self.distances), len(rows)), np.nan)
-        if (benchmark, text, scale.coordinate) == tuple(self._reweighted_cell.values()):
-            context.say("reweighted")
-            reweighted = self._reweighted(part.outputs[rows], scale)
+        falls = [  # A change by rounding alone counts half.
+            np.where(np.abs(of) <= agreement.rounding(order), 0.5, of < 0)
+            for of, order in zip(changes, _ORDERS, strict=True)
+        ]
+        distinct = part.labels.get("distinct", np.full(len(part), np.nan))[rows[..., 0]]
+        generator = np.random.default_rng(context.shared_seed)
+        draws = list(generator.integers(count, size=(self.resamples, count)))
+        correlation = [
+            agreement.correlate(np.exp(entropies[:, stage]), wanted, draws, _ORDERS)
+            for stage, wanted in enumerate(distinct)
+        ]
+        unit, asked = _unit(outputs), _unit(part.prompts[rows])
+        rest = unit.sum(axis=2, keepdims=True) - unit
+        alike = np.sum(unit * rest, axis=3) / (rows.shape[2] - 1)
+        one_kind = unit.shape == asked.shape
+        near = np.sum(unit * asked, axis=3) if one_kind else np.full(rows.shape, np.nan)
+        of_steps = ("score", "step")
         others = xr.Dataset(
             {
-                "effect": (
-                    ("score", "step"),
-                    changes.mean(axis=2) / np.where(spread > 0, spread, np.nan),
-                ),
-                "narrower": (("score", "step"), share),
-                "narrower_ends": (("side", "score", "step"), wilson(share, rows.shape[1])),
+                "effect": (of_steps, changes.mean(axis=2) / np.where(spread > 0, spread, np.nan)),
+                "narrower": (of_steps, np.mean(falls, axis=2)),
                 "words": ("model", words.mean(axis=(1, 2))),
                 "empty": ("model", np.sum(words == 0, axis=(1, 2))),
-                "unlike": ("model", 1 - _cosines(part.outputs[rows]).mean(axis=1)),
-                "near": ("model", _near(part.outputs[rows], part.prompts[rows])),
-                "correlation": (
-                    ("score", "model", "end"),
-                    self._correlations(part, rows, entropies, context.shared_seed),
-                ),
-                "reweighted": (("score", "distance", "model"), reweighted),
+                "unlike": ("model", 1 - alike.mean(axis=(1, 2))),
+                "near": ("model", near.mean(axis=(1, 2))),
+                "correlation": (("score", "model", "end"), np.stack(correlation, axis=1)),
             },
             {
-                "score": list(SCORES),
-                "distance": list(self.distances),
+                "score": list(judged.PAPERS),
                 "model": list(self.stages),
                 "step": [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps],
             },
         )
+        last = list(self.counts)[-1], WHOLE, self.widths.shown
+        if (benchmark, text, scale.coordinate) == last:  # It takes minutes.
+            context.say("reweighted")
+            others["reweighted"] = ("score", "distance", "model"), self._reweighted(outputs, scale)
+            others = others.assign_coords(distance=list(self.distances))
         return found.merge(others, join="left")
-
-    def _unbiased(
-        self, outputs: np.ndarray, rows: np.ndarray, half: np.ndarray, width: judged.Width
-    ) -> xr.Dataset:
-        """The unbiased score of answers `[models, prompts, n]`, and of the first half of them."""
-
-        def ranking(chosen: np.ndarray) -> inference.Ranking:
-            prompt = np.repeat(np.arange(chosen.shape[1], dtype=np.float32), chosen.shape[2])
-            of_stages = zip(self.stages, outputs[chosen.reshape(len(chosen), -1)], strict=True)
-            options: dict[str, Any] = {"orders": [2], "profile": False, **width.kernels}
-            return cv.compare(dict(of_stages), prompt[:, None], **options).ranking("conditional", 2)
-
-        found, first = ranking(rows), ranking(half)
-        steps = [found.difference(self.stages[a], self.stages[b]) for b, a in self.steps]
-        by_stage = (found.values, found.standard_errors, found.population or {}, first.values)
-        value, error, interval, first = (
-            [of.get(stage, (np.nan, np.nan)) for stage in self.stages] for of in by_stage
-        )
-        return xr.Dataset(
-            {
-                "value": ("model", value),
-                "error": ("model", error),
-                "interval": (("model", "side"), interval),
-                "first": ("model", first),
-                "difference": ("step", [of.value for of in steps]),
-                "difference_error": ("step", [of.standard_error for of in steps]),
-                "p_value": ("step", inference.holm([of.p_value for of in steps])),
-            }
-        ).expand_dims(score=[UNBIASED])
-
-    @property
-    def _reweighted_cell(self) -> dict[str, Any]:
-        """The only cell that is reweighted, because that takes minutes."""
-        return {"benchmark": list(self.counts)[-1], "text": WHOLE, "scale": self.widths.shown}
 
     def _reweighted(self, outputs: np.ndarray, width: judged.Width) -> np.ndarray:
         """The papers' scores `[scores, distances, models]` at the weights of `cv.reweight`.
@@ -201,98 +156,97 @@ class PostTraining(lab.Study):
         An MMD within each of P prompts is root P times the one of all answers.
         """
         prompt = np.repeat(np.arange(outputs.shape[1], dtype=np.float32), outputs.shape[2])[:, None]
-        values = np.empty((len(SCORES), len(self.distances), len(outputs)))
+        values = np.empty((len(_ORDERS), len(self.distances), len(outputs)))
         for stage, answers in enumerate(outputs.reshape(len(outputs), len(prompt), -1)):
             for place, within in enumerate(self.distances):
                 distance = within / outputs.shape[1] ** 0.5
                 weights = cv.reweight(answers, prompt, distance=distance, **width.kernels)
                 pairs = cv.Pairs(answers, prompt, weights=weights, **width.kernels)
-                for score, order in enumerate(SCORES.values()):
+                for score, order in enumerate(_ORDERS):
                     values[score, place, stage] = cv.decompose(pairs, order=order).conditional
         return values
 
-    def _correlations(
-        self, part: PairedEmbeddings, rows: np.ndarray, entropies: np.ndarray, seed: int
-    ) -> np.ndarray:
-        """Of the prompts' effective numbers with `distinct`, `[scores, models, 3]`."""
-        distinct = part.labels.get("distinct", np.full(len(part), np.nan))[rows[..., 0]]
-        generator = np.random.default_rng(seed)
-        n = rows.shape[1]
-        draws = list(generator.integers(n, size=(self.resamples, n)))
-        orders = list(SCORES.values())
-        found = [
-            agreement.correlate(np.exp(entropies[:, stage]), wanted, draws, orders)
-            for stage, wanted in enumerate(distinct)
-        ]
-        return np.stack(found, axis=1)
+    def changes(self, found: xr.Dataset) -> xr.Dataset:
+        """What each step changes, over `step`; errors and p-values are of paired tests."""
+        names = np.array(self.stages)[np.array(self.steps)].T
+        other, model = (xr.DataArray(of, dims="step") for of in names)
+        of_two = found[["difference", "difference_error", "p_value"]].sel(model=model, other=other)
+        return of_two.drop_vars(["model", "other"]).merge(found[["effect", "narrower"]])
 
     def tables(self, run):
         """Scores by stage; what each step changes, with the share of prompts that narrow; more."""
-        found = run.found
-        base = found.sel(scale=self.widths.shown)
+        found, base = run.found, run.found.sel(scale=self.widths.shown)
         rows = ("benchmark", "text", "scale")
-        for score in (*SCORES, UNBIASED):
+        for score in found.score.values:
             one = found.sel(score=score)
-            yield tables.table(one, rows=rows, columns="model", error="error")
-            fields = (one.difference, one.difference_error, one.p_value, one.effect, one.narrower)
-            words = xr.apply_ufunc(_in_words, *fields, vectorize=True)
-            yield tables.table(xr.Dataset({"value": words}), rows=rows, columns="step")
-        one = found.sel(score=UNBIASED)
-        ends: list[xr.DataArray] = [one.value, one.interval.rename(side="end")]
-        yield tables.table(tables.intervals(xr.concat(ends, "end")), rows=rows, columns="model")
-        yield tables.table(base, rows=(*rows[:2], "score"), columns="model", value="first")
+            yield tables.table(one, rows=rows, columns="model", error="error", letters="letters")
+        yield tables.table(base, rows=(*rows[:2], "score"), columns="model", value="half")
         for value in ("words", "empty", "unlike", "near"):
             yield tables.table(base, rows=rows[:2], columns="model", value=value)
-        words = tables.intervals(found.correlation.sel(score=list(SCORES)))
+        found, base = (of.sel(score=list(judged.PAPERS)) for of in (found, base))
+        yield _in_words(self.changes(found), (*rows, "score"))
+        words = tables.intervals(found.correlation)
         yield tables.table(words, rows=(*rows, "score"), columns="model")
-        one = found.sel(self._reweighted_cell | {"score": list(SCORES)})
-        axes = ("score", "distance")
-        yield tables.table(one, rows=axes, columns="model", value="reweighted")
+        one = base.sel(text=WHOLE, benchmark=list(self.counts)[-1])
+        yield tables.table(one, rows=("score", "distance"), columns="model", value="reweighted")
+
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        found, study = run.found, run.study
+        rows, scores = ("benchmark", "text"), (judged.UNBIASED, judged.SCORES[0])
+        unbiased, vendi = (found.sel(score=score, scale=1) for score in scores)
+        words = [
+            judged.in_words("{:.3g}±{:.2g}", one.value, one.error) for one in (unbiased, vendi)
+        ]
+
+        def of(score: int, benchmark: str = BOTH, text: int = 0, scale: float = 1) -> xr.Dataset:
+            return found.isel(score=score, text=text).sel(benchmark=benchmark, scale=scale)
+
+        return {
+            "of": of,
+            "steps": study.changes,
+            "of_unbiased": tables.table(words[0], rows=rows, columns="model"),
+            "of_vendi": tables.table(words[1], rows=rows, columns="model"),
+            "of_steps": _in_words(study.changes(vendi), rows),
+        }
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
         study, found = run.study, run.found
-        shown = study.widths.shown
-        base = found.sel(scale=shown)
-        of_each = f"{study.of_each} answers to a prompt after each stage"
-        bars = "95% intervals over the prompts"
-        look: dict[str, Any] = {"n": of_each, "bars": bars}
-
-        def title(_: Any, benchmark: str) -> str:
-            number = study.counts[benchmark]
-            words = f"{benchmark}: {number[WHOLE]} prompts"
-            return words + (f", {number[MATCHED]} matched" if MATCHED in number else "")
+        base = found.sel(scale=study.widths.shown)
+        n = f"{study.of_each} answers to a prompt after each stage"
+        look: dict[str, Any] = {"n": n, "bars": "95% intervals over the prompts"}
+        titles = {name: f"{name}: {of[WHOLE]} prompts" for name, of in study.counts.items()}
 
         def stages(of: xr.Dataset, row: str, label: Any) -> Figure:
+            of = of[["value", "interval"]].rename(side="end")
             return figures.facets(
-                of[["value", "interval"]].rename(side="end"), x="model", hue="text", row=row,
-                column="benchmark", error="interval", colours=_COLOURS, names=_NAMES, title=title,
-                x_label="stage of training", y_label=label, size=(3.4, 2.5), each=_logarithmic,
+                of.where(of < _DRAWN), x="model", hue="text", row=row, column="benchmark",
+                error="interval", colours=_COLOURS, names=_NAMES, size=(3.4, 2.5), y_label=label,
+                title=lambda _, name: titles[name], x_label="stage of training", each=_logarithmic,
             )  # fmt: skip
 
-        wide = found.sel(score="Conditional-Vendi")
+        scores = stages(base, "score", lambda s: f"{s}\neffective number of answers")
+        vendi = found.sel(score="Conditional-Vendi")
+        wide = stages(vendi, "scale", lambda x: f"Conditional-Vendi\nbandwidth x {x:g}")
         return {
-            "post_training": figures.caption(
-                stages(base, "score", lambda s: f"{s}\neffective number of answers"),
-                run, scale=shown, **look,
-            ),
-            "post_training_steps": figures.caption(_steps(base, title), run, scale=shown, **look),
-            "post_training_bandwidth": figures.caption(
-                stages(wide, "scale", lambda x: f"Conditional-Vendi\nbandwidth x {x:g}"),
-                run, **look,
-            ),
-        }  # fmt: skip
+            "post_training": figures.caption(scores, run, scale=study.widths.shown, **look),
+            "post_training_bandwidth": figures.caption(wide, run, **look),
+        }
 
 
 def _logarithmic(panel: Axes, part: xr.Dataset) -> None:
-    if part.score.item() == UNBIASED:  # It has no limit.
+    if part.score.item() == judged.UNBIASED:  # It has no limit.
         style.log_axis(panel)
 
 
-def _in_words(change: float, error: float, p: float, effect: float, narrower: float) -> str:
-    ending = "" if np.isnan(narrower) else f", d {effect:.2f}, {narrower:.0%} narrow"
-    return f"{change:.2f} ± {error:.2f}, p {p:.1g}{ending}"
+def _in_words(changes: xr.Dataset, rows: Sequence[str]) -> Table:
+    """What each step changes, and in brackets the share of prompts that narrow."""
+    fields = changes.difference, changes.difference_error, changes.narrower
+    words = judged.in_words("{:.2f}±{:.2f} ({:.0%})", *fields)
+    return tables.table(words, rows=rows, columns="step")
 
 
 def _by_benchmark(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:
@@ -319,65 +273,7 @@ def _texts(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:
     return {WHOLE: whole, SAME: same, MATCHED: cut}
 
 
-def wilson(share: np.ndarray, n: int) -> np.ndarray:
-    """Wilson's 95% intervals of shares of n, the lower and the upper ends `[2, ...]`."""
-    squared = 1.96**2 / n
-    middle = (share + squared / 2) / (1 + squared)
-    half = np.sqrt(squared * share * (1 - share) + squared**2 / 4) / (1 + squared)
-    return np.stack([middle - half, middle + half])
-
-
-def _falls(changes: np.ndarray, order: float) -> np.ndarray:
-    """1 where a prompt's effective number falls, 1/2 where it changes by rounding alone, else 0."""
-    return np.where(np.abs(changes) <= agreement.rounding(order), 0.5, changes < 0)
-
-
-def _cosines(outputs: np.ndarray) -> np.ndarray:
-    """The mean cosine of two different answers, `[models, prompts]`."""
-    n, rows = outputs.shape[2], _unit(outputs)
-    own = np.sum(rows**2, axis=(2, 3))
-    return (np.sum(rows.sum(axis=2) ** 2, axis=2) - own) / (n * (n - 1))
-
-
-def _near(outputs: np.ndarray, prompts: np.ndarray) -> np.ndarray:
-    """The mean cosine of an answer and its prompt, `[models]`; NaN where they are of two kinds."""
-    if outputs.shape[-1] != prompts.shape[-1]:
-        return np.full(len(outputs), np.nan)
-    return np.sum(_unit(outputs) * _unit(prompts), axis=3).mean(axis=(1, 2))
-
-
 def _unit(rows: np.ndarray) -> np.ndarray:
     """Rows of norm 1 in float64; zero stays."""
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows.astype(np.float64) / np.where(norms > 0, norms, 1)
-
-
-def _steps(found: xr.Dataset, title: Any) -> Figure:
-    """What each step changes in Conditional-Vendi, and the share of prompts that narrow."""
-    one = found.sel(score="Conditional-Vendi")
-    names = one.benchmark.values.tolist()
-    figure, panels = style.panels(2 * len(names), columns=len(names), size=(3.4, 2.5), sharey="row")
-    places = np.arange(one.sizes["step"])
-    for column, name in enumerate(names):
-        top, low = panels[column], panels[column + len(names)]
-        for number, text in enumerate(one.text.values.tolist()):
-            of = one.sel(benchmark=name, text=text)
-            shift = 0.2 * (number - (one.sizes["text"] - 1) / 2)
-            look: dict[str, Any] = {
-                "fmt": style.MARKERS[number],
-                "elinewidth": 0.8,
-                "color": _COLOURS[text],
-                "label": _NAMES[text],
-            }
-            top.errorbar(places + shift, of.difference, 1.96 * of.difference_error, **look)
-            ends = np.abs(of.narrower_ends.transpose("side", "step") - of.narrower)
-            low.errorbar(places + shift, of.narrower, ends, **look)
-        for panel, null in ((top, 0), (low, 0.5)):
-            panel.axhline(null, color=style.GREY, lw=0.8)
-            panel.set_xticks(places, [s.replace(" to ", "\nto ") for s in one.step.values.tolist()])
-            panel.grid(axis="x", visible=False)
-        top.set_title(title(None, name))
-    panels[0].set_ylabel("change of Conditional-Vendi")
-    panels[len(names)].set_ylabel("share of prompts that narrow")
-    style.legend_above(figure, panels[0])
-    return figure

@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 
 import condvendi_jax as cv
 from experiments import lab
@@ -18,7 +17,7 @@ GRADED, BELOW, COSINE, EQUAL, CLASSES = (
     "equal texts",
     "the benchmark's class",
 )
-_LABELS = {"same": style.BLUE, "different": style.ORANGE}
+_LABELS = ("same", "different")
 _PARTS = ("training", "validation")
 _BINS = 8
 
@@ -27,6 +26,7 @@ class SameAnswers(lab.Study):
     """Do the scores agree with people on which answers are the same?"""
 
     name = "same_answers"
+    version = 2
     duration = "20 seconds"
     data = "same_answers"
     paired = False
@@ -77,9 +77,9 @@ class SameAnswers(lab.Study):
           are right of each kind. `judged`, the number of pairs that a judge knows. Over `width`:
           `number`, the mean effective number of pairs that are the `same` and that are `different`
           (the axis `label`); `counted`, 1 over the mean of k^2, an effective number of answers,
-          whose value by the labels is `wanted`; `decided`, the `auc` of yes and no by it. Over
-          `bin`: `alike`, the mean of k^2 of the pairs in it at the bandwidth from the judgements,
-          and `share`, that of the pairs that people call the same, with `share_error`.
+          whose value by the labels is `wanted`. Over `bin`: `alike`, the mean of k^2 of the pairs
+          in it at the bandwidth from the judgements, and `share`, that of the pairs that people
+          call the same, with `share_error`.
         """
         rows = state.train if part == _PARTS[0] else ~state.train
         judged = state.rows(rows)
@@ -107,7 +107,6 @@ class SameAnswers(lab.Study):
                 "bandwidth": ("width", list(self.bandwidths.values())),
                 "number": (("width", "label"), number),
                 "counted": ("width", [1 / of.mean() for of in squares.values()]),
-                "decided": ("width", [area(_below(of), judged.same) for of in squares.values()]),
                 "wanted": 1 / judged.same.mean(),
                 "alike": ("bin", [own[of].mean() for of in edges]),
                 "share": ("bin", share),
@@ -134,18 +133,25 @@ class SameAnswers(lab.Study):
         yield tables.table(found, rows=("part", "width"), columns="label", value="number")
 
     @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        auc = tables.intervals(run.found.auc)
+        return {"agreement": tables.table(auc, rows=("judge",), columns="part")}
+
+    @classmethod
     def figures(cls, runs):
         (run,) = runs
-        found, study = run.found, run.study
-        figure, panels = style.panels(3, size=(3.9, 3.0))
-        _reliability(panels[0], found)
-        _numbers(panels[1], found)
-        _judges(panels[2], found)
-        n = ", ".join(
-            f"{count} of {name}, {same} the same" for name, (same, count) in study.counts.items()
-        )
-        bars = "95% intervals over the pairs; left, one standard error"
-        return {"same_answers": figures.caption(figure, run, n=n, bars=bars)}
+        counts = run.study.counts.items()
+        n = ", ".join(f"{count} of {name}, {same} the same" for name, (same, count) in counts)
+        look = {"color": style.GREY, "lw": 0.8, "label": "the same on average"}
+        figure = figures.facets(
+            run.found, x="alike", hue="part", value="share", error="share_error",
+            each=lambda panel, _: panel.plot([0, 1], [0, 1], **look), size=(4.6, 3.6),
+            title=lambda *_: "Is the squared kernel the probability\nthat two are the same?",
+            x_label="mean squared kernel of an eighth of the pairs",
+            y_label="share that people call the same",
+        )  # fmt: skip
+        return {"same_answers": figures.caption(figure, run, n=n, bars="one standard error")}
 
 
 def area(alike: np.ndarray, same: np.ndarray) -> float:
@@ -174,53 +180,3 @@ def best_threshold(alike: np.ndarray, same: np.ndarray) -> float:
 def _below(squares: np.ndarray) -> np.ndarray:
     """Whether the effective number 2 / (1 + k^2) is below 1.5."""
     return (2 / (1 + squares) < 1.5).astype(float)
-
-
-def _reliability(panel: Axes, found: xr.Dataset) -> None:
-    """The share of pairs that people call the same against the mean squared kernel."""
-    for part, colour in zip(found.part.values, (style.BLUE, style.VERMILION), strict=True):
-        one = found.sel(part=part)
-        panel.errorbar(
-            one.alike, one.share, one.share_error, fmt="o-", color=colour, label=part, lw=1
-        )
-    panel.plot([0, 1], [0, 1], color=style.GREY, lw=0.8, label="the same on average")
-    panel.set_title("The squared kernel as the probability\nthat two answers are the same")
-    panel.set(xlabel="mean squared kernel of the pairs", ylabel="share that people call the same")
-    panel.legend()
-
-
-def _numbers(panel: Axes, found: xr.Dataset) -> None:
-    """The mean effective number of pairs of both kinds at every bandwidth, for validation."""
-    one = found.sel(part=_PARTS[1])
-    places = np.arange(one.sizes["width"])
-    for shift, (label, colour) in zip((-0.2, 0.2), _LABELS.items(), strict=True):
-        bars = panel.bar(
-            places + shift, one.number.sel(label=label), 0.4, color=colour, label=label
-        )
-        panel.bar_label(bars, fmt="%.2f", fontsize=6.5)
-    names = [f"{w}\n{b:.2f}" for w, b in zip(one.width.values, one.bandwidth.values, strict=True)]
-    panel.set_xticks(places, names, rotation=25, fontsize=7)
-    panel.set_ylim(1, 2)
-    panel.set_title("Effective number of two answers by bandwidth,\nfor pairs of validation")
-    panel.set(ylabel="effective number")
-    panel.legend(title="people say")
-
-
-def _judges(panel: Axes, found: xr.Dataset) -> None:
-    """How far each judge agrees with people."""
-    places = -np.arange(found.sizes["judge"])
-    for shift, part, colour in zip(
-        (0.12, -0.12), found.part.values, (style.BLUE, style.VERMILION), strict=True
-    ):
-        value, low, high = found.auc.sel(part=part).transpose("end", "judge").values
-        ends = np.nan_to_num([value - low, high - value])
-        panel.errorbar(value, places + shift, xerr=ends, fmt="o", color=colour, label=part)
-    panel.axvline(0.5, color=style.GREY, lw=0.8)
-    counts = found.judged.transpose("judge", "part").values.tolist()
-    names = [
-        f"{judge}\n({one} and {other} pairs)"
-        for judge, (one, other) in zip(found.judge.values, counts, strict=True)
-    ]
-    panel.set_yticks(places, names, fontsize=7)
-    panel.set_title("Agreement with people")
-    panel.set(xlabel="area under the ROC curve")

@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 import studies
-from small import small_run, write, write_answers
+from scipy import stats
+from small import small_run, write
 from studies import execute
 
 import condvendi_jax as cv
 from experiments import data
 from experiments.language_models import judged
-from experiments.language_models.answers import (
-    Answers,
-    benchmark_of,
-    class_rewards,
-    families,
-    partial,
-    size_of,
-)
+from experiments.language_models.answers import Answers, benchmark_of, class_rewards
 
 pytestmark = pytest.mark.slow
 
@@ -35,18 +29,18 @@ def test_conditional_scores_are_the_known_numbers_of_each_text(finished):
         found = finished.found.sel(text=text, scale=1, model=list(KNOWN))
         for score in ("Conditional-Vendi", "Conditional-RKE"):
             np.testing.assert_allclose(found.value.sel(score=score), numbers, rtol=1e-4)
-        np.testing.assert_allclose(found.of_all.sel(measure="Information-RKE"), 6, rtol=1e-3)
-        np.testing.assert_allclose(found.of_prompt, np.tile(np.array(numbers)[:, None], (2, 1, 6)))
     assert (finished.study.prompts, finished.study.of_each) == (6, 4)
 
 
 def test_unbiased_scores_are_one_over_the_share_of_equal_pairs_and_few_answers_have_them(whole):
     """Of four answers, of which two and two are equal, a third of the pairs are."""
     found = whole.sel(model=list(KNOWN))
-    np.testing.assert_allclose(1 / found.unbiased.isel(end=0), [1, 1 / 3, 0], atol=1e-6)
-    few = found.fewer.sel(model="few", kind=["papers' score", "unbiased"])
-    np.testing.assert_allclose(few, 1)
-    assert found.fewer.sel(model="many", kind="papers' score").item() == pytest.approx(2)
+    unbiased = found.sel(score=judged.UNBIASED)
+    np.testing.assert_allclose(1 / unbiased.value, [1, 1 / 3, 0], atol=1e-6)
+    ends = ["few", "many"]
+    np.testing.assert_allclose(1 / unbiased.half.sel(model=ends), [1, 0], atol=1e-6)
+    half = found.half.sel(score="Conditional-RKE", model=ends)
+    np.testing.assert_allclose(half, [1, 2], rtol=1e-4)
 
 
 def test_the_benchmark_is_that_of_the_labels(whole):
@@ -61,71 +55,71 @@ def test_the_benchmark_is_that_of_the_labels(whole):
 def test_scores_agree_with_the_classes_and_reversed_where_they_are_cut(finished):
     for text, sign in (("whole", 1), ("cut", -1)):
         found = finished.found.sel(text=text, scale=1, judge="classes")
-        np.testing.assert_allclose(found.sel(measure=list(judged.SCORES)).over_models, sign)
-        np.testing.assert_allclose(found.over_prompts, sign)
-        np.testing.assert_allclose(found.swept.sel(multiple=1), sign)
-    # The length says the same as the classes, so that nothing is left.
-    assert finished.found.given_length.sel(measure="Conditional-RKE").isnull().all()
-
-
-def oracle(rows, width):
-    """Conditional-Vendi and -RKE of `[prompts, answers, d]` by whole matrices, in float64."""
-    flat = rows.reshape(-1, rows.shape[-1]).astype(float)
-    prompt = np.repeat(np.arange(len(rows)), rows.shape[1])
-    gram_x = np.exp(-np.sum((flat[:, None] - flat) ** 2, axis=2) / (2 * width**2))
-    gram_t = (prompt[:, None] == prompt).astype(float)
-    found = []
-    for order in (1, 2):
-        entropy = []
-        for gram in (gram_x * gram_t, gram_t):
-            p = np.linalg.eigvalsh(gram / len(flat))
-            p = p[p > 1e-15]
-            entropy.append(-np.log(np.sum(p**2)) if order == 2 else -np.sum(p * np.log(p)))
-        found.append(np.exp(entropy[0] - entropy[1]))
-    return found
-
-
-def test_entropies_of_prompts_give_the_conditional_scores_of_all():
-    rows = np.random.default_rng(0).normal(size=(2, 5, 4, 3))
-    found = judged.conditional(judged.entropies(rows, 1.3))
-    np.testing.assert_allclose(found.T, [oracle(of, 1.3) for of in rows], rtol=1e-9)
+        scores = list(judged.PAPERS)
+        np.testing.assert_allclose(found.sel(measure=scores).over_models, sign)
+        np.testing.assert_allclose(found.sel(score=scores).over_prompts, sign)
+        np.testing.assert_allclose(found.sel(score=scores).swept.sel(multiple=1), sign)
+        information = finished.found.over_models.sel(text=text, scale=2, measure="Information-RKE")
+        np.testing.assert_allclose(information.sel(judge="classes"), -sign)
+        first, last = ("many", "few") if sign > 0 else ("few", "many")
+        assert found.highest.sel(score=scores, model=first).min() == 1
+        assert found.lowest.sel(score=scores, model=last).min() == 1
 
 
 def test_models_are_told_apart_as_the_library_does():
-    """Scores, errors, p-values and letters are those of `compare` under equal prompts."""
+    """Scores, errors, intervals, p-values and letters are those of `compare`, prompts equal."""
     generator = np.random.default_rng(1)
     spread = np.array([1.0, 0.97, 0.5])[:, None, None, None]
     rows = (spread * generator.normal(size=(3, 60, 4, 2))).astype(np.float32)
-    names = ["a", "b", "c"]
-    found = judged.ranked(judged.entropies(rows, 1.0), names)
+    names, width = ["a", "b", "c"], judged.Width(1.0, 1.0, None, "given")
+    found = judged.scored(rows, names, width)
     prompts = np.repeat(np.arange(60, dtype=np.float32), 4)[:, None]
-    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
     models = dict(zip(names, rows.reshape(3, 240, 2), strict=True))
-    compared = cv.compare(models, prompts, **kernels, profile=False, unbiased=False)
-    for score, order in zip(judged.SCORES, (1, 2), strict=True):
-        ranking, own = compared.ranking("conditional", order), found.sel(score=score)
-        for name in names:
-            one = own.sel(model=name)
-            assert one.value.item() == pytest.approx(ranking.values[name], rel=1e-4)
-            assert one.error.item() == pytest.approx(ranking.standard_errors[name], rel=0.05)
-            assert one.letters.item() == ranking.letters[name]
+    options = {"profile": False, **width.kernels}
+    plain = cv.compare(models, prompts, **options, unbiased=False)
+    compared = [*(plain.ranking("conditional", order) for order in (1, 2))]
+    compared.append(cv.compare(models, prompts, **options, orders=[2]).ranking("conditional", 2))
+    for score, ranking in zip(judged.SCORES, compared, strict=True):
+        own = found.sel(score=score)
+        values, errors, letters = (
+            [of[name] for name in names]
+            for of in (ranking.values, ranking.standard_errors, ranking.letters)
+        )
+        np.testing.assert_allclose(own.value, values, rtol=1e-4)
+        np.testing.assert_allclose(own.error, errors, rtol=0.05)
+        assert own.letters.values.tolist() == letters
         for d in ranking.differences:
             one = own.sel(model=d.first, other=d.second)
-            assert one.difference.item() == pytest.approx(d.value, abs=1e-3)
-            assert one.difference_error.item() == pytest.approx(d.standard_error, rel=0.05)
-            assert one.p_value.item() == pytest.approx(d.adjusted, abs=0.05)
+            np.testing.assert_allclose(one.difference_error, d.standard_error, rtol=0.05)
+            np.testing.assert_allclose(
+                [one.difference, one.p_value], [d.value, d.adjusted], 0, 0.05
+            )
+    ends = [compared[2].population[name] for name in names]
+    np.testing.assert_allclose(found.interval.sel(score=judged.UNBIASED), ends, rtol=1e-5)
     assert (found.p_value.sel(model="a", other="c") < 1e-3).all()
+
+
+def test_p_values_are_of_paired_t_tests_by_holm_and_equal_models_have_1():
+    rows = np.random.default_rng(2).normal(size=(3, 20, 4, 2)) * [[[[1]]], [[[0.8]]], [[[0.9]]]]
+    rows = np.concatenate([rows, rows[:1]]).astype(np.float32)
+    found = judged.scored(rows, list("abcd"), judged.Width(1.0, 1.0, None, "given"))
+    first = judged.entropies(rows, 1.0)[0]
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    alone = [1.0 if p == (0, 3) else stats.ttest_rel(*first[list(p)]).pvalue for p in pairs]
+    p = found.p_value.sel(score="Conditional-Vendi").values
+    np.testing.assert_allclose([p[pair] for pair in pairs], cv.inference.holm(alone))
+    np.testing.assert_allclose(p, p.T)
 
 
 def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_path):
     """Where models differ in some prompts alone, its interval has a width."""
     flags = small_run(Answers, tmp_path, 0)
     classes = np.load(tmp_path / "classes.npy")
-    prompt, model = np.load(tmp_path / "prompt.npy"), (tmp_path / "models.txt").read_text().split()
+    prompt = np.load(tmp_path / "prompt.npy")
+    model = np.array((tmp_path / "models.txt").read_text().split())
     # To one prompt, "few" gives four classes and "many" one: its score and classes disagree there.
-    odd = prompt == 0
-    classes[odd & (np.array(model) == "many")] = 0
-    classes[odd & (np.array(model) == "few")] = np.arange(4)
+    classes[(prompt == 0) & (model == "many")] = 0
+    classes[(prompt == 0) & (model == "few")] = np.arange(4)
     np.save(tmp_path / "classes.npy", classes)
     run = execute(Answers, tmp_path, *flags, "--scales=1", "--resamples=200")
     found = run.found.sel(text="whole", judge="classes")
@@ -137,39 +131,17 @@ def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_
 def test_the_order_of_models_turns_where_the_bandwidth_is_swept(tmp_path):
     """Two answers that are far apart are more than four that are near, at wide bandwidths."""
     near, far = 5 / np.sqrt(2) * np.eye(4), 40 * np.eye(4)[[0, 0, 1, 1]]
-    of_both = np.concatenate([np.tile(near, (6, 1)), np.tile(far, (6, 1))])
-    flags = write(
-        tmp_path,
-        outputs=of_both,
-        prompts=np.zeros((48, 2)),
-        models=np.repeat(["near", "far"], 24),
-        prompt=np.tile(np.repeat(np.arange(6), 4), 2),
-        classes=np.concatenate([np.tile(np.arange(4), 6), np.tile([0, 0, 1, 1], 6)]),
-    )
-    run = execute(Answers, tmp_path, *flags, "--bandwidth=1", "--scales=1", "--resamples=2")
-    found = run.found.swept.squeeze()
+    outputs = np.concatenate([np.tile(near, (6, 1)), np.tile(far, (6, 1))]).astype(np.float32)
+    labels = {
+        "models": np.repeat(["near", "far"], 24),
+        "prompt": np.tile(np.repeat(np.arange(6), 4), 2),
+        "classes": np.concatenate([np.tile(np.arange(4), 6), np.tile([0, 0, 1, 1], 6)]),
+    }
+    pairs = data.PairedEmbeddings("", outputs, np.zeros((48, 2)), "", labels)
+    study = Answers(widths=judged.Widths(bandwidth=1.0, scales=(1.0,)), resamples=2)
+    found = studies.computed(study, pairs)[1].swept.sel(score=list(judged.PAPERS))
     np.testing.assert_allclose(found.sel(multiple=[1, 2, 2**1.5]), 1)
     np.testing.assert_allclose(found.sel(multiple=8), -1)
-
-
-def test_answers_are_ordered_by_model_and_prompt():
-    prompt = np.array([7, 2, 2, 7, 2, 7, 7, 2])
-    labels = {"models": np.repeat(["b", "a"], 4), "prompt": prompt}
-    pairs = data.PairedEmbeddings("", np.zeros((8, 1)), np.zeros((8, 1)), "", labels)
-    rows, prompts = judged.by_prompt(pairs)
-    assert rows.tolist() == [[[1, 2], [0, 3]], [[4, 7], [5, 6]]]
-    assert prompts.tolist() == [2, 7]
-
-
-def test_partial_correlations_of_three_normal_variables():
-    generator = np.random.default_rng(0)
-    z, a, b = generator.normal(size=(3, 1000))
-    x, y = z + a, z + b - 0.5 * a
-    r = np.corrcoef([x, y, z])
-    residual = [v - z * (v @ z) / (z @ z) for v in (x - x.mean(), y - y.mean())]
-    expected = np.corrcoef(residual)[0, 1]
-    found = partial(r[0, 1], r[0, 2], r[1, 2])
-    assert found == pytest.approx(expected, abs=5e-3)
 
 
 def test_a_class_that_was_there_before_is_worth_nothing():
@@ -184,11 +156,9 @@ def test_a_class_that_was_there_before_is_worth_nothing():
     assert found["classes"].item() == 2
     expected = (10 + 0.64 * 5) / (1 + 0.8 + 0.64 + 0.512)
     assert found["utility"].item() == pytest.approx(expected)
-
-
-def test_all_answers_of_a_class_have_the_reward_of_its_first():
-    found = class_rewards(np.array([[1, 1, 0, 1]]), np.array([[7.0, 0.0, 3.0, 0.0]]))
-    assert found.tolist() == [[7, 7, 3, 7]]
+    # The benchmark gives a later answer of a class 0: all have the reward of the first.
+    rewards = class_rewards(np.array([1, 1, 0, 1]), np.array([7.0, 0.0, 3.0, 0.0]))
+    assert rewards.tolist() == [7, 7, 3, 7]
 
 
 def test_good_and_different_answers_are_counted_by_classes_and_by_embeddings(tmp_path):
@@ -198,18 +168,22 @@ def test_good_and_different_answers_are_counted_by_classes_and_by_embeddings(tmp
     numbers = np.array([KNOWN[m] for m in found.model.values.tolist()])
     np.testing.assert_allclose(found.good.transpose("source", "model"), [numbers, numbers], 1e-4)
     np.testing.assert_allclose(found.good_share, 1)
-    np.testing.assert_allclose(found.good_correlation.sel(against="classes"), 1)
+    assert found.reversed == 0 and found.one_order <= found.apart.min()
+    assert run.found.good.sel(text="cut").isnull().all()
 
 
-def test_sizes_and_families_are_read_from_names():
-    assert size_of("Llama-3.2-1B-Instruct") == ("Llama-3", 1)
-    assert size_of("command-r7b-12-2024") == ("command-r", 7)
-    assert size_of("gpt-4o-2024-11-20") is None and size_of("x-2bit") is None
-    names = ["gemma-2-27b-it", "gemma-2-2b-it", "gemma-3-1b-it", "Llama-3.3-70B", "Llama-3.1-8B"]
-    assert families(names) == {
-        "gemma-2": ["gemma-2-2b-it", "gemma-2-27b-it"],
-        "Llama-3": ["Llama-3.1-8B", "Llama-3.3-70B"],
-    }
+def test_models_of_one_family_are_resampled_together(finished, tmp_path):
+    flags = small_run(Answers, tmp_path, 0)
+    write(tmp_path, families=np.repeat("x", 72))
+    one = execute(Answers, tmp_path, *flags, f"--families={tmp_path / 'families.txt'}")
+    of_one, of_each = (run.found.over_models.sel(scale=2, text="whole") for run in (one, finished))
+    value, low, high = of_one.sel(measure="Vendi", judge="classes").values
+    assert value == low == high
+    names = "claude-3-5-haiku@20241022", "gemma-2-2b-it", "Llama-3.3-70B-Instruct", "mine"
+    families = ["Claude 3", "Gemma 2", "Llama 3", "mine"]
+    assert [judged.family_of(name) for name in names] == families
+    assert one.study.families == ("x",) * 3 and set(finished.study.families) == set(KNOWN)
+    np.testing.assert_allclose(of_one.isel(end=0), of_each.isel(end=0))
 
 
 def test_ones_own_answers_need_a_bandwidth_and_as_many_to_every_prompt(tmp_path):
@@ -224,9 +198,8 @@ def test_ones_own_answers_need_a_bandwidth_and_as_many_to_every_prompt(tmp_path)
 
 def test_without_labels_of_a_benchmark_the_scores_remain(tmp_path):
     names = ("classes", "rewards", "words", "truncated")
-    write_answers(tmp_path, 0, KNOWN)
     flags = [f for f in small_run(Answers, tmp_path, 0) if not any(f"--{n}=" in f for n in names)]
     run = execute(Answers, tmp_path, *flags)
     assert run.study.texts == ("whole",) and run.found.value.notnull().all()
-    assert run.found.over_models.isnull().all()
+    assert run.found.over_models.isnull().all() and "good" not in run.found
     assert set(Answers.figures([run])) == set(Answers.drawings)

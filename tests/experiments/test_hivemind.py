@@ -9,12 +9,10 @@ from small import small_run, write
 from studies import execute
 
 from experiments import data
-from experiments.language_models import hivemind, judged
+from experiments.language_models import judged
 from experiments.language_models.hivemind import Hivemind
 
 pytestmark = pytest.mark.slow
-
-finished = studies.finished(Hivemind)
 
 MODELS = ("gemma-2-a", "gemma-2-b", "gemini-c", "claude-3-d")
 VENDORS = ("Google", "Google", "Google", "Anthropic")
@@ -51,18 +49,14 @@ def found(outputs):
     return result(outputs)
 
 
-def same(outputs, a, b, prompts=None):
-    """The mean squared kernel of an answer of `a` and another one of `b`, pair by pair."""
-    values = []
-    for p in range(outputs.shape[1]) if prompts is None else prompts:
-        for i, j in itertools.product(range(outputs.shape[2]), repeat=2):
-            if a != b or i != j:
-                gap = outputs[a, p, i].astype(np.float32) - outputs[b, p, j].astype(np.float32)
-                values.append(np.exp(-np.sum(gap.astype(float) ** 2)))
-    return np.mean(values)
+def same(outputs, a, b, prompts=slice(None)):
+    """The mean squared kernel of an answer of `a` and another one of `b`."""
+    one, two = (outputs[m, prompts].astype(np.float32).astype(float) for m in (a, b))
+    squares = np.exp(-np.sum((one[:, :, None] - two[:, None]) ** 2, axis=-1))
+    return squares[:, ~np.eye(squares.shape[1], dtype=bool) | (a != b)].mean()
 
 
-def counts(outputs, prompts=None):
+def counts(outputs, prompts=slice(None)):
     """Different models, answers of one and of all, out of mean squared kernels."""
     m = range(len(outputs))
     one = np.mean([same(outputs, a, a, prompts) for a in m])
@@ -126,9 +120,6 @@ def test_models_of_known_overlap_are_counted_without_bias():
     # Of the pairs of one model 0.5 are the same; of those of two 0.5, 0.25 and 0.25.
     different = found.sel(set="all", part="different models")
     assert abs(different.counts - 9 / 7) < 4 * different.counts_error
-    # With each answer beside itself, two samples of one model differ: 0.55 of 0.5 and 0.55.
-    of_one = found.plug_in.sel(set="Gemma 2", part="different models")
-    assert of_one.item() == pytest.approx(2 * 0.55 / 1.05, abs=0.01)
 
 
 def test_the_family_effect_is_tested_by_relabelling_models():
@@ -137,25 +128,6 @@ def test_the_family_effect_is_tested_by_relabelling_models():
     found = result(outputs, families=("one", "one", "two", "two"), vendors=("1", "1", "2", "2"))
     assert found.family_effect > 0.3
     assert found.family_p_value.item() == pytest.approx(1 / 3, abs=0.06)
-
-
-def test_families_are_known_by_the_names_of_models():
-    names = {
-        "claude-3-5-haiku@20241022": "Claude 3",
-        "gemma-2-2b-it": "Gemma 2",
-        "gemma-3-1b-it": "Gemma 3",
-        "Llama-3.3-70B-Instruct": "Llama 3",
-        "mine": "mine",
-    }
-    assert {name: hivemind.family_of(name) for name in names} == names
-
-
-def test_models_of_one_cluster_stand_side_by_side():
-    overlaps = np.array(
-        [[1, 0.1, 0.9, 0.2], [0.1, 1, 0.1, 0.8], [0.9, 0.1, 1, 0.3], [0.2, 0.8, 0.3, 1]]
-    )
-    order, _ = hivemind.clustered(overlaps)
-    assert order.tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
 
 
 def test_ones_own_labels_are_checked_and_the_texts_alone_suffice(tmp_path):
@@ -173,14 +145,3 @@ def test_ones_own_labels_are_checked_and_the_texts_alone_suffice(tmp_path):
     run = execute(Hivemind, tmp_path, *fewer)
     assert run.study.texts == ("whole",) and run.study.vendors == run.study.families
     assert set(Hivemind.figures([run])) == set(Hivemind.drawings)
-
-
-def test_the_heat_map_has_whole_answers_below_and_cut_ones_above(finished):
-    figure = Hivemind.figures([finished])["hivemind"]
-    image = np.asarray(figure.axes[0].images[0].get_array())
-    first, last = (finished.found.overlap.sel(text=t, scale=1).values for t in ("whole", "cut"))
-    order, _ = hivemind.clustered(first)
-    first, last = (of[np.ix_(order, order)] for of in (first, last))
-    np.testing.assert_array_equal(image[np.tril_indices(5, -1)], first[np.tril_indices(5, -1)])
-    np.testing.assert_array_equal(image[np.triu_indices(5, 1)], last[np.triu_indices(5, 1)])
-    assert not np.allclose(first, last)

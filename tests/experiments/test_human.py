@@ -165,11 +165,12 @@ def test_rank_correlation_is_that_of_scipy():
     np.testing.assert_allclose(agreement.spearman(rounded, people), wanted, atol=1e-12)
     noise = 3 * (1 + 1e-6 * generator.uniform(-1, 1, (2, 40)))
     assert np.isnan(agreement.spearman(noise, people)).all()
-    # Nor do neighbours carry a level beyond what rounding reaches; NaN is the last.
-    ladder = 1 + 4e-5 * np.arange(6)
-    np.testing.assert_array_equal(agreement.levels(ladder), [0, 0, 1, 1, 2, 2])
-    np.testing.assert_array_equal(agreement.levels(ladder, order=2), np.arange(6))
-    np.testing.assert_array_equal(agreement.levels(np.array([np.nan, 2, 1, np.nan])), [2, 1, 0, 2])
+    # Order 2 is rounded less; NaN is the last.
+    ladder = 1 + 1e-5 * np.arange(4)
+    np.testing.assert_array_equal(agreement.ranks(ladder), np.full(4, 2.5))
+    np.testing.assert_array_equal(agreement.ranks(ladder, order=2), np.arange(1, 5))
+    found = agreement.ranks(np.array([np.nan, 2, 0, -1, np.nan]))
+    np.testing.assert_array_equal(found, [4.5, 3, 2, 1, 4.5])
 
 
 def test_accuracy_is_that_of_the_best_of_all_thresholds():
