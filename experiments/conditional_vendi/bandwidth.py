@@ -30,7 +30,6 @@ class Bandwidth(lab.Study):
 
     name = "bandwidth"
     version = 3
-    reproduces = "CV-early figs 25, 26"
     duration = "2 minutes"
     needs = ("models",)
     drawings = tuple(f"bandwidth_{sweep}" for sweep in SWEEPS)

@@ -67,7 +67,6 @@ class Convergence(lab.Study):
 
     name = "convergence"
     version = 3
-    reproduces = "CV figs 2, 3, 19"
     duration = "2 minutes; the committed runs took 4 to 24"
     runs = (
         ("--kernel=gaussian", _EMOJI, _ALL_RULES, *_FINE),

@@ -88,7 +88,6 @@ class SideBySide(lab.Study):
     """Which of several models is more diverse, given the prompts and without them?"""
 
     name = "side_by_side"
-    reproduces = "CV figs 8, 22; CV-early figs 4, 6, 24"
     duration = "2 minutes"
     data = "gallery"
     needs = ("models",)

@@ -32,7 +32,6 @@ class BesideReal(lab.Study):
     """How near are generated outputs to real ones, and how diverse beside them?"""
 
     name = "beside_real"
-    reproduces = "RKE table 2"
     duration = "20 seconds"
     data = "video"
     needs = ("models",)
