@@ -7,7 +7,6 @@ from small_repositories import make, repository
 from experiments.builders import judged_captions
 
 pytestmark = pytest.mark.slow
-
 OWN = {
     "a.jpg": ["A Dog runs", "two dogs", "a red dog", "it runs", "a pet"],
     "b.jpg": [f"{word} men" for word in ("some", "one", "three", "four", "few")],
@@ -19,9 +18,10 @@ def files(tmp_path, monkeypatch):
     """The files of Flickr8k, and the features of the photographs."""
     lines = [f"{n}#{k}\t{text}" for n, own in OWN.items() for k, text in enumerate(own)]
     expert = "a.jpg\tb.jpg#2\t1\t2\t4\nb.jpg\tb.jpg#2\t4\t4\t4"
-    path = tmp_path / "captions.npz"
-    monkeypatch.setattr(judged_captions, "PHOTOGRAPHS", path)
-    np.savez(path, outputs=np.float16([[0.8, 0.6], [0, 1]]), label_prompt=[0, 1])
+    monkeypatch.setattr(judged_captions, "PHOTOGRAPHS", tmp_path / "captions.npz")
+    np.savez(
+        judged_captions.PHOTOGRAPHS, outputs=np.float16([[0.8, 0.6], [0, 1]]), label_prompt=[0, 1]
+    )
     texts = ("Flickr8k.token.txt", "\n".join(lines)), ("ExpertAnnotations.txt", expert)
     crowd = "CrowdFlowerAnnotations.txt", "b.jpg\ta.jpg#2\t0.25\t1\t3\nb.jpg\tb.jpg#2\t1\t3\t0"
     return {name: text.encode() for name, text in (*texts, crowd)}
@@ -29,16 +29,14 @@ def files(tmp_path, monkeypatch):
 
 def test_judgements_and_changed_captions_are_paired_with_photographs(files, tmp_path):
     found, *_, texts = make(judged_captions, tmp_path, repository(tmp_path / "t", "a/t", files))
-    labels = found.labels
-    # Experts' judgements of a photograph's own captions are left out.
+    labels = found.labels  # Without experts' judgements of a photograph's own captions.
     assert labels["people"][:8].tolist() == [1, 2, 4, 0.25, 1, 2, 1, 0]
     assert labels["photograph"][:6].tolist() == [0, 0, 0, 1, 1, 0]
-    assert labels["task"][:8].tolist() == ["expert"] * 3 + ["crowd"] * 2 + ["object"] * 3
+    assert labels["task"][2:6].tolist() == ["expert", "crowd", "crowd", "object"]
     written = ["three men"] * 3 + ["a red dog", "three men", "A Dog runs", "a pet"]
     np.testing.assert_allclose(found.outputs[:7], texts.rows(written), atol=2.0**-8)
     np.testing.assert_allclose(found.prompts[:4:3], [[0.8, 0.6], [0, 1]], atol=1e-3)
-    # The first number is exchanged for the only one that no caption has.
-    assert "two men" in texts.given
+    assert "two men" in texts.given  # The only number that no caption has.
     # The nearest of a photograph's captions, but for the caption itself.
     others = texts.rows([text for text in OWN["b.jpg"] if text != "three men"])
     nearest = (others @ texts.rows(["three men"])[0]).max()

@@ -13,8 +13,6 @@ from experiments.conditional_vendi.substitution import INFORMATION, OTHER, SAME,
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
-
-
 finished = studies.finished(Substitution)
 wrong = ("--steps=0", "--pairs=2", "--repeats=1", "--dimensions=0")
 cases = [(flag, flag.partition("=")[0]) for flag in wrong]
@@ -42,8 +40,7 @@ def test_information_is_the_number_of_prompts_and_falls_to_independence():
     np.testing.assert_allclose(same, 8, rtol=0.03)
     np.testing.assert_allclose(other.sel(share=0), 8, rtol=0.03)
     assert (other.diff("share") < 0).all()
-    assert other.isel(share=1).diff("metric") > 0.5  # RKE falls more slowly.
-    # At order 2: the expected sum of squared shares.
+    assert other.isel(share=1).diff("metric") > 0.5
     expected = [64 / 56 * np.exp(55 / 480), 64 * (1 / 56 + 1 / 240)]
     np.testing.assert_allclose(other.sel(share=1), expected, atol=0.15)
 
@@ -62,7 +59,6 @@ def test_mid_and_cosine_fall_with_others_and_stay_with_the_same_prompt():
     mid, cosine = (other.sel(metric=metric).values for metric in ("MID", "cosine"))
     assert cosine[0] > 0.8 and cosine[2] == pytest.approx(0, abs=0.15)
     assert mid[0] > 1 and mid[2] < 0
-    # Both are means over the pairs: linear in the share.
     middle = (other.sel(share=0) + other.sel(share=1)) / 2
     np.testing.assert_allclose(other.sel(share=0.5), middle, atol=0.1 * np.ptp(mid))
 
