@@ -90,13 +90,13 @@ class Convergence(lab.Study):
     )
     sizes: tuple[int, ...] | None = lab.flag(
         None,
-        f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, two thirds and "
-        "halves of halves if unset. Order 2 always goes up to all pairs.",
+        f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, 0.8, 0.6, "
+        "a quarter and its halves if unset. Order 2 always goes up to all pairs.",
     )
     repeats: int = lab.flag(3, "Random orders of the pairs.", at_least=1)
     # Larger spectra take most of the time, and random orders of the pairs hardly change them.
     repeated_up_to: int = lab.flag(
-        4000,
+        2000,
         "Above this number of pairs, order 1 is computed in the first random order only.",
         at_least=0,
     )
@@ -260,13 +260,13 @@ class Convergence(lab.Study):
 def sizes_of(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
     """The sizes of the spectra, ascending.
 
-    By default the largest, two thirds and a half of it, above the scaled truncation, and halves of
-    the half from 250 on.
+    By default the largest, 0.8 and 0.6 of it, above the scaled truncation, and its quarter and
+    halves of that from 250 on. Just above a truncation, estimates take longer than all eigenvalues.
     """
     if given is None:
         largest = min(n, _LARGEST)
-        halves = [largest >> k for k in range(8)]
-        found = {*halves[:2], 2 * largest // 3, *(size for size in halves if size >= 250)}
+        halves = [largest >> k for k in range(2, 9) if largest >> k >= 250]
+        found = {largest, 4 * largest // 5, 3 * largest // 5, *halves}
         return tuple(sorted(size for size in found if size > 1)) or (n,)
     sizes = sorted(set(given))
     if sizes[0] < 2 or sizes[-1] > n:
