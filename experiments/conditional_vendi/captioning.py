@@ -97,7 +97,6 @@ class Captioning(lab.Study):
 
     name = "captioning"
     version = 2
-    reproduces = "CV fig 20"
     duration = "3 minutes"
     data = "captioning"
     needs = ("prompt",)

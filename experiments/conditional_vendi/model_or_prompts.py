@@ -21,7 +21,6 @@ class ModelOrPrompts(lab.Study):
     """Which is more diverse: ten breeds of dog for one prompt, or dogs for many prompts?"""
 
     name = "model_or_prompts"
-    reproduces = "CV fig 1; CV-early fig 1"
     duration = "1 minute"
     data = None
     drawings = ("model_or_prompts",)

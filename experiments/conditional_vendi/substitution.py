@@ -148,7 +148,6 @@ class Substitution(lab.Study):
     """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
     name = "substitution"
-    reproduces = "CV fig 12; CV-early fig 8; MID fig 1"
     duration = "1 minute"
     takes = ("prompt",)
     # The last with the gallery's number of directions, for MID depends on it.

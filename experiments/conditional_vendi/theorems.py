@@ -39,7 +39,6 @@ class Theorems(lab.Study):
 
     name = "theorems"
     version = 3
-    reproduces = "CV Theorems 1-3, 5; RKE Theorems 3, 6"
     duration = "seconds, from docs/theory.json"
     data = None
     random = False

@@ -28,7 +28,6 @@ class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
     name = "type_ablation"
-    reproduces = "CV figs 5, 16-18; CV-early figs 2, 3, 12-20, 22, 23"
     duration = "2 minutes"
     packages = {"clusters": "scikit-learn"}
     data = "dogs"

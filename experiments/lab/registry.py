@@ -1,4 +1,4 @@
-"""The studies, by name: the files of the themes that define a `lab.Study`, in their order."""
+"""The studies, by name: the files of the themes that define a `lab.Study`."""
 
 import functools
 import importlib
@@ -9,7 +9,8 @@ import experiments
 from experiments.lab.study import Study
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_STUDY = re.compile(r'^class (\w+)\(lab\.Study\):(?:.*\n)*?    name = "(\w+)"$', re.MULTILINE)
+# A class that derives from another, and its name before the next class.
+_STUDY = re.compile(r'^class (\w+)\(\S+\):\n(?:(?!class ).*\n)*?    name = "(\w+)"$', re.MULTILINE)
 
 
 def _found() -> dict[str, tuple[str, str]]:

@@ -79,7 +79,6 @@ class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
     name = "coverage"
-    reproduces = "RKE fig 3"
     duration = "1 minute"
     data = "dogs"
     needs = ("types",)

@@ -50,7 +50,6 @@ class LatentTruncation(lab.Study):
     """How do truncated latents, or a generator's temperature, change the scores?"""
 
     name = "latent_truncation"
-    reproduces = "RKE fig 2"
     duration = "1 minute"
     data = "quickdraw"
     needs = ("types", "models")
