@@ -109,8 +109,8 @@ class Store:
 
 
 def path_of(folder: pathlib.Path, cell: Cell) -> pathlib.Path:
-    """The file of a cell."""
-    return folder / f"{cell}.nc"
+    """The file of a cell; a study without axes has one."""
+    return folder / f"{str(cell) or 'all'}.nc"
 
 
 def read_cell(path: pathlib.Path, cell: Cell | None) -> tuple[dict[str, Any], xr.Dataset]:
