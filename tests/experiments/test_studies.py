@@ -122,8 +122,8 @@ def test_no_module_is_loaded_under_two_names():
     loaded = [m for n, m in sys.modules.items() if n.startswith("experiments.")]
     files = [m.__file__ for m in loaded if not hasattr(m, "__path__")]  # Packages define nothing.
     assert len(set(files)) == len(files)
-    stems = [path.stem for theme in THEMES for path in (EXPERIMENTS / theme).glob("[!_]*")]
-    stems += [path.stem for path in EXPERIMENTS.glob("[!_]*") if path.stem != "results"]
+    stems = [path.stem for theme in THEMES for path in (EXPERIMENTS / theme).glob("[!_]*.py")]
+    stems += [path.stem for path in EXPERIMENTS.glob("[!_]*") if path.is_dir()]
     assert len(set(stems)) == len(stems)
 
 
@@ -190,7 +190,7 @@ def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["run"], "which study?"),
-        (["run", "nothing"], "unknown study 'nothing'; the studies are convergence,"),
+        (["run", "nothing"], "unknown study 'nothing'; the studies are bandwidth,"),
         (["paint"], "expected one of list, run, check, draw, pages"),
         (["draw", "all", "--results=nowhere"], "nowhere: there are no results to draw"),
         (["draw", "all", "--result=nowhere"], "Unknown command line flag"),
@@ -244,13 +244,13 @@ def test_the_data_of_theorems_are_the_report(tmp_path):
 
 
 def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):
-    """The example of your_own.md: one file of at most 70 lines, and a line in the registry."""
+    """The example of your_own.md: one file of at most 70 lines, and no other line."""
     text = (ROOT / "docs" / "studies" / "your_own.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"<!-- a study -->\n```python\n(.*?)```", text, re.DOTALL)
     assert len(code.splitlines()) <= 70
     (tmp_path / "blur.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(registry._MODULES, "blur", "blur:Blur")
+    monkeypatch.setitem(registry._MODULES, "blur", ("blur", "Blur"))
     study = registry.load("blur")
     run = execute(study, tmp_path, *small_pairs("--rule=median", "--noise=0,2")(tmp_path, 0))
     assert not run.missing
