@@ -38,7 +38,7 @@ _CITED = (
     r"|Theorems?|Appendix)(?:[ ,;]*(?:and |to )?\(?[A-Z]?\d+(?:\.\d+)*(?:-\d+)?\)?)+"
 )
 _SKIPPED = re.compile(
-    r"```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->|<[^>]*>|"
+    r"```.*?```|arXiv[: ]\d+\.\d+|`[^`]*`|\]\([^)]*\)|<!--.*?-->|<[^>]*>|"
     rf"{_CITED}|\border[ -](?:\d+(?!\d|\.\d)|infinity)|\b(?:19|20)\d\d\b",
     re.DOTALL,
 )
@@ -48,19 +48,19 @@ _FREE = {"0", "1", "2", "95%", "0.05"}
 
 def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
     """Every page with its generated parts, tables and numbers anew, by path."""
-    found, cards = {}, ["| figure | study |", "|---|---|"]
+    found, cards = {}, ["|figure|study|", "|---|---|"]
     for study in map(registry.load, registry.NAMES):
         start = f"python -m experiments.{study.name}"
         commands = [" ".join([start, *given]) for given in study.runs or ((),)]
         repeated = papers.repeats(study.name)
         source = "" if repeated == "-" else f" Repeats {repeated}."
-        said = f"{study.question()}{source} Takes {study.duration}."
         path = folder / f"{study.name}.md"
+        said = f"{study.question()}{source} Takes {study.duration}."
         text = _generated(path, generated=[said, "", "```bash", *commands, "```"])
         found[path] = filled(text, study.name)
         figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
         picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""
-        cards.append(f"| {picture} | **[{study.name}]({path.name})**: {said} |")
+        cards.append(f"|{picture}|**[{study.name}]({path.name})**: {study.question()}|")
     path = folder / "index.md"
     found[path] = filled(_generated(path, papers=papers.lines(), generated=cards))
     return found | {path: filled(path.read_text(encoding="utf-8")) for path in OTHERS}
