@@ -77,7 +77,7 @@ def test_models_are_told_apart_as_the_library_does():
     models = dict(zip(names, rows.reshape(3, 240, 2), strict=True))
     options = {"profile": False, **width.kernels}
     plain = cv.compare(models, prompts, **options, unbiased=False)
-    compared = [*(plain.ranking("conditional", order) for order in (1, 2))]
+    compared: list = [*(plain.ranking("conditional", order) for order in (1, 2))]
     compared.append(cv.compare(models, prompts, **options, orders=[2]).ranking("conditional", 2))
     for score, ranking in zip(judged.SCORES, compared, strict=True):
         own = found.sel(score=score)

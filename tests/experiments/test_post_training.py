@@ -115,7 +115,7 @@ def test_effects_and_shares_are_those_of_the_prompts_numbers(stages, pairs):
     numbers = 1 / np.mean(squares, axis=(2, 3))
     study = PostTraining(widths=judged.Widths(bandwidth=1.2, scales=(1.0,)))
     setup, found = studies.computed(study, pairs)
-    assert setup.study.counts == {"all": {"whole": 40}}
+    assert isinstance(setup.study, PostTraining) and setup.study.counts == {"all": {"whole": 40}}
     unbiased, found = found.sel(score=judged.UNBIASED), found.sel(score="Conditional-RKE")
     for n, values in ((4, unbiased.value), (2, unbiased.half)):
         alike = squares[..., :n, :n][..., ~np.eye(n, dtype=bool)]  # Of two different answers.
