@@ -43,6 +43,7 @@ class ManyProcesses(lab.Study):
     """What do several processes gain, and what do they send each other?"""
 
     name = "many_processes"
+    unrepeated = ("wall", "busy", "loopback", "sent", "messages")
     duration = "5 minutes"
     data = None
 

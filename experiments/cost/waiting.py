@@ -36,6 +36,7 @@ class Waiting(lab.Study):
     """How long does a user wait for a command, at the first call and at the next?"""
 
     name = "waiting"
+    unrepeated = ("seconds",)
     duration = "15 minutes"
     data = None
     random = False

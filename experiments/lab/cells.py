@@ -46,13 +46,11 @@ class Context:
     Attributes:
       key: the cell's own random key, folded from the seed and the cell's name.
       shared_key: the key of the seed, for what all cells have in common.
-      finished: the results of the cells before it.
       say: `say(words)` shows what is being done.
     """
 
     key: jax.Array
     shared_key: jax.Array
-    finished: Mapping[Any, Any]
     say: Callable[[str], None]
 
     @property

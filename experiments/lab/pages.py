@@ -2,7 +2,7 @@
 
     6.57<!--found.value.sel(n=1000):.2f-->     a token, and behind it where it comes from
     <!--table EXPRESSION-->                     and, below the rows, <!--end of table-->
-    <!--given 0.5 1,000-->                      the numbers of the page that are no results
+    <!--given 0.5;1,000-->                      the numbers of the page that are no results
 
 An expression sees the facts of the page's own study (`facts_of`), and other studies by name.
 """
@@ -159,7 +159,7 @@ def markdown(shown: Table | Sequence[Sequence[str]]) -> list[str]:
 def unbound(text: str) -> tuple[list[str], list[str]]:
     """Numbers of a page without a mark that it does not list as given, and given ones it lacks."""
     lists: list[Mapping[str, Any]] = [mark.groupdict() for mark in _GIVEN.finditer(text)]
-    given = {word for found in lists for word in found["words"].split()}
+    given = {word for found in lists for word in found["words"].split(";")}
     for part in (_GENERATED, _TABLE, _MARK, _SKIPPED):
         text = part.sub(" ", text)
     there = set(_NUMBER.findall(text.replace("±", " ")))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from absl import flags
 
 from condvendi_jax.base import extras, files
@@ -69,12 +68,11 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
     load = functools.partial(_load, study, values)
     seed = int(values["seed"].value or 0) if study.random else 0
     finished = run(given, load, seed, folder)
-    if finished is not None:
-        for grid in finished.study.tables(finished):
-            tables.print_table(grid)
-        sys.stdout.flush()
-        for path in draw(study, [finished], folder):
-            print(path)
+    for grid in finished.study.tables(finished):
+        tables.print_table(grid)
+    sys.stdout.flush()
+    for path in draw(study, [finished], folder):
+        print(path)
 
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
@@ -261,7 +259,7 @@ def run(
     seed: int,
     folder: pathlib.Path,
     count: int | None = None,
-) -> Run | None:
+) -> Run:
     """Computes the cells of a study, as its flags give it, that the folder lacks, and saves them.
 
     Args:
@@ -272,7 +270,7 @@ def run(
       count: how many cells are wanted, the first ones; all if None.
 
     Returns:
-      All results, read back from the folder. None in a process that is not the first of several.
+      All results, read back from the folder.
 
     Raises:
       ValueError, TypeError: a flag or the data are refused, or the folder holds another run.
@@ -284,27 +282,18 @@ def run(
         bar = stack.enter_context(command.progress_bar())
         task = bar.add_task("reading the data", total=None)
         setup = given.prepare(load, seed)
-        # Not before: a study may choose its devices and connect to other processes.
-        first = jax.process_index() == 0
-        if not first:
-            bar.stop()
         stack.callback(setup.close)
         study, kind = setup.study, type(given)
         identity = identity_of(given, setup, seed)
         cells = study.cells()
-        saved = None
-        if first:
-            saved = stack.enter_context(store.Store(folder, kind, identity, cells))
-        finished = dict(saved.finished) if saved else {}
-        wanted = _agree([cell not in finished for cell in cells])
-        cells, wanted = cells[:count], wanted[:count]
-        missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
-        if not missing and first:
+        saved = stack.enter_context(store.Store(folder, kind, identity, cells))
+        cells = cells[:count]
+        missing = [cell for cell in cells if cell not in saved.finished]
+        if not missing:
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
         bar.update(task, total=len(cells))
         bar.advance(task, len(cells) - len(missing))
-        of_cell = getattr(study, "costs", lambda **_: [1.0])  # In the order of what a cell says.
-        costs = [of_cell(**cell.values) for cell in missing]
+        costs = [study.costs(**cell.values) for cell in missing]
         progress = stack.enter_context(_Progress(functools.partial(bar.advance, task), costs))
         for done, cell in enumerate(missing, start=len(cells) - len(missing) + 1):
             name = f"[{done}/{len(cells)}] {cell}"
@@ -314,23 +303,21 @@ def run(
                 bar.update(task, description=f"{name}: {words}")
                 progress.begin_step()
 
-            context = Context(cell_key(seed, cell), jax.random.key(seed), finished, say)
+            context = Context(cell_key(seed, cell), jax.random.key(seed), say)
             started = time.perf_counter()
             try:
-                finished[cell] = study.compute(setup.state, context, **cell.values)
+                found = study.compute(setup.state, context, **cell.values)
             except (TypeError, ValueError) as error:
                 place = traceback.extract_tb(error.__traceback__)[1]  # In the study.
                 error.add_note(f"{place.filename}:{place.lineno}: where {cell} was computed.")
                 raise
             seconds = time.perf_counter() - started
             progress.end_cell()
-            if saved:
-                origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
-                saved.save(cell, finished[cell], origin)
-            if first:
-                sys.stderr.write(f"{name}: {seconds:.1f} s\n")
-                sys.stderr.flush()
-    return store.read_run(folder, kind) if first else None
+            origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
+            saved.save(cell, found, origin)
+            sys.stderr.write(f"{name}: {seconds:.1f} s\n")
+            sys.stderr.flush()
+    return store.read_run(folder, kind)
 
 
 def identity_of(given: Study, setup: Setup, seed: int) -> records.Identity:
@@ -349,15 +336,6 @@ def cell_key(seed: int, cell: Cell) -> jax.Array:
     """The random key of a cell, the same whatever was computed before it."""
     word = int.from_bytes(hashlib.sha256(str(cell).encode()).digest()[:4], "big")
     return jax.random.fold_in(jax.random.key(seed), word)
-
-
-def _agree(missing: Sequence[bool]) -> list[bool]:
-    """Which cells are missing, by the first process: all must compute the same ones together."""
-    if jax.process_count() == 1:
-        return list(missing)
-    from jax.experimental import multihost_utils  # Where there are several processes only.
-
-    return np.asarray(multihost_utils.broadcast_one_to_all(np.array(missing))).tolist()
 
 
 def draw(

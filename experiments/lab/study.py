@@ -139,7 +139,8 @@ class Study(abc.ABC):
       runs: the flags of each committed run; one without flags by default.
       tolerance: how far results that are computed again may lie from the committed ones, relative
         to the largest number of a variable in a cell.
-      unrepeated: the variables that another run cannot repeat, as those of a clock.
+      unrepeated: the variables, and resolved fields, that another machine cannot repeat, such as
+        those of a clock.
       drawings: the names of the committed figures.
       description: of the data, in words for a caption.
     """
@@ -221,6 +222,10 @@ class Study(abc.ABC):
     @abc.abstractmethod
     def compute(self, state: Any, context: Context, /, *args: Any, **kwargs: Any) -> xr.Dataset:
         """The result of one cell; the values of its axes come as keyword arguments."""
+
+    def costs(self, **_: Any) -> Sequence[float]:
+        """The expected time of each step of a cell that `compute` says, in any unit."""
+        return [1.0]
 
     @abc.abstractmethod
     def tables(self, run: Run) -> Iterable[Table]:

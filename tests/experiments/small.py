@@ -532,7 +532,6 @@ ON_PAIRS = {
     "convergence": small_pairs(
         "--sizes=40,80,150", "--repeats=2", "--rules=median", "--truncation=scaled,10"
     ),
-    "many_devices": small_pairs("--n=100", "--rtol=0.05"),
     "prompt_clusters": small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
     "prompt_modes": small_pairs("--modes=3", "--rule=median"),
     "scaling": small_pairs("--parts=exact", "--exact_n=64"),

@@ -30,7 +30,7 @@ def computed(study, pairs, seed=0):
     """The study made ready for these pairs, and the result of its first cell."""
     setup = study.prepare(lambda: pairs, seed)
     (cell, *_) = setup.study.cells()
-    context = Context(jax.random.key(0), jax.random.key(seed), {}, lambda *words: None)
+    context = Context(jax.random.key(0), jax.random.key(seed), lambda *words: None)
     return setup, setup.study.compute(setup.state, context, **cell.values)
 
 
