@@ -144,7 +144,7 @@ class Scaling(lab.Study):
 
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
-        """Tables, the machine, `ratio(part, one, other)` on the mixture, and the worst errors."""
+        """Tables, the machine, `ratio(part, one, other, n)` on the mixture, and the worst errors."""
         among = [record for run in runs[:1] for record in measured.records(run)]
         accurate = [of for record in among if (of := record.errors("by tolerance")).error.size]
         factors = [
@@ -176,13 +176,13 @@ def _device() -> tuple[float, dict[str, Any]]:
     return memory.limit() or np.inf, on
 
 
-def _ratio(among: Sequence[measured.Record], part: str, one: str, other: str) -> Ratio:
-    """One's time and memory over the other's; names have _ for what is no letter."""
+def _ratio(among: Sequence[measured.Record], part: str, one: str, other: str, n: int = 0) -> Ratio:
+    """One's time and memory over the other's, at n or the largest; names have _ for no letters."""
     names = {re.sub(r"\W", "_", name): name for name in contests.CONTESTANTS[_PARTS[part]]}
     one, other = names[one], names[other]
     found = Ratio(*[np.nan] * 5)
     for record in among:
-        if (record.part, record.data) == (_PARTS[part], "mixture"):
+        if (record.part, record.data) == (_PARTS[part], "mixture") and n in (0, record.n):
             spread = record.ratio(one, other)
             more = record.mebibytes(one) / record.mebibytes(other)
             found = found if np.isnan(spread.median) else Ratio(record.n, *spread, more)
