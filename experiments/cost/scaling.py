@@ -144,7 +144,7 @@ class Scaling(lab.Study):
 
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
-        """Tables, the machine, `ratio(part, one, other, n)` on the mixture, and the worst errors."""
+        """Tables, the machine, `ratio(part, one, other, n)` of mixtures, the worst errors."""
         among = [record for run in runs[:1] for record in measured.records(run)]
         accurate = [of for record in among if (of := record.errors("by tolerance")).error.size]
         factors = [

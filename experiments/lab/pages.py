@@ -42,7 +42,9 @@ _SKIPPED = re.compile(
     rf"{_CITED}|\border[ -](?:\d+(?!\d|\.\d)|infinity)|\b(?:19|20)\d\d\b",
     re.DOTALL,
 )
-_NUMBER = re.compile(r"(?<![\w.,^-])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?(?![\w])(?!-[A-Za-z])")
+_NUMBER = re.compile(
+    r"(?<![\w.,^-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?%?(?![\w])(?!-[A-Za-z])"
+)
 _FREE = {"0", "1", "2", "95%", "0.05"}
 
 

@@ -127,7 +127,7 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
     question = Question(OPEN, [[0], [0, 1]], (1, 2))
     state = {"x": KnownSet((halves[0], halves[1]), (question,))}
     key = jax.random.key(0)
-    context = Context(key, key, {}, lambda *words: None)
+    context = Context(key, key, lambda *words: None)
     found = BandwidthRules().compute(state, context, set="x").sel(question=OPEN)
     for part in (0, 1):
         mine, other = halves[part], halves[1 - part]

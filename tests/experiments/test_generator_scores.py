@@ -55,7 +55,7 @@ def test_the_data_have_their_modes_and_a_collapsed_gan_has_one(finished, monkeyp
     at_once = np.float32([mixture_gan.MIXTURES["ring"].centres[0]] * 60)
     monkeypatch.setattr(mixture_gan, "sample", lambda *_: at_once)
     setup, cells = finished.study.prepare(None, 0), finished.study.cells()
-    context = studies.Context(*[jax.random.key(0)] * 2, {}, lambda words: None)
+    context = studies.Context(*[jax.random.key(0)] * 2, lambda words: None)
     scores = setup.study.compute(setup.state, context, **cells[0].values).value
     np.testing.assert_allclose(scores.sel(score=["IS", "RKE-MC"]), 1, atol=1e-3)
     assert (scores.sel(score="Recall") == 0).all()

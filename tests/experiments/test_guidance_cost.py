@@ -23,7 +23,7 @@ def prepared(**options):
 def measured():
     """What the cells of two windows cost."""
     setup = prepared()
-    context = lab.Context(jax.random.key(1), jax.random.key(0), {}, lambda words: None)
+    context = lab.Context(jax.random.key(1), jax.random.key(0), lambda words: None)
     cells = [cell.values for cell in setup.study.cells()]
     return lab.gather([(c, setup.study.compute(setup.state, context, **c)) for c in cells])
 

@@ -621,10 +621,8 @@ def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
 # --- keys, progress, interruption --------------------------------------------------------------
 
 
-def test_cells_see_what_is_finished_and_a_run_shows_its_progress(
-    tmp_path, own, monkeypatch, capsys
-):
-    lines, finished = [], []
+def test_a_run_shows_its_progress(tmp_path, own, monkeypatch, capsys):
+    lines = []
 
     class Bar(command._Lines):
         def update(self, *task, **changes):
@@ -640,7 +638,6 @@ def test_cells_see_what_is_finished_and_a_run_shows_its_progress(
     class Telling(Toy):
         def compute(self, state, context, **cell):
             context.say("half")
-            finished.append(list(context.finished))
             return super().compute(state, context, **cell)
 
     execute(tmp_path, *own(), study=Telling)
@@ -648,7 +645,6 @@ def test_cells_see_what_is_finished_and_a_run_shows_its_progress(
     each = [line for k, cell in enumerate(cells, 1) for line in (cell, f"{cell}: half", k)]
     assert lines == ["reading the data", 0, *each]
     assert "[1/2] mean-1: 0." in capsys.readouterr().err
-    assert finished == [[], [place(1)]]
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path):

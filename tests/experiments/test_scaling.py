@@ -333,7 +333,7 @@ def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
         return {"spectrum": timed(1.0)}, {"jnp.linalg.eigvalsh": "failed"}
 
     monkeypatch.setattr(contests, "run_cell", run_cell)
-    context, state = Context(None, None, {}, lambda words: None), (points[2], 9e8)
+    context, state = Context(None, None, lambda words: None), (points[2], 9e8)
     found = settings().compute(state, context, part="exact", data="mixture", n=500)
     assert asked["entries"] == ["spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh"]
     assert (asked["bandwidths"], asked["truncations"]) == ([0.7, 0.9], [10, 25, 200])
