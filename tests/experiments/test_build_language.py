@@ -70,16 +70,3 @@ def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
     assert cut["truncated"] == {"words": length, "percentile": 50.0}
     shorter = texts.rows([" ".join(text.split()[:length]) for text in written])
     np.testing.assert_allclose(pairs.further["truncated"], shorter, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'[{"instruction": "x"}]', r"results/b/model_outputs\.json: no list of instructions"),
-        (b'[{"instruction": "x", "output": "y"}]', "no instruction is answered by all"),
-    ],
-)
-def test_answers_that_cannot_be_used_are_refused(tmp_path, content, message):
-    broken = files() | {"results/b/model_outputs.json": content}
-    with pytest.raises(ValueError, match=message):
-        make(language, tmp_path, repository(tmp_path / "clone", "o/r", broken))
