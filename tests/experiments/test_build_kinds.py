@@ -1,6 +1,7 @@
 """The sets of types, built from small repositories of the same layouts, and their wordings."""
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -83,34 +84,33 @@ def test_prompts_are_the_wordings_of_the_labels_by_both_encoders(build):
         np.testing.assert_allclose(rows, encoder.rows(texts), atol=1e-3)
 
 
-def paths_of(name, tmp_path, files):
-    found = kinds.SOURCES[name][1](repository(tmp_path / name, "me/it", files))
-    return {kind: sorted(paths) for kind, paths in found.items()}
+WORDS = b"n01443537\tgoldfish, Carassius auratus\nn02666196\tabacus\nn07873807\tpizza\n"
+TINY = {f"tiny-imagenet-200/train/{line[:9].decode()}/images/0.JPEG" for line in WORDS.splitlines()}
+FRUIT = "dataset/train/Fruit/Apple/Royal-Gala/1.jpg", "dataset/val/Fruit/Apple/Pink-Lady/2.jpg"
+GOLDFISH, ABACUS, _ = sorted(TINY)
+OTHERS = "dataset/train/Vegetables/Carrots/4.jpg", "dataset/iconic/Fruit/Apple/5.jpg", "README.md"
 
 
-def test_fruits_are_found_in_the_three_parts_and_below_varieties(tmp_path):
-    paths = [
-        "dataset/train/Fruit/Apple/Royal-Gala/1.jpg",
-        "dataset/val/Fruit/Apple/Pink-Lady/2.jpg",
-        "dataset/test/Fruit/Red-Grapefruit/3.jpg",
-    ]
-    others = ["dataset/train/Vegetables/Carrots/4.jpg", "dataset/iconic/Fruit/Apple/5.jpg"]
-    found = paths_of("fruits", tmp_path, {p: b"-" for p in paths + others})
-    assert found == {"apple": paths[:2], "red grapefruit": paths[2:]}
-
-
-def test_clothes_are_found_in_the_three_parts(tmp_path):
-    paths = ["test/hat/1.jpg", "train/hat/2.jpg", "validation/t-shirt/3.jpg"]
-    found = paths_of("clothing", tmp_path, {p: b"-" for p in [*paths, "README.md"]})
-    assert found == {"hat": paths[:2], "t-shirt": paths[2:]}
-
-
-def test_animals_and_objects_are_parted_by_their_wordnet_ids(tmp_path):
-    words = "n01443537\tgoldfish, Carassius auratus\nn02666196\tabacus\nn07873807\tpizza\n"
-    paths = [f"tiny-imagenet-200/train/{line[:9]}/images/0.JPEG" for line in words.splitlines()]
-    files = {p: b"-" for p in paths} | {"tiny-imagenet-200/words.txt": words.encode()}
-    assert paths_of("animals", tmp_path, files) == {"goldfish": paths[:1]}
-    assert paths_of("objects", tmp_path, files) == {"abacus": paths[1:2]}
+@pytest.mark.parametrize(
+    ("name", "found"),
+    {
+        "fruits": {
+            "apple": [*FRUIT],
+            "red grapefruit": ["dataset/test/Fruit/Red-Grapefruit/3.jpg"],
+        },
+        "clothing": {
+            "hat": ["test/hat/1.jpg", "train/hat/2.jpg"],
+            "shoes": ["validation/shoes/3.jpg"],
+        },
+        "animals": {"goldfish": [GOLDFISH]},
+        "objects": {"abacus": [ABACUS]},
+    }.items(),
+)
+def test_photographs_are_found_by_their_kind(tmp_path, name, found):
+    files = dict.fromkeys([*itertools.chain(*found.values()), *OTHERS, *TINY], b"-")
+    files["tiny-imagenet-200/words.txt"] = WORDS
+    by_kind = kinds.SOURCES[name][1](repository(tmp_path / name, "me/it", files))
+    assert {kind: sorted(paths) for kind, paths in by_kind.items()} == found
 
 
 def test_articles():
