@@ -198,7 +198,7 @@ def cut_alike(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[list[str
       percentile of the former rounded down.
     """
     words = np.array([len(text.split()) for of in texts for text in of])
-    length = max(1, int(np.percentile(words, PERCENTILE)))
+    length = int(np.percentile(words, PERCENTILE))
     cut = [[" ".join(text.split()[:length]) for text in of] for of in texts]
     return words, cut, {"words": length, "percentile": PERCENTILE}
 

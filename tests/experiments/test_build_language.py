@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_repositories import make, repository
 
-from experiments.builders import common, language
+from experiments.builders import language
 
 pytestmark = pytest.mark.slow
 
@@ -41,15 +41,6 @@ def build(folder, **constants):
 def test_systems_are_chosen_by_their_variants_and_sizes_alone():
     chosen = language.chosen_systems(sorted(SYSTEMS))
     assert chosen == ["b", "b_concise", "b_verbose", "Qwen1.5-1.8B-Chat", "Qwen1.5-14B-Chat"]
-
-
-def test_a_text_is_cut_to_words_and_a_shorter_one_stays(monkeypatch):
-    monkeypatch.setattr(common, "PERCENTILE", 50)
-    texts = [["one  two\nthree", "one"], ["a b c d e f g h", ""]]
-    words, cut, length = common.cut_alike(texts)
-    assert words.tolist() == [3, 1, 8, 0] and length == {"words": 2, "percentile": 50}
-    assert cut == [["one two", "one"], ["a b", ""]]
-    assert common.cut_alike([["", ""]])[2]["words"] == 1
 
 
 def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):

@@ -10,7 +10,6 @@ from small_repositories import Texts, picture
 
 from experiments.builders import fashion as builder
 from experiments.data import load
-from experiments.data.sets import load_emoji
 from experiments.generators import pictures
 
 pytestmark = pytest.mark.slow
@@ -126,9 +125,9 @@ def test_prompts_are_of_unit_norm_and_name_their_kinds():
         assert len(prompts.names) == len(prompts.embeddings)
         norms = np.linalg.norm(prompts.embeddings, axis=2)
         np.testing.assert_allclose(norms, 1, atol=within)
-    pairs = load_emoji()
-    first = emoji.embeddings[pairs.labels["prompt"], 0]
-    np.testing.assert_allclose(first, pairs.prompts, atol=1e-6)
+    pairs = load("emoji")
+    own = emoji.embeddings[pairs.labels["prompt"], 0]
+    np.testing.assert_allclose(own, pairs.prompts, atol=1e-6)
 
 
 def test_wordings_name_their_kind_and_fill_the_file(tmp_path, monkeypatch):
