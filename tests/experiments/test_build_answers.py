@@ -12,7 +12,7 @@ from experiments.builders import answers
 pytestmark = pytest.mark.slow
 
 MODELS = "anthropic/a", "gemini/b"
-PROMPTS = {3: "third question", 10: "tenth question", 2: "second question"}
+PROMPTS = {3: "third question", 10: "tenth question", 2: "second question", 4: "of nobody"}
 
 
 def answer(model, number, place):
@@ -46,14 +46,10 @@ def benchmark():
     return files | {"eval/day/wildchat/gemini/b/scores.jsonl": b"not read"}
 
 
-def pair(model, number, places, similar, prompt=None):
-    return {
-        "model": model,
-        "prompt": prompt or PROMPTS[number],
-        "generation_0": answer(model, number, places[0]),
-        "generation_1": answer(model, number, places[1]),
-        "similar": similar,
-    }
+def pair(model, number, places, similar):
+    one, two = (answer(model, number, place) for place in places)
+    record = {"model": model, "prompt": PROMPTS[number], "similar": similar}
+    return record | {"generation_0": one, "generation_1": two}
 
 
 def test_the_answers_of_every_model_are_in_the_order_of_the_prompts(tmp_path):
@@ -79,23 +75,17 @@ def test_the_answers_of_every_model_are_in_the_order_of_the_prompts(tmp_path):
 
 def test_pairs_have_what_people_and_the_benchmark_say(tmp_path):
     parts = {
-        "train": [
-            pair("x/a", 3, (0, 2), 0),
-            pair("x/b", 10, (0, 1), 1),
-            pair("x/b", 10, (0, 1), 1, prompt="a question of nobody"),
-        ],
+        "train": [pair("x/a", 3, (0, 2), 0), pair("x/b", 10, (0, 1), 1), pair("x/b", 4, (0, 1), 1)],
         "val": [pair("x/b", 2, (1, 2), 0)],
     }
     folder = "evals/novelty-bench/src/data/classifier"
     files = {f"{folder}/{name}.jsonl": lines(records) for name, records in parts.items()}
-    clones = (
-        repository(tmp_path / "pairs", "o/p", files),
-        repository(tmp_path / "clone", "o/r", benchmark()),
-    )
+    given = {"o/p": files, "o/r": benchmark()}
+    clones = [repository(tmp_path / name, name, of) for name, of in given.items()]
     pairs, _, _, _, texts = make(answers, tmp_path, *clones, name="same_answers")
     records = [r for part in parts.values() for r in part]
-    for role, table in (("generation_0", pairs.outputs), ("generation_1", pairs.further["second"])):
-        rows = texts.rows([r[role] for r in records])
+    for place, table in enumerate((pairs.outputs, pairs.further["second"])):
+        rows = texts.rows([record[f"generation_{place}"] for record in records])
         np.testing.assert_allclose(table, rows, atol=answers.STEP)
     assert pairs.labels["same"].tolist() == [0, 1, 1, 0]
     assert pairs.labels["train"].tolist() == [1, 1, 1, 0]

@@ -20,22 +20,18 @@ def answer(system, number):
     return " \n ".join([chr(65 + number), *[system[0] + "e" * number] * count])
 
 
-def files(missing=("b_concise", 3)):
-    return {
-        f"results/{system}/model_outputs.json": json.dumps(
-            [
-                {"instruction": text, "output": answer(system, number), "generator": system}
-                for number, text in enumerate(INSTRUCTIONS)
-                if (system, number) != missing
-            ]
-        ).encode()
-        for system in SYSTEMS
-    }
-
-
-def build(folder, **constants):
-    constants = {"EVERY": 2, "PERCENTILE": 50.0} | constants
-    return make(language, folder, repository(folder / "clone", "o/r", files()), **constants)
+@pytest.fixture
+def clone(tmp_path):
+    """Every system answers all but one instruction of one."""
+    files = {}
+    for system in SYSTEMS:
+        records = [
+            {"instruction": text, "output": answer(system, number), "generator": system}
+            for number, text in enumerate(INSTRUCTIONS)
+            if (system, number) != ("b_concise", 3)
+        ]
+        files[f"results/{system}/model_outputs.json"] = json.dumps(records).encode()
+    return repository(tmp_path / "clone", "o/r", files)
 
 
 def test_systems_are_chosen_by_their_variants_and_sizes_alone():
@@ -43,12 +39,11 @@ def test_systems_are_chosen_by_their_variants_and_sizes_alone():
     assert chosen == ["b", "b_concise", "b_verbose", "Qwen1.5-1.8B-Chat", "Qwen1.5-14B-Chat"]
 
 
-def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
-    pairs, stored, cut, _, texts = build(tmp_path)
+def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path, clone):
+    pairs, _, cut, _, texts = make(language, tmp_path, clone, EVERY=2, PERCENTILE=50.0)
     # Of 16 that all answered (number 3 is missing), every second.
     numbers = [n for n in range(17) if n != 3][::2]
     assert cut["instructions"] == {"of": 16, "every": 2, "kept": 8}
-    assert len(pairs) == 5 * 8
     assert pairs.labels["prompt"].tolist() == list(range(0, 16, 2)) * 5
     systems = list(dict.fromkeys(pairs.labels["models"]))
     assert systems == language.chosen_systems(SYSTEMS)
