@@ -16,11 +16,9 @@ FOLDERS = list(video.MODELS)
 
 
 def gif(*colours, size=(12, 8)):
-    frames = [Image.new("RGBA", size, colour) for colour in colours]
-    content = io.BytesIO()
-    frames[0].save(
-        content, "GIF", save_all=True, append_images=frames[1:], disposal=2, loop=0, duration=50
-    )
+    first, *rest = (Image.new("RGBA", size, colour) for colour in colours)
+    content, knobs = io.BytesIO(), {"disposal": 2, "loop": 0, "duration": 50}
+    first.save(content, "GIF", save_all=True, append_images=rest, **knobs)
     return content.getvalue()
 
 
@@ -28,10 +26,8 @@ def fetv():
     """Three prompts; the first is listed twice, the last has no real clip."""
     rows, files = [], {}
     for category, prompt, number in (
-        ("actions", "a red dog", 1),
-        ("light", "a blue cat", 2),
-        ("colour", "a red dog", 1),
-        ("speed", "no real one", 3),
+        *(("actions", "a red dog", 1), ("light", "a blue cat", 2)),
+        *(("colour", "a red dog", 1), ("speed", "no real one", 3)),
     ):
         folders = FOLDERS if number < 3 else FOLDERS[:-1]
         paths = [f"assets/{category}/{folder}/{number}.gif" for folder in folders]

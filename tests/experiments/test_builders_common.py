@@ -47,7 +47,6 @@ def test_what_is_not_there_is_named(clone, tmp_path):
         list(clone.read(["b/4.png"]))
     for source, commit, words in (
         (tmp_path / "none", clone.commit, "no such folder"),
-        (tmp_path, clone.commit, "no clone of me/it"),
         (clone.folder, "0123456", "no clone of me/it with the commit 0123456"),
     ):
         with pytest.raises(ValueError, match=words):

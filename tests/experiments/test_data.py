@@ -11,12 +11,7 @@ from experiments.generators.pictures import FASHION_FILE
 @pytest.fixture(scope="module")
 def stored():
     with np.load(EMOJI_FILE, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
-
-
-@pytest.fixture(scope="module")
-def emoji():
-    return load("emoji")
+        return dict(arrays)
 
 
 def test_every_array_has_the_size_that_it_should(stored):
@@ -56,7 +51,8 @@ def test_the_attribution_names_every_designer_with_a_licence_that_allows_shippin
         assert f"{counts[stored['designers'] == name][0]:,}" in row
 
 
-def test_fields_describe_the_same_pairs(emoji, stored):
+def test_fields_describe_the_same_pairs(stored):
+    emoji = load("emoji")
     prompt, designer = stored["prompt_index"], stored["designer_index"]
     wanted = {"prompt_texts": "prompt_texts", "types": "groups", "subtypes": "subgroups"}
     for role, name in wanted.items():
@@ -66,7 +62,8 @@ def test_fields_describe_the_same_pairs(emoji, stored):
     assert "11,822" in emoji.description
 
 
-def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not(emoji):
+def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not():
+    emoji = load("emoji")
     first = np.unique(emoji.labels["prompt"], return_index=True)[1]
     np.testing.assert_array_equal(emoji.prompts, emoji.prompts[first][emoji.labels["prompt"]])
     norms = np.linalg.norm(np.concatenate([emoji.outputs, emoji.prompts], axis=1), axis=1)
