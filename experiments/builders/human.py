@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,32 +26,11 @@ GENERATORS = {"prompt": "prompt", "resp": "response", "story": "story"}
 DIMENSIONS = (192, 256)
 
 _FILE = re.compile(r"data/with_metrics/(\w+)/\w+_with_hds_(prompt|resp|story)_gen\.csv")
+_PEOPLE = "metric_abs_hds"
 
 
-class ResponseSet(NamedTuple):
-    """Responses to one context, and what is known about them.
-
-    Attributes:
-      task: which of the nine.
-      context: what was responded to.
-      responses: five or ten texts.
-      people: the mean judgement of diversity, from 1 to 5.
-      label: 1 where the content differs, 0 where it is the same; NaN where no one says.
-      temperature: of the model that wrote the responses; NaN where people wrote them.
-      metrics: the published metrics by name, larger where more diverse.
-    """
-
-    task: str
-    context: str
-    responses: tuple[str, ...]
-    people: float
-    label: float
-    temperature: float
-    metrics: dict[str, float]
-
-
-def read_sets(repository: Repository) -> list[ResponseSet]:
-    """The judged sets, by family, generator and place in their file."""
+def read_sets(repository: Repository) -> list[tuple[str, dict[str, str]]]:
+    """The task and the row of each judged set, by family, generator and place in their file."""
     found = {}
     for path in repository.paths("data/with_metrics"):
         if match := _FILE.fullmatch(path):
@@ -60,36 +39,24 @@ def read_sets(repository: Repository) -> list[ResponseSet]:
     names = [name for name in names if name in found]
     contents = repository.read([found[name] for name in names])
     return [
-        _parsed(task, row)
+        (task, row)
         for task, content in zip(names, contents, strict=True)
         for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig")))
     ]
 
 
-def _parsed(task: str, row: dict[str, str]) -> ResponseSet:
-    value, is_temperature = float(row["label_value"]), row["label_name"] == "temp"
-    return ResponseSet(
-        task=task,
-        context=row["context"],
-        responses=tuple(text for name, text in row.items() if name.startswith("resp_")),
-        people=float(row["metric_abs_hds_mean"]),
-        label=np.nan if is_temperature else value,
-        temperature=value if is_temperature else np.nan,
-        metrics={
-            name: float(number)
-            for name, number in row.items()
-            if name.startswith("metric_") and not name.startswith("metric_abs_hds")
-        },
-    )
-
-
 def build(output: Path, cache: Path, repository: Repository) -> None:
-    """Embeds responses and contexts, and writes them and similarities of the responses of a set."""
-    sets = read_sets(repository)
-    _write_similarities(_beside(output)[0], [s.responses for s in sets])
-    pair = np.repeat(np.arange(len(sets)), [len(s.responses) for s in sets])
-    responses, response = np.unique([t for s in sets for t in s.responses], return_inverse=True)
-    contexts, context = np.unique([s.context for s in sets], return_inverse=True)
+    """Embeds responses and contexts, and writes them and similarities of the responses of a set.
+
+    People judge diversity from 1 to 5. The label is 1 where the content differs and 0 where it is
+    the same, or NaN; the temperature is that of the model that wrote the responses, or NaN.
+    """
+    tasks, sets = zip(*read_sets(repository), strict=True)
+    texts = [[text for name, text in row.items() if name.startswith("resp_")] for row in sets]
+    _write_similarities(RECIPES["human"].files_beside(output)[0], texts)
+    pair = np.repeat(np.arange(len(sets)), [len(of) for of in texts])
+    responses, response = np.unique([text for of in texts for text in of], return_inverse=True)
+    contexts, context = np.unique([row["context"] for row in sets], return_inverse=True)
     rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     cut: dict[str, Any] = {}
     names = []
@@ -98,22 +65,27 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     ):
         encoder = load()
         # One set of directions for both, so that one can be subtracted from the other.
-        texts = [*responses.tolist(), *contexts.tolist()]
-        whole = common.embed_texts(texts, encoder, cache=cache, name="human")
+        every = [*responses.tolist(), *contexts.tolist()]
+        whole = common.embed_texts(every, encoder, cache=cache, name="human")
         kept, words = common.principal_rows(whole, dimensions)
         rows[f"{prefix}outputs"] = (kept[: len(responses)], response)
         rows[f"{prefix}prompts"] = (kept[len(responses) :], context[pair])
         cut[encoder.name] = {"kept": words}
         names.append(f"{encoder.name} on {kept.shape[1]} directions")
-    numbers = {
-        **{name: [getattr(s, name) for s in sets] for name in ("people", "label", "temperature")},
-        **{name: [s.metrics[name] for s in sets] for name in sets[0].metrics},
-    }
+
+    def numbers(name: str) -> np.ndarray:
+        return np.array([float(row[name]) for row in sets], np.float32)
+
+    value, heated = numbers("label_value"), np.array([row["label_name"] == "temp" for row in sets])
+    metrics = [name for name in sets[0] if name.startswith("metric_") and _PEOPLE not in name]
     labels = {
-        "task": np.array([s.task for s in sets]),
+        "task": np.array(tasks),
         "sets": np.arange(len(sets)),
         "prompt": context,
-        **{name: np.array(values, np.float32) for name, values in numbers.items()},
+        "people": numbers(f"{_PEOPLE}_mean"),
+        "label": np.where(heated, np.float32(np.nan), value),
+        "temperature": np.where(heated, value, np.float32(np.nan)),
+        **{name: numbers(name) for name in metrics},
     }
     common.write_set(
         output,
@@ -123,14 +95,10 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         further=rows,
         labels={name: values[pair] for name, values in labels.items()},
         description=f"{len(sets):,} sets of responses judged by people, {len(pair):,} responses to "
-        f"{len(contexts):,} contexts, {len(set(labels['task']))} tasks; {', '.join(names)}",
+        f"{len(contexts):,} contexts, {len(set(tasks))} tasks; {', '.join(names)}",
         provenance=common.origins(repository, common.MINILM, common.UNIVERSAL, "tokenizers"),
         cut=cut,
     )
-
-
-def _beside(output: Path) -> list[Path]:
-    return [output.with_stem(f"{output.stem}_similarities")]
 
 
 def _write_similarities(path: Path, sets: Sequence[Sequence[str]]) -> None:
@@ -144,7 +112,7 @@ def _write_similarities(path: Path, sets: Sequence[Sequence[str]]) -> None:
     common.write_arrays(path, **{name: of.astype(np.float16) for name, of in rows.items()})
 
 
-RECIPES = {"human": common.Recipe(build, {"source": REPOSITORY}, beside=_beside)}
+RECIPES = {"human": common.Recipe(build, {"source": REPOSITORY}, ["{}_similarities.npz"])}
 
 if __name__ == "__main__":
     common.run(RECIPES)

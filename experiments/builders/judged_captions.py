@@ -81,23 +81,18 @@ def swaps(task: str, photograph: str, own: Sequence[str], rng: np.random.Generat
 def build(output: pathlib.Path, cache: pathlib.Path, texts: Repository) -> None:
     """Embeds all captions that are judged or altered, and writes the set."""
     language, rng = load_minilm(), np.random.default_rng(SEED)
-    encoders = f"EfficientNet-Lite0 photographs, {language.name} captions"
     token, *files = (content.decode() for content in texts.read([captions.FILE, *FILES.values()]))
     written = captions.read_captions(token)
     rows = []
     for task, content in zip(FILES, files, strict=True):
         rows += judgements(task, content, written)
     judged = sorted({row.photograph for row in rows})
-    described = f"Flickr8k: judged and changed captions of {len(judged):,} photographs; {encoders}"
     for task in SWAPS:
         rows += [row for name in judged for row in swaps(task, name, written[name], rng)]
 
     names = sorted(written)
     with np.load(PHOTOGRAPHS, allow_pickle=False) as stored:
-        features, same = stored["outputs"], stored["label_prompt"]
-    firsts = np.unique([written[name][0] for name in names], return_inverse=True)[1]
-    if not np.array_equal(firsts, same):
-        raise ValueError(f"{PHOTOGRAPHS.name} has other captions than {texts.reference}.")
+        features = stored["outputs"]
     photograph = np.searchsorted(names, [row.photograph for row in rows])
     shown, shown_index = np.unique(photograph, return_inverse=True)
 
@@ -109,16 +104,21 @@ def build(output: pathlib.Path, cache: pathlib.Path, texts: Repository) -> None:
     for row in rows:
         others = set(written[row.photograph]) - {row.caption, row.original}
         nearest.append(max(of_text[row.caption] @ of_text[other] for other in others))
-    task = np.array([row.task for row in rows])
-    labels = {"task": task, "people": np.array([row.people for row in rows])}
-    labels |= {"photograph": photograph, "caption": caption}
+    labels = {
+        "task": np.array([row.task for row in rows]),
+        "people": np.array([row.people for row in rows]),
+        "photograph": photograph,
+        "caption": caption,
+        "metric_reference": np.array(nearest, np.float32),
+    }
     common.write_set(
         output,
         "judged_captions",
         outputs=(common.rounded(embedded[: len(distinct)], captions.TEXT_STEP), caption),
         prompts=(features[shown], shown_index),
-        labels={**labels, "metric_reference": np.array(nearest, np.float32)},
-        description=described,
+        labels=labels,
+        description=f"Flickr8k: judged and changed captions of {len(judged):,} photographs; "
+        f"EfficientNet-Lite0 photographs, {language.name} captions",
         provenance=common.origins(texts, common.EFFICIENTNET, common.MINILM, "tokenizers"),
         cut={"steps_that_features_are_rounded_to": captions.TEXT_STEP},
     )

@@ -7,8 +7,7 @@ The kinds are chosen before any score is known: those with the most photographs,
 """
 
 import functools
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,57 +21,44 @@ from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
 
 KINDS, PER_KIND = 10, 140
-_PICTURE = re.compile(r"\.jpe?g$", re.IGNORECASE)
 
 ByKind = Mapping[str, Sequence[str]]
 
 
-def _photographs(repository: Repository, *under: str) -> list[str]:
-    return [path for path in repository.paths(*under) if _PICTURE.search(path)]
-
-
-def _by(paths: Sequence[str], kind: Callable[[str], str]) -> ByKind:
+def _by(paths: Iterable[str], kind: Callable[[str], str]) -> ByKind:
+    """The photographs among some files, by their kind."""
     found: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(kind(path), []).append(path)
+        if path.lower().endswith((".jpg", ".jpeg")):
+            found.setdefault(kind(path), []).append(path)
     return found
 
 
 def _dogs(photographs: Repository, names: Repository) -> ByKind:
     """Folders `data/ID-name`, whose names are partly Portuguese: English ones are by the id."""
-    english = {path[:9]: path[10:].partition(".")[0] for path in _photographs(names)}
+    english = {path[:9]: path[10:].partition(".")[0] for path in names.paths()}
     return _by(
-        _photographs(photographs, "data"),
-        lambda path: english[path.split("/")[1][:9]].replace("_", " "),
+        photographs.paths("data"), lambda path: english[path.split("/")[1][:9]].replace("_", " ")
     )
 
 
 def _fruits(photographs: Repository) -> ByKind:
     """`dataset/{train,val,test}/Fruit/KIND/...`, varieties of a kind in folders of their own."""
-    paths = _photographs(photographs, *(f"dataset/{s}/Fruit" for s in ("train", "val", "test")))
+    paths = photographs.paths(*(f"dataset/{part}/Fruit" for part in ("train", "val", "test")))
     return _by(paths, lambda path: path.split("/")[3].replace("-", " ").lower())
 
 
 def _clothing(photographs: Repository) -> ByKind:
     """`{train,validation,test}/KIND/...`."""
-    paths = _photographs(photographs, "train", "validation", "test")
-    return _by(paths, lambda path: path.split("/")[1])
+    return _by(photographs.paths("train", "validation", "test"), lambda path: path.split("/")[1])
 
 
-def _animals(photographs: Repository) -> ByKind:
-    return _tiny_imagenet(photographs, "n01440764", "n02666195")
-
-
-def _objects(photographs: Repository) -> ByKind:
-    return _tiny_imagenet(photographs, "n02666196", "n04613697")
-
-
-def _tiny_imagenet(photographs: Repository, first: str, last: str) -> ByKind:
+def _tiny_imagenet(photographs: Repository, *, first: str, last: str) -> ByKind:
     """`tiny-imagenet-200/train/ID/images/...` of a range of ids, which are ordered by subject."""
     (words,) = photographs.read(["tiny-imagenet-200/words.txt"])
     lines = (line.split("\t") for line in words.decode().splitlines() if line)
     names = {wordnet: synonyms.split(",")[0] for wordnet, synonyms in lines}
-    paths = _photographs(photographs, "tiny-imagenet-200/train")
+    paths = photographs.paths("tiny-imagenet-200/train")
     inside = [path for path in paths if first <= path.split("/")[2] <= last]
     return _by(inside, lambda path: names[path.split("/")[2]])
 
@@ -94,19 +80,15 @@ def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
     return sorted({known[name.lower()] for name in wanted}, key=str.lower)
 
 
-def draw(paths: Sequence[str], count: int) -> list[str]:
-    """At most `count` of some paths at random; fewer are the first of those."""
-    order: list[int] = np.random.default_rng(SEED).permutation(len(paths)).tolist()
-    return [paths[index] for index in order[:count]]
-
-
 def build(name: str, output: Path, cache: Path, *repositories: Repository) -> None:
     """Embeds the photographs and prompts of a set and writes it."""
-    what, by_kind, _ = SOURCES[name]
-    wordings, wanted = WORDINGS[name], flags.FLAGS.kinds
+    (what, by_kind, _), wordings, wanted = SOURCES[name], WORDINGS[name], flags.FLAGS.kinds
     found = by_kind(*repositories)
     chosen = choose_kinds(found, wanted)
-    drawn = {kind: draw(found[kind], 2 * PER_KIND) for kind in chosen}
+    drawn = {}
+    for kind in chosen:
+        order = np.random.default_rng(SEED).permutation(len(found[kind]))[: 2 * PER_KIND].tolist()
+        drawn[kind] = [found[kind][index] for index in order]
     pictures, texts, second = load_efficientnet(), load_minilm(), load_universal()
     paths = [path for kind in chosen for path in drawn[kind][:PER_KIND]]
     features = common.embed_pictures(
@@ -145,48 +127,26 @@ def build(name: str, output: Path, cache: Path, *repositories: Repository) -> No
             + ("named" if wanted else "those with the most photographs, ties by name"),
             "drawn": f"at random, seed {SEED}",
             "photographs": {
-                kind: {"of": len(found[kind]), "kept": int(np.sum(types == kind))}
+                kind: {"of": len(found[kind]), "kept": min(len(found[kind]), PER_KIND)}
                 for kind in chosen
             },
         },
     )
 
 
+_DOGS = ("kassya-rosa/IA_Racas_Caninas", "99df0ad4c010bca95dfaf6b5ed905a5ee47681d8")
+_IDS = ("EliSchwartz/imagenet-sample-images", "bc69043e2862758a1906c6a24a792bb28c6bb2ff")
+_SHOP = ("marcusklasson/GroceryStoreDataset", "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc")
+_CLOTHES = ("alexeygrigorev/clothing-dataset-small", "11961516512414bf9f6c150a832cfd21b54a6b54")
 _TINY = ("seshuad/IMagenet", "153dbc161ab7942a12c99515e80ef6454dd06693")
+_animals = functools.partial(_tiny_imagenet, first="n01440764", last="n02666195")
+_objects = functools.partial(_tiny_imagenet, first="n02666196", last="n04613697")
 # By set: a few words for the caption, what finds every kind's photographs, and the repositories: of
 # photographs, and one whose file names say in English what a WordNet id means.
 SOURCES: dict[str, tuple[str, Callable[..., ByKind], dict[str, tuple[str, str]]]] = {
-    "dogs": (
-        "photographs of dogs (Stanford Dogs)",
-        _dogs,
-        {
-            "source": ("kassya-rosa/IA_Racas_Caninas", "99df0ad4c010bca95dfaf6b5ed905a5ee47681d8"),
-            "names_source": (
-                "EliSchwartz/imagenet-sample-images",
-                "bc69043e2862758a1906c6a24a792bb28c6bb2ff",
-            ),
-        },
-    ),
-    "fruits": (
-        "photographs of fruit in shops (Grocery Store Dataset)",
-        _fruits,
-        {
-            "source": (
-                "marcusklasson/GroceryStoreDataset",
-                "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc",
-            )
-        },
-    ),
-    "clothing": (
-        "photographs of clothes (Clothing Dataset)",
-        _clothing,
-        {
-            "source": (
-                "alexeygrigorev/clothing-dataset-small",
-                "11961516512414bf9f6c150a832cfd21b54a6b54",
-            )
-        },
-    ),
+    "dogs": ("photographs of dogs (Stanford Dogs)", _dogs, {"source": _DOGS, "names_source": _IDS}),
+    "fruits": ("photographs of fruit in shops (Grocery Store Dataset)", _fruits, {"source": _SHOP}),
+    "clothing": ("photographs of clothes (Clothing Dataset)", _clothing, {"source": _CLOTHES}),
     "animals": ("animals of Tiny-ImageNet", _animals, {"source": _TINY}),
     "objects": ("objects of Tiny-ImageNet", _objects, {"source": _TINY}),
 }

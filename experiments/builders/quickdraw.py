@@ -36,11 +36,6 @@ def picture(ink: np.ndarray, side: int) -> np.ndarray:
     return np.repeat(large[..., None], 3, axis=-1)
 
 
-def beside(output: Path) -> tuple[Path]:
-    """The file of the drawings that are shown."""
-    return (output.parent / "drawings" / output.name,)
-
-
 def build(output: Path, cache: Path, repository: Repository) -> None:
     """Draws, embeds and writes the set, and the drawings that are shown."""
     wordings, pictures, texts = WORDINGS["quickdraw"], load_efficientnet(), load_minilm()
@@ -87,14 +82,15 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     )
     shown = np.linspace(0, len(names) - 1, min(_SHOWN, len(names))).astype(int)
     common.write_arrays(
-        *beside(output),
+        *RECIPES["quickdraw"].files_beside(output),
         ink=np.round(255 * ink[:, shown, :_SHOWN_DRAWS]).astype(np.uint8),
         types=names[shown],
         models=words,
     )
 
 
-RECIPES = {"quickdraw": common.Recipe(build, {"source": quickdraw_vae.REPOSITORY}, beside)}
+_SOURCES = {"source": quickdraw_vae.REPOSITORY}
+RECIPES = {"quickdraw": common.Recipe(build, _SOURCES, ["drawings/{}.npz"])}
 
 if __name__ == "__main__":
     common.run(RECIPES)

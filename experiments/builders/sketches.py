@@ -58,28 +58,17 @@ def has_ended(points: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return ends.any(axis=1) & (ends.argmax(axis=1) < lengths)
 
 
-def beside(output: Path) -> tuple[Path, Path]:
-    """The files of the animals and of the strokes that are shown."""
-    return output.with_name("sketched_animals.npz"), output.parent / f"drawings/{output.stem}.json"
-
-
 def build(output: Path, cache: Path, repository: Repository) -> None:
     """Draws, embeds and writes both sets and the strokes that are shown."""
     names = sorted((*ANIMALS, *THINGS))
     wordings, pictures, texts = WORDINGS["sketches"], load_efficientnet(), load_minilm()
     published = sketch_rnn.load(repository, [name.replace(" ", "_") for name in names])
-    settings = {
-        "repository": repository.reference,
-        "classes": names,
-        "temperatures": list(TEMPERATURES),
-        "draws": DRAWS,
-        "seed": SEED,
-    }
+    settings = {"repository": repository.reference, "classes": names, "draws": DRAWS, "seed": SEED}
     points = records.cached(
         cache,
         "sketches-points",
         version=_VERSION,
-        settings=settings,
+        settings={**settings, "temperatures": list(TEMPERATURES)},
         arrays={},
         build=lambda: {"points": draw(published)},
     )["points"]
@@ -128,7 +117,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     )
     animals, three = ANIMALS[:TYPES], [words[0], words[len(words) // 2], words[-1]]
     kept = np.isin(types, animals) & np.isin(models, three)
-    animals_file, strokes_file = beside(output)
+    animals_file, strokes_file = RECIPES["sketches"].files_beside(output)
     common.write_set(
         animals_file,
         "sketched_animals",
@@ -148,7 +137,8 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     strokes.write(strokes_file, shown)
 
 
-RECIPES = {"sketches": common.Recipe(build, {"source": sketch_rnn.REPOSITORY}, beside)}
+_BESIDE = "sketched_animals.npz", "drawings/{}.json"
+RECIPES = {"sketches": common.Recipe(build, {"source": sketch_rnn.REPOSITORY}, _BESIDE)}
 
 if __name__ == "__main__":
     common.run(RECIPES)

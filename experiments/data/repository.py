@@ -55,7 +55,7 @@ class Repository:
         """The contents of some files, in their order.
 
         Raises:
-          ValueError: a file is not in the clone, or is only a pointer to large-file storage.
+          ValueError: a file is not in the clone.
         """
         command = ["git", "-C", str(self.folder), "cat-file", "--batch"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -66,11 +66,8 @@ class Repository:
                 header = process.stdout.readline().split()
                 if len(header) != 3 or header[1] != b"blob":
                     raise ValueError(f"{self.name}: {path} is not in {self.folder}.")
-                content = process.stdout.read(int(header[2]))
+                yield process.stdout.read(int(header[2]))
                 process.stdout.read(1)
-                if content.startswith(b"version https://git-lfs"):
-                    raise ValueError(f"{self.name}: {path} is a pointer to large-file storage.")
-                yield content
             process.stdin.close()
 
     def _run(self, *arguments: str) -> bytes:

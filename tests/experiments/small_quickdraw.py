@@ -1,5 +1,6 @@
 """A small decoder in the published format, and what it computes by itself."""
 
+import itertools
 import json
 
 import numpy as np
@@ -14,17 +15,11 @@ LATENTS, SIDE, CHANNELS = 3, 2, (2, 4, 3)
 def arrays(seed=0):
     """Weights by name: the latents and the class, two squares, three convolutions to one."""
     generator = np.random.default_rng(seed)
-    first, second, third = CHANNELS
-    shapes = {
-        "conv2d_transpose_1/kernel": (3, 3, second, first),
-        "conv2d_transpose_1/bias": (second,),
-        "conv2d_transpose_2/kernel": (3, 3, third, second),
-        "conv2d_transpose_2/bias": (third,),
-        "conv2d_transpose_3/kernel": (3, 3, 1, third),
-        "conv2d_transpose_3/bias": (1,),
-        "dense_5/kernel": (LATENTS + len(NAMES) + 1, first * SIDE**2),
-        "dense_5/bias": (first * SIDE**2,),
-    }
+    units = CHANNELS[0] * SIDE**2
+    shapes = {"dense_5/kernel": (LATENTS + len(NAMES) + 1, units), "dense_5/bias": (units,)}
+    for layer, (given, made) in enumerate(itertools.pairwise([*CHANNELS, 1]), start=1):
+        shapes[f"conv2d_transpose_{layer}/kernel"] = (3, 3, made, given)
+        shapes[f"conv2d_transpose_{layer}/bias"] = (made,)
     return {name: generator.normal(size=shape).astype("<f4") for name, shape in shapes.items()}
 
 
@@ -60,9 +55,7 @@ def decode(weights, latents, prompts):
 
 def transposed(x, kernel):
     """Every pixel spreads its channels over its 3 x 3 neighbours; what leaves the square is cut."""
-    height, width, _ = x.shape
-    wide = np.zeros((height + 2, width + 2, kernel.shape[2]))
-    for i in range(height):
-        for j in range(width):
-            wide[i : i + 3, j : j + 3] += kernel @ x[i, j]
+    wide = np.zeros((len(x) + 2, len(x) + 2, kernel.shape[2]))
+    for i, j in np.ndindex(x.shape[:2]):
+        wide[i : i + 3, j : j + 3] += kernel @ x[i, j]
     return wide[1:-1, 1:-1]

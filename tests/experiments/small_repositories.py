@@ -86,18 +86,11 @@ class Made(NamedTuple):
 
 
 def make(builder, folder, *clones, name=None, flag_values=(), **constants):
-    """Makes a set twice, as its command does.
+    """Makes a set twice, as its command does, of clones, and writes it with its cache in a folder.
 
     The second time nothing is embedded and the file is the same. It has the references of the
-    clones and the licence of the set, and no text that was embedded.
-
-    Args:
-      builder: the module.
-      folder: where `NAME.npz` is written, and the cache.
-      *clones: the repositories.
-      name: of the set, where the builder has several.
-      flag_values: the values of the builder's own flags, by name.
-      **constants: of the module or of `common`, that are other here.
+    clones and the licence of the set, and no text that was embedded. The name is needed where the
+    builder has several; the constants are of the module or of `common`, and other here.
     """
     name = name or next(iter(builder.RECIPES))
     output = folder / f"{name}.npz"

@@ -4,6 +4,7 @@ import base64
 import json
 
 import numpy as np
+from scipy import special
 
 STEP = 10 / 32767
 
@@ -36,20 +37,15 @@ def reference(arrays, points):
     An implementation by itself, one step and one number at a time; a dictionary a step.
     """
     readout, readout_bias, inputs, recurrent, bias = (a * STEP for a in arrays)
-    units, mixtures = len(recurrent), (len(readout_bias) - 3) // 6
-    hidden, cell = np.zeros(units), np.zeros(units)
-
-    def sigmoid(x):
-        return 1 / (1 + np.exp(-x))
-
+    hidden = cell = np.zeros(len(recurrent))
     found = []
     for point in [np.zeros(5), *points]:
         gates = point @ inputs + hidden @ recurrent + bias
-        i, g, f, o = (gates[k * units : (k + 1) * units] for k in range(4))
-        cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(g)
-        hidden = sigmoid(o) * np.tanh(cell)
+        i, g, f, o = np.split(gates, 4)
+        cell = special.expit(f + 1) * cell + special.expit(i) * np.tanh(g)
+        hidden = special.expit(o) * np.tanh(cell)
         out = hidden @ readout + readout_bias
-        parts = out[3:].reshape(6, mixtures)
+        parts = out[3:].reshape(6, -1)
         found.append(
             {
                 "pens": out[:3],

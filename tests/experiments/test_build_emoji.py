@@ -26,9 +26,8 @@ def icon_set(designer, icons, characters=(), **more):
 @pytest.fixture
 def build(monkeypatch, tmp_path):
     """Makes the set; a drawing is of one colour by its designer, and encoders need no weights."""
-    names = {"One": ["1a", "2b", "3c"], "Two": ["2b", "3c"]}
     found = {}
-    for designer, codes in names.items():
+    for designer, codes in {"One": ["1a", "2b", "3c"], "Two": ["2b", "3c"]}.items():
         drawings = {code: f"{code} {designer}" for code in codes}
         found[designer] = icon_set(designer, dict.fromkeys(drawings.values(), {}), drawings)
     encoders = Corners(), Texts()

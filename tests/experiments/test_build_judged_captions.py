@@ -13,21 +13,15 @@ OWN = {
 }
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    """The files of Flickr8k, and the features of the photographs."""
-    lines = [f"{n}#{k}\t{text}" for n, own in OWN.items() for k, text in enumerate(own)]
-    expert = "a.jpg\tb.jpg#2\t1\t2\t4\nb.jpg\tb.jpg#2\t4\t4\t4"
+def test_judgements_and_changed_captions_are_paired_with_photographs(tmp_path, monkeypatch):
     monkeypatch.setattr(judged_captions, "PHOTOGRAPHS", tmp_path / "captions.npz")
-    np.savez(
-        judged_captions.PHOTOGRAPHS, outputs=np.float16([[0.8, 0.6], [0, 1]]), label_prompt=[0, 1]
-    )
-    texts = ("Flickr8k.token.txt", "\n".join(lines)), ("ExpertAnnotations.txt", expert)
-    crowd = "CrowdFlowerAnnotations.txt", "b.jpg\ta.jpg#2\t0.25\t1\t3\nb.jpg\tb.jpg#2\t1\t3\t0"
-    return {name: text.encode() for name, text in (*texts, crowd)}
-
-
-def test_judgements_and_changed_captions_are_paired_with_photographs(files, tmp_path):
+    np.savez(judged_captions.PHOTOGRAPHS, outputs=np.float16([[0.8, 0.6], [0, 1]]))
+    lines = [f"{n}#{k}\t{text}" for n, own in OWN.items() for k, text in enumerate(own)]
+    files = {
+        "Flickr8k.token.txt": "\n".join(lines).encode(),
+        "ExpertAnnotations.txt": b"a.jpg\tb.jpg#2\t1\t2\t4\nb.jpg\tb.jpg#2\t4\t4\t4",
+        "CrowdFlowerAnnotations.txt": b"b.jpg\ta.jpg#2\t0.25\t1\t3\nb.jpg\tb.jpg#2\t1\t3\t0",
+    }
     found, *_, texts = make(judged_captions, tmp_path, repository(tmp_path / "t", "a/t", files))
     labels = found.labels  # Without experts' judgements of a photograph's own captions.
     assert labels["people"][:8].tolist() == [1, 2, 4, 0.25, 1, 2, 1, 0]
@@ -41,9 +35,3 @@ def test_judgements_and_changed_captions_are_paired_with_photographs(files, tmp_
     others = texts.rows([text for text in OWN["b.jpg"] if text != "three men"])
     nearest = (others @ texts.rows(["three men"])[0]).max()
     assert labels["metric_reference"][4] == pytest.approx(nearest, abs=1e-6)
-
-
-def test_other_captions_than_those_of_the_photographs_are_refused(files, tmp_path):
-    np.savez(judged_captions.PHOTOGRAPHS, outputs=np.eye(2), label_prompt=[0, 0])
-    with pytest.raises(ValueError, match="captions.npz has other captions than a/t"):
-        make(judged_captions, tmp_path, repository(tmp_path / "t", "a/t", files))

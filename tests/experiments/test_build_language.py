@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_repositories import make, repository
 
-from experiments.builders import common, language
+from experiments.builders import language
 
 pytestmark = pytest.mark.slow
 
@@ -20,22 +20,18 @@ def answer(system, number):
     return " \n ".join([chr(65 + number), *[system[0] + "e" * number] * count])
 
 
-def files(missing=("b_concise", 3)):
-    return {
-        f"results/{system}/model_outputs.json": json.dumps(
-            [
-                {"instruction": text, "output": answer(system, number), "generator": system}
-                for number, text in enumerate(INSTRUCTIONS)
-                if (system, number) != missing
-            ]
-        ).encode()
-        for system in SYSTEMS
-    }
-
-
-def build(folder, **constants):
-    constants = {"EVERY": 2, "PERCENTILE": 50.0} | constants
-    return make(language, folder, repository(folder / "clone", "o/r", files()), **constants)
+@pytest.fixture
+def clone(tmp_path):
+    """Every system answers all but one instruction of one."""
+    files = {}
+    for system in SYSTEMS:
+        records = [
+            {"instruction": text, "output": answer(system, number), "generator": system}
+            for number, text in enumerate(INSTRUCTIONS)
+            if (system, number) != ("b_concise", 3)
+        ]
+        files[f"results/{system}/model_outputs.json"] = json.dumps(records).encode()
+    return repository(tmp_path / "clone", "o/r", files)
 
 
 def test_systems_are_chosen_by_their_variants_and_sizes_alone():
@@ -43,24 +39,14 @@ def test_systems_are_chosen_by_their_variants_and_sizes_alone():
     assert chosen == ["b", "b_concise", "b_verbose", "Qwen1.5-1.8B-Chat", "Qwen1.5-14B-Chat"]
 
 
-def test_a_text_is_cut_to_words_and_a_shorter_one_stays(monkeypatch):
-    monkeypatch.setattr(common, "PERCENTILE", 50)
-    texts = [["one  two\nthree", "one"], ["a b c d e f g h", ""]]
-    words, cut, length = common.cut_alike(texts)
-    assert words.tolist() == [3, 1, 8, 0] and length == {"words": 2, "percentile": 50}
-    assert cut == [["one two", "one"], ["a b", ""]]
-    assert common.cut_alike([["", ""]])[2]["words"] == 1
-
-
-def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
-    pairs, stored, cut, _, texts = build(tmp_path)
+def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path, clone):
+    pairs, _, cut, _, texts = make(language, tmp_path, clone, EVERY=2, PERCENTILE=50.0)
     # Of 16 that all answered (number 3 is missing), every second.
     numbers = [n for n in range(17) if n != 3][::2]
     assert cut["instructions"] == {"of": 16, "every": 2, "kept": 8}
-    assert len(pairs) == 5 * 8
     assert pairs.labels["prompt"].tolist() == list(range(0, 16, 2)) * 5
-    systems = list(dict.fromkeys(pairs.labels["models"]))
-    assert systems == language.chosen_systems(SYSTEMS)
+    systems = language.chosen_systems(SYSTEMS)
+    assert pairs.labels["models"].tolist() == np.repeat(systems, 8).tolist()
     written = [answer(system, number) for system in systems for number in numbers]
     assert pairs.labels["words"].tolist() == [len(text.split()) for text in written]
     np.testing.assert_allclose(pairs.outputs, texts.rows(written), atol=1e-3)
@@ -70,16 +56,3 @@ def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
     assert cut["truncated"] == {"words": length, "percentile": 50.0}
     shorter = texts.rows([" ".join(text.split()[:length]) for text in written])
     np.testing.assert_allclose(pairs.further["truncated"], shorter, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'[{"instruction": "x"}]', r"results/b/model_outputs\.json: no list of instructions"),
-        (b'[{"instruction": "x", "output": "y"}]', "no instruction is answered by all"),
-    ],
-)
-def test_answers_that_cannot_be_used_are_refused(tmp_path, content, message):
-    broken = files() | {"results/b/model_outputs.json": content}
-    with pytest.raises(ValueError, match=message):
-        make(language, tmp_path, repository(tmp_path / "clone", "o/r", broken))

@@ -5,7 +5,7 @@ import pytest
 import small_quickdraw
 from small_repositories import Corners, make, repository
 
-from experiments.builders import quickdraw
+from experiments.builders import common, quickdraw
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
 
@@ -46,11 +46,9 @@ def test_features_are_of_the_pictures_of_the_samples(built, monkeypatch):
     pictures = np.stack([quickdraw.picture(one, 8) for one in ink[2, 1]])
     assert pictures.dtype == np.uint8
     np.testing.assert_array_equal(pictures[..., 0], np.round(255 * (1 - ink[2, 1])))
-    features = Corners().encode(pictures)
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    features = common.unit_rows(Corners().encode(pictures))
     rows = made.pairs.outputs[28:32]
     np.testing.assert_allclose(rows @ rows.T, features @ features.T, atol=2e-3)
-    assert quickdraw.picture(ink[2, 1, 0], 32).shape == (32, 32, 3)
     with np.load(folder / "drawings/quickdraw.npz", allow_pickle=False) as shown:
         np.testing.assert_array_equal(shown["ink"], np.round(255 * ink[:, :, :2]))
         assert shown["types"].tolist() == ["cat", "alarm clock", "key"]

@@ -91,10 +91,8 @@ def test_an_interrupted_run_loses_at_most_one_batch(tell, tmp_path):
 
 
 def test_the_set_holds_the_stories_with_what_is_known_of_each(tell, tmp_path, monkeypatch):
-    drawn = tell(Model(), draws=2)
     model = Model()
-    seeded = types.SimpleNamespace(set_seed=model.seeds.append)
-    monkeypatch.setitem(sys.modules, "transformers", seeded)
+    drawn = tell(model, draws=2)
     monkeypatch.setattr(stories, "load_teller", lambda: (model, model))
     pairs, stored, cut, _, texts = make(
         stories, tmp_path, flag_values={"full": False}, SIZE=(1, 2), **CONSTANTS

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from experiments.builders.emoji import ALLOWED_LICENCES
 from experiments.data import SETS, load, load_files, mixture
 from experiments.data.sets import EMOJI_FILE, FOLDER
 from experiments.generators.pictures import FASHION_FILE
@@ -12,12 +11,7 @@ from experiments.generators.pictures import FASHION_FILE
 @pytest.fixture(scope="module")
 def stored():
     with np.load(EMOJI_FILE, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
-
-
-@pytest.fixture(scope="module")
-def emoji():
-    return load("emoji")
+        return dict(arrays)
 
 
 def test_every_array_has_the_size_that_it_should(stored):
@@ -26,21 +20,19 @@ def test_every_array_has_the_size_that_it_should(stored):
     assert stored["outputs"].shape == (n, 1280)
     assert stored["prompt_embeddings"].shape == (n_prompts, 384)
     assert stored["outputs"].dtype == stored["prompt_embeddings"].dtype == np.float16
-    for name in ("prompt_texts", "concept_codes", "groups", "subgroups"):
-        assert stored[name].shape == (n_prompts,)
-    for name in ("designers", "packages", "licences", "sources"):
-        assert stored[name].shape == (n_designers,)
+    for length, names in (
+        (n_prompts, ("prompt_texts", "concept_codes", "groups", "subgroups")),
+        (n_designers, ("designers", "packages", "licences", "sources")),
+    ):
+        assert all(stored[name].shape == (length,) for name in names)
     for name in ("prompt_texts", "concept_codes", "designers", "packages"):
-        assert len(set(stored[name].tolist())) == len(stored[name]), name
+        assert len(np.unique(stored[name])) == len(stored[name]), name
     for index, names in (("prompt_index", "prompt_texts"), ("designer_index", "designers")):
         assert stored[index].shape == (n,)
         np.testing.assert_array_equal(np.unique(stored[index]), np.arange(len(stored[names])))
     # Pairs are ordered, and none is there twice.
     order = stored["prompt_index"].astype(int) * 9 + stored["designer_index"]
     assert np.all(np.diff(order) > 0)
-    for name in ("outputs", "prompt_embeddings"):
-        norms = np.linalg.norm(stored[name].astype(np.float64), axis=1)
-        np.testing.assert_allclose(norms, 1.0, atol=2e-4)
     # No skin tones nor flags of countries.
     assert not any("skin tone" in text for text in stored["prompt_texts"])
     assert "country-flag" not in stored["subgroups"]
@@ -48,7 +40,7 @@ def test_every_array_has_the_size_that_it_should(stored):
 
 
 def test_the_attribution_names_every_designer_with_a_licence_that_allows_shipping(stored):
-    assert set(stored["licences"].tolist()) <= ALLOWED_LICENCES
+    assert set(stored["licences"].tolist()) <= {"Apache-2.0", "MIT", "CC-BY-4.0", "CC-BY-SA-4.0"}
     text = (FOLDER / "ATTRIBUTION.md").read_text(encoding="utf-8")
     counts = np.bincount(stored["designer_index"])
     for name, *facts in zip(
@@ -59,23 +51,23 @@ def test_the_attribution_names_every_designer_with_a_licence_that_allows_shippin
         assert f"{counts[stored['designers'] == name][0]:,}" in row
 
 
-def test_fields_describe_the_same_pairs(emoji, stored):
-    row = 7_000
-    prompt, designer = stored["prompt_index"][row], stored["designer_index"][row]
-    assert emoji.labels["prompt"][row] == prompt
-    assert emoji.labels["prompt_texts"][row] == stored["prompt_texts"][prompt]
-    assert emoji.labels["types"][row] == stored["groups"][prompt]
-    assert emoji.labels["subtypes"][row] == stored["subgroups"][prompt]
-    assert emoji.labels["models"][row] == stored["designers"][designer]
-    assert "11,822" in emoji.description and "\n" not in emoji.description
-    for rows in (emoji.outputs, emoji.prompts):
-        assert rows.dtype == np.float32
-        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-6)
+def test_fields_describe_the_same_pairs(stored):
+    emoji = load("emoji")
+    prompt, designer = stored["prompt_index"], stored["designer_index"]
+    wanted = {"prompt_texts": "prompt_texts", "types": "groups", "subtypes": "subgroups"}
+    for role, name in wanted.items():
+        np.testing.assert_array_equal(emoji.labels[role], stored[name][prompt])
+    np.testing.assert_array_equal(emoji.labels["prompt"], prompt)
+    np.testing.assert_array_equal(emoji.labels["models"], stored["designers"][designer])
+    assert "11,822" in emoji.description
 
 
-def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not(emoji):
+def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not():
+    emoji = load("emoji")
     first = np.unique(emoji.labels["prompt"], return_index=True)[1]
     np.testing.assert_array_equal(emoji.prompts, emoji.prompts[first][emoji.labels["prompt"]])
+    norms = np.linalg.norm(np.concatenate([emoji.outputs, emoji.prompts], axis=1), axis=1)
+    np.testing.assert_allclose(norms, 2**0.5, atol=1e-6)
     nearest = emoji.prompts[first] @ emoji.prompts[first].T - 2 * np.eye(len(first))
     assert nearest.max() < 1 - 1e-4
     # One concept looks alike across designers.
