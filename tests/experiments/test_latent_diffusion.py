@@ -50,14 +50,6 @@ def fit(trainer, arrays):
     return fitting.fit(trainer, arrays, jax.random.key(0), IDENTITY, Places())
 
 
-def test_squares_of_positions_become_channels_and_come_back():
-    x = jnp.arange(2 * 4 * 4 * 3.0).reshape(2, 4, 4, 3)
-    deep = networks.to_depth(x, 2)
-    assert deep.shape == (2, 2, 2, 12)
-    np.testing.assert_array_equal(deep[1, 0, 1], x[1, :2, 2:].reshape(-1))
-    np.testing.assert_array_equal(networks.from_depth(deep, 2), x)
-
-
 def test_the_autoencoder_has_the_shapes_it_says_and_bounded_log_variances():
     coder = latent_diffusion._make_autoencoder(dataclasses.replace(SIZES, channels=3))
     coder.moments.kernel[...] *= 0

@@ -288,14 +288,6 @@ def test_tables_and_figures_show_no_contestant_of_fewer_calls():
     assert "order 1" in shares.get_title()
 
 
-def test_peers_are_other_software():
-    for entries in CONTESTANTS.values():
-        ours, *others = [entry for entry in entries.values() if entry.calls == "rounds"]
-        assert not ours.peer
-        assert all(entry.function != ours.function for entry in others)
-    assert [k for k, e in CONTESTANTS["measure"].items() if e.peer] == ["plain SLQ"]
-
-
 def test_errors_and_coverage_are_counted_over_seeds():
     run = fabricated()
     record = measured.records(run)[-1]
