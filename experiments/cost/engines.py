@@ -20,7 +20,6 @@ from experiments.cost import peers
 from experiments.cost.worker import Cell, Contestant, load_points
 
 _HIGHEST = lax.Precision.HIGHEST
-_SUBSETS = ((0,), (1,), (0, 1))
 _SCORES = ("vendi", "conditional", "information")
 # Products with the matrix that both estimates of H(X, T) spend: ours in all, and the splits into
 # probes x steps that plain quadrature may choose among (the best in hindsight counts).
@@ -101,15 +100,13 @@ def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
 def exact(cell: Cell) -> Contestant:
     """Ours: all eigenvalues of K_X, K_T and their product, and the scores from them."""
     points = _points(cell)
+    terms = [lambda x, t: x, lambda x, t: t, operator.mul]
 
-    def of_subset(subset: Sequence[int], *points: jax.Array) -> jax.Array:
-        grams = _grams(cell, *points)
-        of_terms: list[cv.grams.Gram] = [grams[term] for term in subset]
-        return functools.reduce(lambda one, other: one * other, of_terms).eigenvalues()
+    def eigenvalues_of(term: Callable[..., Any], *points: jax.Array) -> jax.Array:
+        return term(*_grams(cell, *points)).eigenvalues()
 
     calls = [
-        jax.jit(functools.partial(of_subset, subset)).lower(*points).compile()
-        for subset in _SUBSETS
+        jax.jit(functools.partial(eigenvalues_of, of)).lower(*points).compile() for of in terms
     ]
 
     def read(spectra_of: list[jax.Array]) -> dict[str, Any]:

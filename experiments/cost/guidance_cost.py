@@ -3,7 +3,6 @@
 The cost of a step does not depend on the sampler's parameters, so they are random.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,11 +83,9 @@ class GuidanceCost(lab.Study):
 
     def cells(self):
         """Those that a guide can have: eigenvectors are computed of the smaller windows only."""
-        return [
-            cell
-            for cell in super().cells()
-            if cell.values["kind"] == "conditional_rke" or cell.values["window"] <= self.spectra
-        ]
+        most = {"conditional_rke": np.inf, "conditional_vendi": self.spectra}
+        every = super().cells()
+        return [cell for cell in every if cell.values["window"] <= most[cell.values["kind"]]]
 
     def compute(self, state, context, *, kind, window):
         """Fills the window, then times the steps of the sampler and of the guide in turns."""
@@ -132,14 +129,14 @@ class GuidanceCost(lab.Study):
         """`ms(what, kind, window)`; `steps(kind, window)`, over the sampler's; and the table."""
         found = runs[0].found
 
-        def at(kind: str, window: int) -> xr.Dataset:
-            return found.sel(kind=f"conditional_{kind}", window=window)
+        def median(of: xr.DataArray, kind: str, window: int) -> float:
+            return timing.spread(of.sel(kind=f"conditional_{kind}", window=window)).median
 
         def steps(kind: str, window: int) -> float:
-            return timing.spread(at(kind, window)["update"] / at(kind, window).step).median
+            return median(found["update"] / found.step, kind, window)
 
         def ms(what: str, kind: str, window: int) -> float:
-            return 1e3 * timing.spread(at(kind, window)[what]).median
+            return 1e3 * median(found[what], kind, window)
 
         (table,) = runs[0].study.tables(runs[0])
         return {"steps": steps, "ms": ms, "table": table}
@@ -154,12 +151,11 @@ def _guide(
 ) -> optax.GradientTransformationExtraArgs:
     """Guidance by Conditional-RKE, or by Conditional-Vendi with a tenth of its eigenvalues."""
     latents, prompts = map(cv.Gaussian, bandwidths)
-    make: Any = cv.guidance.conditional_rke
-    if kind == "conditional_vendi":
-        make = functools.partial(cv.guidance.conditional_vendi, truncation=max(1, window // 10))
-    return make(
-        output_kernel=latents, prompt_kernel=prompts, window=window, prompt_size=prompt_size
-    )
+    options: Any = {"output_kernel": latents, "prompt_kernel": prompts}
+    options |= {"window": window, "prompt_size": prompt_size}
+    if kind == "conditional_rke":
+        return cv.guidance.conditional_rke(**options)
+    return cv.guidance.conditional_vendi(**options, truncation=max(1, window // 10))
 
 
 def _update(
@@ -176,14 +172,10 @@ def _update(
 def _sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
     """One step of DDIM, compiled, and parameters, latents, a time and prompts for it."""
     sizes, side = latent_diffusion.TRAININGS[model].sizes, latent_diffusion.GRID
-    graph, params = nnx.split(latent_diffusion.Denoiser(sizes, rngs=nnx.Rngs(0)))
+    network = latent_diffusion.Denoiser(sizes, rngs=nnx.Rngs(0))
+    denoise = jax.tree_util.Partial(latent_diffusion.clean_prediction, network)
 
-    def step(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
-        def denoise(latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
-            times = jnp.broadcast_to(time, latents.shape[:1])
-            velocity = nnx.merge(graph, params)(latents, times, prompts)
-            return diffusion.alpha(time) * latents - diffusion.sigma(time) * velocity
-
+    def step(denoise: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
         nothing = jnp.zeros(prompts.shape[1:])
         clean = diffusion.guided(denoise, nothing, _SCALE)(latents, time, prompts)
         later = 0.9 * time
@@ -191,7 +183,7 @@ def _sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ..
         return diffusion.alpha(later) * clean + diffusion.sigma(later) * noise
 
     latents = jax.random.normal(key, (batch, side, side, sizes.latent))
-    inputs = params, latents, jnp.asarray(0.5), jax.random.normal(key, (batch, sizes.prompt))
+    inputs = denoise, latents, jnp.asarray(0.5), jax.random.normal(key, (batch, sizes.prompt))
     return jax.jit(step).lower(*inputs).compile(), inputs
 
 
@@ -203,13 +195,7 @@ def _bytes(program: Any) -> int:
 
 def _figure(run: lab.Run) -> Any:
     study, found = run.study, run.found.assign_coords(kind=list(_KINDS.values()))
-    spreads = xr.apply_ufunc(
-        lambda calls: np.array(timing.spread(calls)),
-        1e3 * found["update"],
-        input_core_dims=[["repeat"]],
-        output_core_dims=[["end"]],
-        vectorize=True,
-    )
+    spreads = 1e3 * found["update"].quantile([0.5, 0, 1], "repeat").rename(quantile="end")
     step = 1e3 * found.step.median().item()
 
     def each(panel, part):
@@ -217,7 +203,7 @@ def _figure(run: lab.Run) -> Any:
         style.log_counts(panel, study.windows)
 
     drawn = figures.facets(
-        xr.Dataset({"value": spreads.isel(end=0), "error": spreads.isel(end=[1, 2])}),
+        xr.Dataset({"value": spreads.isel(end=0, drop=True), "error": spreads.isel(end=[1, 2])}),
         x="window",
         hue="kind",
         error="error",

@@ -84,8 +84,7 @@ class ManyProcesses(lab.Study):
         ):
             parts = list(pool.map(measure, range(processes)))
         by_call = {name: np.max([part[name] for part in parts], axis=0) for name in _TAKEN}
-        values = {k: ("end", [min(of), max(of)]) for k, of in by_call.items()}
-        return xr.Dataset(values)
+        return xr.Dataset({k: ("end", [min(of), max(of)]) for k, of in by_call.items()})
 
     def tables(self, run):
         """A row a way, n and number of processes: the fastest call, and the slowest in brackets."""
@@ -166,15 +165,15 @@ def _loopback() -> float:
     return float(fields[1])
 
 
-def _squared_norms(gram_x: Any, gram_t: Any) -> Any:
-    shared: Any = SharedTiles.of((gram_x, gram_t, gram_x * gram_t))
-    return shared.squared_frobenius_norms()
-
-
 def _call(way: str, gram_x: Any, gram_t: Any) -> Callable[[], Any]:
     """What is timed: three norms, or a spectral measure of the stored joint matrix."""
     if way == "order 2":
-        norms = jax.jit(_squared_norms)
+
+        @jax.jit
+        def norms(gram_x: Any, gram_t: Any) -> Any:
+            shared: Any = SharedTiles.of((gram_x, gram_t, gram_x * gram_t))
+            return shared.squared_frobenius_norms()
+
         return lambda: jax.block_until_ready(norms(gram_x, gram_t))
     gram = jax.block_until_ready((gram_x * gram_t).store())
     return functools.partial(spectral_measure, gram, key=jax.random.key(0), budget=_BUDGET)

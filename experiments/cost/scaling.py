@@ -25,8 +25,6 @@ from experiments.cost.points import Points
 from experiments.cost.worker import Worker
 
 _PARTS = {"order2": "order 2", "exact": "exact", "measure": "measure"}
-# The field of the largest n of a part.
-_SIZES = {part: f"{part}_n" for part in _PARTS} | {"order2": "order_two_n"}
 
 
 class Ratio(NamedTuple):
@@ -80,7 +78,7 @@ class Scaling(lab.Study):
     @property
     def largest(self) -> dict[str, int]:
         """The largest n of each part."""
-        return {_PARTS[part]: getattr(self, name) for part, name in _SIZES.items()}
+        return {"order 2": self.order_two_n, "exact": self.exact_n, "measure": self.measure_n}
 
     def prepare(self, load, seed):
         """Asks for the device, finds the peers, and writes the points that the processes read."""

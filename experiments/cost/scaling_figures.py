@@ -52,8 +52,13 @@ def draw(run: Run) -> Figure | None:
         _draw_shares(panels[-1], run, shares)
     if curves:
         style.label_lines(*panels[: len(curves)])
-    calls = f"bars: least to most of {run.study.repeats} calls or more"
-    _caption(figure, run, f"Solid: ours, dashed: peers, medians; {calls}")
+    study, dtype = run.study, next(iter(run.provenance.values()))["dtype"]
+    style.caption(
+        figure,
+        f"Solid: ours, dashed: peers, medians; bars: least to most of {study.repeats} calls or "
+        f"more. No point of fewer than {timing.AT_LEAST} calls. "
+        f"{study.device}, {study.cores} cores, {dtype}.",
+    )
     return figure
 
 
@@ -97,10 +102,3 @@ def _draw_shares(axes: Axes, run: Run, shares: Sequence[tuple[Record, Spread]]) 
     axes.errorbar(median, heights, xerr=[median - least, most - median], fmt="o", c=style.BLUE)
     axes.set(xlabel="% of the time of all eigenvalues", ylabel="data, n", xlim=(0, None))
     axes.set_title(f"three scores of order 1 to within {run.study.rtol:.1%}")
-
-
-def _caption(figure: Figure, run: Run, words: str) -> None:
-    """What is shown, precision, seed and machine kind; the data are on the page."""
-    dtype = next(iter(run.provenance.values()))["dtype"]
-    on = f"{run.study.device}, {run.study.cores} cores, {dtype}"
-    style.caption(figure, f"{words}. No point of fewer than {timing.AT_LEAST} calls. {on}.")

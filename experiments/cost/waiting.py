@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import resource
 import subprocess
 import sys
@@ -19,16 +18,17 @@ from experiments import lab
 from experiments.cost import timing
 from experiments.data import sets
 
+_FIVE = " ".join(f"m{k}.npy" for k in range(5))
 COMMANDS = {
     "imports": ("import of the library", "from condvendi_jax import Gaussian, decompose, evaluate"),
     "vendi": ("score, 1,000 pairs", "score x1000.npy --prompts=t1000.npy"),
     "rke": ("score, 1,000 pairs, order 2", "score x1000.npy --prompts=t1000.npy --order=2"),
-    "models": ("compare, 5 models x 1,000 pairs", "compare {5} --prompts=answers_t.npy"),
+    "models": ("compare, 5 models x 1,000 pairs", f"compare {_FIVE} --prompts=answers_t.npy"),
     "pictures": ("score, 300 pictures", "score pictures --prompts=titles.txt --rule=median"),
     "texts": ("score, 300 texts", "score texts.txt --prompts=questions.txt --rule=median"),
     "many": ("score, 10,000 pairs", "score x10000.npy --prompts=t10000.npy"),
 }
-"""By name, what it is and what runs: Python, or words in which `{k}` are the files of k models."""
+"""By name, what it is and what runs: Python, or the words of a command."""
 _TREE = pathlib.Path(__file__).parents[2]
 
 
@@ -119,13 +119,8 @@ def arguments(name: str, embeddings: str) -> list[str]:
     """The words after `python` of a command; what it embeds is kept in the folder given."""
     if name == "imports":
         return ["-c", COMMANDS[name][1]]
-
-    def files(count: re.Match) -> str:
-        return " ".join(f"m{k}.npy" for k in range(int(count[1])))
-
-    words = re.sub(r"\{(\d+)\}", files, COMMANDS[name][1]).split()
     embeds = [f"--cache={embeddings}"] if name in ("pictures", "texts") else []
-    return ["-m", "condvendi_jax.cli", *words, *embeds, "--overwrite"]
+    return ["-m", "condvendi_jax.cli", *COMMANDS[name][1].split(), *embeds, "--overwrite"]
 
 
 def seconds(name: str, folder: pathlib.Path, cache: str) -> float:

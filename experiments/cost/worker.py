@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -120,12 +121,9 @@ class Server:
 
 
 def _reset_peak() -> None:
-    """Starts the peak anew, where the operating system can."""
-    try:
-        with open("/proc/self/clear_refs", "w") as stream:
-            stream.write("5")
-    except OSError:
-        pass  # Then the peak of loading and compiling counts as well.
+    """Starts the peak anew where the system can; else that of loading and compiling counts too."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as stream:
+        stream.write("5")
 
 
 def _memory() -> tuple[float, float]:

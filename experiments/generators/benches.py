@@ -1,7 +1,6 @@
 """Generators with what they are judged by, for studies of guidance."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,18 +32,24 @@ class Bench:
 
 
 def load(name: str) -> Bench:
-    """The bench of a name.
+    """The bench of a name: a model of real pictures, an encoder of them, and held-out ones.
 
     Raises:
       ValueError: the features of a collection's held-out pictures are of another encoder or of
         other pictures.
     """
-    return mixture_bench(mixture_diffusion.shared()) if name == MIXTURE else trained_bench(name)
-
-
-def trained_bench(name: str) -> Bench:
-    """A model of real pictures, an encoder of them, and those that neither has seen."""
+    if name == MIXTURE:
+        return mixture_bench(mixture_diffusion.shared())
     model, judge = latent_diffusion.load(name), picture_encoder.load(name)
+    path = sets.FOLDER / f"{name}_features.npz"
+    with np.load(path, allow_pickle=False) as stored:
+        found = stored["provenance"].tolist() if "provenance" in stored.files else []
+    for line in picture_encoder.provenance(judge.training):
+        if line not in found:
+            raise ValueError(
+                f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
+                f"python -m experiments.builders.features {name} --pictures=DIR makes them anew."
+            )
     few = len(judge.prompts) <= len(pictures.FASHION)
     return Bench(
         model,
@@ -52,26 +57,12 @@ def trained_bench(name: str) -> Bench:
         model.prompts.names,
         judge.features,
         judge.logits,
-        held_out_features(sets.FOLDER / f"{name}_features.npz", judge.training),
+        sets.read_set(path),
         best=1 if few else 5,
         judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
         params={"denoiser": model.denoiser, "autoencoder": model.coder, "judge": judge.network},
         words=f"Latent diffusion of {name}, trained here",
     )
-
-
-def held_out_features(path: pathlib.Path, training: picture_encoder.Training) -> PairedEmbeddings:
-    """The pairs of a file, which must be of the encoder that this training made."""
-    with np.load(path, allow_pickle=False) as stored:
-        found = stored["provenance"].tolist() if "provenance" in stored.files else []
-    for line in picture_encoder.provenance(training):
-        if line not in found:
-            raise ValueError(
-                f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
-                f"python -m experiments.builders.features {training.collection} --pictures=DIR "
-                "makes them anew."
-            )
-    return sets.read_set(path)
 
 
 def mixture_bench(law: mixture_diffusion.PromptedMixture) -> Bench:

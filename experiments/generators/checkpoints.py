@@ -7,7 +7,6 @@ tensor. Trees of parameters are stored under the paths of their leaves: 'generat
 
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -19,7 +18,6 @@ from flax import nnx, traverse_util
 
 from condvendi_jax.base import files
 from condvendi_jax.cli import provenance
-from condvendi_jax.encoders.embedding import default_cache
 from experiments.lab import records
 
 SHIPPED = pathlib.Path(__file__).parent / "trained"
@@ -27,19 +25,9 @@ M = TypeVar("M")
 
 
 def flatten(tree: Mapping[Any, Any]) -> dict[str, np.ndarray]:
-    """The leaves of nested dictionaries by their path joined with '/'.
-
-    Raises:
-      ValueError: a key would not come back: it is empty, has a '/', or is a word of digits.
-    """
-    leaves = {}
-    for path, leaf in traverse_util.flatten_dict(dict(tree)).items():
-        for key in path:
-            word = str(key)
-            if not word or "/" in word or word.isdecimal() != isinstance(key, int):
-                raise ValueError(f"{path}: expected words without '/', or whole numbers.")
-        leaves["/".join(map(str, path))] = np.asarray(leaf)
-    return leaves
+    """The leaves of nested dictionaries by their path joined with '/'."""
+    leaves = traverse_util.flatten_dict(dict(tree))
+    return {"/".join(map(str, path)): np.asarray(leaf) for path, leaf in leaves.items()}
 
 
 def unflatten(arrays: Mapping[str, np.ndarray]) -> dict[Any, Any]:
@@ -60,14 +48,10 @@ def restore(make: Callable[[], M], tree: Mapping[Any, Any]) -> M:
     graph, state = nnx.split(nnx.eval_shape(make))
     variables = dict(nnx.to_flat_state(state))
     values: dict[Any, Any] = traverse_util.flatten_dict(dict(tree))
-    for path in variables | values:
-        name, value = "/".join(map(str, path)), values.get(path)
-        if path not in variables:
-            raise ValueError(f"parameters of another model: expected no {name}.")
-        if value is None or np.shape(value) != variables[path].shape:
-            received = "nothing" if value is None else np.shape(value)
-            words = f"expected {name} {variables[path].shape}, received {received}"
-            raise ValueError(f"parameters of another model: {words}.")
+    wanted = {path: variable.shape for path, variable in variables.items()}
+    if odd := wanted.items() ^ {path: np.shape(of) for path, of in values.items()}.items():
+        names = {"/".join(map(str, path)) for path, _ in odd}
+        raise ValueError(f"parameters of another model: {', '.join(sorted(names))}.")
     found = {
         # jnp.asarray would compile a program for every shape.
         path: variable.replace(jax.device_put(np.asarray(values[path], variable.dtype)))
@@ -121,41 +105,3 @@ def _checksum(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> st
 def file_name(identity: records.Identity) -> str:
     """Of a model's file: its name, and a digest of all that it depends on."""
     return f"{identity['study']}-{records.digest(identity)[:16]}.safetensors"
-
-
-def trained(
-    identity: records.Identity,
-    train: Callable[[], Mapping[Any, Any]],
-    *,
-    cache: pathlib.Path | None = None,
-    shipped: pathlib.Path = SHIPPED,
-) -> dict[Any, Any]:
-    """Parameters that were trained once: the project's, those of the cache, or new ones.
-
-    A damaged file, or one of another training under this name, is named in a line and not used; in
-    the cache it is replaced.
-
-    Args:
-      identity: what the training depends on (`experiments.lab.records.identify`).
-      train: gives nested dictionaries of arrays.
-      cache: folder of what is not shipped, created where missing; `trained` in the user's cache
-        folder where None.
-      shipped: folder that is looked in first.
-
-    Raises:
-      OSError: there is something to train, and the cache cannot be written to.
-    """
-    file = file_name(identity)
-    cache = default_cache() / "trained" if cache is None else cache
-    for folder in dict.fromkeys((shipped, cache)):
-        try:
-            return load(folder / file, identity)
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            sys.stderr.write(f"{error}\n")
-    cache.mkdir(parents=True, exist_ok=True)
-    files.check_writable(cache / file)
-    sys.stderr.write(f"{file}: neither in {shipped} nor in {cache}; trained now.\n")
-    save(cache / file, train(), identity)
-    return load(cache / file, identity)

@@ -10,7 +10,7 @@ the estimate of E[x | z_t, prompt]. One that has parameters is a pytree, as
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,21 +60,12 @@ def _guided(
     return unconditional + scale * (conditional - unconditional)
 
 
-class _Steps(NamedTuple):
-    """Each step's numbers, `[steps]`: z' = keep z + clean (x + extrapolated (x - last x))."""
-
-    time: np.ndarray
-    keep: np.ndarray
-    clean: np.ndarray
-    extrapolated: np.ndarray
-    alpha_next: np.ndarray
-
-
-def _steps(steps: int, solver: str) -> _Steps:
+def _steps(steps: int, solver: str) -> dict[str, np.ndarray]:
     """The coefficients of DPM-Solver++(2M) (Lu et al. 2022, algorithm 2); DDIM is its first order.
 
-    With h the step of the log-SNR / 2, keep = sigma' / sigma and clean = alpha' (1 - exp(-h)). The
-    first step has no step before it, and the last one is infinite: both are of first order.
+    Each step's numbers, `[steps]`: z' = keep z + clean (x + extrapolated (x - last x)). With h the
+    step of the log-SNR / 2, keep = sigma' / sigma and clean = alpha' (1 - exp(-h)). The first step
+    has no step before it, and the last one is infinite: both are of first order.
     """
     times = np.linspace(TIME_MAX, 0.0, steps + 1)
     signal, noise = np.cos(np.pi / 2 * times), np.sin(np.pi / 2 * times)
@@ -83,13 +74,13 @@ def _steps(steps: int, solver: str) -> _Steps:
     if solver == "dpm2" and steps > 2:
         h = -np.diff(np.log(ratio[:-1]))
         extrapolated[1:-1] = h[1:] / (2 * h[:-1])
-    return _Steps(
-        time=times[:-1],
-        keep=noise[1:] / noise[:-1],
-        clean=signal[1:] * (1 - ratio[1:] / ratio[:-1]),
-        extrapolated=extrapolated,
-        alpha_next=signal[1:],
-    )
+    return {
+        "time": times[:-1],
+        "keep": noise[1:] / noise[:-1],
+        "clean": signal[1:] * (1 - ratio[1:] / ratio[:-1]),
+        "extrapolated": extrapolated,
+        "alpha_next": signal[1:],
+    }
 
 
 def sample(
@@ -146,11 +137,11 @@ def sample(
 
     def step(carry: tuple, numbers: Any) -> tuple[tuple, None]:
         latents, last, state = carry
-        clean = denoise(latents, numbers.time, prompts).astype(latents.dtype)
-        ahead = clean + numbers.extrapolated * (clean - last)
-        moved = numbers.keep * latents + numbers.clean * ahead
+        clean = denoise(latents, numbers["time"], prompts).astype(latents.dtype)
+        ahead = clean + numbers["extrapolated"] * (clean - last)
+        moved = numbers["keep"] * latents + numbers["clean"] * ahead
         if guide is not None:
-            place, gain = (clean, numbers.alpha_next) if at == "clean" else (latents, 1)
+            place, gain = (clean, numbers["alpha_next"]) if at == "clean" else (latents, 1)
             nothing = jnp.zeros_like(place)
             updates, state = guide.update(nothing, state, place, prompts=prompts)
             moved += gain * updates

@@ -18,6 +18,7 @@ import optax
 from absl import flags
 from flax import nnx
 
+from condvendi_jax.base import files
 from condvendi_jax.cli import command
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.generators import checkpoints
@@ -42,8 +43,27 @@ class Places:
     def trained(
         self, identity: records.Identity, train: Callable[[], Mapping[Any, Any]]
     ) -> dict[Any, Any]:
-        """Parameters that are shipped, those of the cache, or new ones (`checkpoints.trained`)."""
-        return checkpoints.trained(identity, train, cache=self.cache, shipped=self.shipped)
+        """Parameters that were trained once: those shipped, those of the cache, or new ones.
+
+        A damaged file, or one of another training under this name, is named in a line and not used;
+        in the cache it is replaced.
+
+        Raises:
+          OSError: there is something to train, and the cache cannot be written to.
+        """
+        file = checkpoints.file_name(identity)
+        for folder in dict.fromkeys((self.shipped, self.cache)):
+            try:
+                return checkpoints.load(folder / file, identity)
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                self.say(str(error))
+        self.cache.mkdir(parents=True, exist_ok=True)
+        files.check_writable(self.cache / file)
+        self.say(f"{file}: neither in {self.shipped} nor in {self.cache}; trained now.")
+        checkpoints.save(self.cache / file, train(), identity)
+        return checkpoints.load(self.cache / file, identity)
 
     def seen(self, collection: str) -> tuple[np.ndarray, np.ndarray]:
         """What a network may see of a collection: pictures, uint8, and kinds, none held out."""
@@ -106,9 +126,8 @@ class Trainer:
 
     def start(self) -> Progress:
         """Before the first update."""
-        own, average = (
-            jax.tree.map(jnp.copy, self._params) for _ in range(2)
-        )  # `advance` takes them over.
+        # Copies, which `advance` takes over.
+        own, average = (jax.tree.map(jnp.copy, self._params) for _ in range(2))
         return Progress(jnp.zeros((), jnp.int32), own, average, self._optimiser.init(own))
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
@@ -127,7 +146,7 @@ class Trainer:
 
 
 def fit(
-    trainer: Trainer, arrays: Any, key: jax.Array, *, identity: records.Identity, places: Places
+    trainer: Trainer, arrays: Any, key: jax.Array, identity: records.Identity, places: Places
 ) -> dict[Any, Any]:
     """Returns the averaged parameters of a training, in float16, as they are stored."""
     at = trainer.start()

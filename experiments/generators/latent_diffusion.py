@@ -7,7 +7,6 @@ Ho 2022) under the cosine schedule and sampled with an average of its parameters
 
 import dataclasses
 import functools
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,16 +122,18 @@ class Model:
     @property
     def denoise(self) -> diffusion.Denoiser:
         """Clean latents of noisy ones `[b, 8, 8, latent]`, of unit variance in all."""
-        return jax.tree_util.Partial(_denoise, self.denoiser)
+        return jax.tree_util.Partial(clean_prediction, self.denoiser)
 
     def decode(self, latents: jax.Array) -> jax.Array:
         """Pictures in [0, 1] of latents."""
-        return _decode(
-            self.coder, latents * self.scale[None, None, None] + self.shift[None, None, None]
-        )
+        scale, shift = (of[None, None, None] for of in (self.scale, self.shift))
+        return _decode(self.coder, latents * scale + shift)
 
 
-def _denoise(model: Denoiser, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+def clean_prediction(
+    model: Denoiser, latents: jax.Array, time: jax.Array, prompts: jax.Array
+) -> jax.Array:
+    """Clean latents of noisy ones at one time, from the v of a network."""
     found = model(latents, jnp.broadcast_to(time, latents.shape[:1]), prompts)
     return diffusion.alpha(time) * latents - diffusion.sigma(time) * found
 
@@ -181,13 +182,8 @@ def train_coder(training: Training, places: fitting.Places) -> dict[str, Any]:
         steps=training.encoding_steps,
         rate=training.encoding_rate,
     )
-    coder = fitting.fit(
-        trainer,
-        jnp.asarray(pixels),
-        jax.random.key(SEED),
-        identity=coder_identity(training),
-        places=places,
-    )
+    key = jax.random.key(SEED)
+    coder = fitting.fit(trainer, jnp.asarray(pixels), key, coder_identity(training), places)
     latents = _latents(training.sizes, coder, pixels)
     return {"coder": coder, "shift": latents.mean((0, 1, 2)), "scale": latents.std((0, 1, 2))}
 
@@ -213,14 +209,9 @@ def train_denoiser(
         rate=training.denoising_rate,
         horizon=training.horizon,
     )
-    found = fitting.fit(
-        trainer,
-        (jnp.asarray(latents), jnp.asarray(kinds), jnp.asarray(wordings)),
-        jax.random.key(SEED + 1),
-        identity=identity(training),
-        places=places,
-    )
-    return {"denoiser": found}
+    arrays = tuple(map(jnp.asarray, (latents, kinds, wordings)))
+    key = jax.random.key(SEED + 1)
+    return {"denoiser": fitting.fit(trainer, arrays, key, identity(training), places)}
 
 
 def load(name: str, places: fitting.Places | None = None) -> Model:
@@ -246,10 +237,9 @@ def load(name: str, places: fitting.Places | None = None) -> Model:
 
 def main(name: str, places: fitting.Places) -> None:
     """Trains what is not there."""
-    started = time.perf_counter()
     model = load(name, places)
     count = sum(leaf.size for leaf in jax.tree.leaves((model.coder, model.denoiser)))
-    print(f"{name}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
+    print(f"{name}: {count:,} parameters")
 
 
 if __name__ == "__main__":

@@ -19,16 +19,11 @@ class PromptedMixture(NamedTuple):
 
     A prompt's embedding is its row of the identity, `[m]`; one between them has the mixture of
     their laws, and the zero vector that of all prompts, equally likely.
-
-    Attributes:
-      centres: `[k, 2]`.
-      spread: the standard deviation of each coordinate within a component.
-      weights: of each prompt's components, `[m, k]`; rows sum to 1.
     """
 
-    centres: jax.Array
-    spread: jax.Array
-    weights: jax.Array
+    centres: jax.Array  # [k, 2].
+    spread: jax.Array  # The standard deviation of each coordinate within a component.
+    weights: jax.Array  # Of each prompt's components, [m, k]; rows sum to 1.
     shape = (2,)  # Of one sample's latents, which are the outputs.
 
     def decode(self, latents: jax.Array) -> jax.Array:

@@ -121,9 +121,16 @@ def apply(layers: Layers, points: jax.Array) -> jax.Array:
 
 
 def normalised(layers: Layers, directions: Directions) -> Layers:
-    """The layers with their kernels divided by their largest singular values."""
-    norms = {i: _norm_along(layer["kernel"], directions[i]) for i, layer in layers.items()}
-    return {i: {**layer, "kernel": layer["kernel"] / norms[i]} for i, layer in layers.items()}
+    """The layers with their kernels divided by their largest singular values.
+
+    Differentiable in the kernels, with their singular vectors held fixed.
+    """
+    found = {}
+    for i, layer in layers.items():
+        kernel, right = layer["kernel"], lax.stop_gradient(directions[i])
+        left = lax.stop_gradient(_unit(kernel @ right))
+        found[i] = {**layer, "kernel": kernel / (left @ kernel @ right)}
+    return found
 
 
 def iterated(layers: Layers, directions: Directions) -> Directions:
@@ -134,12 +141,6 @@ def iterated(layers: Layers, directions: Directions) -> Directions:
 
 def _unit(vector: jax.Array) -> jax.Array:
     return vector / jnp.maximum(jnp.linalg.norm(vector), 1e-12)
-
-
-def _norm_along(kernel: jax.Array, direction: jax.Array) -> jax.Array:
-    """The spectral norm, differentiable in the kernel with its singular vectors held fixed."""
-    left, right = map(lax.stop_gradient, (_unit(kernel @ direction), direction))
-    return left @ kernel @ right
 
 
 def gradient_penalty(
@@ -176,14 +177,6 @@ class Kind:
     spectral: bool = False  # Whether the critic is spectrally normalised (Miyato et al. 2018).
 
 
-def _logistic(real: jax.Array, fake: jax.Array) -> jax.Array:
-    return jnp.mean(jax.nn.softplus(-real)) + jnp.mean(jax.nn.softplus(fake))
-
-
-def _squares(real: jax.Array, fake: jax.Array) -> jax.Array:
-    return (jnp.mean(jnp.square(real - 1)) + jnp.mean(jnp.square(fake))) / 2
-
-
 def _difference(real: jax.Array, fake: jax.Array) -> jax.Array:
     return jnp.mean(fake) - jnp.mean(real)
 
@@ -201,7 +194,7 @@ KINDS = {
     # (2016) set it.
     "vanilla": Kind(
         "GAN",
-        _logistic,
+        lambda real, fake: jnp.mean(jax.nn.softplus(-real)) + jnp.mean(jax.nn.softplus(fake)),
         lambda fake: jnp.mean(jax.nn.softplus(-fake)),
         functools.partial(optax.adam, b1=0.5),
         steps=15_000,
@@ -210,7 +203,7 @@ KINDS = {
     # Mao et al. (2017), targets 1, 0 and 1.
     "lsgan": Kind(
         "LSGAN",
-        _squares,
+        lambda real, fake: (jnp.mean(jnp.square(real - 1)) + jnp.mean(jnp.square(fake))) / 2,
         lambda fake: jnp.mean(jnp.square(fake - 1)) / 2,
         functools.partial(optax.adam, b1=0.5),
         steps=15_000,
@@ -329,10 +322,8 @@ class Trainer:
         return networks, jnp.stack([critic_losses[-1], generator_loss])
 
 
-def train(
-    training: Training, seed: int, say: Callable[[str], None] = lambda words: None
-) -> dict[str, Any]:
-    """Trains the networks of all seeds together; network i depends on the seed and on i alone.
+def train(training: Training, say: Callable[[str], None] = lambda words: None) -> dict[str, Any]:
+    """Trains the networks of all seeds together; network i depends on `SEED` and on i alone.
 
     Returns:
       `generator`, parameters of all seeds on a leading axis; `trace`, of `[points]` the `step` and
@@ -351,7 +342,7 @@ def train(
 
         return lax.scan(step, networks, indices)[0]
 
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), i) for i in range(training.seeds)])
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(SEED), i) for i in range(training.seeds)])
     start_keys, step_keys, trace_keys = jax.vmap(lambda k: jax.random.split(k, 3))(keys).T
     started = time.perf_counter()
     networks = jax.vmap(trainer.start)(start_keys)
@@ -402,7 +393,7 @@ def settled(values: np.ndarray) -> float:
     return 0.0 if change == 0 else change / spread if spread > 0 else np.inf
 
 
-def identity(training: Training, seed: int = SEED) -> records.Identity:
+def identity(training: Training) -> records.Identity:
     """Whose the parameters of a training are: `Training`, and the numbers of its kind and data.
 
     The losses and the optimiser are functions: `VERSION` is raised where they change.
@@ -417,13 +408,13 @@ def identity(training: Training, seed: int = SEED) -> records.Identity:
         VERSION,
         {**dataclasses.asdict(training), "method": numbers, "scale": mixture.scale},
         {"centres": np.asarray(mixture.centres)},
-        seed,
+        SEED,
     )
 
 
 def trained(training: Training, places: fitting.Places) -> dict[Any, Any]:
-    """What `train` gives from `SEED`, read where it is there."""
-    return places.trained(identity(training), lambda: train(training, SEED, places.say))
+    """What `train` gives, read where it is there."""
+    return places.trained(identity(training), lambda: train(training, places.say))
 
 
 def main(_: str, places: fitting.Places) -> None:

@@ -19,15 +19,10 @@ class Mixture(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """Where the components of both mixtures are, and how wide they are.
+    """Where the components of both mixtures are, and how wide they are."""
 
-    Attributes:
-      extent: half the distance of neighbours.
-      prompt_spreads: the standard deviation of the components of prompts, by their number.
-      output_spreads: that of outputs. Other numbers of components follow powers in between.
-    """
-
-    extent: float
+    extent: float  # Half the distance of neighbours.
+    # Standard deviations by the number of components; other numbers follow powers in between.
     prompt_spreads: Mapping[int, float]
     output_spreads: Mapping[int, float]
 

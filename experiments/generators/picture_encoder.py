@@ -6,7 +6,6 @@ prompts there. It is trained to find the picture's prompt among those of all kin
 
 import dataclasses
 import functools
-import time
 from typing import Any
 
 import jax
@@ -77,12 +76,10 @@ def unit(rows: jax.Array) -> jax.Array:
 
 def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
     """Each picture moved by a few whole pixels; its edge is repeated."""
-    side = pixels.shape[1]
     wide = jnp.pad(pixels, ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0)), mode="edge")
     corners = jax.random.randint(key, (len(pixels), 2), 0, 2 * _SHIFT + 1)
-    rows, columns = (corners[:, axis, None] + jnp.arange(side)[None] for axis in (0, 1))
-    picture = jnp.arange(len(pixels))[:, None, None]
-    return wide[picture, rows[:, :, None], columns[:, None, :]]
+    cut = lambda x, corner: jax.lax.dynamic_slice(x, (*corner, 0), pixels.shape[1:])  # noqa: E731
+    return jax.vmap(cut)(wide, corners)
 
 
 def _loss(model: PictureEncoder, arrays: Any, key: jax.Array, *, batch: int) -> jax.Array:
@@ -151,17 +148,11 @@ def provenance(training: Training) -> list[str]:
 def train(training: Training, places: fitting.Places) -> dict[str, Any]:
     """Trains on the pictures that are not held out, with a prompt for each kind."""
     pixels, kinds = places.seen(training.collection)
-    prompts = prompts_of(training.collection)
+    arrays = tuple(map(jnp.asarray, (pixels, kinds, prompts_of(training.collection))))
     loss = functools.partial(_loss, batch=training.batch)
     trainer = fitting.Trainer(_make(training), loss, steps=training.steps, rate=training.rate)
-    found = fitting.fit(
-        trainer,
-        (jnp.asarray(pixels), jnp.asarray(kinds), jnp.asarray(prompts)),
-        jax.random.key(SEED),
-        identity=identity(training),
-        places=places,
-    )
-    return {"encoder": found}
+    key = jax.random.key(SEED)
+    return {"encoder": fitting.fit(trainer, arrays, key, identity(training), places)}
 
 
 def load(name: str, places: fitting.Places | None = None) -> Encoder:
@@ -191,10 +182,9 @@ def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
 
 def main(name: str, places: fitting.Places) -> None:
     """Trains what is not there, and says what it is worth on held-out pictures."""
-    started = time.perf_counter()
     encoder = load(name, places)
     count = sum(leaf.size for leaf in jax.tree.leaves(encoder.network))
-    print(f"{name}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
+    print(f"{name}: {count:,} parameters")
     if places.pictures is not None:
         pixels, kinds = pictures.COLLECTIONS[name].load(places.pictures).part(held_out=True)
         logits = np.asarray(encoder.logits(jnp.asarray(features_of(encoder, pixels))))

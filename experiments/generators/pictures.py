@@ -28,30 +28,19 @@ _MAGIC = {1: 2049, 3: 2051}  # Of the IDX format, by the number of axes of an ar
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """What the pictures of a collection are asked for with.
+    """What the pictures of a collection are asked for with."""
 
-    Attributes:
-      names: of the kinds of thing, `[kinds]`.
-      embeddings: of the wordings of every kind, float32 `[kinds, wordings, p]`, of unit norm.
-    """
-
-    names: np.ndarray
-    embeddings: np.ndarray
+    names: np.ndarray  # Of the kinds of thing, [kinds].
+    embeddings: np.ndarray  # Of each kind's wordings, unit norm, float32 [kinds, wordings, p].
 
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """Real pictures.
+    """Real pictures."""
 
-    Attributes:
-      pixels: uint8 `[n, SIDE, SIDE, channels]`.
-      kinds: what each shows, an index into the names of `Prompts`, `[n]`.
-      held_out: those that nothing is trained on, bool `[n]`.
-    """
-
-    pixels: np.ndarray
-    kinds: np.ndarray
-    held_out: np.ndarray
+    pixels: np.ndarray  # uint8 [n, SIDE, SIDE, channels].
+    kinds: np.ndarray  # What each shows, an index into the names of `Prompts`, [n].
+    held_out: np.ndarray  # Those that nothing is trained on, bool [n].
 
     def part(self, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
         """Pixels in [0, 1], float32, and kinds, of what is held out or of the rest."""
@@ -61,23 +50,13 @@ class Pictures:
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """A collection of pictures: how it is read, and what is known of it without its pictures.
-
-    Attributes:
-      name: of the collection.
-      read: the pictures of a folder.
-      prompts: the shipped embeddings of what they show.
-      channels: 1 for grey, 3 for colour.
-      digest: of the pictures, the kinds and what is held out.
-      source: where a user gets them, for errors.
-    """
+    """A collection of pictures: how it is read, and what is known of it without its pictures."""
 
     name: str
-    read: Callable[[pathlib.Path], Pictures]
-    prompts: Callable[[], Prompts]
-    channels: int
-    digest: str
-    source: str
+    read: Callable[[pathlib.Path], Pictures]  # Those of a folder.
+    prompts: Callable[[], Prompts]  # The shipped embeddings of what they show.
+    digest: str  # Of the pictures, the kinds and what is held out.
+    source: str  # Where a user gets them, for errors.
 
     def load(self, folder: pathlib.Path | None) -> Pictures:
         """The pictures, which must be those of the digest.
@@ -176,7 +155,6 @@ COLLECTIONS = {
         "fashion",
         read_fashion,
         _fashion_prompts,
-        channels=1,
         digest="3bc285b1fb0d368c",
         source="the Debian package dataset-fashion-mnist has its four files",
     ),
@@ -184,7 +162,6 @@ COLLECTIONS = {
         "emoji",
         read_emoji,
         _emoji_prompts,
-        channels=3,
         digest="c8457f80a67e1bdb",
         source="python -m experiments.builders.emoji --pictures=DIR writes them",
     ),

@@ -1,7 +1,5 @@
 """Mixtures of Gaussians whose RKE and Conditional-RKE are known in closed form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -31,7 +29,10 @@ class GaussianMixture:
         key_mode, key_noise = jax.random.split(key)
         mode = jax.random.choice(key_mode, self.weights.shape[0], (n,), p=self.weights)
         noise = jax.random.normal(key_noise, (n, self.means.shape[1]), self.means.dtype)
-        factors = _matrix_square_roots(self.covariances)
+        # Symmetric roots: unlike Cholesky's factor they allow a variance of 0.
+        values, vectors = jnp.linalg.eigh(self.covariances)
+        roots = jnp.sqrt(jnp.maximum(values, 0))
+        factors = jnp.einsum("mij,mj,mkj->mik", vectors, roots, vectors)
         points = self.means[mode] + jnp.einsum("nij,nj->ni", factors[mode], noise)
         return points if self.d_x is None else (points[:, : self.d_x], points[:, self.d_x :])
 
@@ -61,10 +62,3 @@ class GaussianMixture:
         solved = jnp.linalg.solve(widened, difference[..., None])[..., 0]
         log_value = -0.5 * jnp.linalg.slogdet(widened)[1] - jnp.sum(difference * solved, axis=-1)
         return self.weights @ jnp.exp(log_value) @ self.weights
-
-
-def _matrix_square_roots(covariances: jax.Array) -> jax.Array:
-    """Symmetric square roots `[m, d, d]`: unlike Cholesky's factor they allow a variance of 0."""
-    values, vectors = jnp.linalg.eigh(covariances)
-    roots = jnp.sqrt(jnp.maximum(values, 0))
-    return jnp.einsum("mij,mj,mkj->mik", vectors, roots, vectors)

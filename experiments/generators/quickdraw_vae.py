@@ -25,19 +25,12 @@ _KERNEL = (3, 3)
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large a decoder is.
+    """How large a decoder is."""
 
-    Attributes:
-      latents: Gaussian inputs.
-      classes: entries of the one-hot, of which the first stands for none.
-      side: of the square that the dense layer gives.
-      channels: of that square, and behind the first two convolutions.
-    """
-
-    latents: int
-    classes: int
-    side: int
-    channels: tuple[int, int, int]
+    latents: int  # Gaussian inputs.
+    classes: int  # Entries of the one-hot, of which the first stands for none.
+    side: int  # Of the square that the dense layer gives.
+    channels: tuple[int, int, int]  # Of that square, and behind the first two convolutions.
 
 
 class Decoder(nnx.Module):
@@ -81,18 +74,10 @@ class Published:
 
 @jax.jit
 def sample(decoder: Decoder, key: jax.Array, prompts: ArrayLike, psi: ArrayLike) -> jax.Array:
-    """A drawing of each class that is named, from latents psi * z with z ~ N(0, 1).
+    """A drawing of each class `[n]`, counted from 0, from latents psi * z with z ~ N(0, 1).
 
-    The same key gives the same z whatever psi is.
-
-    Args:
-      decoder: whose latents are drawn.
-      key: of the latents.
-      prompts: numbers of classes `[n]`, from 0.
-      psi: 0 gives the one drawing of each class at the middle of the latents, 1 the model.
-
-    Returns:
-      Ink in [0, 1], float32 `[n, 4 side, 4 side]`.
+    Ink in [0, 1], float32 `[n, 4 side, 4 side]`. The same key gives the same z whatever psi is; at
+    0 a class has the one drawing of the middle of the latents.
     """
     prompts, sizes = jnp.asarray(prompts), decoder.sizes
     latents = jnp.asarray(psi) * jax.random.normal(key, (*prompts.shape, sizes.latents))

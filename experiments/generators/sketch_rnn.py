@@ -33,21 +33,13 @@ State = tuple[jax.Array, jax.Array]
 
 
 class Mixture(NamedTuple):
-    """What the next point is drawn from; m components, offsets in units of the model.
+    """What the next point is drawn from; m components, offsets in units of the model."""
 
-    Attributes:
-      logits: of the components, `[..., m]`.
-      means: `[..., m, 2]`.
-      deviations: `[..., m, 2]`, positive.
-      correlations: `[..., m]`, of the two offsets of a component.
-      pens: logits `[..., 3]` of the pen's next state: down, up, end.
-    """
-
-    logits: jax.Array
-    means: jax.Array
-    deviations: jax.Array
-    correlations: jax.Array
-    pens: jax.Array
+    logits: jax.Array  # Of the components, [..., m].
+    means: jax.Array  # [..., m, 2].
+    deviations: jax.Array  # [..., m, 2], positive.
+    correlations: jax.Array  # Of the two offsets of a component, [..., m].
+    pens: jax.Array  # Logits of the pen's next state, down, up or end, [..., 3].
 
 
 class SketchRNN(nnx.Module):
@@ -80,19 +72,12 @@ class SketchRNN(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The generators of several classes.
-
-    Attributes:
-      names: of the classes.
-      params: of all of them, each array `[classes, ...]`.
-      scales: pixels a unit of the offsets, `[classes]`.
-      lengths: points of the longest drawing that each was trained on, `[classes]`.
-    """
+    """The generators of several classes."""
 
     names: tuple[str, ...]
-    params: nnx.State
-    scales: np.ndarray
-    lengths: np.ndarray
+    params: nnx.State  # Of all of them, each array [classes, ...].
+    scales: np.ndarray  # Pixels a unit of the offsets, [classes].
+    lengths: np.ndarray  # Points of the longest drawing that each was trained on, [classes].
 
 
 @functools.partial(jax.jit, static_argnames=("draws", "max_steps"))
@@ -108,21 +93,13 @@ def sample(
     """Drawings of some classes.
 
     Logits of components and pens are divided by the temperature, and the deviations multiplied by
-    its root (Ha and Eck, eq. 8); at 0 every step is the most likely component's mean.
-
-    Args:
-      params: of several classes, as `Published` has them.
-      key: of all that is drawn.
-      prompts: the classes, whole numbers `[k]`.
-      draws: drawings of each.
-      temperature: of all drawings.
-      max_steps: points of a drawing.
+    its root (Ha and Eck, eq. 8); at 0 every step is the most likely component's mean. The classes
+    are whole numbers `[k]`, and their parameters those of a `Published`.
 
     Returns:
       `[k, draws, max_steps, 5]`: the offset from the last point in the model's units, and the
       pen's state after it as a one-hot of down, up, end. After its end a drawing repeats `END`.
     """
-    deviation = jnp.sqrt(jnp.asarray(temperature, jnp.float32))
     units, width = params["readout"]["kernel"].shape[1:]
     mixtures = (width - _PENS) // _MIXTURE
     shapes = nnx.eval_shape(lambda: SketchRNN(units, mixtures, rngs=nnx.Rngs(0)))
@@ -135,7 +112,7 @@ def sample(
         def step(carry: tuple[State, jax.Array], key: jax.Array) -> tuple[Any, jax.Array]:
             state, last = carry
             state, mixture = model(state, last)
-            point = _draw(mixture, key, temperature, deviation)
+            point = _draw(mixture, key, temperature)
             ended = (last[:, -1] == 1) | (point[:, -1] == 1)
             point = jnp.where(ended[:, None], jnp.asarray(END), point)
             return (state, point), point
@@ -149,13 +126,13 @@ def sample(
     return jax.vmap(of_class)(chosen, jax.random.split(key, len(prompts)))
 
 
-def _draw(mixture: Mixture, key: jax.Array, softness: ArrayLike, deviation: jax.Array) -> jax.Array:
-    """A point of each drawing `[draws, 5]`, from logits over `softness`."""
+def _draw(mixture: Mixture, key: jax.Array, temperature: ArrayLike) -> jax.Array:
+    """A point of each drawing, `[draws, 5]`."""
     keys = jax.random.split(key, 3)
 
     def choose(key: jax.Array, logits: jax.Array) -> jax.Array:
         # The largest of logits and noise is a draw from their softmax, at 0 the most likely.
-        return jnp.argmax(logits + softness * jax.random.gumbel(key, logits.shape), -1)
+        return jnp.argmax(logits + temperature * jax.random.gumbel(key, logits.shape), -1)
 
     component, pen = choose(keys[0], mixture.logits), choose(keys[1], mixture.pens)
     mean, spread, correlation = (
@@ -164,7 +141,8 @@ def _draw(mixture: Mixture, key: jax.Array, softness: ArrayLike, deviation: jax.
     )
     first, second = jax.random.normal(keys[2], (2, len(mean)))
     second = correlation * first + jnp.sqrt(1 - correlation**2) * second
-    offset = mean + deviation * spread * jnp.stack([first, second], axis=-1)
+    spread *= jnp.sqrt(jnp.asarray(temperature, jnp.float32))
+    offset = mean + spread * jnp.stack([first, second], axis=-1)
     return jnp.concatenate([offset, jax.nn.one_hot(pen, _PENS)], axis=-1)
 
 

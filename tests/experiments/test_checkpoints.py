@@ -11,6 +11,7 @@ import safetensors.numpy
 from flax import nnx
 
 from experiments.generators import checkpoints
+from experiments.generators.fitting import Places
 from experiments.lab import records
 
 pytestmark = pytest.mark.slow
@@ -34,16 +35,9 @@ def path(tmp_path):
     return path
 
 
-def test_leaves_are_named_by_their_paths_and_come_back():
-    flat = checkpoints.flatten(TREE)
-    assert list(flat) == ["layers/0/kernel", "layers/1/bias", "trace"]
-    assert equal(checkpoints.unflatten(flat), TREE)
-    for key in ("a/b", "", "7"):
-        with pytest.raises(ValueError, match="expected words without '/'"):
-            checkpoints.flatten({"layers": {key: np.zeros(1)}})
-
-
 def test_a_saved_tree_is_read_back_bit_by_bit_in_any_memory_order(path):
+    with safetensors.safe_open(path, framework="numpy") as archive:
+        assert set(archive.keys()) == {"layers/0/kernel", "layers/1/bias", "trace"}
     assert equal(checkpoints.load(path), TREE)
     transposed = {"a": np.arange(6.0).reshape(2, 3).T}
     checkpoints.save(path, transposed, IDENTITY)
@@ -60,12 +54,9 @@ def test_an_nnx_model_survives_in_half_precision_and_is_refused_another_ones_par
     restored = checkpoints.restore(make, checkpoints.load(path))
     assert restored.kernel[...].dtype == np.float32
     np.testing.assert_allclose(restored.kernel[...], model.kernel[...], rtol=1e-3)
-    for tree, words in (
-        (half | {"kernel": np.zeros((2, 2))}, r"kernel \(3, 2\)"),
-        (half | {"scale": np.zeros(2)}, "no scale"),
-        ({"kernel": half["kernel"]}, r"bias \(2,\)"),
-    ):
-        with pytest.raises(ValueError, match=f"another model: expected {words}"):
+    others = {"kernel": half | {"kernel": np.zeros((2, 2))}, "scale": half | {"scale": np.zeros(2)}}
+    for name, tree in (others | {"bias": {"kernel": half["kernel"]}}).items():
+        with pytest.raises(ValueError, match=f"another model: {name}."):
             checkpoints.restore(make, tree)
 
 
@@ -110,8 +101,8 @@ class Training:
 
     def __call__(self, name="model", version=1, seed=0, data=0.0, **settings):
         identity = records.identify(name, version, settings, {"data": np.array([data])}, seed)
-        folders = {name: self.folder / name for name in ("cache", "shipped")}
-        return checkpoints.trained(identity, self.train, **folders)["run"]
+        places = Places(cache=self.folder / "cache", shipped=self.folder / "shipped")
+        return places.trained(identity, self.train)["run"]
 
 
 @pytest.fixture
@@ -154,6 +145,6 @@ def test_a_cache_that_cannot_be_written_is_found_out_before_training(get):
 
 def test_the_users_cache_is_taken_where_none_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    checkpoints.trained(IDENTITY, lambda: {"a": np.zeros(1)})
+    Places().trained(IDENTITY, lambda: {"a": np.zeros(1)})
     (file,) = (tmp_path / "condvendi" / "trained").iterdir()
     assert file.name.startswith("model-") and os.path.getsize(file) < 2000

@@ -47,16 +47,7 @@ def denoising(steps):
 
 
 def fit(trainer, arrays):
-    options = {"identity": IDENTITY, "places": Places()}
-    return fitting.fit(trainer, arrays, jax.random.key(0), **options)
-
-
-def test_squares_of_positions_become_channels_and_come_back():
-    x = jnp.arange(2 * 4 * 4 * 3.0).reshape(2, 4, 4, 3)
-    deep = networks.to_depth(x, 2)
-    assert deep.shape == (2, 2, 2, 12)
-    np.testing.assert_array_equal(deep[1, 0, 1], x[1, :2, 2:].reshape(-1))
-    np.testing.assert_array_equal(networks.from_depth(deep, 2), x)
+    return fitting.fit(trainer, arrays, jax.random.key(0), IDENTITY, Places())
 
 
 def test_the_autoencoder_has_the_shapes_it_says_and_bounded_log_variances():
@@ -106,7 +97,7 @@ def test_the_denoiser_learns_what_its_prompts_show():
     network = checkpoints.restore(lambda: latent_diffusion._make_denoiser(SIZES), found)
     noisy = jax.random.normal(jax.random.key(1), (6, GRID, GRID, 2))
     prompts = jnp.asarray(np.concatenate([WORDINGS.reshape(4, -1), np.zeros((2, 384), "f4")]))
-    clean = jax.jit(latent_diffusion._denoise)(network, noisy, jnp.asarray(0.9), prompts)
+    clean = jax.jit(latent_diffusion.clean_prediction)(network, noisy, jnp.asarray(0.9), prompts)
     means = np.asarray(clean).mean((1, 2, 3))
     np.testing.assert_allclose(means, [1, 1, -0.5, -0.5, 0.25, 0.25], atol=0.2)
 
@@ -215,7 +206,7 @@ def small(tmp_path, monkeypatch):
     )
     prompts = pictures.Prompts(np.array(["one", "two"]), WORDINGS)
     collection = pictures.Collection(
-        "fashion", lambda folder: read, lambda: prompts, 1, pictures.digest_of(read), "ask for them"
+        "fashion", lambda folder: read, lambda: prompts, pictures.digest_of(read), "ask for them"
     )
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", collection)
     training = Training("fashion", SIZES, encoding_steps=3, denoising_steps=2, horizon=6, batch=4)
@@ -226,7 +217,7 @@ def small(tmp_path, monkeypatch):
 def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
     places, training, read = small
     fits, fit = [], fitting.fit
-    monkeypatch.setattr(fitting, "fit", lambda *given, **n: fits.append(given) or fit(*given, **n))
+    monkeypatch.setattr(fitting, "fit", lambda *given: fits.append(given[:3]) or fit(*given))
     model = latent_diffusion.load("fashion", places)
     monkeypatch.setattr(fitting, "fit", None)
     again = latent_diffusion.load("fashion", dataclasses.replace(places, pictures=None))
@@ -271,14 +262,11 @@ def python(*words):
     return subprocess.run([sys.executable, *words], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("module", ["latent_diffusion", "picture_encoder"])
-def test_a_model_needs_the_name_of_a_collection(module):
-    done = python("-m", f"experiments.generators.{module}")
-    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1
-    assert done.stderr.endswith(": expected one of fashion, emoji, received ''.\n")
-
-
-def test_flags_say_where_a_training_finds_and_leaves_things():
+def test_flags_say_what_is_trained_and_where_it_finds_and_leaves_things():
+    for module in ("latent_diffusion", "picture_encoder"):
+        done = python("-m", f"experiments.generators.{module}")
+        assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1
+        assert done.stderr.endswith(": expected one of fashion, emoji, received ''.\n")
     says = "lambda name, p: p.say(f'{name} {p.pictures} {p.cache} {p.shipped}')"
     program = "-c", f"from experiments.generators import fitting\nfitting.run({says})", "fashion"
     done = python(*program, "--output=a", "--pictures=b")

@@ -131,7 +131,7 @@ TINY = Training("ring", "vanilla", steps=6, seeds=2, width=8, batch=16, points=3
 
 
 def test_networks_trained_side_by_side_are_those_trained_alone():
-    alone, both = (mixture_gan.train(dataclasses.replace(TINY, seeds=k), 0) for k in (1, 2))
+    alone, both = (mixture_gan.train(dataclasses.replace(TINY, seeds=k)) for k in (1, 2))
     for one, pair in zip(*(jax.tree.leaves(of["generator"]) for of in (alone, both)), strict=True):
         np.testing.assert_allclose(pair[0], one[0], atol=1e-5)
         assert pair[0].ndim == 1 or np.abs(pair[1] - one[0]).max() > 0.01
@@ -139,7 +139,7 @@ def test_networks_trained_side_by_side_are_those_trained_alone():
 
 
 def test_the_numbers_of_a_training_its_kind_and_its_data_are_in_its_identity(monkeypatch):
-    found = [mixture_gan.identity(TINY), mixture_gan.identity(TINY, seed=1)]
+    found = [mixture_gan.identity(TINY)]
     for change in ({"mixture": "grid"}, {"kind": "lsgan"}, {"steps": 7}, {"batch": 17}):
         found.append(mixture_gan.identity(dataclasses.replace(TINY, **change)))
     for name, value in {"rate": 2e-3, "clip": 0.2, "spectral": True}.items():
@@ -147,7 +147,7 @@ def test_the_numbers_of_a_training_its_kind_and_its_data_are_in_its_identity(mon
             other = dataclasses.replace(KINDS["vanilla"], **{name: value})
             patch.setitem(KINDS, "vanilla", other)
             found.append(mixture_gan.identity(TINY))
-    assert len({checkpoints.file_name(identity) for identity in found}) == len(found) == 9
+    assert len({checkpoints.file_name(identity) for identity in found}) == len(found) == 8
 
 
 def test_how_far_a_trace_still_moves_by_hand():

@@ -40,13 +40,13 @@ def test_spreads_of_other_mixtures_follow_a_power_in_between():
 
 def test_pairs_keep_every_point_and_its_component():
     key = jax.random.key(0)
-    pairs = draw_pairs(GEOMETRY.outputs(4), GEOMETRY.prompts(2), key, 4000)
-    assert np.bincount(pairs.output_modes).tolist() == [1000] * 4
-    assert np.bincount(pairs.prompt_modes).tolist() == [2000] * 2
+    pairs = draw_pairs(GEOMETRY.outputs(4), GEOMETRY.prompts(2), key, 800)
+    assert np.bincount(pairs.output_modes).tolist() == [200] * 4
+    assert np.bincount(pairs.prompt_modes).tolist() == [400] * 2
     noise = pairs.outputs - GEOMETRY.outputs(4).centres[pairs.output_modes]
-    np.testing.assert_allclose(np.cov(noise.T), 0.04 * np.eye(2), atol=0.004)
+    np.testing.assert_allclose(np.cov(noise.T), 0.04 * np.eye(2), atol=0.01)
     further = dataclasses.replace(GEOMETRY, extent=4.0)
-    moved = draw_pairs(further.outputs(4), further.prompts(2), key, 4000)
+    moved = draw_pairs(further.outputs(4), further.prompts(2), key, 800)
     other = moved.outputs - further.outputs(4).centres[moved.output_modes]
     # The noise is the key's.
     np.testing.assert_allclose(np.sort(noise[:, 0]), np.sort(other[:, 0]), atol=1e-5)

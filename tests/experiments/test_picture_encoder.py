@@ -100,7 +100,7 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     embeddings = np.random.default_rng(1).normal(size=(3, 2, 384)).astype(np.float32)
     prompts = pictures.Prompts(np.array(["lies", "stands", "none"]), embeddings)
     collection = pictures.Collection(
-        "fashion", lambda _: found, lambda: prompts, 1, pictures.digest_of(found), "here"
+        "fashion", lambda _: found, lambda: prompts, pictures.digest_of(found), "here"
     )
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", collection)
     monkeypatch.setitem(picture_encoder.TRAININGS, "fashion", TINY)

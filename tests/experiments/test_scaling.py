@@ -163,24 +163,17 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
     assert [*left_out.values()] == reasons
 
 
-@pytest.mark.parametrize(
-    ("given", "due", "done"),
-    [
-        # The first call warms up, unless all are long and nothing is compiled.
-        (
-            {},
-            [[], [0.2] * 3, [5.0, 0.1, 0.1], [5.0] * 2],
-            [[0.2] * 4, [5.0, 0.1, 0.1, 0.1], [5.0] * 3],
-        ),
-        ({"compiles": True}, [[5.0] * 3], [[5.0] * 4]),
-        ({"calls": "once"}, [[]], [[0.1]]),
-        ({"calls": "seeds"}, [[9.0] * 3], [[0.1] * 4]),
-    ],
-)
-def test_who_is_called_again(given, due, done):
-    entry, study = Entry(peers.float64, **given), settings()
-    assert all(contests.is_due(entry, seconds, study) for seconds in due)
-    assert not any(contests.is_due(entry, seconds, study) for seconds in done)
+def test_who_is_called_again():
+    """The first call warms up, unless all are long and nothing is compiled."""
+
+    def due(*seconds, **given):
+        return contests.is_due(Entry(peers.float64, **given), seconds, settings())
+
+    assert due() and due(0.2, 0.2, 0.2) and due(5.0, 0.1, 0.1) and due(5.0, 5.0)
+    assert not (due(0.2, 0.2, 0.2, 0.2) or due(5.0, 0.1, 0.1, 0.1) or due(5.0, 5.0, 5.0))
+    assert due(5.0, 5.0, 5.0, compiles=True) and not due(5.0, 5.0, 5.0, 5.0, compiles=True)
+    assert due(calls="once") and not due(0.1, calls="once")
+    assert due(9.0, 9.0, 9.0, calls="seeds") and not due(0.1, 0.1, 0.1, 0.1, calls="seeds")
 
 
 def test_contestants_are_called_in_turn_each_in_its_process(cell):
@@ -293,17 +286,6 @@ def test_tables_and_figures_show_no_contestant_of_fewer_calls():
     # Two sizes are no curve, and a contestant without numbers has no panel.
     (shares,) = scaling_figures.draw(fabricated(sizes=(5000, 10_000))).axes
     assert "order 1" in shares.get_title()
-
-
-def test_a_contestant_is_not_compared_with_itself_and_peers_are_other_software():
-    record = measured.records(fabricated())[0]
-    with pytest.raises(ValueError, match="library is compared with itself"):
-        record.ratio("library", "library")
-    for entries in CONTESTANTS.values():
-        ours, *others = [entry for entry in entries.values() if entry.calls == "rounds"]
-        assert not ours.peer
-        assert all(entry.function != ours.function for entry in others)
-    assert [k for k, e in CONTESTANTS["measure"].items() if e.peer] == ["plain SLQ"]
 
 
 def test_errors_and_coverage_are_counted_over_seeds():
