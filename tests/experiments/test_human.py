@@ -7,6 +7,7 @@ import numpy as np
 import oracles
 import pytest
 import studies
+import xarray as xr
 from scipy import stats
 from studies import computed
 
@@ -119,14 +120,8 @@ def test_pools_are_scored_as_the_library_scores_them():
     pairs = judged_sets(sets=12)
     sets = Responses.of(pairs)
     widths = [lab.Bandwidths(1.0, 0.7, 0.7, "given")]
-    generator = np.random.default_rng(3)
-    right = judgements.tell_pools(pairs, sets, widths, (2, 4, 8), 40, generator, print)
-    generator = np.random.default_rng(3)
-    people = sets.labels["people"]
-    above, below = (
-        judgements.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
-        for part in (people > np.median(people), people < np.median(people))
-    )
+    above, below = halves = judgements.draw_pools(sets, 40, np.random.default_rng(3))
+    right = judgements.tell_pools(pairs, sets.members, halves, widths, (2, 4, 8)).values
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
@@ -147,11 +142,10 @@ def test_pools_are_scored_as_the_library_scores_them():
     assert np.isnan(right[1, ..., 1]).all() and np.isnan(right[..., 2]).all()
 
 
-@pytest.mark.parametrize(
-    ("right", "wanted"), [([1, 0.9, 0.95], 4), ([1, 1, 0.9], None), ([0.95, np.nan, np.nan], 1)]
-)
-def test_enough_contexts_are_those_from_which_on_the_order_is_right(right, wanted):
-    assert judgements.enough(np.array(right), (1, 2, 4)) == wanted
+def test_enough_contexts_are_those_from_which_on_the_order_is_right():
+    right = [[1, 0.9, 0.95], [1, 1, 0.9], [0.95, np.nan, np.nan]]
+    found = judgements.enough(xr.DataArray(right, {"contexts": [1, 2, 4]}, ("task", "contexts")))
+    np.testing.assert_array_equal(found, [4, np.nan, 1])
 
 
 def test_rank_correlation_is_that_of_scipy():
