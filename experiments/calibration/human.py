@@ -102,23 +102,19 @@ class Human(lab.Study):
         """The first encoder's score at each scale, by its name: the number of its configuration."""
         name = {1.0: "Vendi", 2.0: "RKE"}.get(self.order, f"order {self.order:g}")
         words = "cosine" if self.bandwidths.kernel == "cosine" else "bandwidth x {:g}"
-        return {
-            f"{name}, {words.format(scale)}": self.configurations.index(
-                ("first", self.less[0], scale, self.order)
-            )
-            for scale in self.bandwidths.scales or ()
-        }
+        of = {scale: ("first", 0.0, scale, self.order) for scale in self.bandwidths.scales or ()}
+        number = self.configurations.index
+        return {f"{name}, {words.format(scale)}": number(of[scale]) for scale in of}
 
     def axes(self):
         return {"task": tuple(self.sets)}
 
     def compute(self, state, context, *, task):
-        """Everything that is judged of one task, by `judge` and `end`, NaN where there is nothing.
+        """What is judged of one task, by `judge` and `end`, NaN where there is nothing.
 
-        `people`, Spearman correlations with people; `ahead`, the same less that of the best
-        published metric; `temperature`; `accuracy` of the best threshold for the labels. Beside
-        them the numbers of the configurations `chosen` for each fold and `elsewhere` (-1: none),
-        the `grid` of correlations, `right` of pools, and `negative` eigenvalues.
+        `ahead` is a correlation with `people` less that of the best published metric; `accuracy`,
+        of the best threshold for the labels; `chosen` for each fold and `elsewhere`, numbers of
+        configurations (-1: none); `right`, of pools.
         """
         pairs, responses, scores_of_all, (similar, negative) = state
         everything, chosen = scores_of_all(), np.flatnonzero(responses.task == task)
@@ -140,18 +136,19 @@ class Human(lab.Study):
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
-        best = np.argmax(np.where(published, agreement.spearman(judged, people), -np.inf))
         context.say("intervals")
         draws = list(agreement.resampled(sets.context, self.resamples, generator))
+
+        best = np.argmax(np.where(published, agreement.spearman(judged, people), -np.inf))
 
         def ahead(scores, people):
             found = agreement.spearman(scores, people)
             return found - (found[best] if self.metrics else np.nan)
 
         def interval(role, statistic):
-            wanted = sets.labels.get(role, np.full(len(people), np.nan))
+            wanted = sets.labels.get(role, np.zeros(len(people)))
             found = np.full((len(judged), 3), np.nan)
-            if np.all(np.isfinite(wanted)) and np.ptp(wanted) > 0:
+            if np.ptp(wanted) > 0:  # False of NaN.
                 found = agreement.with_interval(
                     lambda s: statistic(judged[:, s], wanted[s]), draws, len(people)
                 )
@@ -160,6 +157,7 @@ class Human(lab.Study):
         context.say("pools")
         halves = judgements.draw_pools(sets, self.draws, generator)
         scales, tried = self.bandwidths.axis, self.tried
+        axes = {"judge": list(rows), "end": ["value", "low", "high"], "similarity": list(negative)}
         return xr.Dataset(
             {
                 "people": interval("people", agreement.spearman),
@@ -172,8 +170,7 @@ class Human(lab.Study):
                 "right": judgements.tell_pools(pairs, sets.members, halves, scales, self.contexts),
                 "negative": ("similarity", list(negative.values())),
             },
-            {"judge": list(rows), "end": ["value", "low", "high"], **tried}
-            | {"similarity": list(negative)},
+            {**axes, **tried},
         )
 
     def tables(self, run):
@@ -274,30 +271,27 @@ def _needed(run: lab.Run) -> Table:
 
 def _correlations(run: lab.Run) -> Figure:
     """A panel a task: every correlation with its interval, published metrics in grey."""
-    judges = run.found.judge.values.tolist()
-    places = -np.arange(len(judges))
+    judges, tasks = run.found.judge.values.tolist(), run.study.sets
     looks = dict.fromkeys([judge for judge in judges if judge.endswith("similarity")], style.GREEN)
     looks |= {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY}
     looks |= dict.fromkeys(run.study.metrics, style.GREY)
-    columns = min(3, len(run.study.sets))
-    figure, panels = style.panels(
-        len(run.study.sets), columns=columns, size=(3.0, 0.13 * len(judges) + 1.0),
-        sharex=True, sharey=True,
-    )  # fmt: skip
-    for panel, task in zip(panels, run.study.sets, strict=True):
+    columns, size = min(3, len(tasks)), (3.0, 0.13 * len(judges) + 1.0)
+    figure, panels = style.panels(len(tasks), columns=columns, size=size, sharex=True, sharey=True)
+    for panel, task in zip(panels, tasks, strict=True):
         found = run.found.sel(task=task)
-        for place, judge in zip(places, judges, strict=True):
+        for place, judge in enumerate(judges):
             value, low, high = found.people.sel(judge=judge).values
             colour = looks.get(judge, style.BLUE)
-            panel.plot([low, high], [place, place], color=colour, linewidth=1.2)
-            panel.plot(value, place, "s" if judge in run.study.metrics else "o", color=colour)
+            panel.plot([low, high], [-place, -place], color=colour, linewidth=1.2)
+            panel.plot(value, -place, "s" if judge in run.study.metrics else "o", color=colour)
         words = f"{task}:\n{found.people.sel(judge=CHOSEN, end='value').item():.2f}"
         if run.study.metrics:
             best, _ = _best_published(found)
             panel.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
             words += f" beside {best:.2f} of the best published"
         panel.set_title(words)
-        panel.set_yticks(places, [judge.removeprefix(METRIC) for judge in judges], fontsize=6.5)
+        names = [judge.removeprefix(METRIC) for judge in judges]
+        panel.set_yticks(-np.arange(len(judges)), names, fontsize=6.5)
     for panel in panels[-columns:]:
         panel.set_xlabel("Spearman correlation with people")
     return figure

@@ -52,11 +52,8 @@ class Responses(NamedTuple):
         known = {"task": np.full(len(pairs), pairs.name), "prompts": context, **pairs.labels}
         for role, values in known.items():
             words = values.astype(str)  # NaN equals NaN.
-            differ = np.flatnonzero(words != words[first][index])
-            if differ.size:
-                raise ValueError(
-                    f"{role}: expected one value a set, row {differ[0]} differs in its set."
-                )
+            for row in np.flatnonzero(words != words[first][index]):
+                raise ValueError(f"{role}: expected one value a set, row {row} differs in its set.")
         if (fewest := min(map(len, members))) < 2:
             raise ValueError(f"sets: expected two responses or more in each, received {fewest}.")
         people = pairs.labels["people"]
@@ -251,7 +248,7 @@ def tell_pools(
     scales: Sequence[Bandwidths],
     contexts: Sequence[int],
 ) -> xr.DataArray:
-    """How often the first of two pools scores higher, `[design, scale, score, contexts]`.
+    """How often a pool of the first half scores higher, `[design, scale, score, contexts]`.
 
     NaN where there are too few contexts, or their number in the other pool is not asked for.
     """
