@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import textwrap
+from typing import Any
 
 import jax
 import numpy as np
@@ -70,7 +71,8 @@ class Human(lab.Study):
             metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
         )
         # Every set's score in every configuration, which all cells share.
-        given = (setup.study.tried, setup.study.units, bandwidths.kernel == "cosine")
+        study: Any = setup.study
+        given = (study.tried, study.units, bandwidths.kernel == "cosine")
         of_sets = functools.partial(judgements.scores_of_sets, pairs, responses.members, *given)
         similar = judgements.scores_of_similarities(pairs, responses.members)
         state = (pairs, responses, functools.cache(of_sets), similar)

@@ -92,7 +92,7 @@ def entropies(
     found = np.zeros((len(orders), len(members)), np.float32)
     for k in np.unique(size):
         sets = np.flatnonzero(size == k)
-        rows = outputs[np.stack([members[s] for s in sets])]
+        rows = outputs[np.stack([members[s] for s in sets.tolist()])]
         found[:, sets] = _of_sets(rows, kernel, orders=tuple(orders))
     return found
 
@@ -142,7 +142,7 @@ def scores_of_similarities(
 
 def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, Any]]:
     """The outputs and the contexts as the first encoder has them, and the second where there is."""
-    found = {"first": (pairs.outputs, pairs.prompts)}
+    found: dict[str, tuple[np.ndarray, Any]] = {"first": (pairs.outputs, pairs.prompts)}
     if "second_outputs" in pairs.further:
         found["second"] = pairs.further["second_outputs"], pairs.further.get("second_prompts")
     return found
@@ -156,7 +156,7 @@ def shares_of(pairs: PairedEmbeddings) -> tuple[float, ...]:
 
 def units_of(pairs: PairedEmbeddings, bandwidths: Scales, seed: int) -> dict[str, float]:
     """The bandwidth of each encoder; 1 for the cosine kernel."""
-    units = dict.fromkeys(encoders_of(pairs), bandwidths.output_bandwidth or 1.0)
+    units: dict[str, Any] = dict.fromkeys(encoders_of(pairs), bandwidths.output_bandwidth or 1.0)
     if bandwidths.output_bandwidth and "second" in units:
         key = jax.random.fold_in(jax.random.key(seed), _KEY)
         second = pairs.further["second_outputs"]
@@ -257,8 +257,8 @@ def tell_pools(
     axes = {"scale": [of.coordinate for of in scales], "score": list(SCORES)}
     axes |= {"contexts": list(contexts), "draw": list(range(len(halves[0])))}
     logs = np.full((2, *map(len, axes.values())), np.nan)
-    each = map(enumerate, (halves, scales, contexts))
-    for (half, pools), (b, bandwidths), (c, count) in itertools.product(*each):
+    each = itertools.product(enumerate(halves), enumerate(scales), enumerate(contexts))
+    for (half, pools), (b, bandwidths), (c, count) in each:
         if min(map(len, pools)) >= count:
             chosen = np.stack([rows[pool[:count]].reshape(-1) for pool in pools])
             drawn = pairs.outputs[chosen], pairs.prompts[chosen]
@@ -267,7 +267,9 @@ def tell_pools(
     right = []
     for factor in DESIGNS.values():
         other = less.reindex(contexts=factor * np.array(contexts)).values
-        right.append(((np.sign(more - other) + 1) / 2).mean("draw", skipna=False))
+        gain = more - other
+        shares = gain.copy(data=(np.sign(gain.values) + 1) / 2)
+        right.append(shares.mean("draw", skipna=False))
     return xr.concat(right, "design").assign_coords(design=list(DESIGNS))
 
 
