@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import textwrap
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from rich.table import Table
 from condvendi_jax.base import checks
 from experiments import lab
 from experiments.calibration import judgements
-from experiments.calibration.judgements import DESIGNS, METRIC, SCORES, Responses
+from experiments.calibration.judgements import METRIC, SCORES, Responses
 from experiments.lab import agreement, figures, style, tables
 
 _MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
@@ -37,13 +38,9 @@ class Human(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     orders: tuple[float, ...] = lab.flag((1.0, 2.0, float("inf")), "Renyi orders that are tried.")
-    folds: int = lab.flag(
-        5, "Parts of the contexts; what is best on the others is judged on each.", at_least=2
-    )
+    folds: int = lab.flag(5, "Parts of the contexts, each judged by the others' best.", at_least=2)
     resamples: int = lab.flag(1000, "Resamples of the contexts for the intervals.", at_least=2)
-    contexts: tuple[int, ...] = lab.flag(
-        (1, 2, 4, 8, 16), "Numbers of contexts in a pool.", at_least=1
-    )
+    contexts: tuple[int, ...] = lab.flag((1, 2, 4, 8, 16), "Contexts in a pool.", at_least=1)
     draws: int = lab.flag(100, "Number of pairs of pools.", at_least=1)
     less: tuple[float, ...] = lab.resolved(())
     sets: dict[str, int] = lab.resolved()
@@ -63,24 +60,23 @@ class Human(lab.Study):
                     f"task, received {contexts} in {task}."
                 )
         bandwidths = self.bandwidths.resolve(pairs, seed)
-        ready = dataclasses.replace(
-            self,
+        setup = self.ready(
+            pairs,
             bandwidths=bandwidths,
             orders=orders,
-            less=judgements.shares_of(pairs),
-            units=judgements.units_of(pairs, bandwidths, seed),
-        )
-        # Every set's score in every configuration, which all cells share.
-        given = (pairs, responses.members, ready.tried, ready.units, bandwidths.kernel == "cosine")
-        scores = functools.cache(functools.partial(judgements.scores_of_sets, *given))
-        similar = judgements.scores_of_similarities(pairs, responses.members)
-        return ready.ready(
-            pairs,
-            state=(pairs, responses, scores, similar),
             contexts=tuple(sorted(self.contexts)),
+            less=judgements.shares_of(pairs),
             sets=sets,
+            units=judgements.units_of(pairs, bandwidths, seed),
             metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
         )
+        # Every set's score in every configuration, which all cells share.
+        study: Any = setup.study
+        given = (study.tried, study.units, bandwidths.kernel == "cosine")
+        of_sets = functools.partial(judgements.scores_of_sets, pairs, responses.members, *given)
+        similar = judgements.scores_of_similarities(pairs, responses.members)
+        state = (pairs, responses, functools.cache(of_sets), similar)
+        return dataclasses.replace(setup, state=state)
 
     @property
     def tried(self) -> dict[str, list]:
@@ -108,73 +104,62 @@ class Human(lab.Study):
         """The first encoder's score at each scale, by its name: the number of its configuration."""
         name = {1.0: "Vendi", 2.0: "RKE"}.get(self.order, f"order {self.order:g}")
         words = "cosine" if self.bandwidths.kernel == "cosine" else "bandwidth x {:g}"
-        return {
-            f"{name}, {words.format(scale)}": self.configurations.index(
-                ("first", self.less[0], scale, self.order)
-            )
-            for scale in self.bandwidths.scales or ()
-        }
+        of = {scale: ("first", 0.0, scale, self.order) for scale in self.bandwidths.scales or ()}
+        number = self.configurations.index
+        return {f"{name}, {words.format(scale)}": number(of[scale]) for scale in of}
 
     def axes(self):
         return {"task": tuple(self.sets)}
 
     def compute(self, state, context, *, task):
-        """Everything that is judged of one task, by `judge` and `end`, NaN where there is nothing.
+        """What is judged of one task, by `judge` and `end`, NaN where there is nothing.
 
-        `people`, Spearman correlations with people; `ahead`, the same less that of the best
-        published metric; `temperature`; `accuracy` of the best threshold for the labels. Beside
-        them the numbers of the configurations `chosen` for each fold and `elsewhere` (-1: none),
-        the `grid` of correlations, `right` of pools, and `negative` eigenvalues.
+        `ahead` is a correlation with `people` less that of the best published metric; `accuracy`,
+        of the best threshold for the labels; `chosen` for each fold and `elsewhere`, numbers of
+        configurations (-1: none); `right`, of pools.
         """
         pairs, responses, scores_of_all, (similar, negative) = state
-        everything = scores_of_all()
+        everything, chosen = scores_of_all(), np.flatnonzero(responses.task == task)
         generator = np.random.default_rng(np.asarray(jax.random.key_data(context.key)))
-        chosen = np.flatnonzero(responses.task == task)
         sets, scores = responses.some(chosen), everything[:, chosen]
-        people = sets.labels["people"]
+        people, orders = sets.labels["people"], [order for *_, order in self.configurations]
         _, index = np.unique(sets.context, return_inverse=True)
         fold = generator.permutation(np.arange(index.max() + 1) % self.folds)[index]
-        orders = [order for *_, order in self.configurations]
         of_folds = judgements.choose_elsewhere(scores, people, fold, orders)
         grid = agreement.spearman(scores, people, orders)
         elsewhere = judgements.choose_on_other_tasks(orders, responses, everything, task)
-        judged_by = {} if elsewhere is None else {ELSEWHERE: elsewhere}
-        judged_by |= {**self.plain, HINDSIGHT: int(np.nanargmax(grid))}
         # Ranks stand for the scores: they are all that is judged, and rounding gives none.
-        ranked = np.stack([agreement.ranks(*of) for of in zip(scores, orders, strict=True)])
+        ranked = np.stack(list(map(agreement.ranks, scores, orders)))
         rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
-        rows |= {name: ranked[c] for name, c in judged_by.items()}
+        rows |= {} if elsewhere is None else {ELSEWHERE: ranked[elsewhere]}
+        rows |= {name: ranked[c] for name, c in self.plain.items()}
+        rows |= {HINDSIGHT: ranked[np.nanargmax(grid)]}
         rows |= {name: agreement.ranks(of[chosen]) for name, of in similar.items()}
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
-        best = np.argmax(np.where(published, agreement.spearman(judged, people), -np.inf))
         context.say("intervals")
         draws = list(agreement.resampled(sets.context, self.resamples, generator))
+
+        best = np.argmax(np.where(published, agreement.spearman(judged, people), -np.inf))
 
         def ahead(scores, people):
             found = agreement.spearman(scores, people)
             return found - (found[best] if self.metrics else np.nan)
 
         def interval(role, statistic):
-            wanted = sets.labels.get(role, np.full(len(people), np.nan))
+            wanted = sets.labels.get(role, np.zeros(len(people)))
             found = np.full((len(judged), 3), np.nan)
-            if np.all(np.isfinite(wanted)) and np.ptp(wanted) > 0:
+            if np.ptp(wanted) > 0:  # False of NaN.
                 found = agreement.with_interval(
                     lambda s: statistic(judged[:, s], wanted[s]), draws, len(people)
                 )
             return ("judge", "end"), found
 
-        right = judgements.tell_pools(
-            pairs, sets, self.bandwidths.axis, self.contexts, self.draws, generator, context.say
-        )
-        tried = self.tried
-        of_pools = {
-            "design": list(DESIGNS),
-            "scale": list(self.bandwidths.scales or ()),
-            "score": list(SCORES),
-            "contexts": list(self.contexts),
-        }
+        context.say("pools")
+        halves = judgements.draw_pools(sets, self.draws, generator)
+        scales, tried = self.bandwidths.axis, self.tried
+        axes = {"judge": list(rows), "end": ["value", "low", "high"], "similarity": list(negative)}
         return xr.Dataset(
             {
                 "people": interval("people", agreement.spearman),
@@ -184,11 +169,10 @@ class Human(lab.Study):
                 "chosen": ("fold", of_folds),
                 "elsewhere": -1 if elsewhere is None else elsewhere,
                 "grid": (tuple(tried), grid.reshape(list(map(len, tried.values())))),
-                "right": (tuple(of_pools), right),
+                "right": judgements.tell_pools(pairs, sets.members, halves, scales, self.contexts),
                 "negative": ("similarity", list(negative.values())),
             },
-            {"judge": list(rows), "end": ["value", "low", "high"], **tried, **of_pools}
-            | {"similarity": list(negative)},
+            {**axes, **tried},
         )
 
     def tables(self, run):
@@ -203,58 +187,54 @@ class Human(lab.Study):
         (run,) = runs
         scale, bars = run.study.bandwidths.shown, "95% over contexts; dashed: best published"
         n = f"order {run.study.order:g}; - 0.5 context: half of its embedding is subtracted"
-        pools = f"one error over {len(run.study.sets)} tasks"
+        of, over = f"{run.study.draws} pairs a point", f"one error over {len(run.study.sets)} tasks"
         return {
             "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
             "human_bandwidths": figures.caption(
                 _configurations(run), run, n=n, bars=f"first encoder, {bars}", scale=scale
             ),
-            "human_pools": figures.caption(
-                _pools(run), run, n=f"{run.study.draws} pairs a point", bars=pools
-            ),
+            "human_pools": figures.caption(_pools(run), run, n=of, bars=over),
         }
 
     @classmethod
     def facts(cls, runs):
         (run,) = runs
         found, plain = run.found, list(run.study.plain)
-        value = found.people.sel(end="value", drop=True).to_dataset(name="value")
         alike = {f"RKE, {name}": name for name in (*found.similarity.values, "cosine similarity")}
-        of_judge = value.value.transpose("judge", "task")
-        vendi = [f"Vendi, {name}" for name in alike.values()]
+        value = found.people.sel(end="value", drop=True).transpose("judge", "task")
+        similar, vendi = value.sel(judge=list(alike)), [f"Vendi, {name}" for name in alike.values()]
         grid = found.grid.sel(tried_order=2, multiple=1, encoder=["first", "second"], less=[0, 0.5])
-        ends = found.ahead.sel(judge=[plain[1], CHOSEN, ELSEWHERE])
-        ends = ends.assign_coords(judge=["plain", "chosen", "elsewhere"])
-        pools, right = tables.means(found.right, "task"), [["contexts", "bandwidths", *SCORES]]
-        for design, contexts, scale in itertools.product((0, 1), (8, 16), (0.5, 1, 2)):
-            at = pools.isel(design=design).sel(contexts=contexts, scale=scale)
-            if at.value.notnull().all():  # Else there are too few contexts.
-                both = zip(at.value.values, at.error.values, strict=True)
-                cells = [f"{value:.2f}±{error:.2f}" for value, error in both]
-                right.append([f"{contexts}/{contexts * (design + 1)}", f"{scale:g}", *cells])
         judged = [["task", "agreement with", CHOSEN, "best published"]]
         for task, what in itertools.product(run.study.sets, ("accuracy", "temperature")):
-            best, name = _best_published(of_task := found.sel(task=task), what)
-            own = tables.interval(*of_task[what].sel(judge=CHOSEN).values)
+            best, name = _best_published(found.sel(task=task), what)
+            own = tables.interval(*found[what].sel(task=task, judge=CHOSEN).values)
             judged += [] if np.isnan(best) else [[task, what, own, f"{name} {best:.2f}"]]
-        options = {"rows": ("task",), "columns": "judge", "digits": 2}
+        pools = tables.means(found.right.rename(scale="bandwidths"), "task")
+        design, contexts = (xr.DataArray(of, dims="pools") for of in ([0, 0, 1], [8, 16, 8]))
+        shown = pools.isel(design=design).sel(contexts=contexts).drop_vars(("design", "contexts"))
+        shown = shown.assign_coords(pools=["8/8", "16/16", "8/16"])
+        right = xr.apply_ufunc("{:.2f}±{:.2f}".format, shown.value, shown.error, vectorize=True)
+        ends = found.ahead.sel(judge=[plain[1], CHOSEN, ELSEWHERE])
+        ends = ends.assign_coords(judge=["plain", "chosen", "elsewhere"])
+
+        def table(of, *rows, **options):
+            return tables.table(of.to_dataset(name="value"), rows=rows, **options)
+
         return {
             "choices": _choices(run),
             "needed": _needed(run),
-            "similar": tables.table(value.sel(judge=list(alike)), names=alike, **options),
-            "vendi_off": abs(
-                of_judge.sel(judge=vendi) - of_judge.sel(judge=list(alike)).values
-            ).max(),
-            "token_gain": (of_judge.sel(judge=[*alike][2]) - of_judge.sel(judge=[*alike][3])).max(),
-            "encoders": tables.table(
-                grid.to_dataset(name="value"), rows=("task", "encoder"), columns="less", digits=2
-            ),
+            "similar": table(similar, "task", columns="judge", names=alike, digits=2),
+            "vendi_off": abs(value.sel(judge=vendi) - similar.values).max(),
+            "token_gain": (similar[2] - similar[3]).max(),
+            "encoders": table(grid, "task", "encoder", columns="less", digits=2),
             "judged": judged,
-            "pools": right,
-            "right": pools.value.sel(scale=1, contexts=8, score=SCORES[4])[1],
+            "pools": table(
+                right, "pools", "bandwidths", columns="score", names={"pools": "contexts"}
+            ),
+            "right": pools.value.sel(bandwidths=1, contexts=8, score=SCORES[4])[1],
             "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
             "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),
-            "half_off": abs(of_judge.sel(judge=plain[0]) - of_judge.sel(judge=plain[1])).max(),
+            "half_off": abs(value.sel(judge=plain[0]) - value.sel(judge=plain[1])).max(),
             "configurations": len(run.study.configurations),
         }
 
@@ -275,54 +255,45 @@ def _choices(run: lab.Run) -> Table:
         found = run.found.sel(task=task)
         best, name = _best_published(found)
         plain = found.people.sel(judge=list(run.study.plain), end="value").values
-        cells = []
+        cells = [f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)]
         for judge in (CHOSEN, ELSEWHERE):
-            there = judge in found.judge
-            one = found.sel(judge=judge) if there else found.isel(judge=0) * np.nan
+            one = found.reindex(judge=[judge]).isel(judge=0)  # NaN where there is none.
             cells += [f"{one.people[0].item():.2f}", tables.interval(*one.ahead.values)]
         last = found.people.sel(judge=HINDSIGHT, end="value").item()
-        shown = f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)
-        grid.add_row(task, str(count), *shown, *cells, f"{last:.2f}")
+        grid.add_row(task, str(count), *cells, f"{last:.2f}")
     return grid
 
 
 def _needed(run: lab.Run) -> Table:
     """From how many contexts on pools are told right, by task, at one of the bandwidths."""
     right = run.found.right.isel(design=0).sel(scale=run.study.bandwidths.shown)
-    grid = Table("task", *SCORES)
-    for task in run.study.sets:
-        each = (right.sel(task=task, score=s).values for s in SCORES)
-        counts = (judgements.enough(of, run.study.contexts) for of in each)
-        grid.add_row(task, *(str(count or "more") for count in counts))
-    return grid
+    counts = judgements.enough(right).astype(object).fillna("more").to_dataset(name="value")
+    return tables.table(counts, rows=("task",), columns="score")
 
 
 def _correlations(run: lab.Run) -> Figure:
     """A panel a task: every correlation with its interval, published metrics in grey."""
-    judges = run.found.judge.values.tolist()
-    places = -np.arange(len(judges))
+    judges, tasks = run.found.judge.values.tolist(), run.study.sets
     looks = dict.fromkeys([judge for judge in judges if judge.endswith("similarity")], style.GREEN)
     looks |= {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY}
     looks |= dict.fromkeys(run.study.metrics, style.GREY)
-    columns = min(3, len(run.study.sets))
-    figure, panels = style.panels(
-        len(run.study.sets), columns=columns, size=(3.0, 0.13 * len(judges) + 1.0),
-        sharex=True, sharey=True,
-    )  # fmt: skip
-    for panel, task in zip(panels, run.study.sets, strict=True):
+    columns, size = min(3, len(tasks)), (3.0, 0.13 * len(judges) + 1.0)
+    figure, panels = style.panels(len(tasks), columns=columns, size=size, sharex=True, sharey=True)
+    for panel, task in zip(panels, tasks, strict=True):
         found = run.found.sel(task=task)
-        for place, judge in zip(places, judges, strict=True):
+        for place, judge in enumerate(judges):
             value, low, high = found.people.sel(judge=judge).values
             colour = looks.get(judge, style.BLUE)
-            panel.plot([low, high], [place, place], color=colour, linewidth=1.2)
-            panel.plot(value, place, "s" if judge in run.study.metrics else "o", color=colour)
+            panel.plot([low, high], [-place, -place], color=colour, linewidth=1.2)
+            panel.plot(value, -place, "s" if judge in run.study.metrics else "o", color=colour)
         words = f"{task}:\n{found.people.sel(judge=CHOSEN, end='value').item():.2f}"
         if run.study.metrics:
             best, _ = _best_published(found)
             panel.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
             words += f" beside {best:.2f} of the best published"
         panel.set_title(words)
-        panel.set_yticks(places, [judge.removeprefix(METRIC) for judge in judges], fontsize=6.5)
+        names = [judge.removeprefix(METRIC) for judge in judges]
+        panel.set_yticks(-np.arange(len(judges)), names, fontsize=6.5)
     for panel in panels[-columns:]:
         panel.set_xlabel("Spearman correlation with people")
     return figure

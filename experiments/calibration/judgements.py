@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 
 import condvendi_jax as cv
-from condvendi_jax import spectra
-from condvendi_jax.data import bandwidth
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import log_scores
 from experiments.data import PairedEmbeddings
 from experiments.lab import Bandwidths, Scales, agreement
 
 METRIC = "metric_"
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
 SCORES += ("Conditional-RKE, unbiased", "RKE, unbiased")
-_POOLED = (cv.Entropy(order=2), cv.Entropy(order=1))
+_POOLED = ((2, False), (1, False), (2, True))  # Orders, and whether unbiased, of pairs of scores.
 # Contexts of the less diverse pool, as a multiple of those of the more diverse one.
 DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
 _ENOUGH = 0.95
@@ -53,14 +49,11 @@ class Responses(NamedTuple):
         _, first, index = np.unique(pairs.labels["sets"], return_index=True, return_inverse=True)
         members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
         context = np.unique(pairs.prompts, axis=0, return_inverse=True)[1].reshape(-1)
-        known = {"prompts": context, **pairs.labels}
+        known = {"task": np.full(len(pairs), pairs.name), "prompts": context, **pairs.labels}
         for role, values in known.items():
             words = values.astype(str)  # NaN equals NaN.
-            differ = np.flatnonzero(words != words[first][index])
-            if differ.size:
-                raise ValueError(
-                    f"{role}: expected one value a set, row {differ[0]} differs in its set."
-                )
+            for row in np.flatnonzero(words != words[first][index]):
+                raise ValueError(f"{role}: expected one value a set, row {row} differs in its set.")
         if (fewest := min(map(len, members))) < 2:
             raise ValueError(f"sets: expected two responses or more in each, received {fewest}.")
         people = pairs.labels["people"]
@@ -71,32 +64,37 @@ class Responses(NamedTuple):
             for role, values in pairs.labels.items()
             if role in ("people", "label", "temperature") or role.startswith(METRIC)
         }
-        task = known.get("task", np.full(len(people), pairs.name)).astype(str)
-        return cls(members, task[first], context[first], numbers)
+        return cls(members, known["task"].astype(str)[first], context[first], numbers)
 
     def some(self, chosen: np.ndarray) -> Responses:
         """Some of the sets, by their numbers."""
-        return Responses(
-            [self.members[s] for s in chosen],
-            self.task[chosen],
-            self.context[chosen],
-            {role: values[chosen] for role, values in self.labels.items()},
-        )
+        members = [self.members[s] for s in chosen]
+        labels = {role: values[chosen] for role, values in self.labels.items()}
+        return Responses(members, self.task[chosen], self.context[chosen], labels)
 
 
 @functools.partial(jax.jit, static_argnames="orders")
-def _entropies_of_sets(
-    rows: jax.Array, kernel: cv.Kernel, *, orders: tuple[float, ...]
-) -> jax.Array:
-    """H(X) in nats of each of some sets `[S, k, d]` at each order, `[orders, S]`."""
+def _of_sets(rows: jax.Array, kernel: cv.Kernel, *, orders: tuple[float, ...]) -> jax.Array:
+    """`entropies` of sets of one size, `[S, k, d]`."""
 
     def of_one(outputs: jax.Array) -> jax.Array:
-        points = Pairs(outputs, output_kernel=kernel)
-        wanted = [cv.Entropy(order=order) for order in orders]
-        found = spectra.compute(points, wanted, spectra.Exact())
-        return jnp.stack([computed.values.outputs for computed in found])
+        found = [cv.decompose(outputs, kernel=kernel, order=order) for order in orders]
+        return jnp.stack([of.entropy_outputs for of in found])
 
     return jax.vmap(of_one, out_axes=1)(rows)
+
+
+def entropies(
+    outputs: np.ndarray, members: Sequence[np.ndarray], kernel: cv.Kernel, orders: Sequence[float]
+) -> np.ndarray:
+    """H(X) of each set of rows in nats at each order, `[orders, S]`."""
+    size = np.array(list(map(len, members)))
+    found = np.zeros((len(orders), len(members)), np.float32)
+    for k in np.unique(size):
+        sets = np.flatnonzero(size == k)
+        rows = outputs[np.stack([members[s] for s in sets.tolist()])]
+        found[:, sets] = _of_sets(rows, kernel, orders=tuple(orders))
+    return found
 
 
 def scores_of_sets(
@@ -112,16 +110,12 @@ def scores_of_sets(
     which is one of `units` for each encoder, and orders. The cosine kernel has no bandwidth.
     """
     encoders, less, multiples, orders = tried.values()
-    size = np.array(list(map(len, members)))
-    found = np.zeros((*map(len, tried.values()), len(members)), np.float32)
-    for (e, encoder), (c, share) in itertools.product(enumerate(encoders), enumerate(less)):
+    kernels = [cv.Cosine() if cosine else cv.Gaussian(multiple) for multiple in multiples]
+    found = []
+    for encoder, share in itertools.product(encoders, less):
         outputs = representation(pairs, units, encoder, share)
-        for (m, multiple), k in itertools.product(enumerate(multiples), np.unique(size)):
-            sets = np.flatnonzero(size == k)
-            rows = outputs[np.stack([members[s] for s in sets.tolist()])]
-            kernel = cv.Cosine() if cosine else cv.Gaussian(multiple)
-            found[e, c, m][:, sets] = _entropies_of_sets(rows, kernel, orders=tuple(orders))
-    return found.reshape(-1, len(members))
+        found += [entropies(outputs, members, kernel, orders) for kernel in kernels]
+    return np.concatenate(found)
 
 
 def scores_of_similarities(
@@ -140,19 +134,17 @@ def scores_of_similarities(
     if vectors:
         vectors["cosine similarity"] = pairs.outputs
     scores = {}
-    tried = {"encoder": ["first"], "less": [0.0], "multiple": [1.0], "order": [1.0, 2.0]}
     for name, rows in vectors.items():
-        of_name = dataclasses.replace(pairs, outputs=rows.astype(np.float32))
-        both = scores_of_sets(of_name, members, tried, {"first": 1.0}, cosine=True)
+        both = entropies(rows.astype(np.float32), members, cv.Cosine(), (1.0, 2.0))
         scores |= dict(zip((f"Vendi, {name}", f"RKE, {name}"), both, strict=True))
     return scores, negative
 
 
-def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, Any]]:
     """The outputs and the contexts as the first encoder has them, and the second where there is."""
-    found: dict[str, Any] = {"first": (pairs.outputs, pairs.prompts)}
+    found: dict[str, tuple[np.ndarray, Any]] = {"first": (pairs.outputs, pairs.prompts)}
     if "second_outputs" in pairs.further:
-        found["second"] = (pairs.further["second_outputs"], pairs.further.get("second_prompts"))
+        found["second"] = pairs.further["second_outputs"], pairs.further.get("second_prompts")
     return found
 
 
@@ -164,16 +156,12 @@ def shares_of(pairs: PairedEmbeddings) -> tuple[float, ...]:
 
 def units_of(pairs: PairedEmbeddings, bandwidths: Scales, seed: int) -> dict[str, float]:
     """The bandwidth of each encoder; 1 for the cosine kernel."""
-    encoders, first = encoders_of(pairs), bandwidths.output_bandwidth
-    if first is None:
-        return dict.fromkeys(encoders, 1.0)
-    units = {"first": first}
-    if "second" in encoders:
+    units: dict[str, Any] = dict.fromkeys(encoders_of(pairs), bandwidths.output_bandwidth or 1.0)
+    if bandwidths.output_bandwidth and "second" in units:
         key = jax.random.fold_in(jax.random.key(seed), _KEY)
-        second, rule = encoders["second"][0], bandwidths.rule
-        chosen = bandwidth.bandwidth_by_rule(second, rule, key=key, partitions=1).bandwidth
-        assert chosen is not None
-        units["second"] = chosen
+        second = pairs.further["second_outputs"]
+        chosen = cv.bandwidth_by_rule(second, bandwidths.rule, key=key, partitions=1)
+        units["second"] = chosen.bandwidth
     return units
 
 
@@ -190,7 +178,6 @@ def representation(
         if encoder not in (name, "both"):
             continue
         if less:
-            assert prompts is not None
             rest = outputs - np.float32(less) * prompts
             norms, wanted = (np.linalg.norm(x, axis=1, keepdims=True) for x in (rest, outputs))
             outputs = rest * (wanted / np.maximum(norms, np.finfo(np.float32).tiny))
@@ -225,92 +212,72 @@ def choose_on_other_tasks(
 
 
 def draw_pools(
-    sets: np.ndarray, context: np.ndarray, count: int, generator: np.random.Generator
-) -> list[np.ndarray]:
-    """`count` times the sets `[h]` in a random order, one of each context that there is."""
-    orders = [generator.permutation(sets) for _ in range(count)]
-    return [o[np.sort(np.unique(context[o], return_index=True)[1])] for o in orders]
+    sets: Responses, count: int, generator: np.random.Generator
+) -> list[list[np.ndarray]]:
+    """`count` pools of the sets above the median of the people's scores, and of those below.
+
+    A pool has one set of each context that there is, in a random order.
+    """
+    people, halves = sets.labels["people"], []
+    for part in (people > np.median(people), people < np.median(people)):
+        orders = [generator.permutation(np.flatnonzero(part)) for _ in range(count)]
+        firsts = [np.unique(sets.context[order], return_index=True)[1] for order in orders]
+        halves.append([o[np.sort(first)] for o, first in zip(orders, firsts, strict=True)])
+    return halves
 
 
 @functools.partial(jax.jit, static_argnames="contexts")
 def _scores_of_pools(
-    outputs: jax.Array,
-    prompts: jax.Array,
-    rows: jax.Array,
-    kernels: Mapping[str, Any],
-    *,
-    contexts: int,
+    pools: tuple[jax.Array, jax.Array], kernels: Mapping[str, Any], *, contexts: int
 ) -> jax.Array:
-    """The logarithms of `SCORES` of some pools `[p, n]` of rows, `[p, SCORES]`."""
-    ids = np.repeat(np.arange(contexts), rows.shape[1] // contexts)
+    """The logarithms of `SCORES` of pools of outputs and prompts `[p, n, d]`, `[SCORES, p]`."""
+    ids = np.repeat(np.arange(contexts), pools[0].shape[1] // contexts)
 
-    def of_one(chosen: jax.Array) -> jax.Array:
-        points: dict[str, Any] = {"outputs": outputs[chosen], "prompts": prompts[chosen], **kernels}
-        found = spectra.compute(Pairs(**points), _POOLED, spectra.Exact())
-        logs = log_scores(*jnp.stack([jnp.stack(computed.values) for computed in found]).T)
-        again = Pairs(**points, prompt_ids=ids)
-        unbiased = cv.decompose(again, order=2, unbiased=True).log_scores
-        each = [jnp.stack([of.conditional, of.vendi], axis=-1) for of in (logs, unbiased)]
-        return jnp.concatenate([of.reshape(-1) for of in each])
+    def of_one(pool: tuple[jax.Array, jax.Array]) -> list[jax.Array]:
+        points = cv.Pairs(*pool, prompt_ids=ids, **kernels)
+        found = [cv.decompose(points, order=o, unbiased=u).log_scores for o, u in _POOLED]
+        return [score for of in found for score in (of.conditional, of.vendi)]
 
-    return jax.lax.map(of_one, rows)
+    return jnp.stack(jax.lax.map(of_one, pools))
 
 
 def tell_pools(
     pairs: PairedEmbeddings,
-    sets: Responses,
+    members: Sequence[np.ndarray],
+    halves: Sequence[Sequence[np.ndarray]],
     scales: Sequence[Bandwidths],
     contexts: Sequence[int],
-    draws: int,
-    generator: np.random.Generator,
-    say: Callable[[str], None],
-) -> np.ndarray:
-    """How often the more diverse of two pools scores higher, `[designs, scales, SCORES, contexts]`.
+) -> xr.DataArray:
+    """How often a pool of the first half scores higher, `[design, scale, score, contexts]`.
 
-    The pools are of the sets above and below the median of the people's scores, one set a context.
     NaN where there are too few contexts, or their number in the other pool is not asked for.
     """
-    people, size = sets.labels["people"], min(map(len, sets.members))
-    rows = np.stack([members[:size] for members in sets.members])
-    middle = np.median(people)
-    above, below = (
-        draw_pools(np.flatnonzero(part), sets.context, draws, generator)
-        for part in (people > middle, people < middle)
-    )
-    outputs, prompts = jnp.asarray(pairs.outputs), jnp.asarray(pairs.prompts)
-
-    def scores(pools: list[np.ndarray], count: int, kernels: Mapping[str, Any]) -> np.ndarray:
-        """`[draws, SCORES]` of the first `count` contexts; NaN where there are fewer."""
-        if not pools or min(map(len, pools)) < count:
-            return np.full((draws, len(SCORES)), np.nan)
-        chosen = np.stack([rows[pool[:count]].reshape(-1) for pool in pools])
-        logs = _scores_of_pools(outputs, prompts, chosen, kernels, contexts=count)
-        return np.asarray(logs, np.float64)
-
-    shape = len(DESIGNS), len(scales), len(SCORES), len(contexts)
-    right = np.full(shape, np.nan)
-    for b, bandwidths in enumerate(scales):
-        kernels = bandwidths.kernels
-        say(f"pools, bandwidth {bandwidths}")
-        more, less = (
-            {count: scores(pools, count, kernels) for count in contexts} for pools in (above, below)
-        )
-        for (d, factor), (p, m) in itertools.product(
-            enumerate(DESIGNS.values()), enumerate(contexts)
-        ):
-            if factor * m in less:
-                gain = more[m] - less[factor * m]
-                shares = np.where(np.isnan(gain), np.nan, (np.sign(gain) + 1) / 2)
-                right[d, b, :, p] = shares.mean(axis=0)
-    return right
+    size = min(map(len, members))
+    rows = np.stack([of[:size] for of in members])
+    axes = {"scale": [of.coordinate for of in scales], "score": list(SCORES)}
+    axes |= {"contexts": list(contexts), "draw": list(range(len(halves[0])))}
+    logs = np.full((2, *map(len, axes.values())), np.nan)
+    each = itertools.product(enumerate(halves), enumerate(scales), enumerate(contexts))
+    for (half, pools), (b, bandwidths), (c, count) in each:
+        if min(map(len, pools)) >= count:
+            chosen = np.stack([rows[pool[:count]].reshape(-1) for pool in pools])
+            drawn = pairs.outputs[chosen], pairs.prompts[chosen]
+            logs[half, b, :, c] = _scores_of_pools(drawn, bandwidths.kernels, contexts=count)
+    more, less = (xr.DataArray(of, axes, tuple(axes)) for of in logs)
+    right = []
+    for factor in DESIGNS.values():
+        other = less.reindex(contexts=factor * np.array(contexts)).values
+        gain = more - other
+        shares = gain.copy(data=(np.sign(gain.values) + 1) / 2)
+        right.append(shares.mean("draw", skipna=False))
+    return xr.concat(right, "design").assign_coords(design=list(DESIGNS))
 
 
-def enough(right: np.ndarray, contexts: Sequence[int]) -> int | None:
+def enough(right: xr.DataArray) -> xr.DataArray:
     """From how many contexts on the more diverse pool scores higher 95 times in 100.
 
     From how often it is right at each number of them, NaN where there are too few.
     """
-    fine = np.array(contexts)[np.isfinite(right)]
-    wrong = np.array(contexts)[right < _ENOUGH]
-    above = fine[fine > wrong.max(initial=0)]
-    return int(above[0]) if above.size else None
+    wrong = right.contexts.where(right < _ENOUGH).max("contexts")
+    fine = right.notnull() & ~(right.contexts <= wrong)
+    return right.contexts.where(fine).min("contexts")

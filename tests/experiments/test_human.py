@@ -7,6 +7,7 @@ import numpy as np
 import oracles
 import pytest
 import studies
+import xarray as xr
 from scipy import stats
 from studies import computed
 
@@ -48,9 +49,7 @@ def test_people_who_count_modes_agree_with_every_score(finished):
     np.testing.assert_allclose(finished.found.people, 1, atol=0.02)
     for name in ("ahead", "temperature", "accuracy"):  # There is nothing of the kind.
         assert np.isnan(finished.found[name]).all()
-
-
-def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finished):
+    # Conditional scores tell pools whose contexts mislead the others.
     same, twice = finished.found.right.sel(scale=1).mean("task").transpose("design", ...)
     np.testing.assert_allclose(same, 1)
     twice = twice.sel(contexts=1)
@@ -61,8 +60,7 @@ def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finishe
 def test_entropies_of_sets_are_those_of_numpy_at_every_order():
     pairs = dataclasses.replace(judged_sets(), outputs=1.3 * judged_sets().outputs)
     tried = {"encoder": ["first"], "less": [0.0, 0.5], "multiple": [0.5, 1.0]}
-    tried["tried_order"] = [1.0, 2.0, np.inf]
-    members = Responses.of(pairs).members
+    tried["order"], members = [1.0, 2.0, np.inf], Responses.of(pairs).members
     scores = judgements.scores_of_sets(pairs, members, tried, {"first": 0.7})
     outputs, prompts = (rows.astype(np.float64) for rows in (pairs.outputs, pairs.prompts))
     for of, found in zip(itertools.product(*tried.values()), scores, strict=True):
@@ -113,28 +111,24 @@ def test_both_encoders_are_the_product_of_their_kernels():
     wanted = np.exp(-squares[0] / (2 * 0.7**2)) * np.exp(-squares[1] / (2 * 1.9**2))
     found = np.exp(-np.sum((both[:1] - both) ** 2, axis=1) / 2)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    # Contexts of another length, or none, are not subtracted.
+    assert judgements.shares_of(first) == (0.0, 0.25, 0.5, 0.75)
+    shorter = dataclasses.replace(first, prompts=first.prompts[:, :2])
+    assert judgements.shares_of(shorter) == judgements.shares_of(pairs) == (0.0,)
 
 
 def test_pools_are_scored_as_the_library_scores_them():
     pairs = judged_sets(sets=12)
     sets = Responses.of(pairs)
     widths = [lab.Bandwidths(1.0, 0.7, 0.7, "given")]
-    generator = np.random.default_rng(3)
-    right = judgements.tell_pools(pairs, sets, widths, (2, 4, 8), 40, generator, print)
-    generator = np.random.default_rng(3)
-    people = sets.labels["people"]
-    above, below = (
-        judgements.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
-        for part in (people > np.median(people), people < np.median(people))
-    )
+    above, below = halves = judgements.draw_pools(sets, 40, np.random.default_rng(3))
+    right = judgements.tell_pools(pairs, sets.members, halves, widths, (2, 4, 8)).values
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
-        kernels, orders = widths[0].kernels, ((2, False), (1, False), (2, True))
-        found = [
-            cv.decompose(pairs.outputs[rows], pairs.prompts[rows], order=o, unbiased=u, **kernels)
-            for o, u in orders
-        ]
+        points = cv.Pairs(pairs.outputs[rows], pairs.prompts[rows], **widths[0].kernels)
+        orders = ((2, False), (1, False), (2, True))
+        found = [cv.decompose(points, order=o, unbiased=u) for o, u in orders]
         return np.array([float(x) for one in found for x in (one.conditional, one.vendi)])
 
     for design, factor in enumerate(judgements.DESIGNS.values()):
@@ -147,11 +141,10 @@ def test_pools_are_scored_as_the_library_scores_them():
     assert np.isnan(right[1, ..., 1]).all() and np.isnan(right[..., 2]).all()
 
 
-@pytest.mark.parametrize(
-    ("right", "wanted"), [([1, 0.9, 0.95], 4), ([1, 1, 0.9], None), ([0.95, np.nan, np.nan], 1)]
-)
-def test_enough_contexts_are_those_from_which_on_the_order_is_right(right, wanted):
-    assert judgements.enough(np.array(right), (1, 2, 4)) == wanted
+def test_enough_contexts_are_those_from_which_on_the_order_is_right():
+    right = [[1, 0.9, 0.95], [1, 1, 0.9], [0.95, np.nan, np.nan]]
+    found = judgements.enough(xr.DataArray(right, {"contexts": [1, 2, 4]}, ("task", "contexts")))
+    np.testing.assert_array_equal(found, [4, np.nan, 1])
 
 
 def test_rank_correlation_is_that_of_scipy():
@@ -278,16 +271,8 @@ test_bad_flags_are_refused = studies.refuses(
 )
 def test_what_differs_within_a_set_is_refused(role, row, value, message):
     pairs = judged_sets()
-    labels = pairs.labels | {"people": np.zeros(80)}
-    labels[role] = labels[role].copy()
-    labels[role][row] = value
+    values = pairs.labels[role].copy()
+    values[row] = value
+    labels = pairs.labels | {"people": np.zeros(80), role: values}
     with pytest.raises(ValueError, match=message):
         Responses.of(dataclasses.replace(pairs, labels=labels))
-
-
-def test_contexts_of_another_length_are_not_subtracted():
-    pairs = judged_sets()
-    assert judgements.shares_of(pairs) == (0.0, 0.25, 0.5, 0.75)
-    shorter = dataclasses.replace(pairs, prompts=pairs.prompts[:, :2])
-    without = dataclasses.replace(pairs, further={"second_outputs": pairs.outputs})
-    assert judgements.shares_of(shorter) == judgements.shares_of(without) == (0.0,)
