@@ -4,33 +4,18 @@ python -m experiments.monitoring --runs=200
 """
 
 import itertools
-import json
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from absl import flags
 from scipy import stats
 
-from condvendi_jax.cli import command
 from condvendi_jax.inference.monitoring import EProcess, bounds
-from experiments.calibration.interval_coverage import answers_of
-from experiments.lab import runner
+from experiments.calibration import simulated
 
-KINDS = ("mild", "heavy", "bimodal")
 LEVEL = 0.05
 FALL = 4 / 3  # Of the similarity, for a score that falls by a quarter.
 _AT_ONCE = 100  # Runs.
-_FLAGS = flags.FlagValues()
-flags.DEFINE_integer("runs", 1000, "Runs of each cell.", 1, flag_values=_FLAGS)
-flags.DEFINE_integer("looks", 200, "Looks of a run without a change.", 1, flag_values=_FLAGS)
-
-
-class Alarms(NamedTuple):
-    """The look of the first alarm of each run, 0 without one, `[runs]`."""
-
-    monitor: np.ndarray
-    fixed: np.ndarray  # z at the level in each look, against the baseline as if it had no error.
-    previous: np.ndarray  # Against the look before.
 
 
 def similarities(counts: np.ndarray) -> np.ndarray:
@@ -62,8 +47,7 @@ def collapsed(shares: np.ndarray, times: float) -> np.ndarray:
     The same part of them moves for all prompts of a run: so many that their mean similarity is
     `times` what it was.
     """
-    favourite = shares == shares.max(axis=-1, keepdims=True)
-    favourite &= np.cumsum(favourite, axis=-1) == 1
+    favourite = np.eye(shares.shape[-1])[shares.argmax(axis=-1)]
     similar = np.mean(np.sum(shares**2, axis=-1), axis=-1)
     most = np.mean(shares.max(axis=-1), axis=-1)
     # (1 - b)^2 s + 2 b (1 - b) m + b^2 = times s.
@@ -74,26 +58,18 @@ def collapsed(shares: np.ndarray, times: float) -> np.ndarray:
 
 
 def simulate(
-    kind: str,
-    prompts: int,
-    baseline: int,
-    k: int,
-    looks: int,
-    runs: int,
-    change: int | None = None,
-    seed: int = 0,
-) -> Alarms:
-    """Runs with so many answers to each prompt in the baseline and k in each look.
+    kind: str, prompts: int, baseline: int, k: int, looks: int, runs: int, change: int = 0
+) -> dict[str, np.ndarray]:
+    """The look of the first alarm of each run, 0 without one: of the monitor and of two z tests.
 
-    Args:
-      kind, prompts: of the population of `answers_of`, and how many are drawn for each run.
-      baseline, k, looks, runs: numbers.
-      change: the look from which on the score is lower by a quarter; never where None.
-      seed: of all draws.
+    A run has `baseline` answers to each prompt in the baseline and k in each look. From the look
+    `change` on, where there is one, the score is lower by a quarter. One test takes the baseline as
+    if it had no error, the other the look before.
     """
-    rng, found = np.random.default_rng([seed, prompts, baseline, k]), []
+    rng, found = np.random.default_rng([0, prompts, baseline, k]), []
     for _ in range(0, runs, _AT_ONCE):
-        before = answers_of(kind)[rng.integers(400, size=(min(runs, _AT_ONCE), prompts))]
+        drawn = rng.integers(400, size=(min(runs, _AT_ONCE), prompts))
+        before = simulated.answers_of(kind)[drawn]
         after = collapsed(before, FALL)
         counts = rng.multinomial(baseline, before)
         start, error = similarities(counts), fixed_error(counts)
@@ -102,23 +78,17 @@ def simulate(
         process, last = EProcess(start, error, bound), start
         alarms = np.zeros((3, len(before)), int)
         for look in range(1, looks + 1):
-            changed = change is not None and look >= change
-            now = similarities(rng.multinomial(k, after if changed else before))
-            rings = [
-                process.update(now) >= np.log(2 / LEVEL),
-                _differs(now - start),
-                _differs(now - last),
-            ]
-            alarms = np.where((alarms == 0) & np.array(rings), look, alarms)
-            last = now
+            now = similarities(rng.multinomial(k, after if 0 < change <= look else before))
+            evident = process.update(now) >= np.log(2 / LEVEL)
+            rings = np.array([evident, _rose(now - start), _rose(now - last)])
+            alarms, last = np.where((alarms == 0) & rings, look, alarms), now
         found.append(alarms)
-    return Alarms(*np.concatenate(found, axis=1))
+    return dict(zip(("monitor", "fixed", "previous"), np.concatenate(found, axis=1), strict=True))
 
 
-def _differs(change: np.ndarray) -> np.ndarray:
+def _rose(change: np.ndarray) -> np.ndarray:
     """Whether the mean over prompts `[..., P]` is above 0 by a one-sided z test at the level."""
-    error = np.std(change, axis=-1, ddof=1) / np.sqrt(change.shape[-1])
-    return change.mean(axis=-1) > stats.norm.isf(LEVEL) * error
+    return change.mean(axis=-1) > stats.norm.isf(LEVEL) * stats.sem(change, axis=-1)
 
 
 def delays(alarms: np.ndarray, change: int) -> dict[str, Any]:
@@ -134,19 +104,18 @@ def delays(alarms: np.ndarray, change: int) -> dict[str, Any]:
     return {"median": median, "90%": most, "found": float(np.mean(there > 0))}
 
 
-def main(argv: list[str]) -> None:
-    """Measures and prints."""
-    command.no_words(runner.parse(_FLAGS, argv))
-    for kind, prompts, k in itertools.product(KINDS, (20, 50), (5, 10)):
-        alarms = simulate(kind, prompts, k, k, _FLAGS.looks, _FLAGS.runs)
-        false = {name: float(np.mean(of > 0)) for name, of in alarms._asdict().items()}
-        print(json.dumps({"kind": kind, "prompts": prompts, "k": k, "false": false}), flush=True)
+def cells(runs: int = 1000, looks: int = 200) -> Iterator[dict[str, Any]]:
+    """The cells, of `runs` each; one without a change has so many looks."""
+    for kind, prompts, k in itertools.product(simulated.KINDS, (20, 50), (5, 10)):
+        alarms = simulate(kind, prompts, k, k, looks, runs)
+        false = {name: float(np.mean(of > 0)) for name, of in alarms.items()}
+        yield {"kind": kind, "prompts": prompts, "k": k, "false": false}
     sizes = ((5, 5), (10, 10), (20, 10), (40, 10))
-    for kind, (baseline, k), change in itertools.product(KINDS, sizes, (1, 30)):
-        alarms = simulate(kind, 50, baseline, k, change + 59, _FLAGS.runs, change)
+    for kind, (baseline, k), change in itertools.product(simulated.KINDS, sizes, (1, 30)):
+        alarms = simulate(kind, 50, baseline, k, change + 59, runs, change)
         cell = {"kind": kind, "baseline": baseline, "k": k, "change": change}
-        print(json.dumps(cell | delays(alarms.monitor, change)), flush=True)
+        yield cell | delays(alarms["monitor"], change)
 
 
 if __name__ == "__main__":
-    command.run(main, parse_flags=False)
+    simulated.run(cells)

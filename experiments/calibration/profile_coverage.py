@@ -7,135 +7,121 @@ prints each cell of the tables of docs/bandwidths.md as JSON.
 """
 
 import itertools
-import json
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from absl import flags
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax.cli import command
-from experiments.calibration import interval_coverage as answers
-from experiments.lab import runner
+from experiments.calibration import simulated
+from experiments.calibration.simulated import EACH, KINDS, SCORES
 
-EACH = 8  # Outputs of a prompt, where rows depend on each other.
-SCORES = ("vendi", "conditional", "information")
+Profiles = list[cv.inference.Profile]
 PLACES = np.random.default_rng(11).normal(size=(40, 3)).astype(np.float32)
 _CENTRES = 2 * np.random.default_rng(3).normal(size=(12, 2))
+_FEW = ((5, 10), (8, 5), (8, 10), (12, 10), (20, 10))  # Prompts, and answers to each.
 
 
-class Model(NamedTuple):
-    """Answers on a circle around the prompt: `modes` places, and noise around each of them."""
-
-    modes: int
-    radius: float
-    noise: float
-
-
-# Models of one distribution; some of one distribution beside another; and two whose order turns:
-# many answers near each other, and a few far apart.
-SAME = (Model(5, 1.0, 0.3),) * 3
-PARTLY = (Model(5, 1.0, 0.3), Model(5, 1.0, 0.3), Model(5, 1.2, 0.3))
-TURNING = (Model(12, 0.8, 0.02), Model(3, 2.5, 0.02))
-CASES = {"same": SAME, "partly": PARTLY, "turning": TURNING}
+# Answers of models are on a circle around the prompt: the number of places, its radius, and the
+# noise around each place. Models of one distribution; some of one distribution beside another; and
+# two whose order turns: many answers near each other, and a few far apart.
+CASES = {
+    "same": ((5, 1.0, 0.3),) * 3,
+    "partly": ((5, 1.0, 0.3), (5, 1.0, 0.3), (5, 1.2, 0.3)),
+    "turning": ((12, 0.8, 0.02), (3, 2.5, 0.02)),
+}
+SAME = {"same": "012", "partly": "01", "turning": ""}  # Names of models of one distribution.
 
 
-def draw(models: tuple[Model, ...], rng: Any, n: int, each: int) -> tuple[dict[str, Any], Any]:
-    """Outputs of each model, and the prompts that they share, of which `each` rows are equal."""
-    prompts = _CENTRES[rng.choice(12, n // each)] + 0.3 * rng.normal(size=(n // each, 2))
-    prompts = np.repeat(prompts, each, axis=0)
-    outputs = {}
-    for number, model in enumerate(models):
-        angles = 2 * np.pi * rng.integers(model.modes, size=n) / model.modes
-        places = model.radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        answers = prompts + places + model.noise * rng.normal(size=(n, 2))
-        outputs[f"{number}"] = answers.astype(np.float32)
-    return outputs, prompts.astype(np.float32)
-
-
-def profiles(
-    name: str, n: int, each: int, draws: int, **options: Any
-) -> list[cv.inference.Profile]:
-    """The profiles of many draws of the models of a case."""
-    rng = np.random.default_rng([n, each, len(name)])
-    kernel = cv.Gaussian(1.0)
-    given: dict[str, Any] = {"output_kernel": kernel, "prompt_kernel": kernel} | options
-    return [cv.profile(*draw(CASES[name], rng, n, each), **given) for _ in range(draws)]
+def profiles(name: str, n: int, each: int, draws: int) -> Profiles:
+    """The profiles of many draws of the models of a case; `each` rows have one prompt."""
+    rng, found = np.random.default_rng([n, each, len(name)]), []
+    kernels: dict[str, Any] = dict.fromkeys(simulated.EXACT, cv.Gaussian(1.0))
+    for _ in range(draws):
+        prompts = _CENTRES[rng.choice(12, n // each)] + 0.3 * rng.normal(size=(n // each, 2))
+        prompts, outputs = np.repeat(prompts, each, axis=0), {}
+        for number, (modes, radius, noise) in enumerate(CASES[name]):
+            angles = 2 * np.pi * rng.integers(modes, size=n) / modes
+            places = radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+            outputs[f"{number}"] = np.float32(prompts + places + noise * rng.normal(size=(n, 2)))
+        found.append(cv.profile(outputs, np.float32(prompts), **kernels))
+    return found
 
 
 def few_prompts(
-    kind: str, count: int, k: int, unequal: bool, matched: bool, draws: int, models: int = 3
-) -> list[cv.inference.Profile]:
+    kind: str, count: int, k: int, unequal: bool, matched: bool, draws: int
+) -> Profiles:
     """The profiles of equal models, of k or 2 to 2k answers to each of a few skewed prompts.
 
     The answers are 40 places of overlapping embeddings; prompts are equal or different.
     """
-    rng, drawn = np.random.default_rng([count, k, unequal, matched, models]), []
+    rng, drawn = np.random.default_rng([count, k, unequal, matched, 3]), []
     for _ in range(draws):
         outputs, asked, prompts = {}, {}, rng.integers(400, size=count)
-        for model in map(str, range(models)):
-            number: Any = k
-            if unequal:
-                number = rng.permutation(np.resize(np.arange(2, 2 * k + 1), count))
+        for model in range(3):
+            numbers = simulated.numbers(rng, count, k, unequal)
             of = prompts if matched else rng.integers(400, size=count)
-            rows, ids = answers.draw_answers(rng, kind, of, number)
-            outputs[model] = PLACES[rows[:, 0].astype(int)]
-            asked[model] = ids if matched else ids + count * int(model)
+            rows, ids = simulated.draw_answers(rng, kind, of, numbers)
+            outputs[f"{model}"] = PLACES[rows[:, 0].astype(int)]
+            asked[f"{model}"] = ids if matched else ids + count * model
         drawn.append(cv.profile(outputs, asked, output_kernel=cv.Gaussian(1.0)))
     return drawn
 
 
-def held(drawn: list[cv.inference.Profile], kind: str) -> float:
+def held(drawn: Profiles, kind: str) -> float:
     """The share of bands that hold Conditional-RKE of all 400 prompts at all bandwidths."""
-    shares, inside = answers.answers_of(kind), []
-    squares = np.sum((PLACES[:, None] - PLACES) ** 2, axis=2)
+    shares, squares = simulated.answers_of(kind), np.sum((PLACES[:, None] - PLACES) ** 2, axis=2)
     alike = np.exp(-squares / drawn[0].bandwidths[:, None, None] ** 2)
     truth = 1 / np.mean(np.einsum("pi,bij,pj->bp", shares, alike, shares, optimize=True), axis=1)
-    for of in drawn:
-        low, high = np.moveaxis(of.bands.conditional, 2, 0)
-        inside.append(((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=1))
-    return float(np.mean(inside))
+    return _inside(np.array([of.bands.conditional for of in drawn]), truth)
 
 
-def bands(drawn: list[cv.inference.Profile]) -> dict[str, float]:
+def bands(drawn: Profiles) -> dict[str, float]:
     """By score the share of bands that cover the mean score at all bandwidths, of all models."""
     shares = {}
     for score in SCORES:
-        values = np.log([getattr(of.values, score) for of in drawn])
-        ends = np.log([getattr(of.bands, score) for of in drawn])
-        means = values.mean(axis=0)
-        inside = (ends[..., 0] <= means) & (means <= ends[..., 1]) | np.isnan(ends[..., 0])
-        shares[score] = float(inside.all(axis=2).mean())
+        means = np.mean(np.log([getattr(of.values, score) for of in drawn]), axis=0)
+        shares[score] = _inside(np.log([getattr(of.bands, score) for of in drawn]), means)
     return shares
 
 
-def false_statements(drawn: list[cv.inference.Profile], same: set[tuple[str, str]]) -> Any:
+def _inside(ends: np.ndarray, truth: np.ndarray) -> float:
+    low, high = np.moveaxis(ends, -1, 0)
+    return float(np.mean(((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=2)))
+
+
+def _differences(drawn: Profiles, one: str, two: str, score: str) -> np.ndarray:
+    """Of the logarithms of two models' scores, `[draws, bandwidths]`."""
+    k, m = (drawn[0].models.index(model) for model in (one, two))
+    values = np.log([getattr(of.values, score) for of in drawn])
+    return values[:, k] - values[:, m]
+
+
+def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
     """By score the share of draws in which any sign of any pair is false.
 
-    Models of one distribution have no sign. Of others it is that of the mean difference, where that
-    is clear of the draws' noise.
+    The models that `same` names have no sign. Of others it is that of the mean difference, where
+    that is clear of the draws' noise.
     """
     shares = {}
     for score in SCORES:
         wrong = np.zeros(len(drawn), bool)
         for one, two in itertools.combinations(drawn[0].models, 2):
-            k, m = drawn[0].models.index(one), drawn[0].models.index(two)
-            values = np.log([getattr(of.values, score) for of in drawn])
-            differences = values[:, k] - values[:, m]
-            test: Any = stats.ttest_1samp(differences, 0)
-            clear = np.abs(test.statistic) > 4
-            truth = np.where(clear, np.sign(differences.mean(axis=0)), 0)
             signs = np.array([of.pair(one, two, score).signs for of in drawn])
-            false = signs * truth < 0
-            if (one, two) in same:
+            if one in same and two in same:
                 false = signs != 0
+            else:
+                differences = _differences(drawn, one, two, score)
+                test: Any = stats.ttest_1samp(differences, 0)
+                clear = np.abs(test.statistic) > 4
+                false = signs * np.where(clear, np.sign(differences.mean(axis=0)), 0) < 0
             wrong |= false.any(axis=1)
         shares[score] = float(wrong.mean())
     return shares
 
 
-def power(drawn: list[cv.inference.Profile], one: str, two: str) -> dict[str, dict[str, float]]:
+def power(drawn: Profiles, one: str, two: str) -> dict[str, dict[str, float]]:
     """By score how often a difference is drawn: over the ladder, and at single bandwidths.
 
     A single bandwidth is tested alone, at the level of the ladder. The best one is known only after
@@ -144,49 +130,33 @@ def power(drawn: list[cv.inference.Profile], one: str, two: str) -> dict[str, di
     rates = {}
     for score in SCORES:
         over = np.mean([of.pair(one, two, score).p_value <= of.level for of in drawn])
-        k, m = drawn[0].models.index(one), drawn[0].models.index(two)
-        values = np.log([getattr(of.values, score) for of in drawn])
-        differences = values[:, k] - values[:, m]
+        differences = _differences(drawn, one, two, score)
         # The spread over the draws stands for the error of a single bandwidth.
-        alone = np.mean(np.abs(differences) > 1.96 * differences.std(axis=0), axis=0)
+        alone = np.mean(np.abs(differences) > 1.96 * differences.std(axis=0), axis=0).tolist()
         centre = int(np.argmin(np.abs(np.log(drawn[0].multiples))))
-        rates[score] = {
-            "ladder": float(over),
-            "best bandwidth": float(alone.max()),
-            "chosen bandwidth": float(alone[centre]),
-        }
+        rates[score] = {"ladder": float(over), "best bandwidth": max(alone)}
+        rates[score]["chosen bandwidth"] = alone[centre]
     return rates
 
 
-_FLAGS = flags.FlagValues()
-NAMES = (*CASES, "few")
-flags.DEFINE_multi_enum("cases", NAMES, NAMES, "The models.", flag_values=_FLAGS)
-flags.DEFINE_multi_integer("n", [200, 400, 1000], "Numbers of rows.", 1, flag_values=_FLAGS)
-flags.DEFINE_integer("draws", 500, "Samples of each cell.", 2, flag_values=_FLAGS)
-
-
-def main(argv: list[str]) -> None:
-    """Measures and prints."""
-    command.no_words(runner.parse(_FLAGS, argv))
-    if "few" in _FLAGS.cases:
-        kinds, few = ("mild", "heavy", "bimodal"), ((5, 10), (8, 5), (8, 10), (12, 10), (20, 10))
-        for kind, (count, k), unequal, matched in itertools.product(
-            kinds, few, (False, True), (True, False)
-        ):
-            drawn = few_prompts(kind, count, k, unequal, matched, _FLAGS.draws)
+def cells(
+    cases: Any = (*CASES, "few"), n: Any = (200, 400, 1000), draws: int = 500
+) -> Iterator[dict[str, Any]]:
+    """The cells of these cases, of `draws` samples each; of all but `few` for numbers of rows."""
+    if "few" in cases:
+        few = itertools.product(KINDS, _FEW, (False, True), (True, False))
+        for kind, (count, k), unequal, matched in few:
+            drawn = few_prompts(kind, count, k, unequal, matched, draws)
             cell = {"case": kind, "prompts": count, "k": k, "unequal": unequal, "matched": matched}
-            cell |= {"draws": _FLAGS.draws, "bands": held(drawn, kind)}
-            same = set(itertools.combinations("012", 2))
-            print(json.dumps(cell | {"false": false_statements(drawn, same)}), flush=True)
-    cases = [name for name in _FLAGS.cases if name in CASES]
-    for name, n, each in itertools.product(cases, map(int, _FLAGS.n), (1, EACH)):
-        drawn = profiles(name, n, each, _FLAGS.draws)
-        same = {"same": set(itertools.combinations("012", 2)), "partly": {("0", "1")}}
-        cell = {"case": name, "n": n, "each": each, "draws": _FLAGS.draws, "bands": bands(drawn)}
-        cell |= {"false": false_statements(drawn, same.get(name, set()))}
-        cell |= {"power": power(drawn, "0", drawn[0].models[-1])} if name != "same" else {}
-        print(json.dumps(cell), flush=True)
+            cell |= {"draws": draws, "bands": held(drawn, kind)}
+            yield cell | {"false": false_statements(drawn, "012")}
+    chosen = [name for name in cases if name in CASES]
+    for name, rows, each in itertools.product(chosen, n, (1, EACH)):
+        drawn = profiles(name, rows, each, draws)
+        cell = {"case": name, "n": rows, "each": each, "draws": draws, "bands": bands(drawn)}
+        cell |= {"false": false_statements(drawn, SAME[name])}
+        yield cell | ({"power": power(drawn, "0", drawn[0].models[-1])} if name != "same" else {})
 
 
 if __name__ == "__main__":
-    command.run(main, parse_flags=False)
+    simulated.run(cells, fewest=2)

@@ -5,22 +5,15 @@ python -m experiments.prompt_ends --draws=100
 
 import functools
 import itertools
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from condvendi_jax.cli import command
 from condvendi_jax.inference import components, shrinkage
-from experiments.calibration.interval_coverage import answers_of
-from experiments.lab import runner
+from experiments.calibration import simulated
 
-KINDS = ("identical", "equal", "mild", "heavy", "bimodal")
 ENDS = ("most diverse", "least diverse", "all")
-_FLAGS = flags.FlagValues()
-flags.DEFINE_integer("draws", 200, "Tables of each cell.", 1, flag_values=_FLAGS)
 
 
 @functools.cache
@@ -30,36 +23,23 @@ def population(kind: str, overlapping: bool) -> tuple[np.ndarray, np.ndarray]:
     Answers are the same or different or, where they overlap, points in space under a Gaussian.
     """
     rng, square = np.random.default_rng(3), np.eye(40)
+    equal = np.full((400, 40), 1 / 40)
     if not overlapping:
-        if kind == "identical":
-            return np.tile(answers_of("mild")[5], (400, 1)), square
-        if kind == "equal":
-            return np.tile(np.arange(40) < 4, (400, 1)) / 4, square
-        return answers_of(kind), square
-    points = rng.normal(size=(40, 3))
-    square = np.exp(-np.sum((points[:, None] - points) ** 2, axis=2) / 0.6**2)
-    if kind == "bimodal":  # 85% prefer one answer.
-        shares = np.where(np.arange(400)[:, None] < 340, 0.1, 1) * np.full((400, 40), 1 / 40)
-        shares[np.arange(340), rng.integers(40, size=340)] += 0.9
-        return shares, square
-    sizes = np.exp(rng.normal(np.log(0.15), 1, 400)) if kind == "heavy" else np.full(400, 0.3)
-    shares = np.stack([rng.dirichlet(np.full(40, size)) for size in sizes])
-    if kind == "identical":
-        return np.tile(shares[0], (400, 1)), square
-    return (np.full((400, 40), 1 / 40) if kind == "equal" else shares), square
-
-
-def draw(
-    rng: np.random.Generator, kind: str, overlapping: bool, counts: Any
-) -> tuple[components.Components, np.ndarray]:
-    """`counts` answers to each of some prompts, and the true similarity of each prompt, `[p]`."""
-    shares, square = population(kind, overlapping)
-    shares = shares[rng.integers(400, size=len(counts))]
-    copies = rng.multinomial(counts, shares)
-    prompt, answer = np.nonzero(copies)
-    sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
-    parts = components.of_sums(sums, squares, copies[prompt, answer], prompt, len(counts))
-    return parts, np.einsum("pa,ab,pb->p", shares, square, shares)
+        shares = simulated.answers_of("mild" if kind in ("identical", "equal") else kind)
+        equal = np.tile(np.arange(40) < 4, (400, 1)) / 4
+        same = shares[5]
+    else:
+        points = rng.normal(size=(40, 3))
+        square = np.exp(-np.sum((points[:, None] - points) ** 2, axis=2) / 0.6**2)
+        if kind == "bimodal":  # 85% prefer one answer.
+            shares = np.where(np.arange(400)[:, None] < 340, 0.1, 1) * equal
+            shares[np.arange(340), rng.integers(40, size=340)] += 0.9
+            return shares, square
+        sizes = np.exp(rng.normal(np.log(0.15), 1, 400)) if kind == "heavy" else np.full(400, 0.3)
+        shares = np.stack([rng.dirichlet(np.full(40, size)) for size in sizes])
+        same = shares[0]
+    shares = {"identical": np.tile(same, (400, 1)), "equal": equal}.get(kind, shares)
+    return shares, square
 
 
 def cover(kind: str, overlapping: bool, counts: Sequence[int], draws: int) -> dict[str, Any]:
@@ -68,22 +48,24 @@ def cover(kind: str, overlapping: bool, counts: Sequence[int], draws: int) -> di
     Two errors are those of a prompt by itself, of the table that is sorted by plain similarities.
     """
     rng, held, tests = np.random.default_rng([len(counts), *counts[:2]]), [], []
+    of_all, square = population(kind, overlapping)
     for _ in range(draws):
-        parts, truth = draw(rng, kind, overlapping, rng.permutation(counts))
+        counts_of, shares = rng.permutation(counts), of_all[rng.integers(400, size=len(counts))]
+        copies = rng.multinomial(counts_of, shares)
+        truth = np.einsum("pa,ab,pb->p", shares, square, shares)  # Similarities.
+        prompt, answer = np.nonzero(copies)
+        sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
+        parts = components.of_sums(sums, squares, copies[prompt, answer], prompt, len(counts))
         found = shrinkage.shrink(parts)
         if isinstance(found, str):
             continue
-        (p_value, _, reliability, _), (value, low, high) = found
-        error = 2 * np.sqrt(np.maximum(parts.within(), 0))
+        (p_value, _, reliability, _), (value, *ends) = found
+        plain, error = parts.similarity, 2 * np.sqrt(np.maximum(parts.within(), 0))
         table = []
-        for by, ends in (
-            (value, (low, high)),
-            (parts.similarity, parts.similarity + [-error, error]),
-        ):
-            covered = (ends[0] - 1e-9 <= truth) & (truth <= ends[1] + 1e-9)
+        for by, (low, high) in ((value, ends), (plain, (plain - error, plain + error))):
+            covered = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
             order = np.lexsort([rng.random(by.size), by])[[0, -1]]  # Ties at random.
-            for of in (covered, ends[1] - ends[0]):
-                table.append([*of[order], of.mean()])
+            table += [[*of[order], of.mean()] for of in (covered, high - low)]
         held.append(table)
         tests.append([p_value < 0.05, reliability])
     names = ("coverage", "length", "coverage of two errors", "length of two errors")
@@ -93,15 +75,14 @@ def cover(kind: str, overlapping: bool, counts: Sequence[int], draws: int) -> di
     return {**cells, "rejected": rejected, "reliability": reliability, "tables": len(held)}
 
 
-def main(argv: list[str]) -> None:
-    """Measures and prints."""
-    command.no_words(runner.parse(_FLAGS, argv))
+def cells(draws: int = 200) -> Iterator[dict[str, Any]]:
+    """The cells, of `draws` tables each."""
     designs = itertools.product((8, 20, 100), ([4], [5], [10], [50], [4, 5, 10, 30]))
-    for (count, k), kind, overlapping in itertools.product(designs, KINDS, (False, True)):
-        found = cover(kind, overlapping, np.resize(k, count).tolist(), int(_FLAGS.draws))
+    kinds = ("identical", "equal", *simulated.KINDS)
+    for (count, k), kind, overlapping in itertools.product(designs, kinds, (False, True)):
         cell = {"kind": kind, "overlapping": overlapping, "prompts": count, "answers": k}
-        print(json.dumps(cell | found), flush=True)
+        yield cell | cover(kind, overlapping, np.resize(k, count).tolist(), draws)
 
 
 if __name__ == "__main__":
-    command.run(main, parse_flags=False)
+    simulated.run(cells)

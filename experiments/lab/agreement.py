@@ -15,12 +15,7 @@ def rounding(order: float) -> float:
 
 
 def rounded(values: np.ndarray, order: float = 1.0) -> np.ndarray:
-    """Values to a power of ten that is larger than what rounding moves them by.
-
-    Args:
-      values: scores.
-      order: their Renyi order, which decides how far rounding moves them.
-    """
+    """Values to a power of ten that is larger than what rounding moves them by."""
     least = np.maximum(np.abs(values), np.finfo(np.float32).tiny) * rounding(order)
     unit = 10.0 ** np.ceil(np.log10(least))
     return np.round(values / unit) * unit
@@ -37,13 +32,8 @@ def spearman(
 ) -> np.ndarray:
     """Spearman's rank correlation of each of some scores `[r, n]` with `wanted` `[n]`, `[r]`.
 
-    Args:
-      scores: one row for each score.
-      wanted: what they are correlated with.
-      orders: the Renyi order of each score, or of all of them.
-
-    Returns:
-      The correlations; NaN where either is constant up to rounding: such a score is saturated.
+    `orders` are the Renyi orders of the scores, or of all of them. NaN where either is constant up
+    to rounding: such a score is saturated.
     """
     of_rows = np.broadcast_to(orders, len(scores)).tolist()
     x = np.stack([ranks(row, order) for row, order in zip(scores, of_rows, strict=True)])
@@ -74,13 +64,7 @@ def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def resampled(
     groups: np.ndarray, times: int, generator: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Numbers of items, those of each of as many groups as there are, drawn anew.
-
-    Args:
-      groups: of each item, `[n]`; the items of one group are drawn together.
-      times: how many draws.
-      generator: of the draws.
-    """
+    """Numbers of items: those of as many of the `groups` of each item as there are, drawn anew."""
     _, index = np.unique(groups, return_inverse=True)
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
     for _ in range(times):
@@ -110,9 +94,10 @@ def with_interval(
 
     NaN where the statistic is undefined; draws where it is undefined are left out.
     """
-    found = np.full((len(whole := statistic(np.arange(n))), 3), np.nan)
+    whole = statistic(np.arange(n))
+    found, defined = np.full((len(whole), 3), np.nan), ~np.isnan(whole)
     found[:, 0] = whole
-    if np.any(defined := ~np.isnan(whole)):
+    if defined.any():
         drawn = np.stack([statistic(rows)[defined] for rows in draws])
         found[defined, 1:] = np.nanpercentile(drawn, [2.5, 97.5], axis=0).T
     return found

@@ -1,4 +1,4 @@
-"""Figures out of results with named axes: panels, bars, lines, points, and what stands below."""
+"""Figures out of results with named axes: panels, lines, points, and what stands below."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -21,13 +21,12 @@ def facets(
     row: str | None = None,
     column: str | None = None,
     across: int | None = None,
-    kind: Literal["bars", "lines", "points"] = "lines",
+    kind: Literal["lines", "points"] = "lines",
     value: str = "value",
     error: str | None = None,
     letters: str | None = None,
     log_x: bool = False,
     log_y: bool = False,
-    numbers: bool = False,
     colours: Mapping[Any, str] | None = None,
     names: Mapping[Any, str] | None = None,
     title: Callable[[Any, Any], str] | None = None,
@@ -46,15 +45,12 @@ def facets(
       row: the axis of the panels from above to below.
       column: the axis of the panels from left to right.
       across: how many panels stand side by side before the next row begins; by default all.
-      kind: bars side by side, lines with markers, dashed where a line has their colour already, or
-        points without lines.
+      kind: lines with markers, dashed where a line has their colour already, or points.
       value: the variable that is drawn.
       error: the variable of the bars of error: one standard error; with the further axis `end`,
         the lower and upper ends of an interval.
-      letters: the variable of the letters that stand above bars or points.
-      log_x: whether x is logarithmic.
-      log_y: whether the values are.
-      numbers: whether bars have their values above.
+      letters: the variable of the letters that stand above points.
+      log_x, log_y: whether x or the values are logarithmic.
       colours: by label of the hue.
       names: what labels are called in the figure.
       title: `title(row label, column label)`: what is seen in a panel; None where there is no such
@@ -74,6 +70,7 @@ def facets(
     figure, panels = style.panels(
         len(rows) * len(columns), columns=across, size=size, sharex=True, sharey=sharey
     )
+    of_words = found[x].dtype.kind in "USO"
     for index, panel in enumerate(panels):
         of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]
         place = {k: v for k, v in ((row, of_row), (column, of_column)) if k is not None}
@@ -81,29 +78,30 @@ def facets(
         used: list[str] = []
         for number, label in enumerate(hues):
             marks = part if hue is None else part.sel({hue: label})
-            name = None if label is None else names.get(label, word(label))
             scores = (of_row, of_column) if hue is None else (label,)
             found_colours = [style.SCORES.get(str(score).partition(",")[0]) for score in scores]
             colour = (colours or {}).get(label) or next(filter(None, found_colours), None)
             colour = colour or style.CYCLE[number % len(style.CYCLE)]
-            look = {"color": colour, "label": name if np.isfinite(marks[value]).any() else None}
-            if kind != "bars":
-                dashes = style.DASHES[used.count(colour) % len(style.DASHES)]
-                look["linestyle"] = dashes if kind == "lines" else ""
+            places, values, errors = marks[x].values, marks[value].values, None
+            if of_words:  # Side by side.
+                places = np.arange(len(places)) + (number - (len(hues) - 1) / 2) * 0.5 / len(hues)
+            if error is not None:
+                errors = _errors(marks[value], marks[error])
+            fine, name = np.isfinite(values), None
+            if label is not None and fine.any():
+                name = names.get(label, word(label))
+            dashes = style.DASHES[used.count(colour) % len(style.DASHES)]
             used.append(colour)
-            places = _places(marks, x, kind, number - (len(hues) - 1) / 2, len(hues))
-            values, errors = marks[value].values, _errors(marks, value, error)
-            if kind == "bars":
-                look |= {"yerr": errors, "error_kw": {"lw": 0.8}}
-                bars = panel.bar(places, values, 0.8 / len(hues), **look)
-                if numbers:
-                    words = ["" if np.isnan(v) else f"{v:.3g}" for v in values]
-                    panel.bar_label(bars, words, fontsize=5.5, padding=1)
-            else:
-                fine = np.isfinite(values)
-                look |= {"marker": style.MARKERS[number % len(style.MARKERS)], "elinewidth": 0.8}
-                shown = None if errors is None else np.nan_to_num(errors[..., fine])
-                panel.errorbar(places[fine], values[fine], shown, **look)
+            panel.errorbar(
+                places[fine],
+                values[fine],
+                None if errors is None else np.nan_to_num(errors[..., fine]),
+                color=colour,
+                label=name,
+                linestyle=dashes if kind == "lines" else "",
+                marker=style.MARKERS[number % len(style.MARKERS)],
+                elinewidth=0.8,
+            )
             if letters is not None:
                 above = 0 if errors is None else np.atleast_2d(errors)[-1]
                 _letters(panel, places, values + above, marks[letters].values.tolist())
@@ -116,7 +114,7 @@ def facets(
             style.log_numbers(panel.xaxis)
         if each is not None:
             each(panel, part)
-        if kind == "bars" or found[x].dtype.kind in "USO":
+        if of_words:
             labels = [names.get(label, word(label)) for label in found[x].values.tolist()]
             long = max(map(len, labels)) * len(labels) > 12 * size[0]
             turned: dict[str, Any] = {"rotation": 25, "ha": "right"} if long else {}
@@ -136,24 +134,12 @@ def facets(
     return figure
 
 
-def _places(part: xr.Dataset, x: str, kind: str, shift: float, hues: int) -> np.ndarray:
-    """Where the labels of x stand: at their values, or side by side for bars and words."""
-    if kind == "bars":
-        return np.arange(part.sizes[x]) + shift * 0.86 / hues
-    if part[x].dtype.kind in "USO":
-        return np.arange(part.sizes[x]) + shift * 0.5 / hues
-    return part[x].values
-
-
-def _errors(part: xr.Dataset, value: str, error: str | None) -> np.ndarray | None:
+def _errors(values: xr.DataArray, ends: xr.DataArray) -> np.ndarray:
     """The lengths of the bars of error, `[n]` or `[2, n]`."""
-    if error is None:
-        return None
-    ends = part[error]
     if "end" not in ends.dims:
         return ends.values
-    values, ends = part[value].values, ends.transpose("end", ...).values
-    return np.maximum(np.stack([values - ends[0], ends[1] - values]), 0)
+    low, high = ends.transpose("end", ...).values
+    return np.maximum(np.stack([values.values - low, high - values.values]), 0)
 
 
 def _letters(panel: Axes, places: np.ndarray, tops: np.ndarray, letters: Sequence[str]) -> None:
@@ -174,17 +160,9 @@ def caption(
 ) -> Figure:
     """Writes below a figure what it shows: the data, n, kernels, seed and what its bars are.
 
-    It is two lines at most, so that a study keeps its words short.
-
-    Args:
-      figure: without a caption.
-      runs: whose results it shows.
-      n: how much of the data, in words: '40 photographs of each kind'.
-      bars: what the bars or bands of error are: 'one standard error over 10 groups of prompts'.
-      scale: the one multiple of the bandwidths that is shown, where it is one.
-
-    Returns:
-      The figure.
+    It is two lines at most, so that a study keeps its words short: `n` is how much of the data, as
+    in '40 photographs of each kind', and `bars` 'one standard error over 10 groups of prompts'.
+    `scale` is the one multiple of the bandwidths that is shown, where it is one.
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]

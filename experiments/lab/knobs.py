@@ -82,8 +82,7 @@ def trend(within: xr.DataArray) -> tuple[float, tuple[float, float]]:
     by_type = within.transpose("type", "setting").values
     each = agreement.spearman(by_type, within.setting.values, 2.0)
     each = each[~np.isnan(each)]
-    mean = float(each.mean()) if len(each) else math.nan
-    half = 0.0
+    mean, half = float(each.mean()) if len(each) else math.nan, 0.0
     if len(each) > 1:
         half = float(stats.t.ppf(0.975, len(each) - 1) * stats.sem(each))
     return mean, (mean - half, mean + half)

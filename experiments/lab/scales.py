@@ -24,11 +24,8 @@ _KEY = 0x5E1EC7  # Of the rules' random subsets.
 class Bandwidths:
     """The Gaussian bandwidths of outputs and prompts in their units; both None for cosine.
 
-    Attributes:
-      coordinate: the multiple of the rule's bandwidths, or the name of the rule.
-      outputs: of the outputs.
-      prompts: of the prompts.
-      rule: how they were chosen, in words.
+    The coordinate is the multiple of the rule's bandwidths, or the name of the rule; `rule` says in
+    words how they were chosen.
     """
 
     coordinate: Any
@@ -213,12 +210,7 @@ def _widths(outputs: float | None, prompts: float | None) -> str:
 
 
 def words(kernels: Sequence[Scales | Rules], scale: float | None = None) -> list[str]:
-    """What kernels are, for a caption: what several have in common is said once.
-
-    Args:
-      kernels: of the runs that a figure shows, resolved.
-      scale: the one multiple of the bandwidths that is shown, where it is one.
-    """
+    """What kernels are, for a caption: what several runs have in common is said once."""
     alike: dict[str, list[str]] = {}
     for one in kernels:
         alike.setdefault(one.words(scale), []).append(one.widths)

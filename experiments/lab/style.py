@@ -37,7 +37,6 @@ MEASURED, PRINTED, PROVED = BLUE, VERMILION, GREEN
 
 Shared = bool | Literal["none", "all", "row", "col"]
 
-_PANEL = (3.6, 3.0)  # Inches.
 _TEXT = 7.5  # Points: captions, legends and labels at lines.
 
 matplotlib.rcParams.update(
@@ -73,17 +72,13 @@ def panels(
     count: int,
     *,
     columns: int | None = None,
-    size: tuple[float, float] = _PANEL,
+    size: tuple[float, float] = (3.6, 3.0),
     sharex: Shared = False,
     sharey: Shared = False,
 ) -> tuple[Figure, list[Axes]]:
     """A figure of `count` panels of a size in inches, row by row.
 
-    Args:
-      count: how many panels.
-      columns: in a row; by default three at most, and two where there are four.
-      size: width and height of one.
-      sharex, sharey: as `Figure.subplots`; shared where panels are compared.
+    By default three stand in a row at most, and two where there are four.
     """
     columns = columns or (2 if count == 4 else min(count, 3))
     rows = -(-count // columns)
@@ -126,15 +121,7 @@ def matrix(
     words: Sequence[Sequence[str]],
     **look: Any,
 ) -> None:
-    """A square matrix in colours, with words in its cells and names at two sides.
-
-    Args:
-      panel: is drawn into.
-      values: `[names, names]`; NaN has no colour.
-      names: of rows and columns.
-      words: of each cell.
-      **look: of `Axes.imshow`.
-    """
+    """A square matrix in colours, with words in its cells and names at two sides; NaN has none."""
     image = panel.imshow(values, **look)
     for (row, column), text in np.ndenumerate(np.array(words)):
         red, green, blue, _ = image.cmap(image.norm(values[row, column]))
@@ -146,13 +133,10 @@ def matrix(
     panel.grid(visible=False)
 
 
-def label_lines(*panels: Axes, gap: float = 1.25) -> None:
+def label_lines(*panels: Axes) -> None:
     """Writes the label of each line at its right end, off the data and off each other.
 
-    Args:
-      *panels: of one figure, whose lines carry labels; lines without one are left alone. Their
-        limits and scales must be final.
-      gap: the least distance of two labels, in lines of text.
+    Lines without a label are left alone. The panels' limits and scales must be final.
     """
     figure = panels[0].figure.get_figure(root=True)
     figure.draw_without_rendering()  # Only then do the panels have their heights.
@@ -160,7 +144,7 @@ def label_lines(*panels: Axes, gap: float = 1.25) -> None:
         lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
         ends = [axes.transData.transform(_last_point(line))[1] for line in lines]
         order = np.argsort(ends)
-        heights = _apart(np.array(ends)[order], gap * _TEXT * figure.dpi / 72)
+        heights = _apart(np.array(ends)[order], 1.25 * _TEXT * figure.dpi / 72)
         for index, height in zip(order, heights, strict=True):
             axes.text(
                 1.02,
@@ -206,22 +190,12 @@ def paths(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes PNG and PDF, whole or not at all; the same figure gives the same bytes.
-
-    Args:
-      figure: complete, with its caption.
-      path: without a suffix.
-
-    Returns:
-      The paths of the two files.
-    """
-    written = paths(path)
-    for target in written:
-        suffix = target.suffix
-        image = io.BytesIO()
+    """Writes the `paths` of a figure, each whole or not at all; the same figure, the same bytes."""
+    for target in paths(path):
+        suffix, image = target.suffix, io.BytesIO()
         # Without a date the same results give the same bytes.
         metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
         figure.savefig(image, format=suffix[1:], dpi=160, metadata=metadata)
         with files.atomic_writer(target) as stream:
             stream.write(image.getvalue())
-    return written
+    return paths(path)
