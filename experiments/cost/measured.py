@@ -36,7 +36,13 @@ class Record(NamedTuple):
         return timing.spread(self.calls(name))
 
     def ratio(self, one: str, other: str) -> Spread:
-        """One's time over the other's, of calls that took turns."""
+        """One's time over the other's, of calls that took turns.
+
+        Raises:
+          ValueError: a contestant is compared with itself, which says nothing.
+        """
+        if one == other:
+            raise ValueError(f"{one} is compared with itself.")
         pairs = zip(self.calls(one), self.calls(other), strict=False)
         return timing.spread([a / b for a, b in pairs])
 

@@ -49,8 +49,9 @@ def check(study: type[Study], folder: pathlib.Path, count: int | None = None) ->
         of_identity = records.differences(committed.identity, again.identity)
         apart = [w for w in of_identity if re.split(r"\W", w)[0] not in study.unrepeated]
         largest, where = 0.0, ""
+        there = {str(cell): result for cell, result in committed.results.items()}
         for cell, result in again.results.items():
-            for variable, difference in differences(committed.results[cell], result, study):
+            for variable, difference in differences(there[str(cell)], result, study):
                 if difference > largest or np.isnan(difference):
                     largest, where = difference, f"{variable} of {cell}"
         fits = not apart and largest <= study.tolerance

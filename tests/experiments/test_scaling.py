@@ -259,6 +259,8 @@ def test_two_calls_are_no_number_and_three_have_a_spread():
     record = measured.records(fabricated())[0]
     assert record.seconds("library") == (2.0, 1.0, 4.0)
     assert record.ratio("dense torch", "library") == (3.0, 2.0, 4.0)
+    with pytest.raises(ValueError, match="library is compared with itself"):
+        record.ratio("library", "library")
     # Two calls count of dense JAX, and none of a contestant that is not there.
     for name in ("dense JAX", "rke-score"):
         assert np.isnan(record.seconds(name)).all()
