@@ -15,7 +15,7 @@ import xarray as xr
 import condvendi_jax as cv
 from experiments import lab
 from experiments.calibration import known_modes
-from experiments.calibration.known_modes import EVERY, NAMED, OPEN, TOTAL, Half, Question
+from experiments.calibration.known_modes import EVERY, NAMED, OPEN, TOTAL
 from experiments.lab import agreement, figures, tables
 
 OF_PAIRS, OF_SHARE = "pairs", "pairs with their share"
@@ -23,6 +23,14 @@ _PARTS = (1.0, 0.7, 0.5, 0.35, 0.25)
 _PARTITIONS = 16  # The noise that they leave in a bandwidth is 1 to 2%.
 _LADDER = 2.0 ** (np.arange(-24, 25) / 6)  # Of the median distance, as in the papers' rules.
 _FINE = 2.0 ** (np.arange(-240, 241) / 60)
+_LEVELS = 9
+# Candidates that the tables and the figure show, as the rules of outputs and of prompts.
+FIXED = {
+    "variance rule": ("variance x 1", "variance x 1"),
+    "half of it": ("variance x 0.5", "variance x 0.5"),
+}
+CHOSEN, KIND = "chosen on other sets", "chosen on its kind"
+_BY_LABELS = {"labels": OF_PAIRS, "labels, share": OF_SHARE}
 
 
 def squared_distances(points: np.ndarray) -> np.ndarray:
@@ -46,14 +54,14 @@ def by_distances(points: np.ndarray, key: jax.Array) -> dict[str, float]:
     squares = squared_distances(points)
     apart = np.sqrt(squares[np.triu_indices(len(squares), 1)])
     apart = apart[apart > 0]
-    median = float(np.median(apart))
     nearest = np.sqrt(np.min(np.where(squares > 0, squares, np.inf), axis=1))
-    options = {"key": key, "partitions": _PARTITIONS}
-    ruled = {r: cv.bandwidth_by_rule(points, r, **options).bandwidth for r in ("variance", "std")}
-    widths = {"nearest": float(np.median(nearest)), "median": median, **ruled}
-    found = {f"{r} x {p:g}": p * (w or math.nan) for p in _PARTS for r, w in widths.items()}
+    widths = {"nearest": float(np.median(nearest)), "median": float(np.median(apart))}
+    for rule in ("variance", "std"):
+        ruled = cv.bandwidth_by_rule(points, rule, key=key, partitions=_PARTITIONS)
+        widths[rule] = ruled.bandwidth or math.nan
+    found = {f"{rule} x {p:g}": p * width for p in _PARTS for rule, width in widths.items()}
     found |= {"least / 3": apart.min() / 3, "1% / 3": np.quantile(apart, 0.01) / 3}
-    ladder, few = median * _LADDER, squares.astype(np.float32)
+    ladder, few = widths["median"] * _LADDER, squares.astype(np.float32)
     logs = -np.log([np.mean(np.exp(few / np.float32(-(w**2))), dtype=np.float64) for w in ladder])
     largest = -np.log(np.mean(squares == 0))
     slopes = np.abs(np.gradient(logs, np.log(ladder)))
@@ -90,36 +98,24 @@ def counts(
     squares: tuple[np.ndarray, np.ndarray | None],
     slot: np.ndarray,
     levels: Sequence[Sequence[int]],
-    of_x: np.ndarray,
-    of_t: np.ndarray,
+    *widths: np.ndarray,
 ) -> np.ndarray:
     """RKE or Conditional-RKE at every pair of bandwidths, `[outputs, prompts, levels]`.
 
-    From squared distances `[n, n]` of outputs and prompts (none: RKE) and the slot of each row; a
-    level is the rows of some slots. A bandwidth of NaN gives NaN.
+    From squared distances `[n, n]` of outputs and prompts (none: RKE), the slot of each row, and
+    the bandwidths of both; a level is the rows of some slots. A bandwidth of NaN gives NaN.
     """
     found = []
     for level in levels:
         rows = np.flatnonzero(np.isin(slot, list(level)))
         k_x, k_t = (
-            np.ones((len(widths), len(rows) ** 2), np.float32)
+            np.ones((len(own), len(rows) ** 2), np.float32)
             if of is None
-            else np.exp(np.outer(np.float32(-1 / widths**2), np.float32(of[np.ix_(rows, rows)])))
-            for of, widths in zip(squares, (of_x, of_t), strict=True)
+            else np.exp(np.outer(np.float32(-1 / own**2), np.float32(of[np.ix_(rows, rows)])))
+            for of, own in zip(squares, widths, strict=True)
         )
         found.append(k_t.sum(axis=1, dtype=np.float64) / (k_x @ k_t.T))
     return np.stack(found, axis=-1)
-
-
-_LEVELS = 9
-# Candidates that the tables and the figure show, as the rules of outputs and of prompts.
-FIXED = {
-    "variance rule": ("variance x 1", "variance x 1"),
-    "half of it": ("variance x 0.5", "variance x 0.5"),
-}
-CHOSEN, KIND = "chosen on other sets", "chosen on its kind"
-LABELS, SHARE = "labels", "labels, share"
-_BY_LABELS = {LABELS: OF_PAIRS, SHARE: OF_SHARE}
 
 
 class BandwidthRules(lab.Study):
@@ -144,8 +140,8 @@ class BandwidthRules(lab.Study):
         }
         arrays = {
             f"{name}, half {part}, {role}": array
-            for name, of in state.items()
-            for part, half in enumerate(of.halves)
+            for name, (halves, _) in state.items()
+            for part, half in enumerate(halves)
             for role, array in {**half.prompts, "outputs": half.outputs, "slot": half.slot}.items()
         }
         description = f"{len(state)} sets whose count or order is known"
@@ -162,52 +158,48 @@ class BandwidthRules(lab.Study):
         """
         halves, questions = state[set]
         rng = np.random.default_rng(context.shared_seed)
+        free = [by_distances(half.outputs, context.key) for half in halves]
         rules = [
-            by_distances(half.outputs, context.key) | by_labels(half.outputs, half.classes, rng)
-            for half in halves
+            of | by_labels(half.outputs, half.classes, rng)
+            for of, half in zip(free, halves, strict=True)
         ]
-        free = [rule for rule in rules[0] if rule not in _BY_LABELS.values()]
         axes = {"question": [TOTAL, OPEN, NAMED], "half": [0, 1], "outputs": list(rules[0])}
-        axes |= {"prompts": free, "level": list(range(_LEVELS))}
-        value = xr.DataArray(np.full([len(of) for of in axes.values()], np.nan, np.float32), axes)
-        truth = value[:, 0, 0, 0].drop_vars(["half", "outputs", "prompts"]).copy()
-        one = xr.DataArray(
-            np.full((3, len(FIXED)), np.nan), {"question": axes["question"], "fixed": list(FIXED)}
-        )
-        for part, half in enumerate(halves):
-            x = squared_distances(half.outputs)
-            of_x = rules[1 - part]
-            for question in questions:
-                context.say(question.name)
-                of_t, t = dict.fromkeys(free, 1.0), None
-                if question.name != TOTAL:
-                    other = halves[1 - part].prompts[question.name]
-                    of_t = by_distances(other, context.key)
-                    t = squared_distances(half.prompts[question.name])
-                widths = (np.array(list(of.values())) for of in (of_x, of_t))
-                levels = slice(0, len(question.truth) - 1)
-                found = counts((x, t), half.slot, question.levels, *widths)
-                value.loc[question.name, part, :, :, levels] = found
-                truth.loc[question.name, levels] = list(question.truth)
-                if part == 0:
-                    one.loc[question.name] = [
-                        _order_one(half, question, of_x[a], of_t[b]) for a, b in FIXED.values()
-                    ]
+        axes |= {"prompts": list(free[0]), "level": list(range(_LEVELS)), "fixed": list(FIXED)}
+
+        def empty(*names, kind: type = np.float64):
+            of = {name: axes[name] for name in names}
+            return xr.DataArray(np.full([len(labels) for labels in of.values()], np.nan, kind), of)
+
+        value = empty("question", "half", "outputs", "prompts", "level", kind=np.float32)
+        truth, one = empty("question", "level", kind=np.float32), empty("question", "fixed")
+        for (part, half), question in itertools.product(enumerate(halves), questions):
+            context.say(question.name)
+            of_x, of_t, t = rules[1 - part], dict.fromkeys(free[0], 1.0), None
+            if question.name != TOTAL:
+                of_t = by_distances(halves[1 - part].prompts[question.name], context.key)
+                t = squared_distances(half.prompts[question.name])
+            squares = squared_distances(half.outputs), t
+            widths = (np.array(list(of.values())) for of in (of_x, of_t))
+            levels = slice(0, len(question.truth) - 1)
+            found = counts(squares, half.slot, question.levels, *widths)
+            value.loc[question.name, part, :, :, levels] = found
+            truth.loc[question.name, levels] = list(question.truth)
+            if part == 0:
+                one.loc[question.name] = [
+                    _order_one(half, question, of_x[a], of_t[b]) for a, b in FIXED.values()
+                ]
         counted = all(question.counted for question in questions)
         return xr.Dataset({"value": value, "truth": truth, "order_one": one, "counted": counted})
 
     def tables(self, run):
         """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1."""
-        shown, rows = finalists(run.found), ("question", "set")
-        yield tables.table(shown, rows=rows, columns="candidate", digits=2)
-        words = "(" + shown.pairs.fillna(0).astype(int).astype(str) + ")"
-        told = shown.assign(reversed=words)
-        yield tables.table(
-            told, rows=rows, columns="candidate", value="tau", letters="reversed", digits=2
-        )
+        shown, of = finalists(run.found), {"rows": ("question", "set"), "digits": 2}
+        yield tables.table(shown, columns="candidate", **of)
+        told = shown.assign(reversed="(" + shown.pairs.fillna(0).astype(int).astype(str) + ")")
+        yield tables.table(told, columns="candidate", value="tau", letters="reversed", **of)
         off = abs(np.log(run.found.order_one / run.found.truth.max("level")))
         one = xr.Dataset({"value": off.where(run.found.counted.astype(bool))})
-        yield tables.table(one, rows=rows, columns="fixed", digits=2)
+        yield tables.table(one, columns="fixed", **of)
 
     @classmethod
     def figures(cls, runs):
@@ -228,40 +220,35 @@ class BandwidthRules(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        found, shown = run.found, finalists(run.found)
-        order = ranked(found).sum("question")
-        middle = errors(found).mean("question").median("set")
-        x, t = best(errors(found), found.set.values)
-        first, half = (order.reversed.sel(outputs=x, prompts=t) for x, t in FIXED.values())
+        found, shown, error = run.found, finalists(run.found), errors(run.found)
+        reversed_ = ranked(found).reversed.sum("question")
+        middle, (x, t) = error.mean("question").median("set"), best(error, found.set.values)
+        first, half = (reversed_.sel(outputs=x, prompts=t) for x, t in FIXED.values())
         grid, _, one = run.study.tables(run)
-        over = (
-            shown.value.mean("question").median("set"),
-            *(shown[of].sum(("question", "set")) for of in ("pairs", "known")),
+        over = {"median": shown.value.mean("question").median("set")}
+        over["reversed pairs"], over["pairs"] = (
+            shown[of].sum(("question", "set")) for of in ("pairs", "known")
         )
-        for words, of in zip(("median", "reversed pairs", "pairs"), over, strict=True):
-            grid.add_row("all", words, *(f"{value:.3g}" for value in of.values))
+        for words, values in over.items():
+            grid.add_row("all", words, *(f"{value:.3g}" for value in values.values))
         last = found.value.isel(level=5).mean("half").sel(question=TOTAL)
         rules = {name.replace(" ", "_"): rule for name, rule in FIXED.items()}
+
+        def of(rule, name):
+            return last.sel(set=name, outputs=rules[rule][0], prompts=rules[rule][1])
+
         return {
-            "errors": grid,
-            "order_one": one,
-            "value": shown.value,
-            "middle": over[0],
-            "pairs": over[1],
-            "known": over[2],
-            "of": lambda rule, name: last.sel(
-                set=name, outputs=rules[rule][0], prompts=rules[rule][1]
-            ),
+            **{"errors": grid, "order_one": one, "value": shown.value, "of": of, "half": half},
+            **dict(zip(("middle", "pairs", "known"), over.values(), strict=True)),
             "best": (x, t, middle.min(), middle.sel(outputs=x, prompts="variance x 1")),
             "fewer": (half < first).sum(),
             "more": (half > first).sum(),
-            "half": half,
-            "none": (order.reversed.sum("set") == 0).sum(),
+            "none": (reversed_.sum("set") == 0).sum(),
             "elsewhere": sum(chosen_by_order(found, name) for name in found.set.values),
         }
 
 
-def _order_one(half: Half, question: Question, of_x: float, of_t: float) -> float:
+def _order_one(half, question, of_x, of_t):
     """Vendi or Conditional-Vendi of the last level."""
     rows = np.isin(half.slot, list(question.levels[-1]))
     x, kernel, method = half.outputs[rows], cv.Gaussian(of_x), cv.Exact()
@@ -304,35 +291,29 @@ def best(error: xr.DataArray, sets: Iterable[str]) -> tuple[str, str]:
     The error of a set is the mean of its questions'. Rules that need labels take no part.
     """
     free = error.sel(set=list(sets)).drop_sel(outputs=list(_BY_LABELS.values()))
-    middle = free.mean("question").median("set")
-    place = np.unravel_index(np.argmin(middle.values), middle.shape)
-    return tuple(middle[axis].values[i].item() for axis, i in zip(middle.dims, place, strict=True))
+    middle = free.mean("question").median("set").stack(rules=("outputs", "prompts"))
+    return middle.rules[middle.values.argmin()].item()
 
 
 def finalists(found: xr.Dataset) -> xr.Dataset:
     """Error and reversed pairs, by question and set, of FIXED and of the chosen candidates.
 
     CHOSEN is the best on the other sets, KIND on those others in which the same things count: every
-    output, or classes. LABELS and SHARE take bandwidths of outputs from labelled pairs, and those
+    output, or classes. Those by labels take bandwidths of outputs from labelled pairs, and those
     of prompts as KIND.
     """
-    error, order = errors(found), ranked(found)
-    parts: list[xr.Dataset] = []
+    error = errors(found)
+    whole, parts = ranked(found).rename(reversed="pairs").assign(value=error), []
     for name in found.set.values:
         others = [other for other in found.set.values if other != name]
-        alike = [other for other in others if (other in EVERY) == (name in EVERY)]
-        kind = best(error, alike)
+        kind = best(error, [of for of in others if (of in EVERY) == (name in EVERY)])
         rules = FIXED | {CHOSEN: best(error, others), KIND: kind}
         rules |= {of: (rule, kind[1]) for of, rule in _BY_LABELS.items()}
-        of_set = [
-            order.rename(reversed="pairs")
-            .assign(value=error)
-            .sel(set=name, outputs=x, prompts=t, drop=True)
-            for x, t in rules.values()
-        ]
-        parts.append(
-            xr.concat(of_set, xr.DataArray(list(rules), dims="candidate", name="candidate"))
+        x, t = (
+            xr.DataArray([rule[side] for rule in rules.values()], {"candidate": list(rules)})
+            for side in range(2)
         )
+        parts.append(whole.sel(set=name, outputs=x, prompts=t).drop_vars(("outputs", "prompts")))
     return xr.concat(parts, found.set)
 
 

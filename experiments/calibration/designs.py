@@ -1,16 +1,25 @@
 """The conditional scores of k = 1, 2, ... different outputs of every prompt."""
 
 import dataclasses
+import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
+from scipy import special
+from scipy.spatial import distance
 
 import condvendi_jax as cv
+from condvendi_jax import inference, spectra
+from condvendi_jax.base import checks
 from experiments import lab
-from experiments.calibration import known_counts
-from experiments.lab import figures, style, tables
+from experiments.data import PairedEmbeddings
+from experiments.lab import figures, models, style, tables
+
+ORDERS = (1.0, 2.0, math.inf)
+ENOUGH = 100  # Prompts that a score is of.
+DISTANCE = 6.0  # Bandwidths between the nearest two prompts, told apart: a kernel of exp(-18).
 
 BLENDED, APART = "rule", "apart"
 _WORDS = {BLENDED: "prompts by the rule", APART: "prompts told apart"}
@@ -37,7 +46,7 @@ class Designs(lab.Study):
     most: int | None = lab.flag(
         None,
         "The largest number of outputs a prompt; prompts that have fewer take no part. As many as "
-        f"{known_counts.ENOUGH} prompts have if unset.",
+        f"{ENOUGH} prompts have if unset.",
         at_least=2,
     )
     draws: int = lab.flag(
@@ -49,23 +58,24 @@ class Designs(lab.Study):
 
     def prepare(self, load, seed):
         loaded = load()
-        prompt = known_counts.prompts_of(loaded)
+        prompt = prompts_of(loaded)
         counts = np.bincount(prompt)
-        most = known_counts.most_of(counts) if self.most is None else self.most
+        most = most_of(counts) if self.most is None else self.most
         kept = np.flatnonzero(counts >= most)
         if len(kept) < 2 * most:
             few = f"{len(kept)} prompts have so many outputs"
             raise ValueError(f"--most={most}: {few}, expected at least {2 * most}.")
         pairs = loaded.rows(np.isin(prompt, kept))
-        cosine = self.bandwidths.kernel == "cosine"
+        distinct = np.unique(pairs.prompts, axis=0).astype(np.float64)
+        least, cosine = distance.pdist(distinct).min(), self.bandwidths.kernel == "cosine"
         return self.ready(
             loaded,
             state=pairs,
             bandwidths=self.bandwidths.resolve(pairs, seed),
             most=most,
             prompts=len(kept),
-            apart=None if cosine else known_counts.apart(pairs.prompts),
-            models=known_counts.models_of(pairs),
+            apart=None if cosine else float(least) / DISTANCE,
+            models=models_of(pairs),
         )
 
     def axes(self):
@@ -80,67 +90,63 @@ class Designs(lab.Study):
         """
         pairs, most = state, self.most or 0
         generator = np.random.default_rng((int(jax.random.bits(context.shared_key)), draw))
-        designs = known_counts.in_random_order(pairs, generator)[:, :most]
+        designs = in_random_order(pairs, generator)[:, :most]
         if prompts == APART:
             scale = dataclasses.replace(scale, prompts=self.apart)
-        grams = known_counts.grams_of(pairs.outputs[designs], scale.kernels["output_kernel"])
+        grams = grams_of(pairs.outputs[designs], scale.kernels["output_kernel"])
         curves, sizes = [*NAMES, UNBIASED, WHOLE, VENDI, RKE], []
         axes = {"curve": curves, "k": np.arange(1, most + 1)}
         value, error = (xr.DataArray(np.nan, axes, tuple(axes)) for _ in range(2))
         for k in range(1, most + 1):
             context.say(f"{k} outputs a prompt")
             few, every = designs[: self.prompts // k, :k], designs[:, :k]
-            points = known_counts.points_of(pairs, few, scale)
+            points = points_of(pairs, few, scale)
             sizes.append(points.n)
-            value.loc[list(NAMES), k] = known_counts.conditional(points)
-            error.loc[NAMES[1], k] = known_counts.order_two(points, few, context.shared_key)[1]
+            whole = spectra.compute(points, [cv.Entropy(order=o) for o in ORDERS], cv.Exact())
+            logs = [of.values.joint - of.values.prompts for of in whole]
+            value.loc[list(NAMES), k] = np.exp(logs)
+            error.loc[NAMES[1], k] = order_two(points, few, context.shared_key)[1]
             if k > 1 or prompts == BLENDED:  # Else no two rows have one prompt.
                 value.loc[UNBIASED, k] = cv.conditional_rke(points, unbiased=True)
             if draw == 0:
-                points = known_counts.points_of(pairs, every, scale)
-                whole = known_counts.order_two(points, every, context.shared_key)
-                value.loc[WHOLE, k], error.loc[WHOLE, k] = whole
-            value.loc[[VENDI, RKE], k] = known_counts.means_within(grams[:, :k, :k])
+                points = points_of(pairs, every, scale)
+                of_two = order_two(points, every, context.shared_key)
+                value.loc[WHOLE, k], error.loc[WHOLE, k] = of_two
+            values = np.linalg.eigvalsh(grams[:, :k, :k] / k)
+            vendi = np.exp(np.sum(special.entr(np.maximum(values, 0)), axis=1))
+            value.loc[[VENDI, RKE], k] = [vendi.mean(), np.mean(1 / np.sum(values**2, axis=1))]
         found = xr.Dataset({"value": value, "error": error, "n": (("k",), sizes)})
         if not self.models:
             return found
-        models = pairs.labels["models"][designs[0]].astype(str)
-        in_order = np.argsort(models)
+        names = pairs.labels["models"][designs[0]].astype(str)
+        in_order = np.argsort(names)
         alike = np.mean(grams**2, axis=0)[np.ix_(in_order, in_order)]
-        names = dict.fromkeys(("model", "other"), models[in_order])
+        names = dict.fromkeys(("model", "other"), names[in_order])
         return found.assign_coords(names).assign(alike=(tuple(names), alike))
 
     def tables(self, run):
         """How much of the known counts each score finds, ± the deviation over the draws."""
         means = over_draws(run.found).sel(k=sorted({2, self.most or 2}))
-        rows = ("scale", "prompts", "curve")
-        yield tables.table(means, rows=rows, columns="k", error="error")
+        yield tables.table(means, rows=("scale", "prompts", "curve"), columns="k", error="error")
 
     @classmethod
     def figures(cls, runs):
-        drawn = {}
-        for run in runs:
-            drawn[run.folder.name] = _counts(run)
-            if run.study.models:
-                drawn[f"{run.folder.name}_pairs"] = _pairs(run)
-        return drawn
+        drawn = {run.folder.name: _counts(run) for run in runs}
+        with_models = [run for run in runs if run.study.models]
+        return drawn | {f"{run.folder.name}_pairs": _pairs(run) for run in with_models}
 
     @classmethod
     def facts(cls, runs):
         (run,) = runs
         means = over_draws(run.found)
         means["error"] = means.error.where(means.error > 1e-9)  # Of all designers there is none.
-        nine, two = (
-            means.isel(k=-1),
-            2 / (1 + run.found.alike.isel(draw=0, prompts=-1).sel(scale=1)),
-        )
+        nine, two = means.isel(k=-1), _of_two(run).sel(scale=1)
         apart = nine.value.sel(prompts=APART)
 
         def at(curve, scale, prompts, k=0, what="value"):
             return means[what].sel(curve=curve, scale=scale, prompts=prompts).isel(k=k - 1)
 
-        shown = nine.drop_sel(curve=[NAMES[2], WHOLE, VENDI])
-        rows = ("prompts", "curve")
+        shown, rows = nine.drop_sel(curve=[NAMES[2], WHOLE, VENDI]), ("prompts", "curve")
         return {
             **dict(zip("VCIUW", (*NAMES, UNBIASED, WHOLE), strict=True)),
             "at": at,
@@ -152,6 +158,66 @@ class Designs(lab.Study):
         }
 
 
+def prompts_of(pairs: PairedEmbeddings) -> np.ndarray:
+    """The number of every pair's prompt, `[n]`; labels and embeddings must agree on it."""
+    label = pairs.prompt_numbers
+    count, embedded = checks.distinct_rows(pairs.prompts)
+    if not len(np.unique(label * count + embedded)) == count == label.max() + 1:
+        found = f"{label.max() + 1} labels for {count} different rows of the prompts"
+        raise ValueError(f"--prompt: {found}; pairs of one prompt have one label and equal rows.")
+    return label
+
+
+def most_of(counts: np.ndarray) -> int:
+    """The largest number of outputs that enough prompts have, or half of them where few are."""
+    needed = min(ENOUGH, -(-len(counts) // 2))
+    return int(np.sort(counts)[-needed])
+
+
+def models_of(pairs: PairedEmbeddings) -> tuple[str, ...]:
+    """The models, where each of them has one output of every prompt; none otherwise."""
+    if "models" not in pairs.labels:
+        return ()
+    names, counts = models.count_rows(pairs, least=1)
+    return tuple(names) if (counts == 1).all() else ()
+
+
+def in_random_order(pairs: PairedEmbeddings, generator: np.random.Generator) -> np.ndarray:
+    """The rows of every prompt, prompts and models in random orders, `[prompts, least count]`.
+
+    Where outputs have models, their order is the same for every prompt.
+    """
+    prompt = pairs.prompt_numbers
+    order = generator.permutation(prompt.max() + 1)
+    names, model = np.unique(pairs.labels.get("models", np.zeros(len(pairs))), return_inverse=True)
+    rank = generator.permutation(len(names))[model] + generator.uniform(size=len(pairs))
+    return models.rows_by_cell(prompt, np.zeros_like(prompt), rank)[order, 0]
+
+
+def points_of(pairs: PairedEmbeddings, designs: np.ndarray, scale: lab.Bandwidths) -> cv.Pairs:
+    """The pairs of some designs `[prompts, k]`, prompt by prompt."""
+    arrays = tuple(jnp.asarray(a[designs.ravel()]) for a in (pairs.outputs, pairs.prompts))
+    kernels = zip(scale.kernels.values(), arrays, strict=True)
+    # Without the checks, which warn of prompts that are told apart: here they are meant to be.
+    return cv.Pairs.trusted(arrays, tuple(k.suited_to(a) for k, a in kernels), n=designs.size)
+
+
+def order_two(points: cv.Pairs, designs: np.ndarray, key: jax.Array) -> tuple[float, float]:
+    """Conditional-RKE and its error by the jackknife over at most 20 groups of prompts."""
+    prompts, k = designs.shape
+    membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)
+    groups = inference.group_rows(points.n, membership)
+    found = inference.delete_groups(points, cv.renyi(2), groups)
+    return float(found.decomposition.conditional), float(found.errors().conditional)
+
+
+def grams_of(designs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
+    """The kernel among the outputs of each prompt `[prompts, k, d]`, `[prompts, k, k]`."""
+    pairwise = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
+    grams = jax.lax.map(lambda own: pairwise(own, own), jnp.asarray(designs))
+    return np.asarray(grams, np.float64)
+
+
 def over_draws(found: xr.Dataset) -> xr.Dataset:
     """Means over the draws, and their standard deviation; of WHOLE, the jackknife's error."""
     first = found[["value", "error"]].isel(draw=0, drop=True)
@@ -159,7 +225,12 @@ def over_draws(found: xr.Dataset) -> xr.Dataset:
     return tables.spreads(finite, "draw").where(found.curve != WHOLE, first)
 
 
-def _counts(run: lab.Run) -> Figure:
+def _of_two(run):
+    """What two models' outputs of one prompt count for, where prompts are told apart."""
+    return 2 / (1 + run.found.alike.isel(draw=0, prompts=-1))
+
+
+def _counts(run):
     """Prompt bandwidths in rows, scales in columns."""
     study, shown = run.study, over_draws(run.found).sel(curve=list(_COLOURS))
 
@@ -181,19 +252,17 @@ def _counts(run: lab.Run) -> Figure:
     return figures.caption(drawn, run, n=n, bars=bars)
 
 
-def _pairs(run: lab.Run) -> Figure:
-    """What two models' outputs of one prompt count for, where prompts are told apart."""
-    study = run.study
-    models, alike = study.models, run.found.alike.isel(draw=0, prompts=-1)
-    figure, axes = style.panels(
-        alike.sizes["scale"], columns=alike.sizes["scale"], size=(4.6, 4.2), sharey=True
-    )
-    for panel, scale in zip(axes, alike.scale.values, strict=True):
-        score = 2 / (1 + alike.sel(scale=scale).values)
+def _pairs(run):
+    """`_of_two` in a panel a scale."""
+    study, of_two = run.study, _of_two(run)
+    names, count = study.models, of_two.sizes["scale"]
+    figure, panels = style.panels(count, columns=count, size=(4.6, 4.2), sharey=True)
+    for panel, scale in zip(panels, of_two.scale.values, strict=True):
+        score = of_two.sel(scale=scale).values
         words = [[f"{value:.2f}" for value in row] for row in score]
-        style.matrix(panel, score, models, words, vmin=1, vmax=2, cmap="viridis")
-        i, j = np.unravel_index(np.argmin(score + np.eye(len(models))), score.shape)
-        words = f"{models[i]} and {models[j]}: {score[i, j]:.2f}"
+        style.matrix(panel, score, names, words, vmin=1, vmax=2, cmap="viridis")
+        i, j = np.unravel_index(np.argmin(score + np.eye(len(names))), score.shape)
+        words = f"{names[i]} and {names[j]}: {score[i, j]:.2f}"
         panel.set_title(f"outputs x {scale:g}: most alike are\n{words}")
     n = f"{study.prompts:,} prompts that all models answer, told apart"
     words = "Conditional-RKE of two models' outputs: 1 if they are the same, 2 if unlike"

@@ -1,6 +1,7 @@
 """Sets whose number of modes, or whose order of diversity, is known; each split into two halves."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,14 +43,10 @@ class Half(NamedTuple):
     classes: np.ndarray | None = None
 
 
-class KnownSet(NamedTuple):
-    """Two halves of a set, and what is asked of them."""
-
-    halves: tuple[Half, Half]
-    questions: tuple[Question, ...]
+KnownSet = tuple[tuple[Half, ...], tuple[Question, ...]]  # Two halves, and what is asked of them.
 
 
-def _up_to(counts: Sequence[int]) -> list[range]:
+def _up_to(counts):
     """The first slots, for each number of them."""
     return [range(count) for count in counts]
 
@@ -58,14 +55,12 @@ def _numbered(labels: np.ndarray) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def _grouped(group: np.ndarray, slot: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _grouped(group, slot, rng):
     """The rows `[groups, slots, k]` of the groups with rows in every slot, all in random order."""
     return rng.permutation(rows_by_cell(group, slot, rng.uniform(size=len(group))))
 
 
-def _halves(
-    pairs: data.PairedEmbeddings, rows: np.ndarray, most: int, prompt_rows: np.ndarray | None = None
-) -> tuple[Half, Half]:
+def _halves(pairs, rows, most, prompt_rows=None):
     """The rows `[groups, slots, k]`, every second group in a half, at most so many rows in each."""
     groups, slots, k = rows.shape
     k = max(1, min(k, most * 2 // (groups * slots)))
@@ -77,101 +72,74 @@ def _halves(
         prompts = some if prompt_rows is None else np.repeat(prompt_rows[chosen], slots * k)
         slot = np.tile(np.repeat(np.arange(slots), k), kept)
         found.append(Half(pairs.outputs[some], {OPEN: pairs.prompts[prompts]}, slot))
-    return found[0], found[1]
+    return tuple(found)
 
 
-def _designs(name: str, ks: Sequence[int], of: str) -> Callable[..., KnownSet]:
+def _designs(name, ks, of, rng, most):
     """Prompts with k = 1, 2, ... different outputs, those of `of` in the same order for all."""
-
-    def read(rng: np.random.Generator, most: int) -> KnownSet:
-        pairs = data.load(name)
-        slot = rng.permutation(len(np.unique(pairs.labels[of])))[_numbered(pairs.labels[of])]
-        rows = _grouped(pairs.prompt_numbers, slot, rng)[:, : max(ks), :1]
-        question = Question(OPEN, _up_to(ks), ks)
-        return KnownSet(_halves(pairs, rows, most), (question,))
-
-    return read
+    pairs = data.load(name)
+    slot = rng.permutation(len(np.unique(pairs.labels[of])))[_numbered(pairs.labels[of])]
+    rows = _grouped(pairs.prompt_numbers, slot, rng)[:, : max(ks), :1]
+    return _halves(pairs, rows, most), (Question(OPEN, _up_to(ks), ks),)
 
 
-def _ordered(name: str, of: str, group: str, truth: Sequence[float]) -> Callable[..., KnownSet]:
-    """Outputs of the same prompts, more diverse from one label of `of` to the next."""
-
-    def read(rng: np.random.Generator, most: int) -> KnownSet:
-        pairs = data.load(name)
-        prompt = _numbered(pairs.labels[group])
-        rows = _grouped(prompt, _numbered(pairs.labels[of]), rng)
-        levels = [(slot,) for slot in range(len(truth))]
-        question = Question(OPEN, levels, truth, counted=False)
-        # One wording of the prompt of each group: its first.
-        return KnownSet(_halves(pairs, rows, most, rows[:, 0, 0]), (question,))
-
-    return read
+def _ordered(name, group, levels, rng, most):
+    """Outputs of the same prompts, more diverse from one model to the next."""
+    pairs = data.load(name)
+    rows = _grouped(_numbered(pairs.labels[group]), _numbered(pairs.labels["models"]), rng)
+    ranks = range(1, levels + 1)
+    question = Question(OPEN, [(slot,) for slot in range(levels)], ranks, counted=False)
+    # One wording of the prompt of each group: its first.
+    return _halves(pairs, rows, most, rows[:, 0, 0]), (question,)
 
 
-def _types(name: str) -> Callable[..., KnownSet]:
+def _types(name, rng, most):
     """Pictures of j types, with prompts that leave the type open and prompts that name it."""
-
-    def read(rng: np.random.Generator, most: int) -> KnownSet:
-        pairs = data.load(name)
-        types, wording = _numbered(pairs.labels["types"]), _numbered(pairs.labels["wording"])
-        count = types.max() + 1
-        types = rng.permutation(count)[types]
-        each = min(np.bincount(types).min() // 2, most // count)
-        shared = [w for w in np.unique(wording) if len(np.unique(types[wording == w])) == count]
-        worded = [
-            [np.flatnonzero((types == t) & (wording == w))[0] for w in shared[:_WORDINGS]]
-            for t in range(count)
-        ]
-        drawn = [rng.permutation(np.flatnonzero(types == t)) for t in range(count)]
-        slot = np.repeat(np.arange(count), each)
-        said = np.array(worded)[slot, np.arange(len(slot)) % each % _WORDINGS]
-        prompts = {OPEN: pairs.prompts[said], NAMED: pairs.further["typed_prompts"][said]}
-        first, second = (
-            Half(pairs.outputs[np.concatenate([of[part] for of in drawn])], prompts, slot, slot)
-            for part in (slice(each), slice(each, 2 * each))
-        )
-        js = (1, 2, 4, 6, 8, 10)
-        questions = (
-            Question(TOTAL, _up_to(js), js),
-            Question(OPEN, _up_to(js), js),
-            Question(NAMED, _up_to(js), (1,) * len(js)),
-        )
-        return KnownSet((first, second), questions)
-
-    return read
+    pairs = data.load(name)
+    types, wording = _numbered(pairs.labels["types"]), _numbered(pairs.labels["wording"])
+    count = types.max() + 1
+    types = rng.permutation(count)[types]
+    each = min(np.bincount(types).min() // 2, most // count)
+    shared = [w for w in np.unique(wording) if len(np.unique(types[wording == w])) == count]
+    worded = [
+        [np.flatnonzero((types == t) & (wording == w))[0] for w in shared[:_WORDINGS]]
+        for t in range(count)
+    ]
+    drawn = [rng.permutation(np.flatnonzero(types == t)) for t in range(count)]
+    slot = np.repeat(np.arange(count), each)
+    said = np.array(worded)[slot, np.arange(len(slot)) % each % _WORDINGS]
+    prompts = {OPEN: pairs.prompts[said], NAMED: pairs.further["typed_prompts"][said]}
+    parts = ([of[first : first + each] for of in drawn] for first in (0, each))
+    halves = tuple(Half(pairs.outputs[np.concatenate(of)], prompts, slot, slot) for of in parts)
+    js = (1, 2, 4, 6, 8, 10)
+    truths = {TOTAL: js, OPEN: js, NAMED: (1,) * len(js)}
+    return halves, tuple(Question(of, _up_to(js), truth) for of, truth in truths.items())
 
 
-def _mixture(dimensions: int, spread: float) -> Callable[..., KnownSet]:
+def _mixture(dimensions, spread, rng, most):
     """Six prompts with k = 1 ... 6 modes of outputs each, all at distances of 1 or about sqrt(2).
 
     Rows differ from their centre by a normal vector of expected squared norm `spread`^2.
     """
+    slot, prompt = np.divmod(np.arange(_MODES * _PROMPTS), _PROMPTS)
+    slot, prompt = (np.repeat(of, most // len(slot)) for of in (slot, prompt))
+    centres = rng.normal(size=(_MODES * _PROMPTS, dimensions))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    if dimensions == 2:
+        centres = np.stack(np.divmod(rng.permutation(len(centres)), _MODES), axis=1)
 
-    def read(rng: np.random.Generator, most: int) -> KnownSet:
-        slot, prompt = np.divmod(np.arange(_MODES * _PROMPTS), _PROMPTS)
-        slot, prompt = (np.repeat(of, most // len(slot)) for of in (slot, prompt))
-        centres = rng.normal(size=(_MODES * _PROMPTS, dimensions))
-        centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-        if dimensions == 2:
-            centres = np.stack(np.divmod(rng.permutation(len(centres)), _MODES), axis=1)
+    def draw(mode: np.ndarray) -> np.ndarray:
+        noise = rng.normal(scale=spread / np.sqrt(dimensions), size=(len(mode), dimensions))
+        return (centres[mode] + noise).astype(np.float32)
 
-        def draw(mode: np.ndarray) -> np.ndarray:
-            noise = rng.normal(scale=spread / np.sqrt(dimensions), size=(len(mode), dimensions))
-            return (centres[mode] + noise).astype(np.float32)
-
-        modes = slot * _PROMPTS + prompt
-        first, second = (Half(draw(modes), {OPEN: draw(prompt)}, slot, modes) for _ in range(2))
-        ks = range(1, _MODES + 1)
-        questions = (
-            Question(TOTAL, _up_to(ks), [_PROMPTS * k for k in ks]),
-            Question(OPEN, _up_to(ks), ks),
-        )
-        return KnownSet((first, second), questions)
-
-    return read
+    modes = slot * _PROMPTS + prompt
+    halves = tuple(Half(draw(modes), {OPEN: draw(prompt)}, slot, modes) for _ in range(2))
+    ks = range(1, _MODES + 1)
+    total = Question(TOTAL, _up_to(ks), [_PROMPTS * k for k in ks])
+    return halves, (total, Question(OPEN, _up_to(ks), ks))
 
 
-def _human(rng: np.random.Generator, most: int) -> KnownSet:
+def _human(rng, most):
     """Sets of responses in three thirds of each task, by what people say of their diversity."""
     pairs = data.load("human")
     responses = Responses.of(pairs)
@@ -193,21 +161,18 @@ def _human(rng: np.random.Generator, most: int) -> KnownSet:
         rows = np.concatenate(chosen)
         found.append(Half(pairs.outputs[rows], {OPEN: pairs.prompts[rows]}, np.array(slot)))
     question = Question(OPEN, [(0,), (1,), (2,)], (1, 2, 3), counted=False)
-    return KnownSet((found[0], found[1]), (question,))
+    return tuple(found), (question,)
 
 
 SETS: dict[str, Callable[[np.random.Generator, int], KnownSet]] = {
-    "designs": _designs("emoji", range(1, 10), "models"),
-    "captioning": _designs("captioning", range(1, 6), "caption"),
-    "language": _designs("language", (1, 2, 4, 8, 16), "models"),
-    "dogs": _types("dogs"),
-    "fruits": _types("fruits"),
-    "clothing": _types("clothing"),
-    "sketched_animals": _types("sketched_animals"),
-    "plane": _mixture(2, 0.15),
-    "mixture": _mixture(64, 0.4),
-    "quickdraw": _ordered("quickdraw", "models", "types", (1, 2, 3, 4, 5, 6)),
-    "sketches": _ordered("sketches", "models", "types", (1, 2, 3, 4, 5, 6, 7)),
-    "stories": _ordered("stories", "models", "prompt", (1, 2, 3, 4)),
+    "designs": partial(_designs, "emoji", range(1, 10), "models"),
+    "captioning": partial(_designs, "captioning", range(1, 6), "caption"),
+    "language": partial(_designs, "language", (1, 2, 4, 8, 16), "models"),
+    **{name: partial(_types, name) for name in ("dogs", "fruits", "clothing", "sketched_animals")},
+    "plane": partial(_mixture, 2, 0.15),
+    "mixture": partial(_mixture, 64, 0.4),
+    "quickdraw": partial(_ordered, "quickdraw", "types", 6),
+    "sketches": partial(_ordered, "sketches", "types", 7),
+    "stories": partial(_ordered, "stories", "prompt", 4),
     "human": _human,
 }

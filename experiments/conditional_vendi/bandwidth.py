@@ -7,7 +7,6 @@ import math
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.table import Table
 from scipy import stats
 
@@ -56,10 +55,8 @@ class Bandwidth(lab.Study):
         if self.bandwidths.scales is not None:
             raise ValueError("--scales means nothing here: --reach and --per_octave are swept.")
         if len(self.reach) != 2 or not 0 < self.reach[0] < 1 < self.reach[1] < math.inf:
-            raise ValueError(
-                "--reach: expected a multiple below 1 and one above, received "
-                f"{', '.join(f'{m:g}' for m in self.reach)}."
-            )
+            said = "a multiple below 1 and one above, received "
+            raise ValueError(f"--reach: expected {said}{', '.join(f'{m:g}' for m in self.reach)}.")
         octaves = [self.per_octave * math.log2(of) for of in self.reach]
         steps = np.arange(math.ceil(octaves[0] - 1e-9), math.floor(octaves[1] + 1e-9) + 1)
         loaded = load()
@@ -81,12 +78,11 @@ class Bandwidth(lab.Study):
 
     def compute(self, state, context, *, order, sweep):
         """Scores, bands and signs of one sweep; see `cv.profile`."""
-        of_model = {name: state.labels["models"] == name for name in self.models}
-        first, *_ = of_model.values()
+        outputs = np.split(state.outputs, len(self.models))  # Model by model.
         whole = dataclasses.replace(self.bandwidths, scales=(1.0,)).axis[0]
         found = cv.profile(
-            {name: state.outputs[rows] for name, rows in of_model.items()},
-            state.prompts[first],
+            dict(zip(self.models, outputs, strict=True)),
+            state.prompts[: self.n],
             **whole.kernels,
             over=sweep,
             multiples=self.multiples,
@@ -97,16 +93,12 @@ class Bandwidth(lab.Study):
         )
         pairs = [(pair.first, pair.second) for pair in found.pairs if pair.score == "conditional"]
         names = [score.lower() for score in SCORES]
-        values, bands, saturated = (
-            np.array([getattr(of, name) for name in names])
-            for of in (found.values, found.bands, found.saturated)
-        )
         compared = [[found.pair(*pair, name) for pair in pairs] for name in names]
         along = ("score", "model", "multiple")
         results = {
-            "value": (along, values),
-            "band": ((*along, "end"), bands),
-            "saturated": (along, saturated),
+            "value": (along, [getattr(found.values, name) for name in names]),
+            "band": ((*along, "end"), [getattr(found.bands, name) for name in names]),
+            "saturated": (along, [getattr(found.saturated, name) for name in names]),
             "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
             "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
         }
@@ -139,8 +131,7 @@ def ranking(found: xr.Dataset) -> Table:
     for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
         own = found.sel(sweep=sweep, order=order, score=score)
         ends, tau = own.value.sel(multiple=1.0), taus(own.value, ORDERS[order])
-        at = dict(zip(own.multiple.values.tolist(), tau, strict=True))
-        shown = [at.get(0.5, math.nan), at.get(2.0, math.nan), np.fmin.reduce(tau)]
+        shown = [*tau.reindex(multiple=[0.5, 2.0]).values, tau.min().item()]
         grid.add_row(
             *(sweep, f"{score}-{order}", f"{ends.min().item():.4g} to {ends.max().item():.4g}"),
             *(f"{value:.2f}" for value in shown),  # NaN where all are saturated.
@@ -163,51 +154,50 @@ def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> P
     if len(kept) < 2:
         raise ValueError(f"--least={least:g} leaves {len(kept)} models, expected two or more.")
     shared = counts[kept].min(axis=0)
-    if np.sum(shared > 0) < LEAST_PROMPTS:
+    if (answered := np.sum(shared > 0)) < LEAST_PROMPTS:
         raise ValueError(
-            f"models: {len(kept)} models share {np.sum(shared > 0)} prompts, expected "
-            f"{LEAST_PROMPTS}; a larger --least leaves out those that answer few."
+            f"models: {len(kept)} models share {answered} prompts, expected {LEAST_PROMPTS}; a "
+            "larger --least leaves out those that answer few."
         )
     order = np.random.default_rng(seed).permutation(kinds)
     chosen = [
         np.flatnonzero((model == m) & (prompt == p))[: shared[p]]
         for m, p in itertools.product(kept, order)
     ]
-    per_model = min(rows, int(shared.sum()))
-    return pairs.rows(np.concatenate(chosen).reshape(len(kept), -1)[:, :per_model].ravel())
+    return pairs.rows(np.concatenate(chosen).reshape(len(kept), -1)[:, :rows].ravel())
 
 
-def pairs_by_order(signs: xr.DataArray) -> tuple[int, int, int]:
+def pairs_by_order(signs: xr.DataArray) -> tuple[int, ...]:
     """How many pairs have one order wherever the signs tell them apart, two orders, and none."""
     first, second = ((signs == sign).any("multiple") for sign in (1, -1))
-    counts = first ^ second, first & second, ~(first | second)
-    return tuple(int(of.sum()) for of in counts)  # pyright: ignore[reportReturnType]
+    return tuple(int(of.sum()) for of in (first ^ second, first & second, ~(first | second)))
 
 
-def taus(values: xr.DataArray, order: float) -> np.ndarray:
-    """Kendall's tau of the ranking at each multiple with that at 1, `[m]`; NaN where saturated."""
+def taus(values: xr.DataArray, order: float) -> xr.DataArray:
+    """Kendall's tau of the ranking at each multiple with that at 1; NaN where saturated."""
     curves = values.transpose("multiple", "model")
     at_rule = ranks(curves.sel(multiple=1.0).values, order)
-    return np.array([stats.kendalltau(at_rule, ranks(of, order))[0] for of in curves.values])
+    found = [stats.kendalltau(at_rule, ranks(of, order))[0] for of in curves.values]
+    return xr.DataArray(found, {"multiple": curves.multiple.values})
 
 
-def _sweep(run: lab.Run, sweep: str) -> Figure:
+def _sweep(run, sweep):
     """Both scores side by side as in the papers, and which pairs of models a test separates."""
-    figure, axes = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
-    for row, order in zip(np.array(axes, object).reshape(2, 3), ORDERS, strict=True):
+    figure, panels = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
+    for first, order in zip((0, 3), ORDERS, strict=True):
         own = run.found.sel(sweep=sweep, order=order)
-        for panel, score in zip(row[:2], SCORES, strict=True):
+        for panel, score in zip(panels[first:], SCORES, strict=False):
             _curves(panel, own.sel(score=score), f"{score}-{order}")
-        _separated(row[2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
+        _separated(panels[first + 2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
     swept = "both bandwidths" if sweep == "both" else f"bandwidth of the {sweep}"
-    for panel in axes:
+    for panel in panels:
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
         panel.axvline(1, color=style.GREY, linewidth=0.8)
         panel.tick_params(labelbottom=True)
-    for panel in axes[-3:]:
+    for panel in panels[3:]:
         panel.set_xlabel(f"{swept}, multiples of the rule's")
-    style.legend_above(figure, axes[0], columns=8)
+    style.legend_above(figure, panels[0], columns=8)
     study = run.study
     n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
     n += "; bands: 95% for all bandwidths at once; grey: all models saturated"
@@ -216,11 +206,9 @@ def _sweep(run: lab.Run, sweep: str) -> Figure:
 
 def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
     """A curve and a band a model; grey where all of them are saturated."""
-    x = found.multiple.values
-    for index, model in enumerate(found.model.values.tolist()):
+    x, looks = found.multiple.values, itertools.product(style.DASHES, style.CYCLE)
+    for model, (dash, colour) in zip(found.model.values.tolist(), itertools.cycle(looks)):
         own = found.sel(model=model)
-        colour = style.CYCLE[index % len(style.CYCLE)]
-        dash = style.DASHES[index // len(style.CYCLE) % len(style.DASHES)]
         panel.plot(x, own.value, color=colour, linestyle=dash, label=model, linewidth=1.1)
         panel.fill_between(x, *own.band.values.T, color=colour, alpha=0.2, linewidth=0)
     step = math.sqrt(x[1] / x[0])
@@ -237,10 +225,8 @@ def _separated(panel: Axes, signs: xr.DataArray, name: str) -> None:
     nearest = signs.isel(multiple=np.argsort(abs(np.log(signs.multiple.values)), kind="stable"))
     usual = nearest.isel(multiple=(nearest != 0).argmax("multiple")).drop_vars("multiple")
     one, two, none = pairs_by_order(signs)
-    labels = {1: "in one order", -1: "in the reversed order"}
-    for (sign, label), colour, dash in zip(
-        labels.items(), (style.BLACK, style.VERMILION), style.DASHES, strict=False
-    ):
+    looks = {1: ("in one order", style.BLACK), -1: ("in the reversed order", style.VERMILION)}
+    for (sign, (label, colour)), dash in zip(looks.items(), style.DASHES, strict=False):
         told = (signs * usual == sign).sum("pair")
         panel.plot(signs.multiple, told, label=label, color=colour, linestyle=dash)
     panel.set_ylim(-0.5, 1.35 * (one + two + none))

@@ -3,12 +3,10 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
 
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
@@ -27,7 +25,6 @@ _EXACT_UP_TO = 1000  # Up to here all eigenvalues take less time than an estimat
 _SCALED, _PAPER_TRUNCATION = "scaled", 10_000 / 25_000
 _ORDER_TWO_POINTS = 40  # Sizes of the order-2 curves, which cost no more than their last point.
 _EARLY = (50, 100)  # They begin there.
-_UNBIASED = "RKE, unbiased"
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
 _BOTH = ",".join(scales.KERNELS)
 # The committed results have more than the default run, which is to take two minutes.
@@ -55,11 +52,9 @@ class Kernels(lab.Rules):
     def _choose(self, pairs, rules, seed):
         if self.kernel == "cosine" and self.rules:
             raise ValueError("--rules means nothing with --kernel=cosine.")
-        if self.kernel != _BOTH:
-            return super()._choose(pairs, rules, seed)
-        gaussian, cosine = (dataclasses.replace(self, kernel=of) for of in scales.KERNELS)
-        cosine = dataclasses.replace(cosine, rules=None)
-        return (*gaussian._choose(pairs, rules, seed), *cosine._choose(pairs, rules, seed))
+        each = [dataclasses.replace(self, kernel=kernel) for kernel in self.kernel.split(",")]
+        chosen = [lab.Rules._choose(of_one, pairs, rules, seed) for of_one in each]
+        return tuple(itertools.chain(*chosen))
 
 
 class Convergence(lab.Study):
@@ -85,8 +80,7 @@ class Convergence(lab.Study):
     bandwidths: Kernels = Kernels()
     truncation: tuple[str, ...] = lab.flag(
         (_SCALED, "200"),
-        "Eigenvalues kept by truncated Conditional-Vendi; 'scaled' is 0.4 of the largest size, as "
-        "10,000 is of the paper's 25,000.",
+        "Eigenvalues kept where truncated; scaled: 0.4 of the largest size, as in CV.",
     )
     sizes: tuple[int, ...] | None = lab.flag(
         None,
@@ -96,9 +90,7 @@ class Convergence(lab.Study):
     repeats: int = lab.flag(3, "Random orders of the pairs.", at_least=1)
     # Larger spectra take most of the time, and random orders of the pairs hardly change them.
     repeated_up_to: int = lab.flag(
-        2000,
-        "Above this number of pairs, order 1 is computed in the first random order only.",
-        at_least=0,
+        2000, "Above so many pairs, order 1 is of the first random order only.", at_least=0
     )
     method: str = lab.flag(
         "auto",
@@ -146,12 +138,6 @@ class Convergence(lab.Study):
         sizes = self.sizes or (self.n,)
         return (*(size for size in _EARLY if size < sizes[0]), *sizes)
 
-    @property
-    def curves(self) -> dict[str, cv.Entropy]:
-        """The entropies by the name of their score without prompts."""
-        kept = {f"Vendi, t = {int(t):,}": cv.truncated(int(t)) for t in self.truncation}
-        return {"Vendi": cv.von_neumann, **kept, "RKE": cv.renyi(2), _UNBIASED: cv.renyi(2)}
-
     def compute(self, state, context, *, rule, repeat):
         """The `entropy` in nats by curve, term and n, for one rule and one order of the pairs.
 
@@ -163,25 +149,23 @@ class Convergence(lab.Study):
         curve = functools.partial(
             convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
         )
-        *spectral, rke, unbiased = self.curves
+        kept = {f"Vendi, t = {int(t):,}": cv.truncated(int(t)) for t in self.truncation}
+        spectral = {"Vendi": cv.von_neumann, **kept}
         parts: list[xr.Dataset] = []
         for size in self.spectra_of(repeat):
             context.say(f"spectra of {size:,} pairs")
             method = spectra.named(method_of(self.method, size), key=probe_key, rtol=self.rtol)
-            results = curve([size], entropies=[self.curves[c] for c in spectral], method=method)
+            results = curve([size], entropies=[*spectral.values()], method=method)
+            part = settling.entropies(results, [*spectral], [size])
             intervals = [np.array(result.intervals) for result in results]
-            part = settling.entropies(results, spectral, [size]).assign_coords(
-                score=list(settling.SCORES)
-            )
             part["interval"] = ("curve", "score", "end", "n"), intervals
             parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2")
         sizes = self.order_two_sizes(repeat)
-        (plug_in,) = curve(sizes, entropies=[self.curves[rke]])
-        assert plug_in.unbiased is not None
-        last = settling.entropies([plug_in, plug_in.unbiased], [rke, unbiased], sizes)
+        (plug_in,), of_two = curve(sizes, entropies=[cv.renyi(2)]), ["RKE", "RKE, unbiased"]
+        last = settling.entropies([plug_in, plug_in.unbiased], of_two, sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
-        return found.sel(curve=list(self.curves))
+        return found.sel(curve=[*spectral, *of_two])
 
     def order_two_sizes(self, repeat: int) -> list[int]:
         """Sizes of equal ratio up to all pairs, and those of the figure."""
@@ -191,10 +175,11 @@ class Convergence(lab.Study):
 
     def costs(self, *, rule, repeat):
         """About the seconds of each step that `compute` says, on two cores."""
-        sizes = self.spectra_of(repeat)
-        exact = [method_of(self.method, n) == "exact" for n in sizes]
-        costs = [1.5e-10 * n**3 if e else 5e-7 * n**2 for n, e in zip(sizes, exact, strict=True)]
-        return [*(1.5 + cost for cost in costs), 1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
+        costs = [1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
+        for n in reversed(self.spectra_of(repeat)):
+            exact = method_of(self.method, n) == "exact"
+            costs.insert(0, 1.5 + (1.5e-10 * n**3 if exact else 5e-7 * n**2))
+        return costs
 
     def tables(self, run):
         """Where each curve ends, whether it has settled there, and its spread over the orders."""
@@ -209,7 +194,7 @@ class Convergence(lab.Study):
             spread = "-" if np.isnan(spread) else f"{spread:.2%}"
             grid.add_row(rule, _PREFIXES[score] + curve, *ends, spread)
         yield grid
-        order_two = found.sel(curve=list(self.curves)[-2:], n=list(self.shown))
+        order_two = found.isel(curve=found.curve.str.startswith("RKE"), n=found.n.isin(self.shown))
         yield tables.table(order_two, rows=("rule", "score", "curve"), columns="n", error="error")
 
     @classmethod
@@ -227,12 +212,11 @@ class Convergence(lab.Study):
     def facts(cls, runs):
         runs_of = {run.folder.name.removeprefix("convergence-"): run for run in runs}
         over = {name: over_orders(run.found) for name, run in runs_of.items()}
-        kernels = scales.KERNELS
+        kernels, names = scales.KERNELS, ("vendi", "scaled", "t200", "rke", "unbiased")
 
         def line(run, rule, curve, score="conditional"):
-            names = ("vendi", "scaled", "t200", "rke", "unbiased")
-            place = dict(zip(names, over[run].curve.values, strict=True))[curve]
-            return over[run].sel(rule=rule, curve=place, score=score).dropna("n", subset=["value"])
+            of_curve = over[run].isel(curve=names.index(curve))
+            return of_curve.value.sel(rule=rule, score=score).dropna("n")
 
         def shown(data, sizes, error=None, **place):
             found = xr.concat([over[data + kernel] for kernel in kernels], "rule", join="outer")
@@ -245,9 +229,9 @@ class Convergence(lab.Study):
         estimated, exact = zip(*checked, strict=True)
         return {
             "shown": shown,
-            "at": lambda *of, n=-1: line(*of).value.sel(n=n) if n > 0 else line(*of).value[-1],
-            "start": lambda *of: settling.verdict(line(*of).value)[1],
-            "near": lambda *of: settling.settled_from(line(*of).value),
+            "at": lambda *of, n=-1: line(*of).sel(n=n) if n > 0 else line(*of)[-1],
+            "start": lambda *of: settling.verdict(line(*of))[1],
+            "near": lambda *of: settling.settled_from(line(*of)),
             "held": np.sum([settling.held(*of) for of in checked], axis=0),
             "off": max(settling.deviation(estimated, exact, score) or 0 for score in _PREFIXES),
         }
@@ -263,12 +247,10 @@ def sizes_of(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
     By default the largest, 0.8 and 0.6 of it, above the scaled truncation, and its quarter and
     halves of that from 250 on. Just above a truncation, estimates take longer than all eigenvalues.
     """
-    if given is None:
-        largest = min(n, _LARGEST)
-        halves = [largest >> k for k in range(2, 9) if largest >> k >= 250]
-        found = {largest, 4 * largest // 5, 3 * largest // 5, *halves}
-        return tuple(sorted(size for size in found if size > 1)) or (n,)
-    sizes = sorted(set(given))
+    largest = min(n, _LARGEST)
+    halves = [largest >> k for k in range(2, 9) if largest >> k >= 250]
+    usual = (max(size, 2) for size in (largest, 4 * largest // 5, 3 * largest // 5, *halves))
+    sizes = sorted(set(given or usual))
     if sizes[0] < 2 or sizes[-1] > n:
         raise ValueError(f"--sizes: expected numbers between 2 and n = {n}, received {sizes}.")
     return tuple(sizes)
@@ -290,22 +272,23 @@ def method_of(method: str, n: int) -> str:
     return "stored" if memory.fits(n, checks.compute_dtype()) else "matrix-free"
 
 
-def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Figure:
+def _figure(runs, score, exact):
     """A row a rule: order 2, unbiased and order 1 in a panel each, with a scale of its own."""
     parts, settings = [over_orders(run.found) for run in runs], [run.study for run in runs]
-    names = list(dict.fromkeys(name for study in settings for name in study.curves))
+    names = list(dict.fromkeys(name for part in parts for name in part.curve.values.tolist()))
     found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=names, drop=True)
-    groups = (["RKE"], [_UNBIASED], [name for name in names if name.startswith("Vendi")])
+    groups = [[name] for name in names if name.startswith("RKE")]
+    groups.append([name for name in names if name.startswith("Vendi")])
     sizes = sorted({size for study in settings for size in (*study.shown, study.n)})
-    rules, last_n, legend = found.rule.values.tolist(), max(sizes), {}
-    figure, panels = style.panels(3 * len(rules), columns=3, size=(3.5, 2.4), sharex=True)
-    for panel, (rule, group) in zip(panels, itertools.product(rules, groups), strict=True):
+    last_n, columns, legend = max(sizes), len(groups), {}
+    places = list(itertools.product(found.rule.values.tolist(), groups))
+    figure, panels = style.panels(len(places), columns=columns, size=(3.5, 2.4), sharex=True)
+    for panel, (rule, group) in zip(panels, places, strict=True):
         for name, marker, dash in zip(group, style.MARKERS, style.DASHES, strict=False):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
             if not curve.n.size:  # A truncation of another run.
                 continue
-            score_name = _PREFIXES[score] + name
-            colour, last = style.score_colour(score_name), curve.value[-1].item()
+            score_name, last = _PREFIXES[score] + name, curve.value[-1].item()
             ends = last * (1 - settling.NEAR), last * (1 + settling.NEAR)
             legend["within 2% of the last value"] = panel.axhspan(*ends, color="0.9", zorder=0)
             words, start = settling.verdict(curve.value)
@@ -313,28 +296,28 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
                 look = {"markersize": 10, "color": style.BLACK, "markerfacecolor": "none"}
                 (circle,) = panel.plot(start, curve.value.sel(n=start), "o", **look)
                 legend["settled: stays there, and the data have twice this n"] = circle
-            part = curve.sel(n=[n for n in curve.n.values if n in sizes])
-            look = {"color": colour, "linestyle": dash, "marker": marker, "elinewidth": 1.4}
-            bars = part.error.fillna(0)
-            legend[score_name] = panel.errorbar(part.n, part.value, bars, capsize=3, **look)
+            part = curve.isel(n=curve.n.isin(sizes))
+            look = {"color": style.score_colour(score_name), "linestyle": dash, "marker": marker}
+            bars = {"yerr": part.error.fillna(0), "capsize": 3, "elinewidth": 1.4}
+            legend[score_name] = panel.errorbar(part.n, part.value, **bars, **look)
             if name == group[0]:
                 rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
                 panel.set_title(f"{score_name}, {rule_name}:\n{words}")
         style.log_counts(panel, [n for n in (50, 250, 1000, 4000) if n < last_n / 1.5] + [last_n])
         panel.tick_params(labelbottom=True)
-    for panel in panels[::3]:
+    for panel in panels[::columns]:
         panel.set_ylabel("effective number of modes")
-    for panel in panels[-3:]:
+    for panel in panels[-columns:]:
         panel.set_xlabel("sample size n")
     figure.legend(legend.values(), legend.keys(), loc="outside upper center", ncols=3)
     n, bars = "one random order", ""
     if (orders := max(study.repeats for study in settings)) > 1:
         n = f"means over {orders} random orders"
         bars = "one standard deviation over the orders, which shrinks as n nears all pairs"
-    estimates = [run.found.method.isin(("stored", "matrix-free")) for run in runs]
-    estimated = [n for of_run in estimates for n in of_run.n.values[of_run.any(("rule", "repeat"))]]
-    if estimated:
-        n += f"; spectra of {min(estimated):,} pairs or more are estimated"
+    methods = xr.concat([run.found.method for run in runs], "rule", join="outer")
+    estimated = methods.isin(("stored", "matrix-free")).any(("rule", "repeat"))
+    if estimated.any():
+        n += f"; spectra of {methods.n.values[estimated].min():,} pairs or more are estimated"
         if (error := settling.deviation(runs, exact, score)) is not None:
             n += f", within {error:.1%} of all eigenvalues"
     return figures.caption(figure, runs, n=n, bars=bars)

@@ -8,24 +8,23 @@ import xarray as xr
 
 from condvendi_jax.entropies import log_scores
 from experiments import lab
-from experiments.lab.curves import ConvergenceCurve
 
 NEAR = 0.02  # Of its last value: how near a curve that has settled stays.
 SCORES = ("vendi", "conditional", "information")
 TERMS = ("outputs", "prompts", "joint")
 
 
-def entropies(results: Sequence[ConvergenceCurve], curves: list[str], sizes: list[int]):
-    """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats."""
-    values = [[r.entropy_outputs, r.entropy_prompts, r.entropy_joint] for r in results]
+def entropies(results: Sequence, curves: list[str], sizes: list[int]) -> xr.Dataset:
+    """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats; with the names of the scores."""
+    values = [[getattr(result, f"entropy_{term}") for term in TERMS] for result in results]
     labels = {"curve": curves, "term": list(TERMS), "n": sizes}
-    return xr.Dataset({"entropy": (tuple(labels), np.array(values))}, labels)
+    along = {"entropy": (tuple(labels), np.array(values))}
+    return xr.Dataset(along, labels | {"score": list(SCORES)})
 
 
 def scores_of(found: xr.Dataset) -> xr.DataArray:
     """The scores out of the three entropies, in effective numbers of modes."""
-    terms = [found.entropy.astype(float).sel(term=term, drop=True) for term in TERMS]
-    logs = log_scores(*terms)
+    logs = log_scores(*(found.entropy.astype(float).sel(term=t, drop=True) for t in TERMS))
     scores = xr.concat([np.exp(getattr(logs, score)) for score in SCORES], "score")
     return scores.assign_coords(score=list(SCORES))
 
@@ -40,19 +39,17 @@ def over_orders(found: xr.Dataset) -> xr.Dataset:
 def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:
     """The least size from which a curve stays near its last value; None where only the last is."""
     curve = curve.dropna("n")
-    if not curve.size:  # A curve of another run.
-        return None
     away = np.flatnonzero(np.abs(curve.values / curve.values[-1] - 1) > near)
     first = away[-1] + 1 if away.size else 0
     return int(curve.n.values[first]) if first < curve.size - 1 else None
 
 
-def verdict(curve: xr.DataArray, near: float = NEAR) -> tuple[str, int | None]:
+def verdict(curve: xr.DataArray) -> tuple[str, int | None]:
     """Whether a curve has settled, in words, and from which size on; None where it has not.
 
     It has if it stays near its last value from a size on that the data have at least twice.
     """
-    start = settled_from(curve, near)
+    start = settled_from(curve)
     if start is None:
         return "not settled", None
     if 2 * start > curve.dropna("n").n.max():
@@ -71,12 +68,11 @@ def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> 
     """The largest relative error of estimated scores, where other runs know the eigenvalues."""
     errors = []
     for run, known in itertools.product(runs, exact):
-        data = [(r.identity["arrays"], r.seed) for r in (run, known)]
+        one, other = ((of.identity["arrays"], of.seed) for of in (run, known))
         # To three digits: others come from rounding.
-        shared, of_known = (set(r.study.bandwidths.widths.split(", ")) for r in (run, known))
-        shared &= of_known
-        if data[0] == data[1] and shared:
+        widths = [set(of.study.bandwidths.widths.split(", ")) for of in (run, known)]
+        rules = [words.split()[0] for words in widths[0] & widths[1]]
+        if one == other and rules:
             ratio = scores_of(run.found) / scores_of(known.found)  # At the sizes of both.
-            rules = [words.split()[0] for words in shared]
             errors.append(abs(ratio.sel(score=score, rule=rules) - 1).max().item())
     return max(errors, default=None)

@@ -88,6 +88,7 @@ class SideBySide(lab.Study):
     """Which of several models is more diverse, given the prompts and without them?"""
 
     name = "side_by_side"
+    tolerance = 0.05  # Ranks of saturated scores, at half the bandwidths, rest on rounding.
     duration = "2 minutes"
     data = "gallery"
     needs = ("models",)

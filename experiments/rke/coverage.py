@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 from scipy.spatial import distance
 
 import condvendi_jax as cv
@@ -18,6 +17,12 @@ from experiments import lab
 from experiments.conditional_vendi.settling import settled_from
 from experiments.data import PairedEmbeddings
 from experiments.lab import curves, figures, scales, style, tables
+
+SHARES = ("Recall", "Coverage")
+# So many numbers of samples, between these or as far as the data go.
+_SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
+# A curve has settled where it stays this near to its last value.
+_NEAR = 0.05
 
 
 def split(
@@ -40,7 +45,7 @@ def recall(across: np.ndarray, within: np.ndarray, k: int) -> float:
     Of distances `[references, samples]` and of samples `[s, s]`, which reach to their k-th
     neighbour.
     """
-    return float(np.mean(np.any(across <= reach(within, k)[None, :], axis=1)))
+    return float(np.mean(np.any(across <= reach(within, k), axis=1)))
 
 
 def coverage(across: np.ndarray, within: np.ndarray, k: int) -> float:
@@ -62,17 +67,8 @@ def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
     Of a reference's neighbours among n - 1 references and n samples, the k nearest must not all be
     references: all orders are equally likely.
     """
-    steps = np.arange(1, k + 1)
-    sizes = np.asarray(sizes, float)[:, None]
+    steps, sizes = np.arange(1, k + 1), np.asarray(sizes, float)[:, None]
     return 1 - np.prod((sizes - steps) / (2 * sizes - steps), axis=1)
-
-
-SHARES = ("Recall", "Coverage")
-_ORDER_2 = cv.renyi(2)
-# So many numbers of samples, between these or as far as the data go.
-_SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
-# A curve has settled where it stays this near to its last value.
-_NEAR = 0.05
 
 
 class Coverage(lab.Study):
@@ -106,24 +102,20 @@ class Coverage(lab.Study):
         count = len(np.unique(types))
         kept = self.kept or tuple(sorted({max(1, count // 5), max(1, count // 2), count}))
         if not all(1 <= j <= count for j in kept):
-            raise ValueError(
-                f"--kept: expected numbers between 1 and the {count} types, received "
-                f"{', '.join(map(str, kept))}."
-            )
+            said = f"between 1 and the {count} types, received {', '.join(map(str, kept))}"
+            raise ValueError(f"--kept: expected numbers {said}.")
         key = jax.random.key(seed)
         cells = itertools.product(kept, range(self.repeats))
         most, largest = max(self.neighbours), min(len(pairs) // 2, _LARGEST)
         fewest = min(largest, *(len(split(pairs, *cell, key)[0]) for cell in cells))
         if fewest <= most:
-            raise ValueError(
-                f"--neighbours: {most} are not fewer than the {fewest} samples of the types kept."
-            )
+            there = f"the {fewest} samples of the types kept"
+            raise ValueError(f"--neighbours: {most} are not fewer than {there}.")
         smallest = min(max(_SMALLEST, most + 1), fewest, largest)
         sizes = np.geomspace(smallest, largest, _SIZES).round().astype(int)
-        width = self.output_bandwidth
-        if width is None:
-            ruled = bandwidth.bandwidth_by_rule(pairs.outputs, "std", key=key, partitions=1)
-            width = ruled.bandwidth
+        width = self.output_bandwidth or (
+            bandwidth.bandwidth_by_rule(pairs.outputs, "std", key=key, partitions=1).bandwidth
+        )
         return self.ready(
             pairs,
             state=pairs,
@@ -145,19 +137,18 @@ class Coverage(lab.Study):
         sizes, width = list(self.sizes), self.output_bandwidth or 0.0
         halves = split(state, kept, repeat, context.shared_key)
         samples, references = (state.outputs[rows[: sizes[-1]]] for rows in halves)
-        within = [distance.cdist(points, points) for points in (references, samples)]
+        of_references, of_samples = (distance.cdist(of, of) for of in (references, samples))
         across = distance.cdist(references, samples)
         there = [size for size in sizes if size <= len(samples)]
         shares = np.full((len(SHARES), len(self.neighbours), len(sizes)), np.nan)
         for (at, size), (row, k) in itertools.product(enumerate(there), enumerate(self.neighbours)):
-            near = across[:size, :size]
-            shares[0, row, at] = recall(near, within[1][:size, :size], k)
-            shares[1, row, at] = coverage(near, within[0][:size, :size], k)
+            first = (slice(size), slice(size))
+            shares[0, row, at] = recall(across[first], of_samples[first], k)
+            shares[1, row, at] = coverage(across[first], of_references[first], k)
         modes = np.full((len(self.scales), len(sizes)), np.nan)
         for row, scale in enumerate(self.scales):
-            (curve,) = curves.convergence_curve(
-                samples, None, there, output_kernel=cv.Gaussian(scale * width), entropies=[_ORDER_2]
-            )
+            of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.renyi(2)]}
+            (curve,) = curves.convergence_curve(samples, None, there, **of)
             modes[row, : len(there)] = np.asarray(curve.vendi)
         labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": sizes}
         whole = {"share": (tuple(labels), shares), "modes": (("scale", "n"), modes)}
@@ -175,25 +166,20 @@ class Coverage(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        found = runs[0].found
-        metrics = by_metric(found)
+        found, metrics = runs[0].found, by_metric(runs[0].found)
 
-        def last(metric: str, kept: int, setting: float) -> xr.DataArray:
-            return metrics[metric].value.sel(kept=kept, setting=setting).dropna("n")[-1]
-
-        def settled(kept: int, scale: float) -> int | None:
-            return settled_from(metrics["RKE-MC"].value.sel(kept=kept, setting=scale), _NEAR)
+        def line(metric, kept, setting):
+            return metrics[metric].value.sel(kept=kept, setting=setting).dropna("n")
 
         equal = [curve.sel(n=shared(found)).expand_dims(metric=[m]) for m, curve in metrics.items()]
-        rows, names = ("metric", "setting"), {j: f"{j} breeds" for j in runs[0].study.kept}
-        table = tables.table(
-            xr.concat(equal, "metric", join="outer"),
-            rows=rows,
-            columns="kept",
-            names=names,
-            digits=3,
-        )
-        return {"last": last, "settled": settled, "shared": shared(found), "table": table}
+        names = {kept: f"{kept} breeds" for kept in runs[0].study.kept}
+        of = {"rows": ("metric", "setting"), "columns": "kept", "names": names, "digits": 3}
+        return {
+            "last": lambda *of: line(*of)[-1],
+            "settled": lambda *of: settled_from(line("RKE-MC", *of), _NEAR),
+            "shared": shared(found),
+            "table": tables.table(xr.concat(equal, "metric", join="outer"), **of),
+        }
 
 
 def by_metric(found: xr.Dataset) -> dict[str, xr.Dataset]:
@@ -211,35 +197,35 @@ def shared(found: xr.Dataset) -> int:
     return int(found.n[np.isfinite(found.modes).all(("kept", "repeat", "scale"))].max())
 
 
-def _figure(run: lab.Run) -> Figure:
+def _figure(run):
     """A column a metric: against the number of samples above, against its setting below."""
     study, equal = run.study, shared(run.found)
-    middle = {"Recall": study.neighbours, "Coverage": study.neighbours, "RKE-MC": study.scales}
     figure, panels = style.panels(6, columns=3, size=(3.8, 2.7))
-    for column, (metric, curve) in enumerate(by_metric(run.found).items()):
-        settings = middle[metric]
+    metrics = by_metric(run.found)
+    for above, below, metric in zip(panels[:3], panels[3:], metrics, strict=True):
+        curve, modes = metrics[metric], metric == "RKE-MC"
+        settings = study.scales if modes else study.neighbours
         setting = settings[len(settings) // 2]
-        word = f"bandwidth x {setting:g}" if metric == "RKE-MC" else f"k = {setting}"
-        above, below = panels[column], panels[3 + column]
-        whole = curve.value.sel(n=equal, kept=max(study.kept))
-        for number, kept in enumerate(study.kept):
-            look: dict[str, Any] = {"color": style.CYCLE[number], "marker": style.MARKERS[number]}
-            look["label"] = f"samples of {kept} of {study.types} types"
+        # Below, modes are a share of those of all types.
+        whole = curve.value.sel(n=equal, kept=max(study.kept)) if modes else 1
+        looks = itertools.cycle(zip(style.CYCLE, style.MARKERS, strict=True))
+        for kept, (colour, marker) in zip(study.kept, looks, strict=False):
+            label = f"samples of {kept} of {study.types} types"
+            look: dict[str, Any] = {"color": colour, "marker": marker, "label": label}
             along = curve.sel(kept=kept, setting=setting)
             above.errorbar(along.n, along.value, along.error, **look)
-            across = curve.sel(n=equal) / (whole if metric == "RKE-MC" else 1)
-            across = across.sel(kept=kept)
+            across = (curve.sel(n=equal) / whole).sel(kept=kept)
             below.errorbar(across.setting, across.value, across.error, **look)
         if metric == "Coverage":
             expected = expected_coverage(study.sizes, setting)
             above.plot(study.sizes, expected, color=style.GREY, linewidth=4, alpha=0.4, zorder=0)
         style.log_counts(above, study.sizes[:: -(-len(study.sizes) // 5)])
+        word = f"bandwidth x {setting:g}" if modes else f"k = {setting}"
+        shares, counts = "share of references", "effective modes"
         above.set(xlabel="number of samples", title=f"{metric}, {word}")
+        above.set(ylim=(0, None if modes else 1.1), ylabel=counts if modes else shares)
         below.set(title=f"{metric}, {equal:,} samples each", xticks=settings, ylim=(0, 1.1))
-        modes = metric == "RKE-MC"
-        above.set_ylim(0, None if modes else 1.1)
-        above.set_ylabel("effective modes" if modes else "share of references")
-        below.set_ylabel("share of that of all types" if modes else "share of references")
+        below.set_ylabel("share of that of all types" if modes else shares)
         below.set_xlabel("multiple of the bandwidth" if modes else "neighbours k")
     style.legend_above(figure, panels[0])
     n = f"a random half is the reference; bandwidth {study.output_bandwidth:.3g}"

@@ -16,10 +16,8 @@ from experiments.lab import agreement, figures, scales, style, tables
 
 SCORES, TRUTHS = ("RKE-MC", "RRKE"), ("captured", "missing")
 REAL, REMOVED = "real", "removed"
-_NAMES = {kind: of.label for kind, of in mixture_gan.KINDS.items()} | {
-    REAL: "the mixture",
-    REMOVED: "modes removed",
-}
+_NAMES = {kind: of.label for kind, of in mixture_gan.KINDS.items()}
+_NAMES |= {REAL: "the mixture", REMOVED: "modes removed"}
 _SEEDS = 5  # Trainings of each kind.
 _RULED = 10_000  # Samples of the mixture that the paper's rule is followed on.
 _SHOWN = 1000  # Samples a panel.
@@ -52,10 +50,8 @@ class GmmGan(lab.Study):
 
     def prepare(self, load, seed):
         if self.references > self.samples:
-            raise ValueError(
-                f"--references: expected at most --samples={self.samples}, received "
-                f"{self.references}."
-            )
+            most = f"expected at most --samples={self.samples}, received {self.references}"
+            raise ValueError(f"--references: {most}.")
         trained, arrays = {}, {}
         for mixture, kind in itertools.product(self.mixtures, self.kinds):
             training = mixture_gan.Training(mixture, kind, mixture_gan.KINDS[kind].steps)
@@ -99,8 +95,7 @@ class GmmGan(lab.Study):
         elif source == REMOVED:
             every = removals(len(law.centres), self.repeats, order_key)
             draws = [functools.partial(of_mixture, weights=weights) for weights in every]
-        kernels = [cv.Gaussian(width) for width in self.bandwidths[mixture].values()]
-        values, shares, shown = [], [], []
+        widths, values, sets = self.bandwidths[mixture], [], []
         for index, draw in enumerate(draws):
             context.say(f"{index + 1} of {len(draws)}")
             sample_key, reference_key = jax.random.split(jax.random.fold_in(key, index))
@@ -108,36 +103,32 @@ class GmmGan(lab.Study):
             pair = points[: self.references], of_mixture(reference_key, self.references)
             values.append([
                 (float(cv.rke(points, kernel=k)), float(cv.baselines.rrke(*pair, kernel=k)))
-                for k in kernels
+                for k in map(cv.Gaussian, widths.values())
             ])  # fmt: skip
-            shares.append(law.good_shares(np.asarray(points)))
-            shown.append(np.asarray(points[:_SHOWN], np.float16))
-        labels = {"bandwidth": list(self.bandwidths[mixture]), "score": list(SCORES)}
+            sets.append(np.asarray(points))
+        shares = np.array([law.good_shares(points) for points in sets])
+        labels = {"bandwidth": list(widths), "score": list(SCORES)}
         whole = {
             "value": (("set", *labels), values),
             "share": (("set", "mode"), shares),
-            "captured": ("set", law.captured(np.array(shares))),
-            "missing": ("set", missing(np.array(shares))),
-            "shown": (("point", "place"), shown[0]),
+            "captured": ("set", law.captured(shares)),
+            "missing": ("set", missing(shares)),
+            "shown": (("point", "place"), sets[0][:_SHOWN].astype(np.float16)),
         }
-        places = {"set": range(len(draws)), "mode": range(len(law.centres))}
-        found = xr.Dataset(whole, labels | places)
-        if trained is None:
-            return found
-        trace = np.array([trained["trace"][name] for name in mixture_gan.TRACES])
-        return found.assign(trace=(("quantity", "set", "checkpoint"), trace)).assign_coords(
-            quantity=list(mixture_gan.TRACES)
-        )
+        labels |= {"set": range(len(draws)), "mode": range(len(law.centres))}
+        if trained is not None:
+            labels["quantity"] = list(mixture_gan.TRACES)
+            trace = [trained["trace"][name] for name in mixture_gan.TRACES]
+            whole["trace"] = (("quantity", "set", "checkpoint"), trace)
+        return xr.Dataset(whole, labels)
 
     def tables(self, run):
         """The scores and what is captured, by bandwidth, and their rank correlations."""
-        rows = ("bandwidth", "mixture", "source")
+        rows, ranked = ("bandwidth", "mixture", "source"), ("mixture", "bandwidth", "with")
         yield tables.table(_means(run), rows=rows, columns="score", error="error")
         for sources in (self.kinds, (REMOVED,)):
-            words = tables.intervals(correlations(run.found, sources))
-            names = {"with": f"{len(sources)} kinds, with"}
-            rows = ("mixture", "bandwidth", "with")
-            yield tables.table(words, rows=rows, columns="score", names=names)
+            words, of = tables.intervals(correlations(run.found, sources)), f"{len(sources)} kinds"
+            yield tables.table(words, rows=ranked, columns="score", names={"with": f"{of}, with"})
 
     @classmethod
     def figures(cls, runs):
@@ -146,8 +137,7 @@ class GmmGan(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        run, study = runs[0], runs[0].study
-        means = _means(run)
+        run, study, means = runs[0], runs[0].study, _means(runs[0])
         ranks = {of: correlations(run.found, of) for of in (study.kinds, (REMOVED,))}
 
         def rank(mixture, score, width="1", truth="captured", of=study.kinds):
@@ -158,14 +148,10 @@ class GmmGan(lab.Study):
             population = mixture_gan.MIXTURES[mixture].population()
             return population.rke(kernel=cv.Gaussian(study.bandwidths[mixture][width]))
 
-        table = tables.table(
-            means.sel(bandwidth="1"), rows=("mixture", "source"), columns="score", error="error",
-            digits=3,
-        )  # fmt: skip
-        traces = _sets(run, study.kinds).trace
-        moves = xr.apply_ufunc(
-            mixture_gan.settled, traces, input_core_dims=[["set", "checkpoint"]], vectorize=True
-        )
+        of = {"rows": ("mixture", "source"), "columns": "score", "error": "error", "digits": 3}
+        table = tables.table(means.sel(bandwidth="1"), **of)
+        along, traces = [["set", "checkpoint"]], _sets(run, study.kinds).trace
+        moves = xr.apply_ufunc(mixture_gan.settled, traces, input_core_dims=along, vectorize=True)
         return {"means": means.value, "rank": rank, "exact": exact, "moves": moves, "table": table}
 
 
@@ -200,7 +186,7 @@ def correlations(found: xr.Dataset, sources: tuple[str, ...]) -> xr.DataArray:
     return results
 
 
-def _stacked(found: xr.Dataset, mixture: str, sources: tuple[str, ...]) -> xr.Dataset:
+def _stacked(found, mixture, sources):
     """Scores and truths of the sets of some sources of samples, one after another: axis `sets`."""
     of = found[["value", *TRUTHS]].sel(mixture=mixture, source=list(sources))
     of = of.stack(sets=("source", "set")).dropna("sets", subset=["captured"])
@@ -223,33 +209,27 @@ def _means(run):
 
 def _samples(run):
     """Columns of methods, rows of mixtures; the mixture blue and generated samples red."""
-    study = run.study
-    found = _sets(run, [*study.kinds, REAL]).isel(set=0)
-    name = f"{study.scales[len(study.scales) // 2]:g}"
-    sources = found.source.values.tolist()
+    study, found = run.study, _sets(run, [*run.study.kinds, REAL]).isel(set=0)
+    name, sources = f"{study.scales[len(study.scales) // 2]:g}", found.source.values.tolist()
     places = list(itertools.product(study.mixtures, sources))
     figure, panels = style.panels(len(places), columns=len(sources), size=(2.1, 2.5))
     look = {"linestyle": "", "marker": ".", "markeredgewidth": 0}
     for panel, (mixture, source) in zip(panels, places, strict=True):
-        real = found.shown.sel(mixture=mixture, source=_NAMES[REAL]).values.astype(float)
-        panel.plot(*real.T, color=style.BLUE, markersize=4, **look)
-        of = found.sel(mixture=mixture, source=source)
+        real, of = (found.sel(mixture=mixture, source=s) for s in (_NAMES[REAL], source))
+        centres = real.shown.values.astype(float)
+        panel.plot(*centres.T, color=style.BLUE, markersize=4, **look)
         if source != _NAMES[REAL]:
             points = of.shown.values.astype(float)
             panel.plot(*points.T, color=style.VERMILION, markersize=2.5, alpha=0.6, **look)
         rke, rrke = of.value.sel(bandwidth=name).values
-        panel.set_title(
-            f"{source}\nRKE-MC {rke:.2f}, RRKE {rrke:.3f}\n"
-            f"{of.captured:.0f} modes, {of.share.sum():.0%} good"
-        )
-        reach = 1.35 * np.abs(real).max()
-        panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+        modes = f"{of.captured:.0f} modes, {of.share.sum():.0%} good"
+        panel.set_title(f"{source}\nRKE-MC {rke:.2f}, RRKE {rrke:.3f}\n{modes}")
+        ends = 1.35 * np.abs(centres).max() * np.array([-1, 1])
+        panel.set(xlim=ends, ylim=ends, aspect="equal", xticks=[], yticks=[])
         panel.grid(visible=False)
     widths = ", ".join(f"{of[name]:.3g} ({mixture})" for mixture, of in study.bandwidths.items())
-    n = (
-        f"the first of {_SEEDS} trainings, {_sizes(study)}, bandwidths {widths}. Good: within "
-        f"{mixture_gan.RADIUS:g} sd of a centre; captured: with {mixture_gan.LEAST:g} of its due"
-    )
+    n = f"the first of {_SEEDS} trainings, {_sizes(study)}, bandwidths {widths}. Good: within "
+    n += f"{mixture_gan.RADIUS:g} sd of a centre; captured: with {mixture_gan.LEAST:g} of its due"
     return figures.caption(figure, run, n=n)
 
 
@@ -259,24 +239,19 @@ def _sizes(study):
 
 def _scores(run):
     """A row a mixture: RKE-MC against captured modes at two bandwidths, RRKE against lost mass."""
-    study, found = run.study, run.found
-    ranks = correlations(found, study.kinds).sel(end="value")
+    study, ranks = run.study, correlations(run.found, run.study.kinds).sel(end="value")
     first = f"{study.scales[len(study.scales) // 2]:g}"
     columns = [("RKE-MC", first), ("RKE-MC", "std"), ("RRKE", first)]
-    places: list[Any] = list(itertools.product(study.mixtures, columns))
-    figure, panels = style.panels(len(places), columns=3, size=(3.6, 2.8))
+    figure, panels = style.panels(3 * len(study.mixtures), columns=3, size=(3.6, 2.8))
+    places: Any = itertools.product(study.mixtures, columns)
+    looks = [(style.GREY, "."), *zip(style.CYCLE, style.MARKERS, strict=True)]
     for panel, (mixture, (score, name)) in zip(panels, places, strict=True):
         truth = TRUTHS[SCORES.index(score)]
-        for number, source in enumerate((REMOVED, *study.kinds)):
-            sets = _stacked(found, mixture, (source,))
-            look: dict[str, Any] = {
-                "color": style.CYCLE[number - 1],
-                "marker": style.MARKERS[number - 1],
-            }
-            if source == REMOVED:
-                look = {"color": style.GREY, "marker": "."}
+        for source, (colour, marker) in zip((REMOVED, *study.kinds), looks, strict=False):
+            sets = _stacked(run.found, mixture, (source,))
             values = sets.value.sel(bandwidth=name, score=score)
-            panel.plot(sets[truth], values, linestyle="", label=_NAMES[source], **look)
+            look = {"color": colour, "marker": marker, "label": _NAMES[source]}
+            panel.plot(sets[truth], values, linestyle="", **look)
         rank = ranks.sel({"mixture": mixture, "bandwidth": name, "score": score, "with": truth})
         rule = "RKE's rule" if name == "std" else "counting bandwidth"
         panel.set_title(f"{mixture}, {rule}: rank correlation {rank:.2f}")
@@ -290,8 +265,8 @@ def _scores(run):
         if name == first:
             panel.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8, zorder=0)
     style.legend_above(figure, panels[0], columns=6)
-    n = (
-        f"{_sizes(study)}, of {_SEEDS} trainings and of the mixture with modes removed in "
+    n = f"{_sizes(study)}, of {_SEEDS} trainings and of the mixture with modes removed in "
+    n += (
         f"{study.repeats} orders. On the line RKE-MC counts the captured modes. Titles: of the GANs"
     )
     return figures.caption(figure, run, n=n)

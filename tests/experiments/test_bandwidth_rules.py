@@ -9,20 +9,14 @@ from oracles import gaussian_gram, scores
 
 from experiments.calibration import bandwidth_rules, known_modes
 from experiments.calibration.bandwidth_rules import BandwidthRules
-from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, KnownSet, Question
+from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, Question
 from experiments.lab import Context, pages
 
 RNG = np.random.default_rng(0)
 run = studies.finished(BandwidthRules)
 test_bad_flags_are_refused = studies.refuses(
-    BandwidthRules,
-    ("--sets=human,dogs", "--sets: expected at least three, received 2"),
-    ("--rows=79", "--rows: expected a number at least 80"),
+    BandwidthRules, ("--sets=human,dogs", "--sets: expected at least three, received 2")
 )
-
-
-def normal(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
 
 
 def rke(points, width):
@@ -36,29 +30,26 @@ def test_counts_are_those_of_the_definition():
     widths = np.array([0.5, 2.0]), np.array([0.7, 1.5, np.nan])
     found = bandwidth_rules.counts((squares[0], squares[1]), slot, levels, *widths)
     alone = bandwidth_rules.counts((squares[0], None), slot, levels, *widths)
-    for place in np.ndindex(2, 2, 2):
-        rows = np.isin(slot, levels[place[2]])
-        k_x, k_t = (
-            gaussian_gram(points[rows], of[i]) ** 2
-            for points, of, i in zip((x, t), widths, place, strict=False)
-        )
-        assert found[place] == pytest.approx(k_t.mean() / (k_x * k_t).mean(), rel=1e-5)
-        assert alone[place] == pytest.approx(1 / k_x.mean(), rel=1e-5)
+    for i, j, level in np.ndindex(2, 2, 2):
+        rows = np.isin(slot, levels[level])
+        k_x, k_t = gaussian_gram(x[rows], widths[0][i]), gaussian_gram(t[rows], widths[1][j])
+        conditional = scores(k_x, k_t, order=2)["conditional"]
+        assert found[i, j, level] == pytest.approx(conditional, rel=1e-5)
+        assert alone[i, j, level] == pytest.approx(1 / np.mean(k_x**2), rel=1e-5)
     assert np.isnan(found[:, 2]).all()
 
 
 def test_rules_by_distances_are_what_they_say():
     """Eight clusters of five rows, of which two are equal, far apart."""
-    centres = 10 * np.eye(8)[:, None]
-    spread = 0.6 * RNG.normal(size=(8, 5, 8))
-    spread[:, 4] = spread[:, 3]
-    points = (centres + spread).reshape(40, 8).astype(np.float32)
+    points = 10 * np.eye(8)[:, None] + 0.6 * RNG.normal(size=(8, 5, 8))
+    points[:, 4] = points[:, 3]
+    points = points.reshape(40, 8).astype(np.float32)
     found = bandwidth_rules.by_distances(points, jax.random.key(0))
     apart = np.linalg.norm(points[:, None].astype(float) - points, axis=-1)
-    apart[apart == 0] = np.inf
-    assert found["nearest x 0.5"] == pytest.approx(np.median(apart.min(axis=1)) / 2, rel=1e-4)
-    assert found["least / 3"] == pytest.approx(apart.min() / 3, rel=1e-4)
-    assert found["median x 1"] == pytest.approx(np.median(apart[np.isfinite(apart)]), rel=1e-4)
+    apart[apart == 0] = np.nan
+    expected = np.nanmedian(np.nanmin(apart, axis=1)) / 2, np.nanmin(apart) / 3, np.nanmedian(apart)
+    told = [found[name] for name in ("nearest x 0.5", "least / 3", "median x 1")]
+    np.testing.assert_allclose(told, expected, rtol=1e-4)
     assert rke(points, found["plateau"]) == pytest.approx(8, rel=0.2)
     different = 40**2 / (40 + 2 * 8)
     for share in (0.5, 0.9):  # Between two candidates of the ladder, of ratio 2^(1/6).
@@ -100,7 +91,7 @@ def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
     names = ["a", "b", bandwidth_rules.OF_PAIRS, bandwidth_rules.OF_SHARE]
     axes = {"set": ["one", "two", "three"], "question": [TOTAL], "half": [0, 1], "outputs": names}
     axes |= {"prompts": ["p"], "level": [0, 1, 2]}
-    value = xr.DataArray(np.ones([len(of) for of in axes.values()]), axes)
+    value = xr.DataArray(1.0, axes, list(axes))
     truth = xr.DataArray([1.0, 2.0, np.nan], {"level": axes["level"]})
     value.loc[{"outputs": "b", "level": 1}] = 2.0
     value.loc[{"outputs": "a", "level": 1}] = 1.5
@@ -109,8 +100,8 @@ def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
     found = xr.Dataset({"value": value, "truth": truth, "counted": ("set", [1.0, 1.0, 1.0])})
     error, order = bandwidth_rules.errors(found), bandwidth_rules.ranked(found)
     assert error.sel(set="one", outputs="a").item() == pytest.approx(np.log(4 / 3) / 2)
-    assert order.reversed.sel(set="three", outputs=["a", "b"]).values.ravel().tolist() == [0, 2]
-    assert order.tau.sel(set="three", outputs=["a", "b"]).values.ravel().tolist() == [1, -1]
+    third = order.sel(set="three", question=TOTAL, prompts="p", outputs=["a", "b"])
+    assert third.reversed.values.tolist() == [0, 2] and third.tau.values.tolist() == [1, -1]
     assert (order.known == 2).all()
     assert bandwidth_rules.best(error, ["one", "two"]) == ("b", "p")
     assert bandwidth_rules.best(error, ["three"]) == ("a", "p")
@@ -120,40 +111,34 @@ def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
 
 
 def test_each_half_is_scored_at_the_bandwidths_of_the_other():
-    halves = [
-        Half(scale * normal(40, 3), {OPEN: scale * normal(40, 2)}, slot)
-        for scale, slot in ((1.0, np.arange(40) % 2), (1.5, np.arange(40) // 20))
-    ]
-    question = Question(OPEN, [[0], [0, 1]], (1, 2))
-    state = {"x": KnownSet((halves[0], halves[1]), (question,))}
-    key = jax.random.key(0)
+    x, t = (RNG.standard_normal((2, 40, d), np.float32) for d in (3, 2))
+    one = Half(x[0], {OPEN: t[0]}, np.arange(40) % 2)
+    two = Half(1.5 * x[1], {OPEN: 1.5 * t[1]}, np.arange(40) // 20)
+    question, key = Question(OPEN, [[0], [0, 1]], (1, 2)), jax.random.key(0)
+    state = {"x": ((one, two), (question,))}
     context = Context(key, key, lambda *words: None)
     found = BandwidthRules().compute(state, context, set="x").sel(question=OPEN)
-    for part in (0, 1):
-        mine, other = halves[part], halves[1 - part]
-        widths = [
-            bandwidth_rules.by_distances(of, key) for of in (other.outputs, other.prompts[OPEN])
-        ]
+    for part, (mine, other) in enumerate(((one, two), (two, one))):
+        points, others = ((of.outputs, of.prompts[OPEN]) for of in (mine, other))
+        widths = [bandwidth_rules.by_distances(of, key) for of in others]
         for level, rule in ((0, "median x 0.5"), (1, "variance x 1")):
             rows = np.isin(mine.slot, question.levels[level])
-            grams = [
-                gaussian_gram(points[rows], of[rule])
-                for points, of in zip((mine.outputs, mine.prompts[OPEN]), widths, strict=True)
-            ]
+            each = zip(points, widths, strict=True)
+            grams = [gaussian_gram(of[rows], width[rule]) for of, width in each]
             score = found.value.sel(half=part, outputs=rule, prompts=rule, level=level).item()
             assert score == pytest.approx(scores(*grams, order=2)["conditional"], rel=1e-4)
         if part == 0:
-            one = found.order_one.sel(fixed="variance rule").item()
-            assert one == pytest.approx(scores(*grams, order=1)["conditional"], rel=1e-3)
+            of_one = found.order_one.sel(fixed="variance rule").item()
+            assert of_one == pytest.approx(scores(*grams, order=1)["conditional"], rel=1e-3)
     assert found.truth.values[:2].tolist() == [1, 2] and found.truth[2:].isnull().all()
 
 
 @pytest.mark.slow
 def test_a_run_is_judged_and_drawn(run):
-    shown = bandwidth_rules.finalists(run.found)
-    counts = shown.value.sel(set=["captioning", "plane"], question=OPEN)
-    assert np.isfinite(counts.sel(candidate=[*bandwidth_rules.FIXED, bandwidth_rules.CHOSEN])).all()
-    assert shown.value.sel(set="human").isnull().all()
+    shown = bandwidth_rules.finalists(run.found).value
+    candidates = [*bandwidth_rules.FIXED, bandwidth_rules.CHOSEN]
+    counts = shown.sel(set=["captioning", "plane"], question=OPEN, candidate=candidates)
+    assert np.isfinite(counts).all() and shown.sel(set="human").isnull().all()
     assert [grid.row_count for grid in run.study.tables(run)] == [3, 4, 3]
     (figure,) = BandwidthRules.figures([run]).values()
     figure.draw_without_rendering()

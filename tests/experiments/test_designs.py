@@ -7,35 +7,22 @@ from oracles import gaussian_gram, scores
 from small import small_run, write
 from studies import execute
 
-from experiments.calibration import known_counts
-from experiments.calibration.designs import (
-    APART,
-    BLENDED,
-    NAMES,
-    RKE,
-    UNBIASED,
-    VENDI,
-    WHOLE,
-    Designs,
-)
+from experiments.calibration import designs
+from experiments.calibration.designs import APART, BLENDED, NAMES, RKE, UNBIASED, VENDI, WHOLE
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
 
-finished = studies.finished(Designs)
+finished = studies.finished(designs.Designs)
 
 test_bad_flags_are_refused = studies.refuses(
-    Designs,
-    ("--most=5", "--most=5: 0 prompts have so many outputs, expected at least 10"),
-    ("--most=1", "--most"),
-    ("--draws=0", "--draws"),
+    designs.Designs, ("--most=5", "--most=5: 0 prompts have so many outputs, expected at least 10")
 )
 
 
 def test_outputs_that_have_nothing_in_common_are_counted(finished):
-    assert finished.study.most == 4
-    assert finished.study.apart == pytest.approx(10 / 6)
-    found = finished.found
+    study, found = finished.study, finished.found
+    assert study.most == 4 and study.apart == pytest.approx(10 / 6)
     for curve in (*NAMES, VENDI, RKE):
         told = found.value.sel(curve=curve) / found.k
         np.testing.assert_allclose(told, 1, rtol=2e-3)
@@ -44,12 +31,11 @@ def test_outputs_that_have_nothing_in_common_are_counted(finished):
     # Unlike outputs are any number; a single one of each prompt says nothing.
     unbiased = found.value.sel(curve=UNBIASED, prompts=APART)
     assert unbiased.sel(k=1).isnull().all() and (unbiased.sel(k=[2, 3, 4]) > 100).all()
-    (grid,) = finished.study.tables(finished)
+    (grid,) = study.tables(finished)
     rows = zip(*(column.cells for column in grid.columns), strict=True)
     (row,) = (row for row in rows if row[:3] == ("1", APART, "Conditional-RKE"))
     assert row[4].startswith("4 ± ")
-    figures = Designs.figures([finished])
-    caption = " ".join(figures["designs"].get_supxlabel().split())
+    caption = " ".join(designs.Designs.figures([finished])["designs"].get_supxlabel().split())
     assert "12 prompts with 4 outputs or more, n = 12" in caption
 
 
@@ -58,14 +44,11 @@ def overlapping(tmp_path_factory):
     """Twelve prompts, some of them near each other, of three outputs that are partly alike."""
     folder = tmp_path_factory.mktemp("overlapping")
     generator = np.random.default_rng(5)
+    outputs, prompts = (generator.normal(size=(n, 2)).astype(np.float32) for n in (36, 12))
     prompt = np.repeat(np.arange(12), 3)
-    arrays = {
-        "outputs": generator.normal(size=(36, 2)).astype(np.float32),
-        "prompts": generator.normal(size=(12, 2)).astype(np.float32)[prompt],
-        "prompt": prompt,
-    }
+    arrays = {"outputs": outputs, "prompts": prompts[prompt], "prompt": prompt}
     widths = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.7", "--scales=1", "--draws=2")
-    return execute(Designs, folder, *write(folder, **arrays), *widths), arrays
+    return execute(designs.Designs, folder, *write(folder, **arrays), *widths), arrays
 
 
 def test_blended_the_score_is_the_oracles_and_draws_differ(overlapping):
@@ -84,12 +67,11 @@ def test_blended_the_score_is_the_oracles_and_draws_differ(overlapping):
 def test_told_apart_the_scores_are_means_over_prompts(overlapping):
     """Geometric at order 1 and harmonic at order 2, both below the mean that is their limit."""
     run, arrays = overlapping
-    own = [
-        scores(gaussian_gram(x, 0.8), np.ones((3, 3)), order=order)["vendi"]
+    grams = [gaussian_gram(x, 0.8) for x in arrays["outputs"].reshape(12, 3, 2)]
+    vendi, rke = (
+        np.array([scores(g, np.ones((3, 3)), order=order)["vendi"] for g in grams])
         for order in (1, 2)
-        for x in arrays["outputs"].reshape(12, 3, 2)
-    ]
-    vendi, rke = np.reshape(own, (2, 12))
+    )
     told = run.found.value.sel(scale=1, prompts=APART, draw=0, k=3, curve=[WHOLE, VENDI, RKE])
     expected = [12 / np.sum(1 / rke), vendi.mean(), rke.mean()]
     np.testing.assert_allclose(told, expected, rtol=1e-5)
@@ -103,17 +85,17 @@ def test_models_come_in_one_order_for_all_prompts_where_they_are_known(known):
     prompt, models = np.tile(np.arange(6), 3), np.repeat(["a", "b", "c"], 6)
     labels = {"prompt": prompt} | ({"models": models} if known else {})
     pairs = PairedEmbeddings("own", prompt[:, None], prompt[:, None], "", labels)
-    chosen = known_counts.in_random_order(pairs, np.random.default_rng(0))
+    chosen = designs.in_random_order(pairs, np.random.default_rng(0))
     assert sorted(prompt[chosen][:, 0].tolist()) == [0, 1, 2, 3, 4, 5]
     assert all(len(set(column)) == 1 for column in models[chosen].T) == known
 
 
 def test_models_of_one_house_are_alike(tmp_path):
-    flags = small_run(Designs, tmp_path, 0)
+    flags = small_run(designs.Designs, tmp_path, 0)
     outputs = np.load(tmp_path / "x.npy").reshape(12, 4, 1)
     outputs[:, 1] = outputs[:, 0]
     np.save(tmp_path / "x.npy", outputs.reshape(48, 1))
-    run = execute(Designs, tmp_path, *flags)
+    run = execute(designs.Designs, tmp_path, *flags)
     found = run.found.sel(scale=1, prompts=APART)
     alike = found.alike.sel(model="model 0")  # In both draws.
     np.testing.assert_allclose(alike.sel(other=["model 0", "model 1"]), 1)
@@ -122,24 +104,24 @@ def test_models_of_one_house_are_alike(tmp_path):
 
 
 def test_the_cosine_kernel_tells_no_prompts_apart(tmp_path):
-    own = small_run(Designs, tmp_path, 0)[:4]
+    own = small_run(designs.Designs, tmp_path, 0)[:4]
     for name in ("x", "t"):
         values = 1 + np.load(tmp_path / f"{name}.npy")
         np.save(tmp_path / f"{name}.npy", np.concatenate([values, values[::-1] ** 2], axis=1))
-    run = execute(Designs, tmp_path, *own, "--kernel=cosine", "--draws=1", "--most=2")
+    run = execute(designs.Designs, tmp_path, *own, "--kernel=cosine", "--draws=1", "--most=2")
     assert run.found.prompts.values.tolist() == [BLENDED]
     assert np.isfinite(run.found.error.sel(curve=NAMES[1])).all()
 
 
-def test_the_number_of_outputs_is_what_enough_prompts_have():
-    assert known_counts.most_of(np.array([9] * 100 + [5] * 900)) == 9
-    assert known_counts.most_of(np.array([9] * 99 + [5] * 901)) == 5
-    assert known_counts.most_of(np.array([4, 4, 2, 1])) == 4
+@pytest.mark.parametrize(
+    ("counts", "most"), [([9] * 100 + [5] * 900, 9), ([9] * 99 + [5] * 901, 5), ([4, 4, 2, 1], 4)]
+)
+def test_the_number_of_outputs_is_what_enough_prompts_have(counts, most):
+    assert designs.most_of(np.array(counts)) == most
 
 
-def test_labels_and_embeddings_agree_on_the_prompts(tmp_path):
-    own = small_run(Designs, tmp_path, 0)
-    prompt = np.load(tmp_path / "prompt.npy")
-    np.save(tmp_path / "prompt.npy", np.where(prompt == 3, 4, prompt))
-    with pytest.raises(ValueError, match="11 labels for 12 different rows of the prompts"):
-        execute(Designs, tmp_path, *own)
+def test_labels_and_embeddings_agree_on_the_prompts():
+    rows = np.arange(4.0)[:, None]
+    pairs = PairedEmbeddings("own", rows, rows, "", {"prompt": np.array([0, 1, 2, 2])})
+    with pytest.raises(ValueError, match="3 labels for 4 different rows of the prompts"):
+        designs.Designs().prepare(lambda: pairs, 0)
