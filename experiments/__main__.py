@@ -98,10 +98,13 @@ def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
     if len(studies) > 1:
         statuses = []
         for study in studies:
+            if not runner.run_folders(study, runner.COMMITTED):
+                print(f"{study.name}: has no committed results.")
+                continue
             statuses.append(_process(["experiments", "check", study.name, *rest]))
             if statuses[-1] > 1:
                 break
-        return max(statuses)
+        return max(statuses, default=0)
     values = flags.FlagValues()
     words = "Folder of the cells that are computed; an unfinished check resumes."
     flags.DEFINE_string("output", str(_OWN / "check"), words, flag_values=values)

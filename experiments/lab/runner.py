@@ -108,7 +108,7 @@ def _malformed(values: flags.FlagValues, message: str) -> str:
     wanted = expected.get(flag.flag_type(), "")
     if choices := getattr(flag.parser, "enum_values", None):
         wanted = f"one of {', '.join(choices)}"
-    if "bound" in why or "number" in why or not wanted:
+    if any(word in why for word in ("bound", "number", "positive")) or not wanted:
         return f"--{name}: {why}, received {value!r}."
     return f"--{name}: expected {wanted}, received {value!r}."
 
