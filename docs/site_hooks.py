@@ -67,6 +67,8 @@ def on_page_markdown(markdown, page, **_):
     if page.file.src_uri.startswith("studies/") and "<!-- generated -->" in markdown[:80]:
         question, _ = _asked(markdown)
         markdown = f"# {question}\n" + markdown.partition("\n")[2].replace(f"{question} ", "", 1)
+    # Marks of numbers from results hold brackets, which would be read as links.
+    markdown = re.sub(r"<!--(?! )(?:(?!-->).)*-->", "", markdown)
     depth = page.file.src_uri.count("/")
     if page.file.generated_by:
         return markdown.replace("](docs/", "](" + "../" * depth)

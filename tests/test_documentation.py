@@ -281,7 +281,7 @@ def run_overview(arguments):
     if verb == "pages":
         assert not rest
         return
-    assert verb in ("run", "draw")
+    assert verb in ("run", "check", "draw")
     names = [word for word in rest if not word.startswith("-")]
     given = [word for word in rest if word.startswith("-")]
     for name in overview._names(names):
@@ -289,7 +289,8 @@ def run_overview(arguments):
             check_study(name, given)
         else:
             registry.load(name)
-            assert all(flag.startswith(("--results=", "--figures=")) for flag in given)
+            known = {"draw": ("--results=", "--figures="), "check": ("--cells=", "--output=")}
+            assert all(flag.startswith(known[verb]) for flag in given)
 
 
 def check_study(name, arguments):

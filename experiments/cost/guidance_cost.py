@@ -195,7 +195,9 @@ def _bytes(program: Any) -> int:
 
 def _figure(run: lab.Run) -> Any:
     study, found = run.study, run.found.assign_coords(kind=list(_KINDS.values()))
-    spreads = 1e3 * found["update"].quantile([0.5, 0, 1], "repeat").rename(quantile="end")
+    spreads = 1e3 * found["update"].quantile([0.5, 0, 1], "repeat", skipna=False).rename(
+        quantile="end"
+    )
     step = 1e3 * found.step.median().item()
 
     def each(panel, part):
