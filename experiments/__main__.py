@@ -8,15 +8,16 @@
     python -m experiments pages                        # what documents have from results, anew
 
 The flags of `run` go to every study that is named. `check` computes all cells, or with --cells=1
-the first of each run, into --output=results/check; it ends with 1 where one differs. `draw` reads
---results=experiments/results and writes --figures=figures. It replaces the project's own figures/;
-in another folder it needs --overwrite to replace a figure.
+the first of each run; it ends with 1 where one differs, and resumes in --output=FOLDER.
+`draw` reads --results=experiments/results and writes --figures=figures. It replaces the project's
+own figures/; in another folder it needs --overwrite to replace a figure.
 """
 
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 
 from absl import flags
@@ -106,14 +107,17 @@ def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
                 break
         return max(statuses, default=0)
     values = flags.FlagValues()
-    words = "Folder of the cells that are computed; an unfinished check resumes."
-    flags.DEFINE_string("output", str(_OWN / "check"), words, flag_values=values)
+    words = "Folder that keeps the cells, so that an unfinished check resumes; none if unset."
+    flags.DEFINE_string("output", None, words, flag_values=values)
     words = "How many cells of each run are computed, the first ones; all if unset."
     flags.DEFINE_integer("cells", None, words, 1, flag_values=values)
     runner.parse(values, ["check", *rest])
     (study,) = studies
-    output, count = pathlib.Path(str(values["output"].value)), values["cells"].value
-    grid, agree = checking.check(study, output, None if count is None else int(str(count)))
+    output, count = values["output"].value, values["cells"].value
+    # By default nothing is left that a later check, of other code, could take for its own.
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(str(output or scratch))
+        grid, agree = checking.check(study, folder, None if count is None else int(str(count)))
     tables.print_table(grid)
     return 0 if agree else 1
 

@@ -54,8 +54,10 @@ def library(cell: Cell) -> Contestant:
         (computed,) = computation.compute(points, [entropies.renyi(2)], computation.AUTO)
         return jax.block_until_ready(computed.values)
 
-    # The norms whose negative logarithms they are.
-    read = lambda nats: peers.read_norms(np.exp(-np.array(nats, np.float64)))  # noqa: E731
+    def read(nats: Any) -> Any:
+        """The norms whose negative logarithms they are."""
+        return peers.read_norms(np.exp(-np.array(nats, np.float64)))
+
     return Contestant(lambda seed: call, read)
 
 

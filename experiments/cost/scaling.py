@@ -41,7 +41,7 @@ class Scaling(lab.Study):
     """How do speed, memory and accuracy of the library compare with its peers?"""
 
     name = "scaling"
-    unrepeated = ("value", "seconds", "memory_bytes", "left_out", "device", "cores", "versions")
+    unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3
     duration = "10 minutes"
     drawings = ("scaling_time",)

@@ -78,7 +78,10 @@ def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
     """Each picture moved by a few whole pixels; its edge is repeated."""
     wide = jnp.pad(pixels, ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0)), mode="edge")
     corners = jax.random.randint(key, (len(pixels), 2), 0, 2 * _SHIFT + 1)
-    cut = lambda x, corner: jax.lax.dynamic_slice(x, (*corner, 0), pixels.shape[1:])  # noqa: E731
+
+    def cut(x: jax.Array, corner: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice(x, (*corner, 0), pixels.shape[1:])
+
     return jax.vmap(cut)(wide, corners)
 
 
