@@ -35,7 +35,7 @@ def check(study: type[Study], folder: pathlib.Path, count: int | None = None) ->
     Raises:
       ValueError: the study has no committed results.
     """
-    named = f"largest differences of {study.name}, of a tolerance of {study.tolerance:g}"
+    named = f"{study.name}: largest relative differences (tolerance {study.tolerance:g})"
     grid, agree = Table("run", "cells", "seconds", "largest", "where", "agrees", title=named), True
     for words in study.runs or ((),):
         values = runner.define_flags(study)
