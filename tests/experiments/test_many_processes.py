@@ -24,7 +24,7 @@ def test_a_row_has_the_fastest_call_and_the_slowest_and_gains_are_of_as_many_pai
     for cell in given.cells():
         way, n, count = cell.values.values()
         busy = ("end", [8.0 * n / count, 9.0 * n])
-        of = {"busy": busy, "wall": busy, "loopback": 4e6 * (count - 1)}
+        of = {"busy": busy, "wall": busy, "loopback": ("end", [4e6 * (count - 1)] * 2)}
         results[cell] = xr.Dataset(of)
     run = lab.Run(given, None, {"seed": 0}, results, {}, [])
     facts = study.ManyProcesses.facts([run])
