@@ -1,11 +1,13 @@
 """Try the papers' statements: `python -m theory_checks [--only=PATTERN] [--budget=full] [--all]`.
 
-Prints counts, then the root errors with their counterexamples; every claim on request. Exits
-non-zero when a verdict is not the one that the project stands by, or a mutant survives.
+Prints the errors of the papers with their counterexamples, every statement on request, and how many
+statements held and failed. Exits non-zero when a verdict is not the one that the project stands by,
+or a wrong version of a statement is taken for right.
 """
 
 import fnmatch
 import sys
+from collections.abc import Mapping
 
 from absl import flags
 from rich.console import Console
@@ -53,12 +55,12 @@ def surprises(outcome: claim.Outcome) -> list[str]:
     ]
 
 
-def survivors(entry: claim.Claim, *, seed: int, budget: evidence.Budget) -> list[str]:
-    """One line for every mutant that is not judged false."""
+def survivors(entry: claim.Claim, tried: Mapping[str, claim.Tried]) -> list[str]:
+    """One line for every wrong version that is not judged as expected."""
     return [
-        f"{entry.name}: survives: {name}; {tried.judgement.detail}"
-        for name, tried in claim.try_mutants(entry, seed=seed, budget=budget).items()
-        if not tried.as_expected
+        f"{entry.name}: survives: {name}; {found.judgement.detail}"
+        for name, found in tried.items()
+        if not found.as_expected
     ]
 
 
@@ -76,21 +78,30 @@ def main(argv: list[str]) -> int:
     seed, budget = _SEED.value, evidence.BUDGETS[_BUDGET.value]
     outcomes: list[claim.Outcome] = []
     wrong: list[str] = []
+    rejected = 0 if _MUTANTS.value else None
     with command.progress_bar() as progress:
         task = progress.add_task("", total=len(chosen))
         for entry in chosen:
             progress.update(task, description=entry.name)
             outcomes.append(claim.try_claim(entry, seed=seed, budget=budget))
             wrong += surprises(outcomes[-1])
-            if _MUTANTS.value:
-                wrong += survivors(entry, seed=seed, budget=budget)
+            if rejected is not None:
+                tried = claim.try_mutants(entry, seed=seed, budget=budget)
+                tried |= claim.other_way_round(outcomes[-1])
+                wrong += survivors(entry, tried)
+                rejected += sum(
+                    t.judgement.verdict is evidence.Verdict.FALSE for t in tried.values()
+                )
             progress.advance(task)
     console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(report.pages(outcomes, everything=_ALL.value or _ONLY.value is not None))
+    everything = _ALL.value or _ONLY.value is not None
+    console.print(
+        report.pages(outcomes, everything=everything, unexpected=wrong, wrong_versions=rejected)
+    )
     if _OUTPUT.value:
         files.write_json(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
     if _DOCUMENT.value:
-        report.insert(_DOCUMENT.value, report.documents(outcomes))
+        report.insert(_DOCUMENT.value, report.documents(outcomes, wrong_versions=rejected))
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

@@ -345,10 +345,14 @@ def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[
     return tried
 
 
-def other_way_round(tried: Tried) -> Tried:
-    """An inequality with its sides exchanged, which is expected to be FALSE."""
-    found = dataclasses.replace(tried.evidence, lhs=tried.evidence.rhs, rhs=tried.evidence.lhs)
-    return Tried(tried.form, Verdict.FALSE, found, judge(found))
+def other_way_round(outcome: Outcome) -> dict[str, Tried]:
+    """An inequality that holds with its sides exchanged, which is expected to be FALSE."""
+    tried = outcome.tried[-1]
+    if tried.evidence.relation != "<=" or tried.expected is Verdict.FALSE:
+        return {}
+    sides = {"lhs": tried.evidence.rhs, "rhs": tried.evidence.lhs}
+    found = dataclasses.replace(tried.evidence, **sides)
+    return {"the other way round": Tried(tried.form, Verdict.FALSE, found, judge(found))}
 
 
 def misprint_is_seen(entry: Claim, swap: Sequence[str], *, seed: int = 0) -> bool:

@@ -92,27 +92,67 @@ def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 # --- The terminal ---------------------------------------------------------------------------------
 
 
-def pages(outcomes: Sequence[Outcome], *, everything: bool) -> RenderableType:
-    """Counts, then what is false by root error, then (on request) the entry of every claim."""
-    parts = [Text(_counts_words(outcomes)), *_false_pages(outcomes)]
+def pages(
+    outcomes: Sequence[Outcome],
+    *,
+    everything: bool,
+    unexpected: Sequence[str] = (),
+    wrong_versions: int | None = None,
+) -> RenderableType:
+    """What is false by root error, on request the entry of every claim, then three lines.
+
+    Args:
+        outcomes: of the claims that were tried.
+        everything: whether every claim is shown.
+        unexpected: a line for every verdict that is not the expected one.
+        wrong_versions: how many were tried, where any were.
+    """
+    parts = [*_false_pages(outcomes)]
     if everything:
         parts += [Text("\n" + "\n\n".join(_section(outcome))) for outcome in outcomes]
     else:
-        parts.append(Text("\nEvery claim, with what was measured: --all", style="dim"))
-    return Group(*parts)
+        parts.append(Text("\nEvery statement, with what was measured: --all", style="dim"))
+    return Group(*parts, Text("\n" + "\n".join(_ending(outcomes, unexpected, wrong_versions))))
 
 
 def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[Text]:
-    roots = by_root(outcomes)
-    if roots:
-        title = f"\nRoot errors: {len(roots)}, each once, with its consequences"
-        yield Text(title, style="bold")
-    for number, (key, found) in enumerate(roots.items(), start=1):
-        root, first = ROOTS[key], found[0].stated.judgement
-        yield Text(f"\n{number}. {root.title} ({root.severity.name.lower()})", style="red")
-        example = root.example.format(**(first.smallest or first.clearest or {}))
-        yield Text(f"   {example} {root.meaning}")
-        yield Text("   in: " + ", ".join(f"{o.claim.source} [{o.claim.name}]" for o in found))
+    """The root errors under their severities, each once, with the statements that repeat it."""
+    roots, number = by_root(outcomes), 0
+    for severity in Severity:
+        shown = {key: found for key, found in roots.items() if ROOTS[key].severity is severity}
+        if shown:
+            yield Text(f"\n{severity.value}", style="bold")
+        for key, found in shown.items():
+            root, number = ROOTS[key], number + 1
+            first = found[0].stated
+            yield Text(f"\n{number}. {root.title}", style="red")
+            yield Text(f"   {root.example.format(**_best(first))} {root.meaning}")
+            yield Text("   --only: " + ", ".join(outcome.claim.name for outcome in found))
+
+
+def _ending(
+    outcomes: Sequence[Outcome], unexpected: Sequence[str], wrong_versions: int | None
+) -> Iterator[str]:
+    """How many statements hold and how many fail; what was not expected."""
+    verdicts = [outcome.stated.judgement.verdict for outcome in outcomes]
+    false = verdicts.count(Verdict.FALSE)
+    corrected = sum(outcome.corrected is not None for outcome in outcomes)
+    found = by_root(outcomes)
+    errors, readings = _errors_and_readings(found)
+    held = len(verdicts) - false
+    yield f"Held: {held} of {len(verdicts)} statements, and {corrected} corrections."
+    yield (
+        f"Failed: {false} statements, as papers print or imply them or as we read them. They go "
+        f"back to the {errors} errors and {readings} readings above."
+    )
+    if wrong_versions is not None:
+        yield f"Rejected: {wrong_versions} wrong versions of what holds."
+    yield f"Unexpected: {len(unexpected) or 'nothing'}."
+
+
+def _errors_and_readings(roots: Iterable[str]) -> tuple[int, int]:
+    readings = [ROOTS[key].severity is Severity.READING for key in roots]
+    return readings.count(False), readings.count(True)
 
 
 def _best(tried: Tried) -> Mapping[str, Any]:
@@ -149,28 +189,32 @@ def _short(value: Any) -> str:
 # --- docs/theory.md -------------------------------------------------------------------------------
 
 
-def documents(outcomes: Sequence[Outcome]) -> dict[str, str]:
+def documents(outcomes: Sequence[Outcome], *, wrong_versions: int | None = None) -> dict[str, str]:
     """The generated parts of docs/theory.md by their marks."""
     return {
-        "counts": _counts_words(outcomes),
+        "counts": _counts_words(outcomes, wrong_versions),
         "results": _roots_markdown(outcomes, first=True),
         "others": _roots_markdown(outcomes, first=False),
         "register": "\n\n".join(_register(outcomes)),
     }
 
 
-def _counts_words(outcomes: Sequence[Outcome]) -> str:
-    severities = collections.Counter(ROOTS[key].severity for key in by_root(outcomes))
+def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> str:
+    found = by_root(outcomes)
+    severities = collections.Counter(ROOTS[key].severity for key in found)
     claims = [outcome.claim for outcome in outcomes]
-    mutants = sum(len(entry.mutants) + len([*entry.constants()]) for entry in claims)
     ours = sum(entry.kind is Kind.OURS or entry.corrected is not None for entry in claims)
-    result, bound, slip, reading = (severities[each] for each in Severity)
-    return (
-        f"We found {severities.total()} errors, each counted once however many displays repeat it: "
-        f"{result} results fail, {bound} constants or conditions fail, {slip} displays have slips, "
-        f"{reading} are readings that the papers do not state. {ours} statements are ours. The "
-        f"checks reject {mutants} wrong versions of what holds."
+    result, bound, slip, _ = (severities[each] for each in Severity)
+    errors, readings = _errors_and_readings(found)
+    words = (
+        f"We found {errors} errors, each counted once however many displays repeat it: {result} "
+        f"results fail, {bound} constants or conditions fail, {slip} displays have slips. "
+        f"{readings} more entries are readings that the papers do not state. {ours} statements are "
+        "ours."
     )
+    if wrong_versions is not None:
+        words += f" The checks tried {wrong_versions} wrong versions of what holds and reject all."
+    return words
 
 
 def _roots_markdown(outcomes: Sequence[Outcome], *, first: bool) -> str:
@@ -206,8 +250,9 @@ def anchor(heading: str) -> str:
 def _register(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for key, title in PAPERS.items():
         yield f"## {title}"
-        if key == "cv":
-            yield NOTATION
+        for part, words in NOTATION.items():
+            if part.split(",")[0] == key:
+                yield words.strip()
         for outcome in outcomes:
             if outcome.claim.paper == key:
                 yield "\n\n".join(_section(outcome))
@@ -223,7 +268,8 @@ def _section(outcome: Outcome) -> Iterator[str]:
     if outcome.corrected is not None:
         yield f"Corrected:\n\n$$\n{outcome.corrected.form.text}\n$$"
     lines = [entry.note] if entry.note else []
-    lines += [f"Assumptions: {entry.assumptions}."] if entry.assumptions else []
+    assumed = latex.shown(entry.assumptions)
+    lines += [f"Assumptions: {assumed}."] if assumed else []
     lines += [f"In the paper: {_quoted(entry.quote)}."] if entry.quote else []
     if judgement.verdict is Verdict.FALSE:
         lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
@@ -240,18 +286,14 @@ def _constants_words(entry: Claim) -> list[str]:
     """Whether the text itself is evaluated, and how well the check knows its constants."""
     if "⟦" not in entry.holding.latex:
         return ["The check is code written beside this statement; its text is not evaluated."]
-    changed = list(latex.changed(entry.holding.latex, 1.0))
-    loose = [
-        f"{constant} ({'over 1000' if factor == math.inf else f'{factor:g}'})"
-        for (constant, _), factor in zip(changed, entry.loose, strict=False)
-        if factor > STEP
-    ]
-    if not changed:
+    constants = len([*latex.changed(entry.holding.latex, 1.0)])
+    seen = constants - sum(factor > STEP for factor in entry.loose[:constants])
+    if not constants:
         return []
-    words = f"The check fails if a constant of the formula is changed by a factor of {STEP:g}"
-    return [
-        words + (f"; exceptions, with the factor needed: {', '.join(loose)}." if loose else ".")
-    ]
+    if not seen:
+        return ["The bound is so loose that the check cannot tell its constants."]
+    some = "any constant" if seen == constants else f"{seen} of its {constants} constants"
+    return [f"The check fails if {some} of the formula is changed by a factor of {STEP:g}."]
 
 
 def _quoted(text: str) -> str:

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from condvendi_jax.base import files
 from theory_checks import claim as framework
-from theory_checks import numerics, report, roots, statements
+from theory_checks import latex, numerics, report, roots, statements
 from theory_checks.__main__ import select, surprises, survivors
 from theory_checks.claim import Claim, Form, Kind, try_claim
-from theory_checks.evidence import QUICK, Verdict, at_most, equal, judge, limit
+from theory_checks.evidence import Verdict, at_most, equal, judge, limit
 from theory_checks.roots import ROOTS
 
 CLAIMS = framework.registry()
@@ -39,6 +39,7 @@ def test_claim_has_its_verdict(name):
     """Every verdict of the registry, at the quick budget; what is false has a counterexample."""
     outcome = try_claim(CLAIMS[name])
     assert not surprises(outcome)
+    assert not survivors(CLAIMS[name], framework.other_way_round(outcome))
     for tried in outcome.tried:
         if tried.judgement.verdict is Verdict.FALSE:
             assert tried.judgement.clearest
@@ -48,7 +49,8 @@ def test_claim_has_its_verdict(name):
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS)
 def test_mutant_is_judged_false(name, mutant):
     """No check of what holds survives a wrong formula."""
-    entry = dataclasses.replace(CLAIMS[name], mutants={mutant: CLAIMS[name].mutants[mutant]})
+    mutants = {mutant: CLAIMS[name].mutants[mutant]}
+    entry = dataclasses.replace(CLAIMS[name], mutants=mutants, generality={})
     tried = framework.try_mutants(dataclasses.replace(entry, loose=(np.inf,) * 99))[mutant]
     assert tried.judgement.verdict is Verdict.FALSE, tried.judgement
 
@@ -57,9 +59,26 @@ def test_mutant_is_judged_false(name, mutant):
 @pytest.mark.parametrize("name", FORMULAS)
 def test_every_constant_is_checked_or_its_slack_is_stated(name):
     """A constant changed by 1.25, or by the factor that the statement gives, is noticed."""
-    entry = dataclasses.replace(CLAIMS[name], mutants={})
+    entry = dataclasses.replace(CLAIMS[name], mutants={}, generality={})
     for constant, tried in framework.try_mutants(entry).items():
         assert tried.judgement.verdict is Verdict.FALSE, constant
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n, e in CLAIMS.items() if isinstance(e.generality, dict)])
+def test_what_is_true_in_a_special_case_only_is_rejected(name):
+    """False over all trials, and true over those that meet its restriction."""
+    entry = dataclasses.replace(CLAIMS[name], mutants={}, loose=(np.inf,) * 99)
+    assert not survivors(entry, framework.try_mutants(entry))
+
+
+MISPRINTS = [(name, fault) for name, entry in CLAIMS.items() for fault in entry.misprints]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "fault"), MISPRINTS)
+def test_a_misprint_of_what_is_false_is_seen(name, fault):
+    assert framework.misprint_is_seen(CLAIMS[name], CLAIMS[name].misprints[fault])
 
 
 def test_what_holds_has_a_mutant_and_what_is_false_a_root():
@@ -68,6 +87,7 @@ def test_what_holds_has_a_mutant_and_what_is_false_a_root():
         holds = entry.expected is not Verdict.FALSE or entry.corrected is not None
         assert entry.mutants or next(entry.constants(), None) or not holds, name
         assert (entry.root in ROOTS) is (entry.expected is Verdict.FALSE), name
+        assert entry.generality or not holds, name
         if entry.label(Verdict.FALSE) == "FALSE AS PRINTED":
             assert entry.kind is Kind.PRINTED and entry.quote, name
 
@@ -94,6 +114,45 @@ def test_latex_can_be_shown_in_a_table():
     for text in texts:
         assert text and not set("|\n`$⟦⟧") & set(text), text
         assert text.count("{") == text.count("}"), text
+
+
+COMMANDS = set(
+    ["frac", "tfrac", "sqrt", "le", "ge", "leq", "geq", "ne", "log", "exp", "sum", "int", "max", "min", "lim", "to", "Rightarrow", "mid", "parallel", "lVert", "rVert", "lvert", "rvert", "lfloor", "rfloor", "lbrace", "rbrace", "quad", "in", "hat", "tilde", "bar", "underline", "overline", "widetilde", "widehat", "mathbf", "odot", "otimes", "cdot", "top", "prime", "infty", "Big", "big", "det", "succeq", "gg", "approx", "nabla", "langle", "rangle", "wedge", "sim", "pi", "cos", "setminus", "psi", "textstyle", "ell", "e", "i", "j", "N", "Var", "Tr", "tr", "rank", "eig"]
+)
+
+
+def _symbols(text):
+    """The letters and words of LaTeX that stand for something of the statement."""
+    text = re.sub(r"\\text\{[^}]*\}", " ", latex.shown(text))
+    named = r"\\(?:mathrm|operatorname|mathcal|mathbb)\{([^}]+)\}"
+    found = re.findall(r"\\([a-zA-Z]+)|([A-Za-z])", re.sub(named, " ", text))
+    return {*re.findall(named, text), *(a or b for a, b in found)} - COMMANDS
+
+
+def _defined(text):
+    """The symbols that a relation follows: what is set, or has a range."""
+    relation = r"\s*(?::?=|<|>|\\(?:in|ll|le|ge|leq|geq|to)(?![a-z]))"
+    marks = r"(?:[_^](?:\{[^}]*\}|\w))*(?:\([^)]*\))?"
+    name = rf"(?=(?:\\(?:mathrm\{{(\w+)\}}|([a-zA-Z]+))|(?<![a-zA-Z])([A-Za-z])){marks}{relation})"
+    return {symbol for found in re.findall(name, latex.shown(text)) for symbol in found}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_symbol_is_defined_in_the_text(name):
+    """In the statement, its assumptions, or the notation of its paper."""
+    entry = CLAIMS[name]
+    paper = entry.paper.removesuffix("-early")
+    notation = [words for part, words in statements.NOTATION.items() if part.startswith(paper)]
+    notes = latex.shown(" ".join([entry.assumptions, *notation]))
+    known = _symbols(" ".join(re.findall(r"\$([^$]*)\$", notes)))
+    for form, _ in entry.forms.values():
+        text = form.latex
+        assert _symbols(text) <= known | _defined(entry.stated.latex + " , " + text)
+
+
+def test_an_undefined_symbol_is_found():
+    assert _symbols(r"⟦\tfrac{\eta_i}n⟧ \text{ if } \mathrm{RKE} = 1") == {"eta", "n", "RKE"}
+    assert {"n", "eta"} <= _defined(r"n \ge 2, \eta_i = 1") and "k" not in _defined("n = k")
 
 
 def test_verdicts_of_inequalities():
@@ -220,7 +279,7 @@ def test_forms_meet_the_same_trials():
     outcome = try_claim(dataclasses.replace(entry, stated=Form("x", 0.1)))
     assert outcome.corrected is not None and not surprises(outcome)
     np.testing.assert_array_equal(outcome.stated.evidence.lhs, outcome.corrected.evidence.lhs)
-    (line,) = survivors(entry, seed=0, budget=QUICK)
+    (line,) = survivors(entry, framework.try_mutants(entry))
     assert "more" in line
     wrong = try_claim(dataclasses.replace(entry, stated=Form("x", 3.0)))
     (line,) = surprises(wrong)
@@ -277,8 +336,10 @@ def test_the_terminal_shows_counts_then_what_is_false():
             report.pages([try_claim(entry)], everything=everything)
         )
         texts[everything] = stream.getvalue()
-    assert texts[False].index("We found 1 errors") < texts[False].index(ROOTS[root].title)
-    assert "gives 2.0, not 1" in texts[False] and "[cv-a]" in texts[False]
+    assert texts[False].index(ROOTS[root].title) < texts[False].index("Held: 0 of 1")
+    assert "to the 1 errors and 0 readings" in texts[False]
+    assert "Unexpected: nothing" in texts[False] and "Rejected" not in texts[False]
+    assert "gives 2.0, not 1" in texts[False] and "--only: cv-a" in texts[False]
     assert "x = [0.5]" in texts[True]
     assert "false in our reading" not in texts[False] and "--all" in texts[False]
     assert "false in our reading" in texts[True]
@@ -332,7 +393,9 @@ def test_the_document_is_current():
 
 def test_document_counts_the_root_errors():
     text = (ROOT / "docs" / "theory.md").read_text()
-    assert f"We found {len(ROOTS)} errors" in text
+    readings = sum(root.severity is roots.Severity.READING for root in ROOTS.values())
+    assert f"We found {len(ROOTS) - readings} errors" in text
+    assert f"{readings} more entries are readings" in text
     for word, severity in zip(("results", "constants"), roots.Severity, strict=False):
         number = sum(root.severity is severity for root in ROOTS.values())
         assert f"{number} {word}" in text

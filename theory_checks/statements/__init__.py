@@ -10,6 +10,7 @@ text and what makes the claim wrong in their place. White space does not count.
 
 import functools
 import pathlib
+import re
 import tomllib
 from typing import Any
 
@@ -22,14 +23,14 @@ PAPERS = {
 """Beginning of a claim's name, and its file's, with the paper that it says."""
 
 
-NOTATION = r"""
-In the statements of appendix B, the prompt kernel $k_T$ is Gaussian of bandwidth $\sigma$ and $k_X$
-is normalised. Prompts come from components $i$ with weights $\omega_i$, means $\mu_i$ and variances
-$\sigma_i^2$. $C_i$ is the output operator of component $i$, $\hat\lambda$ the union of the
-eigenvalues of $\omega_iC_i$, and $\tilde\lambda$ the spectrum of the joint operator. CRKE is
-Conditional-RKE, CV is Conditional-Vendi, and the index $n$ marks a sample of size $n$.
-""".strip()
-"""What the statements of the CV paper write without a definition beside them."""
+NOTATION = dict(
+    re.findall(
+        r"^## (.*)\n\n((?:.+\n)+)",
+        (pathlib.Path(__file__).parent / "notation.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+)
+"""What the statements of a paper, or of its appendix, write without a definition beside them."""
 
 
 def read(name: str) -> dict[str, dict[str, Any]]:
