@@ -102,9 +102,9 @@ def _same_eigenvalues(rng, budget: Budget, value) -> Evidence:
 
 @claim("cv-two-bandwidths")
 def _outputs_at_two_bandwidths(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
-    """Scores of random pairs with any weights, of samples with and without own pairs.
+    """Scores of random pairs with any weights; at order 2 of samples with and without own pairs.
 
-    Both sides are attained: by two points, and by points that are equal or far apart.
+    Both sides are attained at order 2: by two points, and by points that are equal or far apart.
     """
     both, small, rows = np.array([[0.0], [1.0]]), np.array([0.5, 0.5]), []
     for trial in range(budget.trials(100)):
@@ -115,18 +115,23 @@ def _outputs_at_two_bandwidths(rng: np.random.Generator, budget: Budget, value: 
             outputs, prompts, weights = 100.0**trial * both, 0 * both, small
             own, attained = trial == 1, trial
         share = np.outer(weights, weights) * (1.0 if own else 1 - np.eye(len(weights)))
-        share = share * gaussian(prompts, bandwidth=0.7) ** 2
+        k_t = gaussian(prompts, bandwidth=0.7)
         s, larger = np.sort(rng.uniform(0.3, 3.0, 2))
-        at = [
-            share.sum() / np.sum(share * gaussian(outputs, bandwidth=w) ** 2) for w in (s, larger)
-        ]
-        names = {r"\mathrm{CRKE}_{s'}": at[1], "s'": larger, "s": s}
-        most = value[0](names | {"r": value[1](names)})
-        sides = [(at[1], at[0]), (at[0], most)]
-        sides += [] if attained is None else [sides[1 - attained][::-1]]
-        rows += [(s, larger, left / right) for left, right in sides]
-    s, larger, lhs = (np.array(column) for column in zip(*rows, strict=True))
-    return at_most(lhs, 1.0, parameters={"s": s, "s'": larger}, size=larger / s)
+        larger = 2 * s if trial % 3 == 2 else larger
+        grams = [gaussian(outputs, bandwidth=width) for width in (s, larger)]
+        for order in (2.0, 1.0, 3.0, np.inf) if own else (2.0,):
+            scores = [numerics.conditional_entropy(k_x, k_t, order, weights) for k_x in grams]
+            narrow, wide = np.exp(scores)
+            if not own:
+                squares = np.array([np.sum(share * (k_t * k) ** 2) for k in (*grams, 1.0)])
+                narrow, wide = squares[2] / squares[:2]
+            most = value[0]({"R_{s'}": wide, "r": value[1]({"s'": larger, "s": s})})
+            sides = [(wide, narrow), (narrow, most)]
+            sides += [] if attained is None or order != 2 else [sides[1 - attained][::-1]]
+            rows += [(order, s, larger, left / right) for left, right in sides]
+    order, s, larger, lhs = (np.array(column) for column in zip(*rows, strict=True))
+    shown, cases = {"order": order, "s": s, "s'": larger}, {"doubled": larger == 2 * s}
+    return at_most(lhs, 1.0, parameters=shown, cases=cases, size=larger / s)
 
 
 @claim("cv-early-section-5-marks")
