@@ -119,8 +119,8 @@ def test_latex_can_be_shown_in_a_table():
 COMMANDS = set(
     re.findall(
         r"\w+",
-        """frac tfrac sqrt le ge leq geq ne log exp sum int max min lim to Rightarrow mid parallel lVert
-        rVert lvert rvert lfloor rfloor lbrace rbrace quad in hat tilde bar underline overline
+        """frac tfrac sqrt le ge leq geq ne log exp sum int max min lim to Rightarrow mid parallel
+        lVert rVert lvert rvert lfloor rfloor lbrace rbrace quad in hat tilde bar underline overline
         widetilde widehat mathbf odot otimes cdot top prime infty Big big det succeq gg approx nabla
         langle rangle wedge sim pi cos setminus psi textstyle ell e i j F N Var Tr tr rank eig""",
     )
