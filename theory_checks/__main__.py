@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from absl import flags
 from rich.console import Console
 
-from condvendi_jax.base import files
 from condvendi_jax.cli import command
 from theory_checks import claim, evidence, report
 
@@ -23,8 +22,6 @@ _ALL = flags.DEFINE_bool("all", False, "Print every claim, not only what is fals
 _MUTANTS = flags.DEFINE_bool("mutants", False, "Try the wrong versions of what holds, too.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of every random trial.", lower_bound=0)
 _BUDGET = flags.DEFINE_enum("budget", "quick", sorted(evidence.BUDGETS), "How much work to spend.")
-_OUTPUT = flags.DEFINE_string("output", None, "Write the report as JSON to this path.")
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Let --output replace a file that exists.")
 _DOCUMENT = flags.DEFINE_string("document", None, "Renew the generated parts of docs/theory.md.")
 
 
@@ -70,11 +67,8 @@ def main(argv: list[str]) -> int:
     chosen = select(_ONLY.value, claim.registry())
     if _DOCUMENT.value and _ONLY.value:
         raise ValueError("--document: the document holds every claim; leave --only away.")
-    targets = {"--output": _OUTPUT.value, "--document": _DOCUMENT.value}
-    files.check_targets(targets, {}, overwrite=True)
     if _DOCUMENT.value:
         report.check_marks(_DOCUMENT.value)
-    files.check_targets({"--output": _OUTPUT.value}, {}, overwrite=_OVERWRITE.value)
     seed, budget = _SEED.value, evidence.BUDGETS[_BUDGET.value]
     outcomes: list[claim.Outcome] = []
     wrong: list[str] = []
@@ -98,8 +92,6 @@ def main(argv: list[str]) -> int:
     console.print(
         report.pages(outcomes, everything=everything, unexpected=wrong, wrong_versions=rejected)
     )
-    if _OUTPUT.value:
-        files.write_json(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
     if _DOCUMENT.value:
         report.insert(_DOCUMENT.value, report.documents(outcomes, wrong_versions=rejected))
     for line in wrong:

@@ -1,19 +1,15 @@
-"""What comes out of a run: JSON, the terminal's pages, the generated parts of docs/theory.md."""
+"""What comes out of a run: the terminal's pages, the generated parts of docs/theory.md."""
 
 import collections
-import hashlib
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-import condvendi_jax
 from condvendi_jax.base import files
 from theory_checks import latex
 from theory_checks.claim import STEP, Claim, Kind, Outcome, Tried
@@ -25,55 +21,6 @@ PARTS = ("counts", "results", "others", "register")
 """The generated parts of docs/theory.md."""
 
 _FEW = 8
-
-
-# --- Numbers that a later reader needs ------------------------------------------------------------
-
-
-def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str, Any]:
-    """What the figures need; what JSON cannot hold is null."""
-    drawn = [outcome for outcome in outcomes if outcome.stated.evidence.data]
-    return {
-        "seed": seed,
-        "budget": budget,
-        "versions": {"numpy": np.__version__, "condvendi_jax": condvendi_jax.__version__},
-        "sources": sources_digest(),
-        "verdicts": {outcome.claim.name: outcome.label for outcome in outcomes},
-        "claims": [claim_to_json(outcome) for outcome in drawn],
-    }
-
-
-def sources_digest() -> str:
-    """SHA-256 of the statements and of everything that their evidence is computed with."""
-    folder, digest = Path(__file__).parent, hashlib.sha256()
-    shown = {"__main__.py", "report.py"}
-    for path in sorted([*folder.glob("*.py"), *folder.glob("statements/*.toml")]):
-        if path.name not in shown:
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
-def claim_to_json(outcome: Outcome) -> dict[str, Any]:
-    """One claim, and the data behind its figure with six digits."""
-    judgement = outcome.stated.judgement
-    record = {
-        "name": outcome.claim.name,
-        "source": outcome.claim.source,
-        "verdict": outcome.label,
-        "detail": judgement.detail,
-        "data": dict(outcome.stated.evidence.data),
-    }
-    return _representable(plain(record))
-
-
-def _representable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _representable(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_representable(part) for part in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
 
 
 def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:

@@ -1,11 +1,5 @@
-"""What the theorems' bounds are worth: CV Theorems 1-3 and 5, RKE Theorems 3 and 6, in figures.
+"""What the theorems' bounds are worth: CV Theorems 1-3 and 5, RKE Theorems 3 and 6, in figures."""
 
-The numbers come from a report of `python -m theory_checks`.
-"""
-
-import hashlib
-import json
-import pathlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,6 +10,8 @@ from rich.table import Table
 
 from experiments import lab
 from experiments.lab import figures, style
+from theory_checks import claim as claims
+from theory_checks.evidence import BUDGETS
 
 # Theorems whose errors are measured: the claim, and what the error is of.
 _BOUNDS = (
@@ -26,11 +22,10 @@ _BOUNDS = (
 )
 CLAIMS = tuple(claim for _, claim, _ in _BOUNDS)
 CLAIMS += ("cv-theorem-6-corrected-point-prompts", "rke-theorem-3")
-REPORT = pathlib.Path(__file__).parents[2] / "docs" / "theory.json"
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
 _TOLD = ("source", "verdict", "detail")
-# The axes that the arrays of a report have: what is tried, and against what it is drawn.
+# The axes that the arrays of the evidence have: what is tried, and against what it is drawn.
 _AXES = ("population", "density", "n", "separation", "sigma")
 
 
@@ -38,44 +33,32 @@ class Theorems(lab.Study):
     """How tight are the theorems' bounds at the sample sizes in use?"""
 
     name = "theorems"
-    version = 3
-    duration = "seconds, from docs/theory.json"
+    version = 4
+    duration = "half a minute"
     data = None
-    random = False
     drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 
-    report: str | None = lab.flag(
-        None, "A report that `python -m theory_checks --output=FILE` wrote; the committed if unset."
-    )
-    budget: str = lab.resolved("")
+    budget: str = lab.flag("full", "How much theory_checks tries.", choices=tuple(BUDGETS))
     trial_seed: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        path = REPORT if self.report is None else pathlib.Path(self.report)
-        try:
-            report = json.loads(path.read_text(encoding="utf-8"))
-            claims = {entry["name"]: entry for entry in report["claims"]}
-            evidence = {n: claims[n] for n in CLAIMS}
-            trials = {"budget": report["budget"], "trial_seed": report["seed"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            whole = "is no whole report of `python -m theory_checks`"
-            raise ValueError(f"--report: {path.name} {whole}: {error!r}") from error
-        digest = hashlib.sha256(json.dumps(evidence, sort_keys=True).encode()).digest()
-        arrays = {"report": np.frombuffer(digest, np.uint8)}
-        # The report is known by its contents, wherever it stands.
-        return self.ready(state=evidence, arrays=arrays, report=None, **trials)
+        return self.ready(trial_seed=seed)
 
     def axes(self):
         return {"claim": CLAIMS}
 
     def compute(self, state, context, *, claim):
-        """Takes the evidence of one claim out of the report; null becomes NaN."""
-        entry = state[claim]
-        data, words = entry["data"], {k: entry[k] for k in _TOLD}
+        """Tries the claim, and keeps what its evidence has for figures."""
+        outcome = claims.try_claim(
+            claims.registry()[claim], seed=self.trial_seed, budget=BUDGETS[self.budget]
+        )
+        judgement, data = outcome.stated.judgement, outcome.stated.evidence.data
+        told = (outcome.claim.source, outcome.label, judgement.detail)
         labels = {k: data[k] for k in _AXES if k in data}
         arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
         last = {k: list(labels)[len(labels) - array.ndim :] for k, array in arrays.items()}
-        return xr.Dataset({k: (last[k], array) for k, array in arrays.items()} | words, labels)
+        variables = {k: (last[k], array) for k, array in arrays.items()}
+        return xr.Dataset(variables | dict(zip(_TOLD, told, strict=True)), labels)
 
     def tables(self, run):
         """The claims with their verdicts."""
@@ -96,7 +79,7 @@ class Theorems(lab.Study):
         drawn = {}
         for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
             drawn[name], words = make(_evidence(run))
-            style.caption(drawn[name], f"{words}. Report of theory_checks, {of}.")
+            style.caption(drawn[name], f"{words}. theory_checks, {of}.")
         return drawn
 
 

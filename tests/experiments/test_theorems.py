@@ -1,30 +1,26 @@
-"""The study of theorems: it reads the report of theory_checks, whole."""
-
-import json
+"""The study of theorems: what the figures show is the evidence of the statements."""
 
 import numpy as np
 import pytest
+import studies
 from small import flags
 
-from experiments.conditional_vendi.theorems import REPORT, Theorems
+from experiments.conditional_vendi.theorems import CLAIMS, Theorems
+from theory_checks import claim
+
+pytestmark = pytest.mark.slow
 
 
 def small(folder, seed):
-    """A report in which the seed changes what one claim says."""
-    report = json.loads(REPORT.read_text(encoding="utf-8"))
-    report["claims"][0]["detail"] = f"seed {seed}"
-    path = folder / "report.json"
-    path.write_text(json.dumps(report))
-    return flags(report=path)
+    return flags(budget="quick", seed=seed)
 
 
-def test_the_data_of_theorems_are_the_report(tmp_path):
-    setups = []
-    for seed in (0, 1):
-        (flag,) = small(tmp_path, seed)
-        given = Theorems(report=flag.partition("=")[2])
-        setups.append(given.prepare(lambda: None, 0))
-    assert not np.array_equal(*(setup.arrays["report"] for setup in setups))
-    (tmp_path / "report.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"--report: report\.json is no whole report"):
-        given.prepare(lambda: None, 0)
+run = studies.finished(Theorems)
+
+
+def test_the_results_are_the_evidence(run):
+    """The bounds of a claim that needs no samples."""
+    name = CLAIMS[4]
+    tried = claim.try_claim(claim.registry()[name]).stated.evidence.data
+    for key in ("rare_gap", "rare_printed", "rare_corrected"):
+        np.testing.assert_allclose(run.found[key].sel(claim=name), tried[key], rtol=1e-6)
