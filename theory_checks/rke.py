@@ -106,7 +106,7 @@ def _approximation(rng: Rng, budget: Budget, value: Any) -> Evidence:
         names |= {r"\lVert\mu_i-\mu_j\rVert_2": sigma * (1 - np.eye(k))}
         names |= {r"\lVert\Sigma_i\rVert_{sp}": variances, r"\mathrm{tr}\,\Sigma_i": d * variances}
         energy = isotropic(exact, names | {r"\sigma_i": np.sqrt(variances)})
-        sides = narrow(names) / wide(names), -math.log(energy), approximation(names)
+        sides = narrow(names) / wide(names), -math.log(energy), approximation(names) + 0.0
         rows.append((k, sigma, d, *sides))
     modes, sigma, d, ratio, scores, formula = np.moveaxis(np.reshape(rows, (12, 6, 6)), -1, 0)
     return limit(
