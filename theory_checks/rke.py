@@ -301,6 +301,7 @@ def _pairs(rng: Rng, budget: Budget) -> list[tuple[Modes, Modes]]:
         (Modes(*x, first), Modes(*y, zero)),  # frequencies that differ by the label
         (Modes(*x, zero), Modes(*y, first[::-1])),
         (Modes(*x, zero), Modes(y[0], places, zero)),
+        (Modes(*x, zero), Modes(half, np.array([-0.3, 0.3]), zero)),  # one mode near two
     ]
     for trial in range(budget.trials(60)):
         k = 1 + trial % 3
