@@ -60,20 +60,20 @@ def _mixture(rng: Rng, budget: Budget, value: Any) -> Evidence:
     The corrected Theorem 1 is tried in both ways that it is written.
     """
     forms = [value]
-    if len(value) == 3:
+    if len(value) == 3:  # the corrected Theorem 1
         mean, five, *_ = latex.formulas(statements.texts()["rke-theorem-1"]["printed"])
         forms = [(mean, value[0]), (mean, five, *value[1:])]
     trials = [(np.full(2, 0.5), np.array([[0.0], [1.0]]), np.ones((2, 1, 1)), 1.0)]
     for trial in range(budget.trials(10)):
         d = 1 + trial % 2
         covs = np.array([numerics.covariance(rng, d) + 0.05 * np.eye(d) for _ in range(2)])
-        if len(value) == 2:
+        if len(value) == 2:  # Corollary 1
             covs = rng.uniform(0.05, 1.5, size=(2, 1, 1)) * np.eye(d)
         covs[1] = covs[int(trial % 5 != 1)]
         means = rng.normal(size=(2, d)) * rng.uniform(0.2, 2.0)
         trials.append((rng.dirichlet(np.ones(2)), means, covs, float(rng.uniform(0.7, 5.0))))
     trials, printed, exact = [trial for trial in trials for _ in forms], [], []
-    for (weights, means, covs, sigma), form in zip(trials, forms * len(trials), strict=False):
+    for (weights, means, covs, sigma), form in zip(trials, itertools.cycle(forms), strict=False):
         pairs = [[i, j] for i in range(2) for j in range(2)]
         pairs = [(means[i] - means[j], covs[[i, j]]) for i, j in pairs]
         both = np.outer(weights, weights).ravel()
@@ -348,8 +348,8 @@ def _relative(rng: Rng, budget: Budget, value: Any) -> Evidence:
             noise = math.sqrt(third[0](names)) / names[r"\sigma"]
             names[r"\int\sqrt{(P_i * g)(Q_j * g)}"] = overlaps(x, y, noise)
             sides = [(first(names), score), (score, second(names))]
-        where = zip(sides, ATTAINED.get(form, ()), strict=False)
-        sides += [both[::-1] for both, places in where if place in places]
+        bounds = zip(sides, ATTAINED.get(form, ()), strict=False)
+        sides += [both[::-1] for both, places in bounds if place in places]
         trials += [(x, y, *both) for both in sides]
     xs, ys, lhs, rhs = zip(*trials, strict=True)
     both = [*zip(xs, ys, strict=True)]
