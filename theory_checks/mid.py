@@ -5,7 +5,6 @@ evaluated pairs as against reference pairs. Covariances divide by the number of 
 MID eq. 13 and 18-19 use.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +14,6 @@ from scipy import stats
 from theory_checks import latex
 from theory_checks.claim import claim
 from theory_checks.evidence import Budget, Evidence, at_most, equal
-
-# A Monte-Carlo mean is compared within five of its standard errors: a true identity is then called
-# false with chance 6e-7 a trial.
-STANDARD_ERRORS = 5.0
 
 Moments = tuple[np.ndarray, np.ndarray]
 NORMAL: Any = stats.multivariate_normal
@@ -71,10 +66,9 @@ def log_ratio(z: np.ndarray, of: Moments, d_x: int) -> np.ndarray:
 
 
 def log_ratio_by_regression(z: np.ndarray, of: Moments, d_x: int) -> np.ndarray:
-    """The same as log p(y | x) / p(y): unlike densities of x and (x, y), no large terms cancel.
+    """The same as log p(y | x) / p(y), without differences of large terms.
 
-    Outputs exaggerated by 1 / rho have squared distances of order 1 / rho^2 for x and for (x, y),
-    whose difference keeps no digit below 1e-16 / rho^2.
+    They leave no digit where exaggerated outputs have squared distances of order 1 / rho^2 = 1e16.
     """
     gain, rest = regression(of, d_x)
     missed = z[:, d_x:] - of[0][d_x:] - (z[:, :d_x] - of[0][:d_x]) @ gain.T
@@ -115,18 +109,28 @@ def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 def _samples(
     rng: np.random.Generator, trials: int, *, shared: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Reference pairs, evaluated pairs (with the conditions of the reference if shared), d_x."""
-    for _ in range(trials):
+    """Reference pairs, evaluated ones (often the same, or with the same conditions), d_x."""
+    for trial in range(trials):
         d_x, d_y = (int(d) for d in rng.integers(1, 5, 2))
         n = int(rng.integers(3 * (d_x + d_y), 60))
         pairs, z = draw(rng, n, d_x + d_y), draw(rng, n, d_x + d_y)
-        yield pairs, np.hstack([z[:, :d_x], (pairs if shared else z)[:, d_x:]]), d_x
+        z = np.hstack([z[:, :d_x], (pairs if shared else z)[:, d_x:]])
+        yield pairs, z if trial % 8 else pairs, d_x
 
 
-def _shown(cases: list[tuple[np.ndarray, np.ndarray, int]]) -> dict[str, Any]:
-    """Reference and evaluated pairs, where they are few, and how many numbers they are."""
-    few = [case[:2] if case[0].size < 9 else "random" for case in cases]
-    return {"parameters": {"reference, evaluated": few}, "size": [c[0].size for c in cases]}
+def _shown(trials: list[tuple[np.ndarray, np.ndarray, int]]) -> dict[str, Any]:
+    """Reference and evaluated pairs, where they are few, their size, and what is special."""
+    few = [trial[:2] if trial[0].size < 9 else "random" for trial in trials]
+    return {
+        "parameters": {"reference, evaluated": few},
+        "size": [x.size for x, *_ in trials],
+        "cases": {
+            "reference pairs": [x is z for x, z, _ in trials],
+            "shared conditions": [np.array_equal(x[:, d:], z[:, d:]) for x, z, d in trials],
+            "one canonical correlation": [min(d, x.shape[1] - d) == 1 for x, _, d in trials],
+            "uncorrelated pairs": [x is FOUR for x, *_ in trials],
+        },
+    }
 
 
 @claim("mid-xmi")
@@ -137,7 +141,7 @@ def cross_information(rng: np.random.Generator, budget: Budget, value: Any) -> E
     for pairs, z, d in cases:
         of = moments(pairs)
         cross = log_ratio_by_regression(z, of, d).mean()
-        crosses.append(value[0]({r"\mathrm{XMI}(x\to y)": cross}))
+        crosses.append(value[0]({r"\mathrm{XMI}(x\to y)": cross, "I(X;Y)": information(of, d)}))
         mids.append(log_ratio(z, of, d).mean())
     return equal(mids, crosses, **_shown(cases))
 
@@ -145,7 +149,7 @@ def cross_information(rng: np.random.Generator, budget: Budget, value: Any) -> E
 @claim("mid-eq-4")
 def information_of_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Eq. 3 against canonical correlations, eq. 4 and 6 against SciPy's densities and a mean."""
-    lhs, rhs = [], []
+    lhs, rhs, of_line = [], [], []
     for pairs, z, d in _samples(rng, budget.trials(30)):
         of, hat = moments(pairs), moments(z)
         means = (latex.matrix(part[0][:d, None]) for part in (of, hat))
@@ -159,27 +163,28 @@ def information_of_pairs(rng: np.random.Generator, budget: Budget, value: Any) -
         lhs += [names["I(X;Y)"], *value[1](names), np.mean(names["D_M^2(x)"])]
         rhs += [-0.5 * np.log1p(-(canonical(of[1], d)[0] ** 2)).sum(), *log_ratio(z, of, d)]
         rhs.append(np.sum(value[2](names)))
-    return equal(lhs, rhs, tolerance=1e-9)
+        of_line += [d == 1] * (len(z) + 2)
+    return equal(lhs, rhs, tolerance=1e-9, cases={"D = 1": of_line})
 
 
 @claim("mid-divergence")
 def best_evaluated_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
-    """MID of real, random and exaggerated outputs of the reference's conditions."""
-    cases, values, limits = [], [], []
+    """MID of real, random and exaggerated outputs of the reference's conditions.
+
+    Exaggerated ones attain the bound, and are tried from both sides.
+    """
+    cases, sides = [], []
     for pairs, _, d in [(THREE, THREE, 1), *_samples(rng, budget.trials(30))]:
         of = moments(pairs)
         rho, outwards = canonical(of[1], d)
         exaggerated = of[0][:d] + (pairs[:, d:] - of[0][d:]) @ outwards.T
-        for x in (pairs[:, :d], exaggerated, exaggerated + draw(rng, len(pairs), d)):
+        limit = value[0]({"I(X;Y)": information(of, d), "r": len(rho)})
+        for x in (exaggerated, pairs[:, :d], exaggerated + draw(rng, len(pairs), d)):
             cases.append((pairs, np.hstack([x, pairs[:, d:]]), d))
-            values.append(log_ratio_by_regression(cases[-1][1], of, d).mean())
-            limits.append(information(of, d) + (value[0]({"r": len(rho)}) if value else 0.0))
-            # The bound is attained: the second of each three is tried from both sides.
-            if x is exaggerated:
-                cases.append(cases[-1])
-                values.append(limits[-1])
-                limits.append(values[-2])
-    return at_most(values, limits, **_shown(cases))
+            sides.append((log_ratio_by_regression(cases[-1][1], of, d).mean(), limit))
+        cases.append(cases[-3])
+        sides.append(sides[-3][::-1])
+    return at_most(*np.transpose(sides), **_shown(cases))
 
 
 @claim("mid-chain")
@@ -191,15 +196,11 @@ def information_less_divergence(rng: np.random.Generator, budget: Budget, value:
     for pairs, z, d in cases:
         hat, of = moments(z), moments(pairs)
         turned = [(np.roll(m, -d), np.roll(c, (-d, -d), (0, 1))) for m, c in (hat, of)]
-        names = {
-            r"I(\hat X;\hat Y)": information(hat, d),
-            r"D_{\mathrm{KL}}(p(\hat y\mid\hat x)\parallel p(y\mid x))": conditional_gap(
-                hat, of, d
-            ),
-            r"D_{\mathrm{KL}}(p(\hat x\mid\hat y)\parallel p(x\mid y))": conditional_gap(
-                turned[0], turned[1], len(of[0]) - d
-            ),
-        }
+        of_y = conditional_gap(hat, of, d)
+        of_x = conditional_gap(turned[0], turned[1], len(of[0]) - d)
+        names = {r"I(\hat X;\hat Y)": information(hat, d)}
+        names[r"D_{\mathrm{KL}}(p(\hat y\mid\hat x)\parallel p(y\mid x))"] = of_y
+        names[r"D_{\mathrm{KL}}(p(\hat x\mid\hat y)\parallel p(x\mid y))"] = of_x
         mids.append(log_ratio(z, of, d).mean())
         others.append(value[0](names))
     return equal(mids, others, **_shown(cases))
@@ -211,7 +212,8 @@ def relation_to_divergences(rng: np.random.Generator, budget: Budget, value: Any
     """MID by densities against its terms, the conditions shared with the reference or not."""
     shared, *sides = value
     moved = FOUR + ([1.0, 0.0] if shared else [0.0, 1.0])
-    cases = [(FOUR, moved, 1), *_samples(rng, budget.trials(30), shared=shared)]
+    cases = [(FOUR, moved, 1), (THREE, THREE, 1), (THREE, THREE * [2.0, 1.0], 1)]
+    cases += _samples(rng, budget.trials(30), shared=shared)
     mids, right = [], []
     for pairs, z, d in cases:
         hat, of = moments(z), moments(pairs)
@@ -230,51 +232,54 @@ def relation_to_divergences(rng: np.random.Generator, budget: Budget, value: Any
 @claim("mid-eq-13")
 def mean_distance_is_dimension(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """The mean squared distance for either covariance."""
-    lhs, rhs = [], []
-    for x, _, _ in _samples(rng, budget.trials(20)):
+    lhs, rhs, of_line = [], [], []
+    for rows, _, d in _samples(rng, budget.trials(20)):
+        x, n = rows[:, :d], len(rows)
         mean, cov = moments(x)
-        n, d = x.shape
-        lhs += [mahalanobis(x, (mean, cov)).mean(), mahalanobis(x, (mean, np.cov(x.T))).mean()]
+        for part in (cov, np.atleast_2d(np.cov(x.T))):
+            lhs.append(mahalanobis(x, (mean, part)).mean())
         rhs += [d, value[0]({"N": n, "D": d})]
-    return equal(lhs, rhs)
+        of_line += [d == 1] * 2
+    return equal(lhs, rhs, cases={"D = 1": of_line})
 
 
-@claim("mid-shuffling", stated=1.0, mutants={"4/5 of the divergence": 0.8})
+@claim("mid-shuffling")
 def shuffling_is_linear(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Mean PMI of true pairs and of all pairs crossed, against correlations and divergences."""
-    divergences, formula_of = value
-    mids, formula = [], []
-    for pairs, _, d in _samples(rng, budget.trials(20)):
+    shuffled, of_products = value
+    mids, formula, cases = [], [], []
+    for pairs, z, d in _samples(rng, budget.trials(20)):
         of, share, n = moments(pairs), rng.uniform(0.2, 0.8), len(pairs)
         x, y = np.divmod(np.arange(n * n), n)
         crossed = log_ratio(np.hstack([pairs[x, :d], pairs[y, d:]]), of, d).mean()
-        names = {r"\rho_i": canonical(of[1], d)[0], "I": information(of, d), "s": share}
         mids += [(1 - share) * log_ratio(pairs, of, d).mean() + share * crossed, crossed]
+        names = {r"\rho_i": canonical(of[1], d)[0], "I": information(of, d), "s": share}
         apart = of[1].copy()
         apart[:d, d:] = apart[d:, :d] = 0.0
-        formula += [formula_of(names)]
-        formula.append(-divergences * divergence((of[0], apart), of))
-        table = rng.dirichlet(np.ones(6)).reshape(2, 3)
-        product = np.outer(table.sum(1), table.sum(0))
-        mids.append(np.sum(product * np.log(table / product)))
-        formula.append(-divergences * stats.entropy(product.ravel(), table.ravel()))
-    return equal(mids, formula)
+        names[r"D_{\mathrm{KL}}(p(x)p(y) \parallel p(x,y))"] = divergence((of[0], apart), of)
+        formula += [shuffled(names), of_products(names)]
+        cases += [(pairs, z, d)] * 2
+    return equal(mids, formula, **_shown(cases))
 
 
 @claim("mid-ridge")
 def ridge_on_reference(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """The chain of inequalities, and the formula from both sides."""
-    lower, upper = [], []
-    for pairs, _, d in [(THREE, THREE, 1), *_samples(rng, budget.trials(30))]:
+    lower, upper, cases = [], [], []
+    trials = [(FOUR, FOUR, 1), (THREE, THREE, 1), *_samples(rng, budget.trials(30))]
+    for place, (pairs, z, d) in enumerate(trials):
         of, epsilon = moments(pairs), 10.0 ** rng.uniform(-3, 0)
+        # Every second one so small that the first order is what is left.
+        epsilon *= np.linalg.eigvalsh(of[1])[0] / 1e3 if place % 2 else 1.0
         wide = of[0], of[1] + epsilon * np.eye(len(of[1]))
-        x, y, z = (np.trace(np.linalg.inv(block)) for _, block in blocks(wide, d))
-        mid, less = log_ratio(pairs, wide, d).mean(), information(wide, d)
-        names = {r"I_\epsilon": less, r"\epsilon": epsilon, "r_x": x, "r_y": y, "r_z": z}
+        x, y, z_trace = (np.trace(np.linalg.inv(block)) for _, block in blocks(wide, d))
+        mid, less, most = log_ratio(pairs, wide, d).mean(), information(wide, d), information(of, d)
+        names = {r"I_\epsilon": less, r"\epsilon": epsilon, "r_x": x, "r_y": y, "r_z": z_trace}
         formula = value[0](names)
-        lower += [less, mid, formula, mid]
-        upper += [mid, formula, mid, information(of, d)]
-    return at_most(lower, upper)
+        lower += [less, mid, formula, mid, most if place % 2 else mid]
+        upper += [mid, formula, mid, most, formula + 0.1 * (most - less)]
+        cases += [(pairs, z, d)] * 5
+    return at_most(lower, upper, **_shown(cases))
 
 
 def plug_in_bias(form: Any, n: int, d_x: int, d_y: int) -> float:
@@ -294,36 +299,26 @@ def fresh_real_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Ev
     """Means of log-determinants and of inverses of Wishart matrices, by quadrature.
 
     With independent coordinates, the fit of d of them is a Wishart matrix of n - 1 degrees: its
-    determinant is a product of chi-squares, and an entry of its inverse is one over another. The
-    pivots of simulated ones have these means, within five standard errors.
+    determinant is a product of chi-squares, and an entry of its inverse is one over another.
     """
-    bias, loss = value
-    lhs, rhs = [], []
-    for n, d_x, d_y in ((7, 1, 1), (12, 1, 1), (14, 2, 2), (30, 3, 2)):
-        sizes = d_x, d_y, d_x + d_y
+    bias, loss, condition = value
+    rows = []
+    for n, d_x, d_y in ((4, 1, 1), (5, 1, 1), (7, 1, 1), (12, 1, 2), (14, 2, 2), (30, 3, 2)):
+        names, sizes = {"n": n, "d_x": d_x, "d_y": d_y}, (d_x, d_y, d_x + d_y)
         logs = [sum(_chi_square_mean(np.log, n - 1 - i) for i in range(d)) for d in sizes]
-        traces = [d * _chi_square_mean(np.reciprocal, n - d) for d in sizes]
-        lhs += [plug_in_bias(bias, n, d_x, d_y), loss({"n": n, "d_x": d_x, "d_y": d_y})]
-        fresh = [(n + 1) * part for part in traces]
-        rhs += [0.5 * (logs[0] + logs[1] - logs[2]), 0.5 * (fresh[2] - fresh[0] - fresh[1])]
-        z = rng.normal(size=(budget.trials(1000), n, sizes[2]))
-        z -= z.mean(1, keepdims=True)
-        fit = np.swapaxes(z, 1, 2) @ z
-        found = np.linalg.slogdet(fit)[1], np.trace(np.linalg.inv(fit), axis1=1, axis2=2)
-        for sample, exact in zip(found, (logs[2], traces[2]), strict=True):
-            reach = STANDARD_ERRORS * np.std(sample) / math.sqrt(len(sample))
-            lhs.append(exact)
-            rhs.append(exact if abs(np.mean(sample) - exact) < reach else np.nan)
+        fresh = [(n + 1) * d * _chi_square_mean(np.reciprocal, n - d) for d in sizes]
+        for side, (x, y, both) in ((plug_in_bias(bias, **names), logs), (-loss(names), fresh)):
+            rows.append((side, 0.5 * (x + y - both), condition(names), d_x == d_y, d_x == 1))
+    lhs, rhs, met, square, line = zip(*rows, strict=True)
+    size = {"n": 30_000, "d_x": 768, "d_y": 768}
 
     def measured() -> dict[str, float]:
-        size = {"n": 30_000, "d_x": 768, "d_y": 768}
-        gained = plug_in_bias(bias, *size.values())
-        return {
-            "nats gained by the fit, n = 30000, d = 768 + 768": gained,
-            "nats that fresh real pairs lose to it": loss(size),
-        }
+        gained = "nats gained by the fit, n = 30000, d = 768 + 768"
+        return {gained: plug_in_bias(bias, **size), "nats that fresh real pairs lose": loss(size)}
 
-    return equal(lhs, rhs, tolerance=1e-7, late={"measured": measured})
+    cases = {"equal dimensions": square, "one output dimension": line}
+    late = {"measured": measured}
+    return equal(lhs, rhs, premise_met=met, tolerance=1e-7, late=late, cases=cases)
 
 
 @claim("mid-eq-8")
@@ -336,6 +331,7 @@ def mean_of_scores(rng: np.random.Generator, budget: Budget, value: Any) -> Evid
     scores = np.column_stack([form(names) for form in forms])
     means = mean({"a": scores[:, 0], "b": scores[:, 1]})
     outside = np.maximum(scores.min(1) - means, means - scores.max(1))
-    shown = list(np.column_stack([scores, means]))
+    shown = {"two scores and their mean": list(np.column_stack([scores, means]))}
     size = 1 + (np.arange(len(scores)) > 0)
-    return at_most(outside, 0.0, parameters={"two scores and their mean": shown}, size=size)
+    cases = {"cosines that are not negative": cosines[:, 0] >= 0}
+    return at_most(outside, 0.0, parameters=shown, size=size, cases=cases)

@@ -3,11 +3,14 @@
 import itertools
 import math
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies
+from hypothesis.extra import numpy as arrays
 from scipy import integrate, linalg
 
-from theory_checks import claim, rke
+from theory_checks import claim, latex, rke
 from theory_checks.numerics import covariance, gaussian, unit_features
 
 
@@ -25,31 +28,31 @@ def test_pair_mean_by_quadrature():
 def test_both_ways_of_writing_theorem_1():
     """Two modes N(0, 1) and N(1, 1), bandwidth 1: the exponent is 1/5, as printed 1/2."""
     entry = claim.registry()["rke-theorem-1"]
-    compact, *parts = entry.holding.argument[1:]
-    means, one = np.array([[0.0], [1.0]]), np.ones((2, 1, 1))
-    for forms, exponent in (
-        ((compact, *parts), 0.2),
-        (parts, 0.2),
-        (entry.stated.argument[1:], 0.5),
-    ):
-        value = rke.closed_form(forms, means, one, 1.0)
+    mean, five, *wrong = entry.stated.argument
+    compact, *parts = entry.holding.argument
+    gap, one = np.ones(1), np.ones((2, 1, 1))
+    for forms, exponent in (((compact,), 0.2), ((five, *parts), 0.2), ((five, *wrong), 0.5)):
+        value = rke.closed_form((mean, *forms), gap, one, 1.0)
         assert value == pytest.approx(5**-0.5 * math.exp(-exponent))
     rng = np.random.default_rng(0)
     for d, sigma in ((1, 0.5), (2, 1.0), (4, 2.0)):
         covs = np.array([covariance(rng, d) + 0.1 * np.eye(d) for _ in range(2)])
         values = [
-            rke.closed_form(forms, np.eye(2, d), covs, sigma)
-            for forms in ((compact, *parts), parts)
+            rke.closed_form((mean, *forms), np.ones(d), covs, sigma)
+            for forms in ((compact,), (five, *parts))
         ]
         assert values[0] == pytest.approx(values[1])
 
 
-def test_order_two_needs_nested_supports_only():
-    """The remark of section 3.3: B need not be invertible."""
+def test_order_two_needs_nested_ranges_only():
+    """B need not be invertible; by hand where A and B commute."""
     a, b = np.diag([0.5, 0.5, 0.0]), np.diag([0.2, 0.8, 0.0])
-    expected = math.log(0.25 / 0.2 + 0.25 / 0.8)
-    assert rke.sandwiched(a, b, 2.0) == pytest.approx(expected)
-    assert rke.sandwiched(a, b + 1e-9 * np.eye(3), 2.0) == pytest.approx(expected, abs=1e-7)
+    names = {"A": latex.matrix(a), "B^+": latex.matrix(np.diag([5.0, 1.25, 0.0]))}
+    score = _forms("rke-order-2")[0](names)
+    assert score == pytest.approx(math.log(0.25 / 0.2 + 0.25 / 0.8))
+    general = _forms("rke-theorem-7")[-1]
+    names |= {"B": latex.matrix(b + 1e-9 * np.eye(3)), r"\alpha": 2.0}
+    assert general(names) == pytest.approx(score, abs=1e-7)
 
 
 def test_fidelity_against_matrix_roots():
@@ -75,8 +78,27 @@ def test_energies_of_modes_by_enumeration():
 def test_overlaps_of_points_are_the_kernel():
     ones, zero = np.full(2, 0.5), np.zeros(2)
     pair = rke.Modes(ones, np.array([0.0, 2.0]), zero), rke.Modes(ones, np.array([0.5, 3.0]), zero)
-    centres = gaussian(pair[0].means[:, None], pair[1].means[:, None]) / 2
+    centres = gaussian(pair[0].means[:, None], pair[1].means[:, None])
     np.testing.assert_allclose(rke.overlaps(*pair, 0.5), centres, atol=1e-10)
+
+
+@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
+@hypothesis.given(
+    arrays.arrays(float, (3, 3), elements=strategies.floats(-2, 2)),
+    arrays.arrays(float, 3, elements=strategies.floats(0.01, 1)),
+    arrays.arrays(float, (3, 3), elements=strategies.floats(0, 1)),
+)
+def test_energy_of_any_three_modes_of_three_points(points, frequencies, weights):
+    """By enumeration: the energy is between the bounds by means and variances."""
+    frequencies, weights = frequencies / frequencies.sum(), weights + 0.01
+    weights /= weights.sum(1, keepdims=True)
+    means = np.sum(weights * points, axis=1)
+    names = {r"\omega_i": frequencies, "k_{ij}": gaussian(means[:, None])}
+    names["t_i"] = np.sum(weights * (points - means[:, None]) ** 2, axis=1)
+    lower, upper = (form(names) for form in _forms("rke-theorem-2-sharper"))
+    masses = (frequencies[:, None] * weights).ravel()
+    energy = masses @ gaussian(points.reshape(-1, 1)) ** 2 @ masses
+    assert lower - 1e-12 <= energy <= upper + 1e-12
 
 
 def test_laws_by_enumeration():
@@ -95,7 +117,8 @@ def test_laws_by_enumeration():
 
 
 def _forms(name):
-    return claim.registry()[name].stated.argument
+    """The formulas of a statement, without those of its assumptions."""
+    return latex.formulas(claim.registry()[name].stated.latex)
 
 
 def test_constant_of_theorem_6_is_one():
