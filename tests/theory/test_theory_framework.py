@@ -120,7 +120,8 @@ COMMANDS = set(
         """frac tfrac sqrt le ge leq geq ne log exp sum int max min lim to Rightarrow mid parallel
         lVert rVert lvert rvert lfloor rfloor lbrace rbrace quad in hat tilde bar underline overline
         widetilde widehat mathbf odot otimes cdot top prime infty Big big det succeq gg approx nabla
-        langle rangle wedge sim pi cos setminus psi textstyle mathbb mathcal qquad ell e i j F N O Var Tr tr rank eig""",
+        langle rangle wedge sim pi cos setminus psi textstyle ell mathbb
+        mathcal qquad e i j F N O Var Tr tr rank eig""",
     )
 )
 
