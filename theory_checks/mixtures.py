@@ -259,7 +259,7 @@ def norm_ends(forms: Any, mixture: Mixture, norms: np.ndarray, order: float) -> 
     names = gaussian_names(mixture) | {"s_i": norms, r"\alpha": order}
     names |= {r"\rho_i": column(np.reshape(loss(names), -1))}
     names |= {r"(K^\alpha)_{ii}": column(alignment(mixture, order))}
-    return low(names), min(root(names) ** 2, 1.0) if mixture.modes > 1 else float(norms[0])
+    return low(names), root(names) ** 2 if mixture.modes > 1 else float(norms[0])
 
 
 def corrected_range(forms: Any, mixture: Mixture, order: float) -> tuple[float, float]:
@@ -564,10 +564,10 @@ def _chain(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
     pairs = (mixture.joint, mixture.stacked), (mixture.prompts, mixture.mode_spectrum)
     near, wide = (populations.distance(*pairs[0], power) for power in (order, 2.0))
     norms = abs(mixture.joint.norm(order) - mixture.stacked.norm(order))
-    cut = [(a.truncated(3), b.truncated(3)) for a, b in pairs]
+    cut = [(a.truncated(t), b.truncated(t)) for t in (1, 3, 20) for a, b in pairs]
     most = forms[0]({r"\Gamma": gamma(mixture)})
     gaps = [populations.distance(a, b, 2.0) for a, b in (*pairs, *cut)]
-    return [norms, near, *gaps], [near, wide, *[most] * 4]
+    return [norms, near, *gaps], [near, wide, *[most] * len(gaps)]
 
 
 hunt("cv-g-chain-steps", _chain, orders=ORDERS[:4], examples=ONE_IMAGE)
