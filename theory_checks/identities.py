@@ -115,21 +115,22 @@ def _outputs_at_two_bandwidths(rng: np.random.Generator, budget: Budget, value: 
         outputs, prompts = _pairs(rng)
         weights = rng.dirichlet(np.full(12, 0.5)) if trial % 2 else np.full(12, 1 / 12)
         own, attained = trial % 4 != 2, None
-        if trial in (1, 2):
-            outputs, prompts, weights = 100.0 ** (trial - 1) * both, 0 * both, small
-            own, attained = trial == 2, trial - 1
+        if trial < 2:
+            outputs, prompts, weights = 100.0**trial * both, 0 * both, small
+            own, attained = trial == 1, trial
         share = np.outer(weights, weights) * (1.0 if own else 1 - np.eye(len(weights)))
         share = share * gaussian(prompts, bandwidth=0.7) ** 2
-        widths = np.sort(rng.uniform(0.3, 3.0, 2)) if trial % 5 else (1.0, 2.0)
-        grams = (gaussian(outputs, bandwidth=width) for width in widths)
-        score, lower = (share.sum() / np.sum(share * gram**2) for gram in grams)
-        names = {r"\mathrm{CRKE}_{s'}": lower, "s": widths[0], "s'": widths[1]}
-        sides = [(lower, score), (score, value[0](names | {"r": value[1](names)}))]
+        s, larger = np.sort(rng.uniform(0.3, 3.0, 2))
+        at = [
+            share.sum() / np.sum(share * gaussian(outputs, bandwidth=w) ** 2) for w in (s, larger)
+        ]
+        names = {r"\mathrm{CRKE}_{s'}": at[1], "s'": larger, "s": s}
+        most = value[0](names | {"r": value[1](names)})
+        sides = [(at[1], at[0]), (at[0], most)]
         sides += [] if attained is None else [sides[1 - attained][::-1]]
-        rows += [(*widths, left / right, attained == 1) for left, right in sides]
-    s, larger, lhs, apart = (np.array(column) for column in zip(*rows, strict=True))
-    named = {"parameters": {"s": s, "s'": larger}, "cases": {"orthogonal outputs": apart}}
-    return at_most(lhs, 1.0, size=larger / s, **named)
+        rows += [(s, larger, left / right) for left, right in sides]
+    s, larger, lhs = (np.array(column) for column in zip(*rows, strict=True))
+    return at_most(lhs, 1.0, parameters={"s": s, "s'": larger}, size=larger / s)
 
 
 @claim("cv-early-section-5-marks")

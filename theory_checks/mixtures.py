@@ -349,7 +349,7 @@ hunt(
 # --- Order 2, any number of prompts a mode --------------------------------------------------------
 
 
-def _order_two(forms: Any, mixture: Mixture, _: float) -> tuple[np.ndarray, np.ndarray]:
+def order_two(forms: Any, mixture: Mixture, _: float) -> tuple[np.ndarray, np.ndarray]:
     """Spectra on the left, pair averages on the right; equality where outputs never or always meet.
 
     Of the ends, the upper is reached where modes have orthogonal outputs, the lower where the
@@ -383,7 +383,7 @@ _CORES = [
 ]
 _ALIGNED = map(aligned, ((0, 0.5), (0, 0.3, 3), (0, 0.2, 0.4, 9)))
 _MODES = at(2.0, *_ALIGNED, *_CORES, typical(3.0, 0.5), EQUAL)
-hunt("cv-order-2-sharp-aggregation", _order_two, examples=[*_MODES, *RARE[:2]])
+hunt("cv-order-2-sharp-aggregation", order_two, examples=[*_MODES, *RARE[:2]])
 
 
 @claim("cv-order-2-gaussian-modes")
@@ -501,7 +501,7 @@ def _eq_17(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     return exchanged(2 * weights @ inner.sum(1), forms[0](names), two)
 
 
-def _eq_18(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
+def eq_18(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     """The squared distance of the operators by kernels, u_i by its coefficients."""
     if not _apart(mixture.mean_gram, 0.0):
         return np.nan, np.nan
@@ -515,7 +515,7 @@ def _eq_18(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
 _FARTHER = at(2.0, neighbours(2, 5, 0.05, 1e-14))
 hunt("cv-gram-schmidt-coefficients", _coefficients, examples=POINTS, shapes=_LINES, relative=True)
 hunt("cv-eq-17", _eq_17, examples=POINTS, shapes=_LINES, relative=True)
-hunt("cv-eq-18", _eq_18, examples=[*POINTS, *_FARTHER], relative=True)
+hunt("cv-eq-18", eq_18, examples=[*POINTS, *_FARTHER], relative=True)
 
 
 # --- From the spectra to the entropies ------------------------------------------------------------
