@@ -144,31 +144,33 @@ def _stack(parts: Any) -> np.ndarray:
 
 @claim(
     "cv-eq-24-tie",
-    stated=lambda inner, r: inner[:r].sum(),
+    stated=lambda inner, r: inner[:r],
     mutants={
-        "the mean over the tied space": lambda inner, r: r * inner.mean(),
-        "the smallest of its eigenvalues": lambda inner, r: inner[-r:].sum(),
+        "the mean over the tied space": lambda inner, r: np.full(r, inner.mean()),
+        "the smallest of its eigenvalues": lambda inner, r: inner[-r:],
     },
 )
-def derivative_at_ties(rng: np.random.Generator, budget: Budget, tied_part: Any) -> Evidence:
+def derivative_at_ties(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Derivatives to the right: by the formula, and by one-sided differences."""
+    first, form = value
     by_hand, along = np.diag([0.5, 0.25, 0.25]), np.diag([0.0, 1.0, -1.0])
     cases = [(by_hand, along, 2), (by_hand, -along, 2)]
     for trial in range(budget.trials(8)):
         values, t = (([0.5, 0.2, 0.2, 0.1], 2), ([0.4, 0.2, 0.2, 0.2], 3))[trial % 2]
         cases.append((_matrix(rng, values), _symmetric(rng, 4), t))
-    formula, measured, step = [], [], 1e-5
+    formula, measured, ranks, step = [], [], [], 1e-5
     for matrix, along, t in cases:
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
-        weights = -np.log(values[:t] + (1 - values[:t].sum()) / t)
-        weights -= weights.mean()
+        mu, above = values + (1 - values[:t].sum()) / t, values > values[t - 1] + 1e-9
         space = vectors[:, np.abs(values - values[t - 1]) < 1e-9]
         inner = np.linalg.eigvalsh(space.T @ along @ space)[::-1]
-        alone = weights[0] * (vectors[:, 0] @ along @ vectors[:, 0])
-        formula.append(alone + weights[-1] * tied_part(inner, t - 1))
+        ranks.append(t - above.sum())
+        names = {r"\bar\ell_t": np.log(mu[:t]).mean(), r"\mu_i": mu[above], r"\mu_t": mu[t - 1]}
+        names[r"v_i^\top E v_i"] = np.diag(vectors.T @ along @ vectors)[above]
+        formula.append(form(names | {r"\lambda_j(U^\top E U)": first(inner, ranks[-1])}))
         near = [truncated_entropy(matrix + k * step * along, t) for k in range(3)]
         measured.append((-3 * near[0] + 4 * near[1] - near[2]) / (2 * step))
-    return equal(formula, measured, tolerance=1e-6)
+    return equal(formula, measured, tolerance=1e-6, parameters={"r": ranks})
 
 
 @claim("cv-eq-24-singular", stated=0, mutants={"the same for t below the rank": 3})
