@@ -116,10 +116,11 @@ class Batch:
         return np.asarray(updates)[-1]
 
 
-def _draw(rng: np.random.Generator, t: int = T) -> Batch:
+def _draw(rng: np.random.Generator, t: int = T, alike: bool = False) -> Batch:
     """A batch at which differences stay clear of ties at t and of zero eigenvalues."""
     while True:
         z, prompts = rng.normal(size=(N, DIMENSION)), rng.normal(size=(N, 2))
+        prompts = 0 * prompts if alike else prompts
         batch = Batch(z, prompts, rng.uniform(0.7, 2.0))
         values = np.append(np.linalg.eigvalsh(batch.product() / N)[::-1], 0.0)
         if min(values[t - 1] - values[t], values[N - 1]) > 5 * STEP:
@@ -143,31 +144,33 @@ def _stack(parts: Any) -> np.ndarray:
 
 @claim(
     "cv-eq-24-tie",
-    stated=lambda inner, r: inner[:r].sum(),
+    stated=lambda inner, r: inner[:r],
     mutants={
-        "the mean over the tied space": lambda inner, r: r * inner.mean(),
-        "the smallest of its eigenvalues": lambda inner, r: inner[-r:].sum(),
+        "the mean over the tied space": lambda inner, r: np.full(r, inner.mean()),
+        "the smallest of its eigenvalues": lambda inner, r: inner[-r:],
     },
 )
-def derivative_at_ties(rng: np.random.Generator, budget: Budget, tied_part: Any) -> Evidence:
+def derivative_at_ties(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Derivatives to the right: by the formula, and by one-sided differences."""
+    first, form = value
     by_hand, along = np.diag([0.5, 0.25, 0.25]), np.diag([0.0, 1.0, -1.0])
     cases = [(by_hand, along, 2), (by_hand, -along, 2)]
     for trial in range(budget.trials(8)):
         values, t = (([0.5, 0.2, 0.2, 0.1], 2), ([0.4, 0.2, 0.2, 0.2], 3))[trial % 2]
         cases.append((_matrix(rng, values), _symmetric(rng, 4), t))
-    formula, measured, step = [], [], 1e-5
+    formula, measured, ranks, step = [], [], [], 1e-5
     for matrix, along, t in cases:
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
-        weights = -np.log(values[:t] + (1 - values[:t].sum()) / t)
-        weights -= weights.mean()
+        mu, above = values + (1 - values[:t].sum()) / t, values > values[t - 1] + 1e-9
         space = vectors[:, np.abs(values - values[t - 1]) < 1e-9]
         inner = np.linalg.eigvalsh(space.T @ along @ space)[::-1]
-        alone = weights[0] * (vectors[:, 0] @ along @ vectors[:, 0])
-        formula.append(alone + weights[-1] * tied_part(inner, t - 1))
+        ranks.append(t - above.sum())
+        names = {r"\bar\ell_t": np.log(mu[:t]).mean(), r"\mu_i": mu[above], r"\mu_t": mu[t - 1]}
+        names[r"v_i^\top E v_i"] = np.diag(vectors.T @ along @ vectors)[above]
+        formula.append(form(names | {r"\lambda_j(U^\top E U)": first(inner, ranks[-1])}))
         near = [truncated_entropy(matrix + k * step * along, t) for k in range(3)]
         measured.append((-3 * near[0] + 4 * near[1] - near[2]) / (2 * step))
-    return equal(formula, measured, tolerance=1e-6)
+    return equal(formula, measured, tolerance=1e-6, parameters={"r": ranks})
 
 
 @claim("cv-eq-24-singular", stated=0, mutants={"the same for t below the rank": 3})
@@ -197,8 +200,9 @@ def truncated_score(rng: np.random.Generator, budget: Budget, value: Any) -> Evi
     found, others = [], []
     for trial in range(budget.trials(12)):
         t, batch, scores = (1, T, N)[trial % 3], _draw(rng, T), []
-        names = {"K_Z": numerics.gaussian(batch.z, bandwidth=batch.bandwidth), "n": N}
-        joint = product(names | {"K_T": batch.gram_t})
+        gram_z = numerics.gaussian(batch.z, bandwidth=batch.bandwidth)
+        grams = {"K_Z": latex.matrix(gram_z), "K_T": latex.matrix(batch.gram_t)}
+        joint = product(grams | {"n": N})
         for matrix in (joint, batch.gram_t / N):
             values = np.linalg.eigvalsh(matrix)[::-1][:t]
             c = shift({"S_t": values.sum(), "t": t})
@@ -207,7 +211,8 @@ def truncated_score(rng: np.random.Generator, budget: Budget, value: Any) -> Evi
         pairs = cv.Pairs(batch.z, batch.prompts, output_kernel=kernels[0], prompt_kernel=kernels[1])
         found += [np.trace(joint), min(np.linalg.eigvalsh(joint)[0], 0.0), scores[0] - scores[1]]
         others += [1.0, 0.0, np.log(cv.conditional_vendi(pairs, truncation=t))]
-    return equal(found, others, tolerance=1e-9)
+    cases = {"t = n": np.arange(len(found)) // 3 % 3 == 2}
+    return equal(found, others, tolerance=1e-9, cases=cases)
 
 
 def chain(slope: np.ndarray, gram_t: np.ndarray, form: Any = EQ_26) -> np.ndarray:
@@ -220,10 +225,10 @@ def chain(slope: np.ndarray, gram_t: np.ndarray, form: Any = EQ_26) -> np.ndarra
 def latent_gradient(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Slopes in any symmetric change of K_Z, in the last latent, and of the library's guidance."""
     in_matrix, in_gram, in_latent = value
-    printed, measured = [], []
+    printed, measured, cases = [], [], {"t = 1": [], "one prompt": []}
     for trial in range(budget.trials(12)):
-        t = 1 + trial % N
-        batch, along = _draw(rng, t), _symmetric(rng, N)
+        t, alike = 1 + trial % N, trial > N
+        batch, along = _draw(rng, t, alike), _symmetric(rng, N)
         joint, gram_t = batch.product() / N, batch.gram_t
         in_kernel = chain(printed_gradient(joint, t, in_matrix), gram_t, in_gram)
         printed += [[np.sum(in_kernel * along)], batch.accumulate(in_kernel, 1.0, in_latent)]
@@ -232,15 +237,19 @@ def latent_gradient(rng: np.random.Generator, budget: Budget, value: Any) -> Evi
         if t == T:
             printed.append(batch.accumulate(in_kernel, batch.score(T), in_latent))
             measured.append(batch.library(T))
-    return equal(_stack(printed), _stack(measured), tolerance=1e-6)
+        more = len(_stack(printed)) - len(cases["t = 1"])
+        cases["t = 1"] += [t == 1] * more
+        cases["one prompt"] += [alike] * more
+    return equal(_stack(printed), _stack(measured), tolerance=1e-6, cases=cases)
 
 
 @claim("cv-rke-guidance")
 def order_2_gradients(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Against entropies of spectra, differences, and the library's guidance."""
     found, others = [], []
-    for _ in range(budget.trials(8)):
-        batch, along = _draw(rng, N), _symmetric(rng, N)
+    for trial in range(budget.trials(8)):
+        batch, along = _draw(rng, N, alike=trial < 2), _symmetric(rng, N)
+        batch.bandwidth = batch.bandwidth if trial % 2 else 1.0
         joint, gram_t, score = batch.product(), batch.gram_t, batch.conditional_rke()
         spectra = numerics.spectrum(gram_t), numerics.spectrum(joint)
         entropies = [numerics.entropy(values, 2.0) for values in spectra]
@@ -256,20 +265,22 @@ def order_2_gradients(rng: np.random.Generator, budget: Budget, value: Any) -> E
             line = partial(_inverse_square, joint, step)
             others.append(np.sum(gram_t**2) * difference(line))
         others += [batch.library(), batch.measured(batch.conditional_rke)]
-    return equal(_stack(found), _stack(others), tolerance=TOLERANCE)
+    trials = np.arange(len(_stack(found))) // (3 + 2 * DIMENSION)
+    cases = {"one prompt": trials < 2, "bandwidth 1": trials % 2 == 0}
+    return equal(_stack(found), _stack(others), tolerance=TOLERANCE, cases=cases)
 
 
 @claim("cv-rke-guidance-step")
 def size_of_a_push(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
-    """The library's updates against both bounds, and where the first one is attained."""
-    lhs, rhs = [], []
+    """The library's updates against both bounds, and where they are attained, or nearly so."""
+    rows = []
     for trial in range(budget.trials(20)):
-        batch = _draw(rng, N)
+        batch, far = _draw(rng, N), rng.uniform(-2, 0.3) if trial > 4 else -2
+        batch.bandwidth = batch.bandwidth if trial % 8 else 1.0
         if together := trial % 2:
-            length = batch.bandwidth * (0.5**0.5 if trial % 4 == 1 else 10 ** rng.uniform(-2, 0.3))
+            length = batch.bandwidth * (0.5**0.5 if trial % 4 == 1 else 10**far)
             batch.z[:] = batch.z[0]
-            lhs.append(np.linalg.norm(batch.library()))
-            rhs.append(0.0)
+            rows.append((batch.bandwidth, np.linalg.norm(batch.library()), 0.0))
             batch.z[-1] += length * numerics.unit_features(rng, 1, DIMENSION)[0]
         away, push = batch.z[-1] - batch.z[0], batch.library()
         joint, gram_t = batch.product(), batch.gram_t
@@ -281,10 +292,10 @@ def size_of_a_push(rng: np.random.Generator, budget: Budget, value: Any) -> Evid
             form(names | {r"\lVert\Delta\rVert": np.linalg.norm(away)}) for form in value
         )
         sides = [(np.linalg.norm(push), most)]
-        # The others at one point at distance sigma / sqrt(2): attained.
+        # Attained: the others at one point at distance sigma / sqrt(2), or for the second near it.
         sides += [sides[0][::-1]] if trial % 4 == 1 else []
         sides += [(least, push @ away)] if together else []
-        for left, right in sides:
-            lhs.append(left)
-            rhs.append(right)
-    return at_most(lhs, rhs)
+        sides += [(push @ away / 1.01, least)] if trial == 3 else []
+        rows += [(batch.bandwidth, *pair) for pair in sides]
+    bandwidth, lhs, rhs = np.transpose(rows)
+    return at_most(lhs, rhs, cases={"bandwidth 1": bandwidth == 1})

@@ -104,6 +104,7 @@ class Mixture:
         location: prompt atoms in units of the bandwidth, `[p, d]`.
         blocks: the joint atoms; their weights sum to 1.
         label: one line that says what the population is.
+        bandwidth: the unit of lengths, for formulas that hold it.
         modes: number of components m.
         members: which prompt atoms are of which component, `[m, p]` of zeros and ones.
         same: the kernel that is 1 within components and 0 between them, `[p, p]`.
@@ -120,6 +121,7 @@ class Mixture:
     location: np.ndarray
     blocks: tuple[Block, ...]
     label: str = ""
+    bandwidth: float = 2.0
 
     def __post_init__(self) -> None:
         """Everything that needs no spectrum."""
@@ -387,7 +389,8 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
         Block(np.repeat(prompts, shape.letters), joint[:, :-1].ravel(), gram),
         Block(prompts, joint[:, -1], copies=copies),
     )
-    return Mixture(np.repeat(np.arange(shape.modes), shape.atoms), location, blocks)
+    component = np.repeat(np.arange(shape.modes), shape.atoms)
+    return Mixture(component, location, blocks, bandwidth=0.5 if theta[0] > 0 else 2.0)
 
 
 # --- Populations of pairs on a few atoms: a sample is a vector of frequencies ---------------------
