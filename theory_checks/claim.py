@@ -22,9 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from theory_checks import evidence as evidence_module
 from theory_checks import latex, roots, statements
-from theory_checks.evidence import QUICK, Budget, Evidence, Judgement, Verdict
+from theory_checks.evidence import QUICK, Budget, Evidence, Judgement, Verdict, judge
 
 STEP = 1.25
 """What a constant is changed by, where nothing else is stated."""
@@ -50,10 +49,12 @@ class Form:
     Attributes:
         latex: LaTeX without dollar signs, its formulas between ⟦ and ⟧.
         value: what else makes this form differ from the others, for the evidence function.
+        assumptions: their conditions, between ⟦ and ⟧ too, follow the formulas.
     """
 
     latex: str
     value: Any = None
+    assumptions: str = ""
 
     @property
     def text(self) -> str:
@@ -63,10 +64,21 @@ class Form:
     @property
     def argument(self) -> Any:
         """What the evidence function gets: the value, the formulas, or the value before them."""
-        formulas = latex.formulas(self.latex)
+        formulas = latex.formulas(self.latex) + latex.formulas(self.assumptions)
         if not formulas:
             return self.value
         return formulas if self.value is None else (self.value, *formulas)
+
+    def swapped(self, old: str, new: str) -> "Form":
+        """With another piece of text.
+
+        Raises:
+            ValueError: the piece is not in it.
+        """
+        if old not in self.latex + self.assumptions:
+            raise ValueError(f"{old!r} is not in the statement {self.latex!r}.")
+        text, assumed = (part.replace(old, new) for part in (self.latex, self.assumptions))
+        return Form(text, self.value, assumed)
 
 
 EvidenceFunction = Callable[[np.random.Generator, Budget, Any], Evidence]
@@ -87,6 +99,11 @@ class Claim:
         corrected: its corrected form, where it is false and can be repaired.
         mutants: wrong versions of the form that holds, by what was done to it, all to be judged
             FALSE: a value for the evidence function, or a piece of the text and what replaces it.
+        generality: statements that are true where a restriction is met ('t = 2') and false in
+            general, by the restriction: a piece of the text and what replaces it; or the reason why
+            there are none.
+        misprints: pieces of the statement that is false and what might stand in their place, by
+            what was done; its counterexample must show other numbers then.
         loose: factors by which the constants of the formulas must be changed before the claim
             fails, in their order; 1.25 where none is given; infinite where it does not fail.
         quote: the words of the paper that state it (printed ones), or imply it.
@@ -107,6 +124,8 @@ class Claim:
     evidence: EvidenceFunction
     corrected: Form | None = None
     mutants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    generality: Mapping[str, Any] | str = dataclasses.field(default_factory=dict)
+    misprints: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     loose: Sequence[float] = ()
     quote: str = ""
     assumptions: str = ""
@@ -134,7 +153,7 @@ class Claim:
         """The form that holds: the corrected one where there is one."""
         return self.corrected or self.stated
 
-    def constants(self) -> Iterator[tuple[str, float, tuple[Form, Form]]]:
+    def constants(self) -> Iterator[tuple[str, float, tuple[Form, ...]]]:
         """Every constant that the formulas display: it, its factor, the forms with it changed."""
         form = self.holding
         if self.expected is Verdict.FALSE and self.corrected is None:
@@ -144,7 +163,8 @@ class Claim:
             if factor == np.inf:
                 continue
             texts = [[*latex.changed(form.latex, by)][index][1] for by in (factor, 1 / factor)]
-            yield constant, factor, (Form(texts[0], form.value), Form(texts[1], form.value))
+            forms = (dataclasses.replace(form, latex=text) for text in texts)
+            yield constant, factor, tuple(forms)
 
     def label(self, verdict: Verdict) -> str:
         """The verdict on the stated form in the words of the table."""
@@ -193,12 +213,13 @@ def claim(
             )
         text, repaired = fields.pop(given[0].name.lower()), fields.pop("corrected", None)
         swaps = {fault: tuple(swap) for fault, swap in fields.pop("mutants", {}).items()}
+        assumed = fields.get("assumptions", "")
         entry = Claim(
             name=name,
             kind=given[0],
-            stated=Form(text, stated),
+            stated=Form(text, stated, assumed),
             evidence=function,
-            corrected=None if repaired is None else Form(repaired, corrected),
+            corrected=None if repaired is None else Form(repaired, corrected, assumed),
             mutants={**(mutants or {}), **swaps},
             expected=expected or (Verdict.FALSE if repaired else Verdict.HOLDS),
             **fields,
@@ -298,24 +319,48 @@ def try_claim(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> Outcome
 
 
 def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[str, Tried]:
-    """The same for every mutant, by what was done to it; each is expected to be FALSE."""
-    tried = {}
+    """The same for every wrong version of the claim, by what was done to it.
+
+    All are expected to be FALSE, but those of `generality` where their restriction is met.
+    """
+    attempt = functools.partial(_try, entry, seed=seed, budget=budget)
+    tried, holding = {}, entry.holding
     for name, mutant in entry.mutants.items():
-        form = Form(entry.holding.latex, mutant)
-        if isinstance(mutant, tuple) and all(isinstance(part, str) for part in mutant):
-            old, new = mutant
-            if old not in entry.holding.latex:
-                raise ValueError(f"claim {entry.name!r}: {old!r} is not in its statement.")
-            form = Form(entry.holding.latex.replace(old, new), entry.holding.value)
-        tried[name] = _try(entry, form, Verdict.FALSE, seed, budget)
+        of_text = isinstance(mutant, tuple) and all(isinstance(part, str) for part in mutant)
+        form = holding.swapped(*mutant) if of_text else dataclasses.replace(holding, value=mutant)
+        tried[name] = attempt(form, Verdict.FALSE)
     for number, (constant, factor, forms) in enumerate(entry.constants(), start=1):
         name = f"constant {number}, {constant}, changed by {factor:g}"
         with contextlib.suppress(latex.Unknown):  # The number is part of a name.
             for form in forms:
-                tried[name] = _try(entry, form, Verdict.FALSE, seed, budget)
+                tried[name] = attempt(form, Verdict.FALSE)
                 if tried[name].as_expected:
                     break
+    for restriction, swap in () if isinstance(entry.generality, str) else entry.generality.items():
+        found = attempt(holding.swapped(*swap), Verdict.FALSE)
+        tried[f"true for {restriction} only"] = found
+        where_met = judge(found.evidence.among(restriction))
+        holds = Verdict.VACUOUS if where_met.verdict is Verdict.VACUOUS else Verdict.HOLDS
+        tried[f"true for {restriction}"] = Tried(found.form, holds, found.evidence, where_met)
     return tried
+
+
+def other_way_round(tried: Tried) -> Tried:
+    """An inequality with its sides exchanged, which is expected to be FALSE."""
+    found = dataclasses.replace(tried.evidence, lhs=tried.evidence.rhs, rhs=tried.evidence.lhs)
+    return Tried(tried.form, Verdict.FALSE, found, judge(found))
+
+
+def misprint_is_seen(entry: Claim, swap: Sequence[str], *, seed: int = 0) -> bool:
+    """Whether the statement that is false shows other numbers with another piece of text."""
+    printed, other = (
+        _try(entry, form, Verdict.FALSE, seed, QUICK).evidence
+        for form in (entry.stated, entry.stated.swapped(*swap))
+    )
+    return not all(
+        one.shape == two.shape and np.allclose(one, two, rtol=1e-6, equal_nan=True)
+        for one, two in ((printed.lhs, other.lhs), (printed.rhs, other.rhs))
+    )
 
 
 def _try(entry: Claim, form: Form, expected: Verdict, seed: int, budget: Budget) -> Tried:
@@ -323,7 +368,7 @@ def _try(entry: Claim, form: Form, expected: Verdict, seed: int, budget: Budget)
     rng = np.random.default_rng([seed, zlib.crc32(entry.name.encode())])
     with double_precision():
         found = entry.evidence(rng, budget, form.argument)
-    return Tried(form, expected, found, evidence_module.judge(found))
+    return Tried(form, expected, found, judge(found))
 
 
 @contextlib.contextmanager

@@ -72,6 +72,7 @@ class Evidence:
             that the last step must reach.
         parameters: what a counterexample reports: lists with an entry a trial (of any Python
             value: arrays, texts), arrays of the shape of lhs, or values that all trials share.
+        cases: by restriction ('two atoms'), whether a trial meets it, one entry a trial.
         size: number of points (or whatever makes a counterexample small), one entry a trial.
         measured: numbers that the table shows whatever the verdict ({'loose at n = 1000': 12.3}).
         data: arrays for figures.
@@ -84,6 +85,7 @@ class Evidence:
     premise_met: np.ndarray
     tolerance: float = 1e-10
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cases: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     size: Any = None
     measured: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -93,6 +95,15 @@ class Evidence:
         """With the late fields."""
         made = {name: make() for name, make in self.late.items()}
         return dataclasses.replace(self, late={}, **made)
+
+    def among(self, restriction: str) -> "Evidence":
+        """The trials that meet a restriction: one of the cases, or 't = 2' of a parameter."""
+        name, _, value = restriction.partition(" = ")
+        met = self.cases.get(restriction)
+        if met is None:
+            met = [float(each) == float(value) for each in self.parameters[name]]
+        met = np.broadcast_to(np.asarray(met, bool), self.premise_met.shape)
+        return dataclasses.replace(self, premise_met=self.premise_met & met)
 
     @property
     def trials(self) -> int:

@@ -8,8 +8,10 @@ arithmetic over names, and names are pieces of LaTeX that the evidence gives val
 0.5
 
 An array whose name has the index i runs along rows, one with j along columns (the values of i serve
-for j). Sums, minima and maxima over i, j or both reduce these axes; a norm of (...)_i reduces i.
-What `matrix` made is a matrix: its products, powers and logarithms are those of matrices.
+for j). Sums, minima and maxima over i, j or both reduce these axes; a norm of (...)_i reduces i. A
+minimum over theta names its range, as in `\min_{0\le\theta\le1}`. A condition such as `n \ge 2`
+is 1 where it is met, else 0. What `matrix` made is a matrix: its products, powers and logarithms
+are those of matrices.
 """
 
 import dataclasses
@@ -31,7 +33,11 @@ _FUNCTIONS = {
     r"\log": np.log, r"\psi": special.digamma, r"\det": np.linalg.det, r"\mathrm{Tr}": np.trace,
 }  # fmt: skip
 _REDUCED = {r"\sum": np.sum, r"\min": np.min, r"\max": np.max}
-_AXES = {"i": -2, "j": -1, r"\theta": 0}
+_AXES = {"i": -2, "j": -1}
+_RELATIONS = {
+    r"\le": np.less_equal, r"\ge": np.greater_equal, "<": np.less, ">": np.greater, "=": np.equal,
+}  # fmt: skip
+_THETA = r"\theta"
 
 Node = Callable[[Mapping[str, Any]], Any]
 
@@ -90,13 +96,14 @@ def changed(text: str, factor: float) -> Iterator[tuple[str, str]]:
 
 
 def _constants(text: str) -> Iterator[tuple[int, int]]:
-    r"""Where the numbers stand; `\tfrac12` has two, and an index is none."""
+    r"""Where the numbers stand; `\tfrac12` has two; an index is none, nor an end of a range."""
     at = 0
     while match := _NUMBER.search(text, at):
         start, end = match.span()
         if text[:start].endswith(("frac", "^")) or text[: start - 1].endswith("frac"):
             end = start + 1
-        if not text[:start].endswith("_") and float(text[start:end]):
+        of_theta = text[:start].endswith(r"\theta\le") or text[end:].startswith(r"\le\theta")
+        if not (of_theta or text[:start].endswith("_")) and float(text[start:end]):
             yield start, end
         at = end
 
@@ -131,7 +138,7 @@ class Formula:
 @functools.lru_cache(4096)
 def _compiled(text: str, names: tuple[str, ...]) -> Node:
     parser = _Parser(text, names)
-    node = parser.expression()
+    node = parser.condition()
     if parser.at < len(text):
         raise Unknown(f"formula: {text[parser.at :]!r} of {text!r} is not understood.")
     return node
@@ -172,6 +179,16 @@ class _Parser:
                 self.at += len(token)
                 return token
         return ""
+
+    def condition(self) -> Node:
+        """An expression, or several with relations between them, all of which must hold."""
+        sides, met = [self.expression()], []
+        while relation := self.take(*_RELATIONS):
+            sides.append(self.expression())
+            met.append(_joined(_RELATIONS[relation], *sides[-2:]))
+        if not met:
+            return sides[0]
+        return _joined(lambda *parts: functools.reduce(np.logical_and, parts), *met)
 
     def expression(self) -> Node:
         found = self.sum()
@@ -276,12 +293,15 @@ class _Parser:
                 parts.append(self.expression())
             self.take(r"\rbrace")
             return _joined(np.minimum if function is np.min else np.maximum, *parts)
-        group = re.compile(r"\{([^}]*)\}|(\\theta|[ij])").match(self.text, self.at)
+        group = re.compile(r"\{([^}]*)\}|([ij])").match(self.text, self.at)
         if group is None:
             raise Unknown(f"formula: no index at {self.text[self.at :]!r}.")
         self.at = group.end()
-        over, inner = group.group(1) or group.group(2), self.product()
-        axes = [_AXES[index] for index in re.findall(r"\\theta|[ij]", over.replace(r"\ne", ","))]
+        over = group.group(1) or group.group(2)
+        if _THETA in over:
+            return self.over_theta(function, over)
+        inner = self.product()
+        axes = [_AXES[index] for index in re.findall("[ij]", over.replace(r"\ne", ","))]
         part = r"\ne" in over or "<" in over
         if part and over.startswith("j"):
             axes = axes[:1]
@@ -292,11 +312,20 @@ class _Parser:
                 size = max(found.shape[-2:])
                 kept = np.tri(size, k=-1) if "<" in over else 1 - np.eye(size)
                 found = np.where(kept > 0, found, 0.0)
-            if axes == [0]:
-                return function(found, axis=0)
             return function(found, axis=tuple(axes), keepdims=True)
 
         return reduce
+
+    def over_theta(self, function: Callable, over: str) -> Node:
+        """A minimum or maximum over 101 values of theta, in a range that the index gives."""
+        ends = re.fullmatch(r"([\d.]+)\\le\\theta\\le([\d.]+)", over.replace("{", ""))
+        if ends is None:
+            raise Unknown(f"formula: theta has no range in {over!r}.")
+        grid = np.linspace(float(ends[1]), float(ends[2]), 101)[:, None, None]
+        self.names.insert(0, (_THETA, _THETA))
+        inner = self.product()
+        self.names.pop(0)
+        return lambda values: function(inner({**values, _THETA: grid}), axis=0)
 
 
 def _joined(function: Callable, *parts: Node) -> Node:

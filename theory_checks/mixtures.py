@@ -210,16 +210,13 @@ def printed_bound(forms: Any, mixture: Mixture, order: float) -> tuple[float, ..
     return (2 * g,) * 2
 
 
-_THETAS = np.linspace(0.0, 1.0, 101)[:, None, None]
-
-
 def kappa(form: Any, mixture: Mixture, norms: np.ndarray) -> np.ndarray:
     """Upper bound on E_ij[k_T^2 k_X^2] from means, variances and s_i, `[m, m]`.
 
     The prompts differ by less than theta of the distance of their means with at most the second
     probability (Cantelli's inequality along mu_i - mu_j); elsewhere the exponential bounds k_T^2.
     """
-    found = form(gaussian_names(mixture) | {"s_i": norms, r"\theta": _THETAS})
+    found = form(gaussian_names(mixture) | {"s_i": norms})
     return np.reshape(found, (mixture.modes,) * 2)
 
 

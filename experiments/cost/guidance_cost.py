@@ -30,7 +30,7 @@ class GuidanceCost(lab.Study):
     """How much time and memory does a guided step take as its window grows?"""
 
     name = "guidance_cost"
-    unrepeated = ("step", "update", "remember")
+    unrepeated = ("repeat", "step", "update", "remember")
     duration = "2 minutes"
     data = None
     drawings = ("guidance_cost",)

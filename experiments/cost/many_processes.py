@@ -44,7 +44,7 @@ class ManyProcesses(lab.Study):
 
     name = "many_processes"
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")
-    duration = "5 minutes"
+    duration = "2 minutes"
     data = None
 
     n: int = lab.flag(8192, "Pairs, with the largest number of processes.", at_least=1024)
@@ -92,11 +92,11 @@ class ManyProcesses(lab.Study):
         grid = Table("way", "n", "P", *heads)
         for cell, found in run.results.items():
             way, n, count = cell.values.values()
-            gain = run.found.busy.sel(way=way, n=n, processes=1) / found.busy
-            times = ("{:.3g} ({:.3g})".format(*_ends(of)) for of in (found.wall, found.busy))
-            wire = _ends(found.loopback)[0] / 1e6 / count
-            row = (way, f"{n:,}", str(count), *times, f"{_ends(gain)[0]:.3g}", f"{wire:.1f}")
-            grid.add_row(*(word.replace(" (nan)", "").replace("nan", "-") for word in row))
+            one = run.found.busy.sel(way=way, n=n, processes=1)[0].item()
+            gain = "-" if np.isnan(one) else f"{one / found.busy[0].item():.3g}"
+            times = ("{:.3g} ({:.3g})".format(*of.values) for of in (found.wall, found.busy))
+            wire = found.loopback[0].item() / 1e6 / count
+            grid.add_row(way, f"{n:,}", str(count), *times, gain, f"{wire:.1f}")
         yield grid
 
     @classmethod
@@ -106,7 +106,7 @@ class ManyProcesses(lab.Study):
 
         def fastest(variable: str, way: str, n: int, processes: int) -> float:
             cell = {"way": way.replace("_", " "), "n": n, "processes": processes}
-            return _ends(run.found[variable].sel(cell))[0]
+            return run.found[variable].sel(cell)[0].item()
 
         def gain(way: str, processes: int) -> float:
             one, several = (fastest("busy", way, run.study.n, p) for p in (1, processes))
@@ -114,12 +114,6 @@ class ManyProcesses(lab.Study):
 
         (table,) = run.study.tables(run)
         return {"fastest": fastest, "gain": gain, "table": table}
-
-
-def _ends(found: xr.DataArray) -> tuple[float, float]:
-    """The fastest call and the slowest, which earlier results do not have."""
-    first, *others = np.ravel(found).tolist()
-    return first, others[0] if others else np.nan
 
 
 def _measure(

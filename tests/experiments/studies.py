@@ -1,8 +1,9 @@
 """Runs a study as its command does, for the tests of studies."""
 
+import importlib
+
 import jax
 import pytest
-from small import small_run
 
 from experiments.lab import Context, runner, store
 
@@ -32,6 +33,14 @@ def computed(study, pairs, seed=0):
     (cell, *_) = setup.study.cells()
     context = Context(jax.random.key(0), jax.random.key(seed), lambda *words: None)
     return setup, setup.study.compute(setup.state, context, **cell.values)
+
+
+def small_run(study, folder, seed=0):
+    """The flags of a run of seconds, on data that the test of the study writes; by seed, others."""
+    name = {"bandwidth": "bandwidth_study"}.get(
+        study.name, study.name
+    )  # The kernel's has its name.
+    return importlib.import_module(f"test_{name}").small(folder, seed)
 
 
 def finished(study):

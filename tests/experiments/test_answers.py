@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import studies
 from scipy import stats
-from small import small_run, write
+from small import flags, write, write_answers
 from studies import execute
 
 import condvendi_jax as cv
@@ -13,6 +13,12 @@ from experiments.language_models import judged
 from experiments.language_models.answers import Answers, benchmark_of, class_rewards
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    files = write_answers(folder, seed, {"few": 1, "some": 2, "many": 4})
+    return [*files, *flags(bandwidth=1, scales="1,2", resamples=20)]
+
 
 KNOWN = {"few": 1, "some": 2, "many": 4}
 
@@ -111,7 +117,7 @@ def test_p_values_are_of_paired_t_tests_by_holm_and_equal_models_have_1():
 
 def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_path):
     """Where models differ in some prompts alone, its interval has a width."""
-    flags = small_run(Answers, tmp_path, 0)
+    flags = small(tmp_path, 0)
     classes = np.load(tmp_path / "classes.npy")
     prompt = np.load(tmp_path / "prompt.npy")
     model = np.array((tmp_path / "models.txt").read_text().split())
@@ -160,7 +166,7 @@ def test_a_class_that_was_there_before_is_worth_nothing():
 
 def test_good_and_different_answers_are_counted_by_classes_and_by_embeddings(tmp_path):
     """All rewards of `small_run` are 2: with a lower bar the number is that of the classes."""
-    run = execute(Answers, tmp_path, *small_run(Answers, tmp_path, 0), "--at_least=2")
+    run = execute(Answers, tmp_path, *small(tmp_path, 0), "--at_least=2")
     found = run.found.sel(text="whole", scale=1)
     numbers = np.array([KNOWN[m] for m in found.model.values.tolist()])
     np.testing.assert_allclose(found.good.transpose("source", "model"), [numbers, numbers], 1e-4)
@@ -169,7 +175,7 @@ def test_good_and_different_answers_are_counted_by_classes_and_by_embeddings(tmp
 
 
 def test_models_of_one_family_are_resampled_together(finished, tmp_path):
-    flags = small_run(Answers, tmp_path, 0)
+    flags = small(tmp_path, 0)
     write(tmp_path, families=np.repeat("x", 72))
     one = execute(Answers, tmp_path, *flags, f"--families={tmp_path / 'families.txt'}")
     of_one, of_each = (run.found.over_models.sel(scale=2, text="whole") for run in (one, finished))
@@ -183,7 +189,7 @@ def test_models_of_one_family_are_resampled_together(finished, tmp_path):
 
 
 def test_ones_own_answers_need_a_bandwidth_and_as_many_to_every_prompt(tmp_path):
-    flags = small_run(Answers, tmp_path, 0)
+    flags = small(tmp_path, 0)
     with pytest.raises(ValueError, match="--bandwidth: your own embeddings need one"):
         execute(Answers, tmp_path, *[flag for flag in flags if "--bandwidth" not in flag])
     prompt = np.load(tmp_path / "prompt.npy")
@@ -194,7 +200,7 @@ def test_ones_own_answers_need_a_bandwidth_and_as_many_to_every_prompt(tmp_path)
 
 def test_without_labels_of_a_benchmark_the_scores_remain(tmp_path):
     names = ("classes", "rewards", "words", "truncated")
-    flags = [f for f in small_run(Answers, tmp_path, 0) if not any(f"--{n}=" in f for n in names)]
+    flags = [f for f in small(tmp_path, 0) if not any(f"--{n}=" in f for n in names)]
     run = execute(Answers, tmp_path, *flags)
     assert run.study.texts == ("whole",) and run.found.value.notnull().all()
     assert run.found.over_models.isnull().all() and "good" not in run.found

@@ -6,11 +6,17 @@ import pytest
 import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
+from small import flags
 
 from experiments.calibration import bandwidth_rules, known_modes
 from experiments.calibration.bandwidth_rules import BandwidthRules
 from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, Question
 from experiments.lab import Context, pages
+
+
+def small(folder, seed):
+    return flags(sets="captioning,plane,human", rows=80, seed=seed)
+
 
 RNG = np.random.default_rng(0)
 run = studies.finished(BandwidthRules)

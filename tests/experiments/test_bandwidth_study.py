@@ -6,7 +6,7 @@ import studies
 import xarray as xr
 from matplotlib.figure import Figure
 from oracles import gaussian_gram, scores
-from small import flags, widths, write
+from small import flags, widths, write, write_designers
 from studies import execute
 
 from experiments import lab
@@ -15,6 +15,15 @@ from experiments.conditional_vendi.bandwidth import ORDERS, SCORES, SWEEPS, Band
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Models of one, two and four designs a prompt."""
+    files = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
+    files = [flag for flag in files if not flag.startswith("--prompt=")]
+    return files + flags(rule="median", per_octave=1, reach="0.25,4")
+
+
 designers = studies.finished(Bandwidth)
 
 

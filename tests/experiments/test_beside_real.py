@@ -12,6 +12,19 @@ from experiments.rke.beside_real import BesideReal
 
 pytestmark = pytest.mark.slow
 
+
+def small(folder, seed):
+    """Twelve real outputs, a copy of each, and as many that are far from all; the flags."""
+    real = 10.0 * np.random.default_rng(seed).normal(size=(12, 8))
+    files = write(
+        folder,
+        outputs=np.concatenate([real, real, real + 1000]),
+        prompts=np.tile(np.eye(12), (3, 1)),
+        models=np.repeat(["real", "copy", "far"], 12),
+    )
+    return [*files, *widths(1), *flags(reference="real", neighbours=3, scales="1,2", halves=20)]
+
+
 finished = studies.finished(BesideReal)
 
 

@@ -7,7 +7,7 @@ import pytest
 import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
-from small import small_run
+from small import flags, widths, write
 from studies import execute
 
 from experiments import lab
@@ -16,6 +16,31 @@ from experiments.conditional_vendi.captioning import SCORES, Captioning, with_er
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def write_captions(folder, seed):
+    """Writes 12 photographs, each there twice, with the same two captions; gives the flags.
+
+    Photographs and captions are so far apart that Conditional-* is the number of captions and
+    Information-* that of different photographs: 2 of the cats, 2 of the dogs.
+    """
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    captions = 15 * rotation.reshape(6, 2, 12).repeat(2, axis=0)
+    photographs = np.tile(15 * np.eye(6), 2).repeat(4, axis=0)
+    return write(
+        folder,
+        outputs=captions.reshape(24, 12),
+        prompts=photographs,
+        prompt=np.arange(24) // 2,
+        pictures=np.repeat(["cat", "dog", "other"], 8),
+    )
+
+
+def small(folder, seed):
+    return [*write_captions(folder, seed), *widths(1), *flags(groups=4)]
+
+
 CONTROLS = ["swapped", "shuffled", "one for all"]
 finished = studies.finished(Captioning)
 
@@ -140,7 +165,7 @@ LABELS = {"models": np.arange(24), "prompt": np.arange(24) // 8, "pictures": ["o
 
 @pytest.mark.parametrize("role", LABELS)
 def test_labels_that_do_not_fit_together_are_refused(tmp_path, role):
-    own = small_run(Captioning, tmp_path, 0)
+    own = small(tmp_path, 0)
     np.save(tmp_path / "changed.npy", LABELS[role])
     with pytest.raises(ValueError, match=f"--{role}: expected"):
         execute(Captioning, tmp_path, *own, f"--{role}={tmp_path / 'changed.npy'}")

@@ -4,12 +4,35 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
+from small import flags, widths, write
 
 import condvendi_jax as cv
 from experiments.calibration import captions_judged
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Ten photographs whose judged captions are near them, and changed captions far off."""
+    generator = np.random.default_rng(seed)
+    photographs = generator.normal(size=(60, 4))
+    turn = generator.normal(size=(4, 3))
+    captions = photographs @ turn + 0.1 * generator.normal(size=(60, 3))
+    path = folder / "references.npz"
+    np.savez(
+        path, outputs=photographs, prompts=captions, description="d", label_photograph=np.arange(60)
+    )
+    # Of each task three captions a photograph: its own, nearly its own, and another's.
+    photograph, rank = (np.tile(of, 3) for of in np.divmod(np.arange(30), 3))
+    whose = np.where(rank == 0, (photograph + 5) % 10, photograph)
+    outputs = captions[whose] + 0.02 * (rank == 1)[:, None]
+    task = np.repeat(["expert", "crowd", "color"], 30)
+    numbers = {"people": rank.astype(float), "photograph": photograph, "caption": 3 * whose + rank}
+    files = write(folder, outputs=outputs, prompts=photographs[photograph], task=task, **numbers)
+    return [*files, *widths(1), *flags(references=path, ridges="1e-4,1e-2", resamples=20)]
+
+
 finished = studies.finished(captions_judged.CaptionsJudged)
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 import studies
-from small import small_run
+from small import flags
 
 import condvendi_jax as cv
 from experiments.rke.collapse import CONSTANT, DOUBLING, Collapse
@@ -12,11 +12,17 @@ from experiments.rke.collapse import CONSTANT, DOUBLING, Collapse
 pytestmark = pytest.mark.slow
 
 
+def small(folder, seed):
+    """A generator that never learned, with samples that are all in one place in the end."""
+    sizes = flags(start=20, steps=60, every=20, repeats=1, batches=20, baseline=6, samples=5)
+    return [*sizes, *flags(doubling=2, seed=seed)]
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("collapse")
     with jax.numpy_dtype_promotion("standard"):  # As `optax_promotes`.
-        return studies.execute(Collapse, folder, *small_run(Collapse, folder))
+        return studies.execute(Collapse, folder, *small(folder, 0))
 
 
 def test_only_the_training_whose_rate_doubles_raises_an_alarm(finished):

@@ -8,13 +8,16 @@ import pytest
 import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
-from small import flags, small_run, widths, write, write_pairs
+from small import flags, small_pairs, widths, write, write_pairs
 from studies import execute
 
 from condvendi_jax.cli import command
 from experiments.conditional_vendi import convergence, settling
 from experiments.conditional_vendi.convergence import Convergence, Kernels
 from experiments.lab import runner
+
+small = small_pairs("--sizes=40,80,150", "--repeats=2", "--rules=median", "--truncation=scaled,10")
+
 
 ROWS = 150
 TERMS = {"term": ["outputs", "prompts", "joint"]}
@@ -24,7 +27,7 @@ finished = studies.finished(Convergence)
 def test_spectra_are_the_oracles_and_those_of_all_pairs_are_taken_once(finished, tmp_path):
     study, found = finished.study, finished.found.sel(rule="median")
     assert (study.truncation, study.sizes) == (("60", "10"), (40, 80, 150))
-    x, t = (np.load(flag.partition("=")[2]) for flag in small_run(Convergence, tmp_path, 0)[:2])
+    x, t = (np.load(flag.partition("=")[2]) for flag in small(tmp_path, 0)[:2])
     (chosen,) = study.bandwidths.axis
     x, t = gaussian_gram(x, chosen.outputs), gaussian_gram(t, chosen.prompts)
     terms = x, t, x * t
@@ -228,7 +231,7 @@ def test_the_time_left_is_right_where_steps_cost_what_is_expected():
 
 @pytest.mark.parametrize(("own", "repeats"), [("--sizes=150", 1), ("--repeated_up_to=60", 2)])
 def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path, own, repeats):
-    run = execute(Convergence, tmp_path, *small_run(Convergence, tmp_path, 0), own)
+    run = execute(Convergence, tmp_path, *small(tmp_path, 0), own)
     assert run.study.repeats == repeats == len(run.results)
     found = run.found.entropy.isel(repeat=-1).dropna("n", how="all")
     assert found.n.max() == 150 if repeats == 1 else found.n.max() <= 60

@@ -8,13 +8,24 @@ import pytest
 import studies
 from oracles import gaussian_gram
 from scipy.spatial.distance import cdist
-from small import small_run
+from small import flags, write
 
 from experiments.data import PairedEmbeddings
 from experiments.rke import coverage
 from experiments.rke.coverage import Coverage
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Four far types of one distribution each, of which samples have one or all."""
+    generator = np.random.default_rng(seed)
+    types = generator.integers(0, 4, 240)
+    outputs = generator.normal(size=(240, 3)) + 100 * types[:, None]
+    files = write(folder, outputs=outputs, types=types)
+    return files + flags(output_bandwidth=10, kept="1,4", repeats=2)
+
+
 finished = studies.finished(Coverage)
 
 
@@ -54,7 +65,7 @@ def test_lost_types_show_in_every_metric(finished):
 
 
 def test_scores_are_those_of_the_split(finished, tmp_path):
-    flags = small_run(Coverage, tmp_path, 0)
+    flags = small(tmp_path, 0)
     outputs, types = (np.load(flag.partition("=")[2]) for flag in flags[:2])
     pairs = PairedEmbeddings("own", outputs, outputs[:, :1], "", {"types": types})
     rows = coverage.split(pairs, 4, 1, jax.random.key(0))

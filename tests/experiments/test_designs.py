@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram, scores
-from small import small_run, write
+from small import flags, widths, write, write_line
 from studies import execute
 
 from experiments.calibration import designs
@@ -12,6 +12,22 @@ from experiments.calibration.designs import APART, BLENDED, NAMES, RKE, UNBIASED
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def write_designs(folder, seed, *, prompts, designs):
+    """Writes far prompts, each with as many unlike outputs by as many models; gives the flags."""
+    generator = np.random.default_rng(seed)
+    prompt = np.repeat(np.arange(prompts), designs)
+    outputs = generator.permutation(prompts * designs)
+    models = [f"model {m}" for m in np.tile(np.arange(designs), prompts)]
+    return write_line(folder, outputs, prompt, models)
+
+
+def small(folder, seed):
+    """Twelve prompts of four outputs that have nothing in common, under a narrow bandwidth."""
+    files = write_designs(folder, seed, prompts=12, designs=4)
+    return [*files, *widths(0.24, 2.4), *flags(draws=2, scales="0.9,1")]
+
 
 finished = studies.finished(designs.Designs)
 
@@ -91,7 +107,7 @@ def test_models_come_in_one_order_for_all_prompts_where_they_are_known(known):
 
 
 def test_models_of_one_house_are_alike(tmp_path):
-    flags = small_run(designs.Designs, tmp_path, 0)
+    flags = small(tmp_path, 0)
     outputs = np.load(tmp_path / "x.npy").reshape(12, 4, 1)
     outputs[:, 1] = outputs[:, 0]
     np.save(tmp_path / "x.npy", outputs.reshape(48, 1))
@@ -104,7 +120,7 @@ def test_models_of_one_house_are_alike(tmp_path):
 
 
 def test_the_cosine_kernel_tells_no_prompts_apart(tmp_path):
-    own = small_run(designs.Designs, tmp_path, 0)[:4]
+    own = small(tmp_path, 0)[:4]
     for name in ("x", "t"):
         values = 1 + np.load(tmp_path / f"{name}.npy")
         np.save(tmp_path / f"{name}.npy", np.concatenate([values, values[::-1] ** 2], axis=1))

@@ -5,12 +5,20 @@ import numpy as np
 import pytest
 import studies
 from scipy import linalg, spatial
+from small import flags
 
 from experiments.generators import mixture_gan
 from experiments.rke import generator_scores
 from experiments.rke.generator_scores import PRINTED, REAL, SCORES, GeneratorScores
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """The shipped GANs of the ring, few samples."""
+    return flags(sources="ring", samples=60, repeats=2, seed=seed)
+
+
 finished = studies.finished(GeneratorScores)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
+from small import flags
 
 import condvendi_jax as cv
 from experiments.generators import mixture_gan
@@ -12,6 +13,13 @@ from experiments.rke import gmm_gan
 from experiments.rke.gmm_gan import REAL, REMOVED, GmmGan
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """A shipped GAN of the ring, another kind for another seed."""
+    names = flags(mixtures="ring", kinds=("vanilla", "lsgan")[seed])
+    return names + flags(samples=400, references=200, repeats=1)
+
 
 RING = mixture_gan.MIXTURES["ring"]
 SAMPLES = 400

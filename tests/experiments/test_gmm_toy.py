@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram, scores
-from small import small_run
+from small import flags
 from studies import execute
 
 from experiments.conditional_vendi import gmm_toy
@@ -15,6 +15,10 @@ from experiments.lab import runner
 pytestmark = pytest.mark.slow
 
 
+def small(folder, seed):
+    return flags(n=24, repeats=2, prompt_modes="1,2,4", output_modes="2,4,6")
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Components so far apart and so narrow that each is one mode."""
@@ -22,7 +26,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gmm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gmm_toy, "GEOMETRY", Geometry(20.0, *narrow))
-        return execute(GmmToy, folder, *small_run(GmmToy, folder))
+        return execute(GmmToy, folder, *small(folder, 0))
 
 
 test_bad_flags_are_refused = studies.refuses(

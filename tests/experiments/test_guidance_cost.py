@@ -4,11 +4,18 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from small import flags
 
 from experiments import lab
 from experiments.cost.guidance_cost import GuidanceCost
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Two small windows; the seed changes the noise that fills them."""
+    return flags(model="fashion", windows="8,32", spectra=8, batch=4, repeats=3, seed=seed)
+
 
 # Of the fashion model.
 LATENT, PROMPT, BATCH = 256, 384, 4

@@ -9,6 +9,7 @@ import optax
 import pytest
 import studies
 import xarray as xr
+from small import flags
 
 import condvendi_jax as cv
 from experiments import lab
@@ -20,6 +21,14 @@ from experiments.guidance.diffusion_guides import NONE, OF_FEATURES
 from experiments.guidance.guided_diffusion import REAL, GuidedDiffusion
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """The exact diffusion of the mixture whose prompts share components."""
+    words = flags(model="mixture", methods="Conditional-RKE", strengths=0.2, seed=seed)
+    sizes = flags(seeds=2, samples=40, batch=20, steps=8, every=2, references=100)
+    return [*words, *sizes, *flags(rule="median", scales=1)]
+
 
 SMALL = (
     "--model=mixture --methods=Conditional-RKE --strengths=1e-6,0.3,20 --rule=median --scales=1 "

@@ -7,7 +7,7 @@ import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
 from scipy import stats
-from small import population_of
+from small import flags, population_of, widths
 
 import condvendi_jax as cv
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
@@ -17,6 +17,14 @@ from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES, measu
 from experiments.lab import runner, store
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Prompts with components of their own, far apart."""
+    words = flags(mixtures="apart", kinds="rke,conditional_rke", scales=1, weights="1,30")
+    sizes = flags(until=0.5, seeds=2, batches=4, window=16, steps=8, seed=seed)
+    return [*words, *sizes, *widths(3, 0.5)]
+
 
 KERNELS = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.7)}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import studies
 from scipy import stats
-from small import small_run, write
+from small import flags, write, write_answers
 from studies import execute
 
 from experiments import data
@@ -14,6 +14,18 @@ from experiments.language_models import judged
 from experiments.language_models.hivemind import Hivemind
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Five models of three families and two vendors."""
+    numbers = {"gemma-2-2b": 2, "gemma-2-9b": 2, "gemini-x": 4, "gpt-4o": 4, "gpt-4o-mini": 1}
+    files = write_answers(folder, seed, numbers)
+    files = [file for file in files if not file.startswith(("--classes", "--rewards", "--words"))]
+    models = (folder / "models.txt").read_text().split()
+    vendors = ["OpenAI" if name.startswith("gpt") else "Google" for name in models]
+    more = flags(bandwidth=1, scales="1,2", resamples=20)
+    return [*files, *write(folder, vendors=np.array(vendors)), *more]
+
 
 MODELS = ("gemma-2-a", "gemma-2-b", "gemini-c", "claude-3-d")
 VENDORS = ("Google", "Google", "Google", "Anthropic")
@@ -131,7 +143,7 @@ def test_the_family_effect_is_tested_by_relabelling_models():
 
 
 def test_ones_own_labels_are_checked_and_the_texts_alone_suffice(tmp_path):
-    flags = small_run(Hivemind, tmp_path, 0)
+    flags = small(tmp_path, 0)
     names = (tmp_path / "models.txt").read_text().split()
     write(tmp_path, families=np.array(["x", *names[1:]]))
     with pytest.raises(ValueError, match="--families: expected one for each model"):

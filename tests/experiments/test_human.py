@@ -9,6 +9,7 @@ import pytest
 import studies
 import xarray as xr
 from scipy import stats
+from small import flags, widths, write
 from studies import computed
 
 import condvendi_jax as cv
@@ -20,6 +21,36 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import agreement
 
 pytestmark = pytest.mark.slow
+
+
+def write_judged_sets(folder, seed):
+    """Writes sets of six responses with one to six modes, the people's scores being the modes.
+
+    Two tasks of 24 contexts each, two sets a context; outputs lie far apart but within a mode.
+    Gives the flags that read them.
+    """
+    generator = np.random.default_rng(seed)
+    contexts, size = 48, 6
+    context = np.repeat(np.arange(contexts), 2)
+    modes = 1 + generator.permutation(np.arange(2 * contexts) % size)
+    spots = 5 * generator.normal(size=(2 * contexts, size, 4))
+    picked = np.arange(size) % modes[:, None]
+    outputs = spots[np.arange(2 * contexts)[:, None], picked].reshape(-1, 4)
+    prompts = 5 * generator.normal(size=(contexts, 4))[np.repeat(context, size)]
+    return write(
+        folder,
+        outputs=outputs,
+        prompts=prompts,
+        task=[f"task {c % 2}" for c in np.repeat(context, size)],
+        sets=np.repeat(np.arange(2 * contexts), size),
+        people=np.repeat(modes.astype(np.float64), size),
+    )
+
+
+def small(folder, seed):
+    counts = flags(folds=2, resamples=20, contexts="1,2", draws=8)
+    return [*write_judged_sets(folder, seed), *counts, *widths(0.5)]
+
 
 finished = studies.finished(Human)
 

@@ -5,7 +5,7 @@ import pytest
 import studies
 import xarray as xr
 from oracles import gaussian_gram
-from small import small_run
+from small import flags, widths, write
 from studies import execute
 
 from experiments.lab import tables
@@ -13,6 +13,31 @@ from experiments.lab.knobs import trend
 from experiments.rke.latent_truncation import LatentTruncation
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Three types far apart, of four outputs each that the knob moves apart: one mode, then four.
+
+    Prompts are one of two wordings of the type, as far apart.
+    """
+    generator = np.random.default_rng(seed)
+    types, draws, values = 3, 8, (0.0, 0.5, 1.0)
+    kind, which = (part.ravel() for part in np.indices((types, draws)))
+    centres = 1000.0 * (kind + 1) + generator.normal()
+    outputs = [
+        np.stack([centres + 80.0 * value * (which % 4), np.zeros(len(kind))], axis=1)
+        for value in values
+    ]
+    prompts = np.stack([1000.0 * kind, 1000.0 * (which // 4)], axis=1)
+    files = write(
+        folder,
+        outputs=np.concatenate(outputs),
+        prompts=np.tile(prompts, (len(values), 1)),
+        types=np.tile(kind, len(values)),
+        models=np.repeat(values, len(kind)),
+    )
+    return [*files, *widths(4), *flags(groups=3, scales="1,2")]
+
 
 finished = studies.finished(LatentTruncation)
 
@@ -34,7 +59,7 @@ def test_the_knob_opens_the_modes_within_a_type(finished):
 
 
 def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
-    flags = small_run(LatentTruncation, tmp_path, 0)
+    flags = small(tmp_path, 0)
     drawn = np.load(tmp_path / "x.npy")
     drawn += np.random.default_rng(1).normal(scale=20, size=drawn.shape).astype(np.float32)
     np.save(tmp_path / "x.npy", drawn)

@@ -2,9 +2,14 @@
 
 import pytest
 import xarray as xr
+from small import flags
 
 from experiments import lab
 from experiments.cost import many_processes as study
+
+
+def small(folder, seed):
+    return [*flags(n=1024, processes="1,2", repeats=3)]
 
 
 def test_cells_keep_the_pairs_or_the_work_of_a_process():
@@ -18,15 +23,14 @@ def test_a_row_has_the_fastest_call_and_the_slowest_and_gains_are_of_as_many_pai
     given, results = study.ManyProcesses(n=64, processes=(1, 2)), {}
     for cell in given.cells():
         way, n, count = cell.values.values()
-        busy = [8.0 * n / count, 9.0 * n]
-        busy = ("end", busy) if way == "spectral" else busy[0]
-        of = {"busy": busy, "wall": busy, "loopback": 4e6 * (count - 1)}
+        busy = ("end", [8.0 * n / count, 9.0 * n])
+        of = {"busy": busy, "wall": busy, "loopback": ("end", [4e6 * (count - 1)] * 2)}
         results[cell] = xr.Dataset(of)
     run = lab.Run(given, None, {"seed": 0}, results, {}, [])
     facts = study.ManyProcesses.facts([run])
     rows = [list(row) for row in zip(*(c.cells for c in facts["table"].columns), strict=True)]
     assert ["spectral", "64", "2", "256 (576)", "256 (576)", "2", "2.0"] in rows
-    assert ["order 2", "45", "1", "360", "360", "1", "0.0"] in rows
+    assert ["order 2", "45", "1", "360 (405)", "360 (405)", "1", "0.0"] in rows
     assert facts["gain"]("order_2", 2) == 2
     assert facts["fastest"]("busy", "spectral", 64, 2) == 256
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from scipy import stats
-from small import widths
+from small import flags, widths
 from studies import execute
 
 from experiments.conditional_vendi import model_or_prompts
@@ -12,6 +12,10 @@ from experiments.conditional_vendi.model_or_prompts import SETS, ModelOrPrompts
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    return flags(scales=1)
 
 
 def loaded(name):

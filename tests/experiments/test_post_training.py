@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import studies
-from small import small_run
+from small import flags, write
 from studies import execute
 
 from experiments import data
@@ -11,6 +11,44 @@ from experiments.language_models import judged
 from experiments.language_models.post_training import PostTraining
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Three stages with 4, 2 and 1 different answers to each of eight prompts; the flags.
+
+    The first prompt has four in every stage. The prompts are of two sets of four; to the first
+    three of each there are matched answers also, of which 4, 1 and 2 are different. Different
+    answers lie 5 apart, so that at a bandwidth of 1 Conditional-* is their number; one is the
+    prompt itself.
+    `distinct` is the number of whole answers to the prompts of a stage, and largest for the first.
+    """
+    generator = np.random.default_rng(seed)
+    prompts, size = 8, 4
+    places = 3.5 * np.linalg.qr(generator.normal(size=(32, 32)))[0].reshape(prompts, size, 32)
+    whole, matched = {"base": 4, "SFT": 2, "Instruct": 1}, {"base": 4, "SFT": 1, "Instruct": 2}
+    rows = [
+        (stage, cut, prompt, place % (counts[stage] if prompt else size), counts[stage])
+        for cut, counts in enumerate((whole, matched))
+        for stage in counts
+        for prompt in ((0, 1, 2, 4, 5, 6) if cut else range(prompts))
+        for place in range(size)
+    ]
+    stage, cut, prompt, place, count = map(np.array, zip(*rows, strict=True))
+    return [
+        *write(
+            folder,
+            outputs=places[prompt, place],
+            prompts=places[prompt, 0],
+            models=stage,
+            prompt=prompt,
+            benchmark=np.array(["one", "two"])[prompt // 4],
+            matched=cut,
+            words=10 * count,
+            distinct=np.where(cut == 1, np.nan, np.where(prompt == 0, 9.0, count)),
+        ),
+        *flags(bandwidth=1, scales="1,2", resamples=20),
+    ]
+
 
 finished = studies.finished(PostTraining)
 
@@ -140,7 +178,7 @@ def test_effects_and_shares_are_those_of_the_prompts_numbers(stages, pairs):
     ],
 )
 def test_matched_answers_need_whole_ones(tmp_path, labels, message):
-    flags = small_run(PostTraining, tmp_path, 0)
+    flags = small(tmp_path, 0)
     ((role, value),) = labels.items()
     values = np.load(tmp_path / f"{role}.npy")
     matched = np.load(tmp_path / "matched.npy") == 1

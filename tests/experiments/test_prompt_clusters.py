@@ -5,13 +5,16 @@ import pytest
 import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
-from small import small_run, widths, write
+from small import small_pairs, widths, write
 from studies import execute
 
 from experiments.conditional_vendi import prompt_clusters
 from experiments.conditional_vendi.prompt_clusters import PromptClusters
 
 pytestmark = pytest.mark.slow
+
+small = small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median")
+
 
 GROUPS, MEMBERS = 4, 5
 
@@ -98,7 +101,7 @@ def test_a_figure_shows_growth_and_its_range_over_models(run):
 
 
 def test_fewer_prompts_are_drawn_and_an_output_of_each_in_every_start(tmp_path):
-    flags = small_run(PromptClusters, tmp_path, 0)
+    flags = small(tmp_path, 0)
     run = execute(PromptClusters, tmp_path, *flags, "--largest=8", "--counts=8")
     assert (run.study.prompts, run.study.models) == (8, (prompt_clusters.ALL,))
     vendi = run.found.value.sel(score="Vendi", scale=1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
-from small import widths, write
+from small import small_pairs, widths, write
 from studies import execute
 
 from experiments import lab
@@ -13,6 +13,8 @@ from experiments.conditional_vendi.prompt_modes import PromptModes, told
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+small = small_pairs("--modes=3", "--rule=median")
 
 
 def write_groups(folder):

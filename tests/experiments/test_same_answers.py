@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import studies
-from small import small_run, write
+from small import flags, write
 from studies import execute
 
 import condvendi_jax as cv
@@ -12,6 +12,30 @@ from experiments.language_models import judged
 from experiments.language_models.same_answers import SameAnswers, area, best_threshold
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Writes 40 pairs of answers, half of them for training; gives the flags.
+
+    Pairs that are the same lie 0.2 to 0.4 apart, those that differ 0.6 to 1.2; one of them, 0.3.
+    """
+    generator = np.random.default_rng(seed)
+    same = np.arange(40) % 2
+    apart = np.where(same == 1, np.linspace(0.2, 0.4, 40), np.linspace(0.6, 1.2, 40))
+    apart[38] = 0.3
+    first = generator.normal(size=(40, 5))
+    towards = generator.normal(size=(40, 5))
+    towards /= np.linalg.norm(towards, axis=1, keepdims=True)
+    files = write(
+        folder,
+        outputs=first,
+        second=first + apart[:, None] * towards,
+        same=same,
+        train=(np.arange(40) < 20).astype(int),
+        classes=np.where(np.arange(40) < 8, same, -1),
+    )
+    return [*files, *flags(resamples=20)]
+
 
 finished = studies.finished(SameAnswers)
 refuses_flags = studies.refuses(SameAnswers, ("--resamples=1", "--resamples"))
@@ -73,7 +97,7 @@ def test_equal_answers_that_people_call_different_have_no_part_in_the_bandwidth(
 
 
 def test_ones_own_labels_and_answers_are_checked(tmp_path):
-    flags = small_run(SameAnswers, tmp_path, 0)
+    flags = small(tmp_path, 0)
     with pytest.raises(ValueError, match="--second"):
         execute(SameAnswers, tmp_path, *[flag for flag in flags if "--second" not in flag])
     write(tmp_path, same=np.arange(40) % 3)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram
 from processes import started
+from small import small_pairs
 
 from experiments.cost import contests, engines, measured, peers, scaling_figures, timing, worker
 from experiments.cost import points as sets
@@ -24,6 +25,9 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import Bandwidths, Cell, Context, Run
 
 pytestmark = pytest.mark.slow
+
+small = small_pairs("--parts=exact", "--exact_n=64")
+
 
 # So many points that the measure samples what its Krylov space of 256 dimensions leaves.
 N = 600

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import studies
 import xarray as xr
-from small import flags, small_run, widths, write_neighbourhoods
+from small import flags, widths, write, write_uneven_models
 from studies import execute
 
 from experiments import lab
@@ -15,6 +15,58 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import models
 
 pytestmark = pytest.mark.slow
+
+
+def write_neighbourhoods(folder, seed, modes, *, clips=1) -> list[str]:
+    """Writes models of known scores on the same prompts; gives the flags that read it.
+
+    Prompts are 16 in each of five neighbourhoods far from each other. In each neighbourhood a
+    model's outputs take its number of far modes equally often, others in every neighbourhood: at
+    bandwidths of 1 all Conditional-* are that number, all Information-* are 5. The labels `words`
+    rise with the number; `cut` are outputs of the reversed numbers, `prompt` the prompt of a row.
+
+    Args:
+      folder: that is written into.
+      seed: of the jitter, the directions and the order of the rows.
+      modes: of each model, a divisor of 16.
+      clips: outputs of each model a prompt.
+    """
+    generator = np.random.default_rng(seed)
+    places, prompts = 5, 16
+    place = np.repeat(np.arange(places), prompts)
+    near = 0.01 * generator.normal(size=(len(place), 4))
+    wordings = 10.0 * np.eye(places)[:, :4][place] + near
+    rotation, _ = np.linalg.qr(generator.normal(size=(2 * prompts, 2 * prompts)))
+
+    def outputs(count: int) -> np.ndarray:
+        rows = np.zeros((len(place), 2 * prompts))
+        rows[np.arange(len(place)), np.arange(len(place)) % count] = 10.0
+        rows[np.arange(len(place)), prompts + place] = 10.0
+        return rows @ rotation
+
+    def every(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.tile(part, (clips, 1)) for part in parts])[order]
+
+    order = generator.permutation(len(modes) * clips * len(place))
+    counts = list(modes.values())
+    write(
+        folder,
+        cut=every([outputs(count) for count in counts[::-1]]),
+        words=every([np.full((len(place), 1), 10.0 * count) for count in counts])[:, 0],
+    )
+    return write(
+        folder,
+        outputs=every([outputs(count) for count in counts]),
+        prompts=every([wordings] * len(counts)),
+        models=np.repeat(list(modes), clips * len(place))[order],
+    )
+
+
+def small(folder, seed):
+    """Three models whose outputs spread within a prompt by a known number of modes: 1, 2 and 4."""
+    more = flags(least_prompts=5, scales="1,2")
+    return [*write_uneven_models(folder, seed), *widths(0.5), *more]
+
 
 MODES, KNOWN = {"one": 1, "two": 2, "four": 4}, {"few": 1, "some": 2, "many": 4}
 finished = studies.finished(SideBySide)  # The models of MODES, on prompts that not all have.
@@ -166,6 +218,6 @@ test_bad_flags_are_refused = studies.refuses(
 
 
 def test_lengths_are_numbers(tmp_path):
-    given = small_run(SideBySide, tmp_path, 0)
+    given = small(tmp_path, 0)
     with pytest.raises(ValueError, match="--words: expected a number for each output"):
         execute(SideBySide, tmp_path, *given, f"--words={tmp_path / 'models.txt'}")

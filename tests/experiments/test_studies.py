@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from processes import HANG_S, started, wait_until
-from small import small_pairs, small_run
-from studies import changed, execute
+from small import small_pairs
+from studies import changed, execute, small_run
 
 from experiments import THEMES, lab
 from experiments import __main__ as overview
@@ -228,19 +227,6 @@ def test_children_can_be_interrupted_whatever_the_parent_was_started_with():
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "True"
-
-
-def test_the_data_of_theorems_are_the_report(tmp_path):
-    study = registry.load("theorems")
-    setups = []
-    for seed in (0, 1):
-        (flag,) = small_run(study, tmp_path, seed)
-        given = study(report=flag.partition("=")[2])
-        setups.append(given.prepare(lambda: None, 0))
-    assert not np.array_equal(*(setup.arrays["report"] for setup in setups))
-    (tmp_path / "report.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"--report: report\.json is no whole report"):
-        given.prepare(lambda: None, 0)
 
 
 def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import studies
 import xarray as xr
-from small import small_run
+from small import flags, widths, write_uneven_models
 from studies import computed, execute
 
 from experiments import lab
@@ -13,6 +13,15 @@ from experiments.conditional_vendi.substitution import INFORMATION, OTHER, SAME,
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Prompts far apart, eight outputs of each, of three models with 1, 2 and 4 modes a prompt."""
+    files = write_uneven_models(folder, seed)
+    files = [flag for flag in files if "--models" not in flag]
+    return [*files, *widths(0.5), *flags(scales=1, repeats=2, steps=2)]
+
+
 finished = studies.finished(Substitution)
 wrong = ("--steps=0", "--pairs=2", "--repeats=1", "--dimensions=0")
 cases = [(flag, flag.partition("=")[0]) for flag in wrong]
@@ -114,7 +123,7 @@ def test_the_table_says_how_far_metrics_fall_and_the_figure_shows_mid_in_its_own
 
 
 def test_prompts_of_one_output_each_are_refused(tmp_path):
-    flags = small_run(Substitution, tmp_path, 0)
+    flags = small(tmp_path, 0)
     np.save(tmp_path / "prompt.npy", np.arange(272))
     with pytest.raises(ValueError, match="at least 8 prompts of several outputs each, received 0"):
         execute(Substitution, tmp_path, *flags)

@@ -1,9 +1,11 @@
 """The temperature study on stories whose plots, endings and perplexities are known."""
 
+import math
+
 import numpy as np
 import pytest
 import studies
-from small import small_run
+from small import flags, widths, write, write_designers
 from studies import execute
 
 from experiments.conditional_vendi import temperature
@@ -12,6 +14,35 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import knobs
 
 pytestmark = pytest.mark.slow
+
+
+def write_temperatures(folder, seed):
+    """Writes stories at three temperatures, with 1, 2 and 4 plots of each prompt; gives the flags.
+
+    Outputs lie a unit or more apart, prompts ten. The stories that ended are those of one plot;
+    those cut short have 4, 2 and 1 beginnings. A story has 10 tokens for each plot there is, and a
+    perplexity of 2, 4 and 8.
+    """
+    designs, prompts = (1, 2, 4), 12
+    designers = write_designers(folder, seed, prompts=prompts, designs=designs)
+    each = math.lcm(*designs)
+    plots = np.repeat(designs, prompts * each)
+    plot = np.tile(np.arange(each), len(designs) * prompts) * plots // each
+    outputs = np.load(folder / "x.npy")
+    write(folder, models=np.repeat(["0.5", "1", "2"], prompts * each))
+    return designers + write(
+        folder,
+        truncated=np.concatenate(np.split(outputs, len(designs))[::-1]),
+        finished=plot == 0,
+        tokens=10 * plots,
+        log_likelihood=-10 * plots * np.log(2 * plots),
+    )
+
+
+def small(folder, seed):
+    more = flags(scales="1,1.05", groups=5)
+    return [*write_temperatures(folder, seed), *widths(0.2, 2), *more]
+
 
 PLOTS, PROMPTS = (1, 2, 4), 12
 
@@ -88,7 +119,7 @@ def test_rows_are_balanced_by_prompt_and_the_first_are_kept():
 def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
     """Temperatures are in the order of their values."""
     known = ("finished", "tokens", "log_likelihood", "truncated")
-    flags = without(small_run(Temperature, tmp_path, 0), *known)
+    flags = without(small(tmp_path, 0), *known)
     names = (tmp_path / "models.txt").read_text().replace("2", "10")
     (tmp_path / "models.txt").write_text(names)
     run = execute(Temperature, tmp_path, *flags, "--scales=1", "--groups=6")
@@ -108,7 +139,7 @@ def test_the_figure_says_what_is_shown(finished):
 
 
 def test_labels_that_mean_nothing_are_refused(tmp_path):
-    flags = small_run(Temperature, tmp_path, 0)
+    flags = small(tmp_path, 0)
     with pytest.raises(ValueError, match="a perplexity needs --tokens"):
         execute(Temperature, tmp_path, *without(flags, "tokens"))
     np.save(tmp_path / "finished.npy", np.arange(144) < 100)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import studies
 import xarray as xr
-from small import flags, small_run, widths, write
+from small import flags, widths, write
 from studies import execute
 
 import condvendi_jax as cv
@@ -18,6 +18,24 @@ from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCOR
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
+
+
+def small(folder, seed):
+    """Writes three types of eight outputs in two modes each, with four wordings; the flags."""
+    generator = np.random.default_rng(seed)
+    types, modes, wording = np.repeat(range(3), 8), np.tile(range(2), 12), np.arange(24) // 2 % 4
+    outputs = generator.normal(size=(6, 6))[2 * types + modes]
+    wordings, names = generator.normal(size=(4, 3)), 2 * np.eye(3)
+    files = write(
+        folder,
+        outputs=outputs + 0.05 * generator.normal(size=outputs.shape),
+        prompts=wordings[wording],
+        typed_prompts=wordings[wording] + names[types],
+        types=np.array(["ape", "bee", "cow"])[types],
+        wording=wording,
+    )
+    return [*files, *widths(0.5), *flags(scales="1,2", repeats=2, restarts=2)]
+
 
 TYPES, MODES, PER_MODE = 3, 2, 4
 WIDTHS = [*widths(0.5), *flags(scales=1, repeats=2)]
@@ -139,7 +157,7 @@ def test_bandwidths_are_of_both_promptings_together_and_of_all_models():
 
 
 def test_the_second_encoder_takes_its_own_prompts(tmp_path):
-    own = small_run(TypeAblation, tmp_path, 0)
+    own = small(tmp_path, 0)
     shown = dict(flag[2:].split("=") for flag in own)
     second = flags(second_prompts=shown["typed_prompts"], second_typed_prompts=shown["prompts"])
     more = [*second, *flags(prompts_by="second", repeats=1, scales=1, per_type=5)]

@@ -9,14 +9,7 @@ from theory_checks.latex import Formula
 
 RNG = np.random.default_rng(0)
 W, V, K = RNG.random(3), RNG.random(3), RNG.random((3, 3))
-NAMES = {
-    "n": 7.0,
-    r"\delta": 0.1,
-    r"\omega_i": W,
-    "s_i": V,
-    "K_{ij}": K,
-    r"\theta": np.zeros((1, 1, 1)),
-}
+NAMES = {"n": 7.0, r"\delta": 0.1, r"\omega_i": W, "s_i": V, "K_{ij}": K}
 EXPECTED = {
     r"\tfrac12 n^2+3": 27.5,
     r"-n/2\lfloor n/2\rfloor": -10.5,
@@ -31,18 +24,24 @@ EXPECTED = {
     r"\max_i\sum_{j\ne i}K_{ij}": (K - np.diag(np.diag(K))).sum(1).max(),
     r"\sum_i\omega_i\sum_{j<i}K_{ij}": W @ np.tril(K, -1).sum(1),
     r"\lVert(\omega_is_i)_i\rVert_3": np.linalg.norm(W * V, 3),
-    r"\sum_{i,j}s_is_j\wedge\min_\theta[\theta+K_{ij}]": np.minimum(np.outer(V, V).sum(), K).sum(),
+    r"n > 2\delta": 1.0,
+    r"6\delta \ge n": 0.0,
+    r"0 < \delta \le \tfrac12": 1.0,
+    r"0 < n \le \tfrac12": 0.0,
 }
 
 
-@pytest.mark.parametrize("text", [text for text in EXPECTED if "wedge" not in text])
+@pytest.mark.parametrize("text", EXPECTED)
 def test_formulas_against_numpy(text):
     assert Formula(text)(NAMES) == pytest.approx(EXPECTED[text])
 
 
-def test_matrices_of_minima():
-    found = Formula(r"s_is_j\wedge\min_\theta[\theta+K_{ij}]")(NAMES)
-    np.testing.assert_allclose(found, np.minimum(np.outer(V, V), K))
+def test_minima_over_theta_have_a_range():
+    for low in (0, 0.5):
+        found = Formula(rf"s_is_j\wedge\min_{{{low}\le\theta\le1}}[\theta+K_{{ij}}]")(NAMES)
+        np.testing.assert_allclose(found, np.minimum(np.outer(V, V), low + K))
+    with pytest.raises(latex.Unknown, match="range"):
+        Formula(r"\min_{\theta}[\theta+n]")(NAMES)
 
 
 def test_norms_do_not_underflow():
