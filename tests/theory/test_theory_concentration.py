@@ -1,14 +1,18 @@
 """The numerics behind theory_checks.concentration, against enumeration and closed forms."""
 
+import dataclasses
+import functools
 import itertools
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+from scipy import linalg, stats
 
 from condvendi_jax.entropies import eigenvalues
-from theory_checks import claim, concentration, numerics
+from theory_checks import claim, concentration, evidence, numerics
 from theory_checks.populations import Population, finite_populations, product
 
 POPULATIONS = finite_populations()
@@ -45,9 +49,8 @@ def test_orthogonal_outputs_are_their_spectrum():
     many, small = concentration.Orthogonal(np.array(weights)), product("four", weights, [1.0])
     f = many.frequencies(np.random.default_rng(0), 7, 3)
     for t in (None, 2, 4):
-        np.testing.assert_allclose(
-            concentration.entropy_error(many, f, t), concentration.entropy_error(small, f, t)
-        )
+        expected = concentration.entropy_error(small, f, t)
+        np.testing.assert_allclose(concentration.entropy_error(many, f, t), expected)
     np.testing.assert_allclose(many.norms(f), small.norms(f))
     np.testing.assert_allclose(many.joint, small.joint)
     np.testing.assert_allclose(many.gram_t, small.gram_t)
@@ -58,10 +61,8 @@ def test_moments_by_enumeration(n):
     """Lemma 4's mean, chi^2's mean and variance, and Hoeffding's variance, over all samples."""
     p = _three_atoms(n)
     chances, f = _all_samples(p, n)
-    joint = p.norms(p.weights)[0]
-    np.testing.assert_allclose(
-        chances @ concentration.operator_error(p, f) ** 2, (1 - joint**2) / n
-    )
+    square = chances @ concentration.operator_error(p, f) ** 2
+    np.testing.assert_allclose(square, (1 - p.norms(p.weights)[0] ** 2) / n)
     eigenvalues, features = concentration.operator(p.joint, p.weights)
     off = np.einsum("sk,ki,kj->sij", f - p.weights, features, features)
     chi = np.einsum("sij,i->s", off**2, 1 / eigenvalues)
@@ -74,11 +75,10 @@ def test_moments_by_enumeration(n):
 def test_cells_enumerate_all_samples(n):
     """Chances and errors, against every sequence of draws; two atoms against the binomial."""
     p = _three_atoms(n)
-    chances, f = _all_samples(p, n)
-    frequencies, logs = concentration.Cell(p, n).outcomes
-    error = concentration.entropy_error
+    (chances, f), (frequencies, logs) = _all_samples(p, n), concentration.Cell(p, n).outcomes
+    expected = chances @ concentration.entropy_error(p, f)
     assert np.exp(logs).sum() == pytest.approx(1)
-    assert np.exp(logs) @ error(p, frequencies) == pytest.approx(chances @ error(p, f))
+    assert np.exp(logs) @ concentration.entropy_error(p, frequencies) == pytest.approx(expected)
     two = concentration.Orthogonal([0.8, 0.2])
     frequencies, logs = concentration.Cell(two, n).outcomes
     expected = stats.binom.pmf(np.round(n * frequencies[:, 1]), n, 0.2)
@@ -90,13 +90,11 @@ def test_cells_enumerate_all_samples(n):
 def test_interval_for_conditional_rke_by_exact_probabilities(n, delta):
     """Two outputs of one prompt: the binomial says how often either end fails."""
     p = product("two", [0.8, 0.2], [1.0])
-    counts = np.arange(n + 1)
-    f = np.stack([1 - counts / n, counts / n], axis=1)
-    chances = stats.binom.pmf(counts, n, 0.2)
+    f, logs = concentration.Cell(p, n).outcomes
     forms = claim.registry()["cv-theorem-3-sharp"].stated.argument[1:]
     for which, sign in ((0, 1), (1, -1)):
         width = concentration._theorem_3_width(p, n, np.array([delta]), which, None, *forms)
-        assert chances[sign * concentration.rke_error(p, f) > width].sum() <= delta
+        assert np.exp(logs)[sign * concentration.rke_error(p, f) > width].sum() <= delta
 
 
 @pytest.mark.parametrize(("distance", "t"), [(0.1, 3), (0.4, 3), (0.9, 3), (0.3, 2)])
@@ -110,18 +108,14 @@ def test_fannes_against_search(distance, t):
     worst = numerics.entropy(np.array([1 - spread, *np.full(t - 1, spread / (t - 1))]))
     change = claim.registry()["cv-theorem-2-sharp"].stated.argument[1]
     bound = change(concentration.fannes_names(distance, t))
-    assert most <= bound + 1e-12
-    assert np.isclose(bound, worst)
+    assert most <= bound + 1e-12 and np.isclose(bound, worst)
 
 
 def test_the_missing_root_ends_where_it_is_said_to():
     """The last inequality of Theorem 2 turns at delta = 4 exp(-1 / (7 - 2 sqrt 10))."""
-    _, left, right, _ = claim.registry()["cv-theorem-2-second-inequality"].stated.argument
-
-    def gap(delta):
-        return left({r"\delta": delta}) - right({r"\delta": delta})
-
-    assert np.isclose(optimize.brentq(gap, 0.5, 0.99), 4 * np.exp(-1 / (7 - 2 * np.sqrt(10))))
+    _, *sides, _ = claim.registry()["cv-theorem-2-second-inequality"].stated.argument
+    end = 4 * np.exp(-1 / (7 - 2 * np.sqrt(10)))
+    np.testing.assert_allclose(*(side({r"\delta": end}) for side in sides))
 
 
 @pytest.mark.parametrize("t", [1, 2, 5])
@@ -154,3 +148,68 @@ def test_the_hardest_delta_is_the_chance_of_what_is_rejected_before():
     kept, chances = concentration.hardest(gaps, lambda delta, i: -np.log(delta) + 0 * gaps[i], logs)
     assert kept.tolist() == [1, 3, 0]
     np.testing.assert_allclose(chances, [0.25, 0.5, 0.75], rtol=1e-8)
+
+
+def test_answers_that_never_repeat_have_the_norms_of_their_grams():
+    """A sample's rows of the first prompt are orthogonal; in the population they never meet."""
+    p = concentration.Unrepeated("never", np.diag([0.0, 1]), np.eye(2), np.array([0.3, 0.7]), 5)
+    grams = [linalg.block_diag(first, np.ones((3, 3))) for first in (np.eye(2), np.ones((2, 2)))]
+    norms = p.norms(np.array([[0.4, 0.6]]))
+    np.testing.assert_allclose(norms, [[np.linalg.norm(gram) / 5] for gram in grams])
+    assert p.conditional_rke(p.weights) == pytest.approx(0.58 / 0.49)
+
+
+def test_levels_between_the_ends_matter(monkeypatch):
+    """A bound that is too small at ordinary delta alone, which three levels do not notice."""
+    tail, formula = claim.registry()["cv-lemma-4-sharp"].holding.argument
+    exceedances, rng = numerics.exceedances, np.random.default_rng(0)
+
+    def bound(p, n, delta, *others):
+        return np.where((delta > 1e-6) & (delta < 0.4), 0.5, 1) * tail.bound(p, n, delta, *others)
+
+    for most, verdict in ((40, evidence.Verdict.FALSE), (3, evidence.Verdict.HOLDS)):
+        monkeypatch.setattr(numerics, "exceedances", functools.partial(exceedances, most=most))
+        cells = [concentration.Cell(concentration.Orthogonal([0.5, 0.5]), 100)]
+        wrong = dataclasses.replace(tail, bound=bound, cells=cells), formula
+        assert evidence.judge(concentration.tails(rng, evidence.QUICK, wrong)).verdict is verdict
+
+
+# Small populations, as lists of an output, a prompt and a weight, and sizes of samples.
+VECTORS = st.sampled_from([(1, 0), (0, 1), (1, 1), (1, -1), (2, 1)])
+ATOMS = st.lists(st.tuples(VECTORS, VECTORS, st.integers(1, 3)), min_size=2, max_size=4)
+SIZES = st.integers(1, 4)
+SETTINGS = settings(derandomize=True, max_examples=30, deadline=None, database=None)
+
+
+def _errors(atoms, n):
+    """The population, chances and frequencies of all samples, errors of log Conditional-Vendi."""
+    x, t = (np.array(vectors, float) for vectors in list(zip(*atoms, strict=True))[:2])
+    x, t = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, t))
+    weights = np.array([weight for *_, weight in atoms], float)
+    p = Population("drawn", x @ x.T, t @ t.T, weights / weights.sum())
+    chances, f = _all_samples(p, n)
+    return p, chances, f, p.conditional_entropy(f) - p.conditional_entropy(p.weights)
+
+
+def _bias_is_at_most(share, atoms, n):
+    p, chances, _, errors = _errors(atoms, n)
+    return -chances @ errors <= np.log1p(share * (p.dimension(p.joint) - 1) / n) + 1e-9
+
+
+@SETTINGS
+@given(ATOMS, SIZES, st.integers(1, 99))
+def test_drawn_populations_meet_the_one_sided_bound_and_that_at_any_n(atoms, n, percent):
+    p, chances, f, errors = _errors(atoms, n)
+    assert np.all(errors <= f @ concentration.linear_part(p) + 1e-9)
+    assert _bias_is_at_most(1, atoms, n)
+    bound = claim.registry()["cv-theorem-1-any-n"].holding.argument[1]
+    names = {"n": n, r"\delta": percent / 100, r"h(\tfrac1n)": concentration.binary(1 / n)}
+    assert chances[errors > bound(names) + 1e-9].sum() <= percent / 100
+
+
+def test_shrinking_finds_the_smallest_counterexample():
+    """Half of the bias is not enough: one of two equally likely outputs of one prompt."""
+    atoms, n = find(
+        st.tuples(ATOMS, SIZES), lambda case: not _bias_is_at_most(0.5, *case), settings=SETTINGS
+    )
+    assert (atoms, n) == ([((1, 0), (1, 0), 1), ((0, 1), (1, 0), 1)], 1)
