@@ -41,21 +41,11 @@ def select(pattern: str | None, claims: dict[str, claim.Claim]) -> list[claim.Cl
     return chosen
 
 
-def surprises(outcome: claim.Outcome) -> list[str]:
-    """One line for every verdict that is not the expected one."""
+def unexpected(entry: claim.Claim, tried: Mapping[str, claim.Tried]) -> list[str]:
+    """One line for every verdict, on a form or a wrong version, that is not the expected one."""
     return [
-        f"{outcome.claim.name}: {'stated' if tried is outcome.stated else 'corrected'} form is "
-        f"{tried.judgement.verdict.value}, expected {tried.expected.value}; "
-        f"{tried.judgement.detail}"
-        for tried in outcome.tried
-        if not tried.as_expected
-    ]
-
-
-def survivors(entry: claim.Claim, tried: Mapping[str, claim.Tried]) -> list[str]:
-    """One line for every wrong version that is not judged as expected."""
-    return [
-        f"{entry.name}: survives: {name}; {found.judgement.detail}"
+        f"{entry.name}, {name}: {found.judgement.verdict.value}, expected {found.expected.value}; "
+        f"{found.judgement.detail}"
         for name, found in tried.items()
         if not found.as_expected
     ]
@@ -78,14 +68,13 @@ def main(argv: list[str]) -> int:
         for entry in chosen:
             progress.update(task, description=entry.name)
             outcomes.append(claim.try_claim(entry, seed=seed, budget=budget))
-            wrong += surprises(outcomes[-1])
+            wrong += unexpected(entry, outcomes[-1].tried)
             if rejected is not None:
-                tried = claim.try_mutants(entry, seed=seed, budget=budget)
-                tried |= claim.other_way_round(outcomes[-1])
-                wrong += survivors(entry, tried)
-                rejected += sum(
-                    t.judgement.verdict is evidence.Verdict.FALSE for t in tried.values()
-                )
+                tried = claim.other_way_round(outcomes[-1])
+                tried |= claim.try_mutants(entry, seed=seed, budget=budget)
+                wrong += unexpected(entry, tried)
+                verdicts = [found.judgement.verdict for found in tried.values()]
+                rejected += verdicts.count(evidence.Verdict.FALSE)
             progress.advance(task)
     console = Console(width=None if sys.stdout.isatty() else 200)
     everything = _ALL.value or _ONLY.value is not None

@@ -88,31 +88,19 @@ EvidenceFunction = Callable[[np.random.Generator, Budget, Any], Evidence]
 class Claim:
     """A formal statement of a paper, its correction, and what would show either wrong.
 
+    The texts are those of its table in `statements/`, which says what they are.
+
     Attributes:
         name: slug, unique; begins with the paper's key ('cv-theorem-3').
         paper: key into `statements.PAPERS`.
-        source: where it stands ('CV Theorem 3 (appendix)').
-        section: section of the paper, for the order of the table ('5', 'A.4.3').
         kind: whose the statement is.
         stated: the statement.
         evidence: function of a NumPy generator, a `Budget` and a form's value.
         corrected: its corrected form, where it is false and can be repaired.
         mutants: wrong versions of the form that holds, by what was done to it, all to be judged
             FALSE: a value for the evidence function, or a piece of the text and what replaces it.
-        generality: statements that are true where a restriction is met ('t = 2') and false in
-            general, by the restriction: a piece of the text and what replaces it; or the reason why
-            there are none.
-        misprints: pieces of the statement that is false and what might stand in their place, by
-            what was done; its counterexample must show other numbers then.
-        loose: factors by which the constants of the formulas must be changed before the claim
-            fails, in their order; 1.25 where none is given; infinite where it does not fail.
-        quote: the words of the paper that state it (printed ones), or imply it.
         assumptions: in words or LaTeX between dollar signs.
         expected: the verdict on the stated form that the project stands by.
-        root: key into `roots.ROOTS`: the error of which a false statement is a consequence.
-        proof: heading of docs/proofs.md that proves the corrected form (or ours).
-        beyond: whether it is a result beyond the papers.
-        note: what a reader should know besides.
     """
 
     name: str
@@ -134,11 +122,6 @@ class Claim:
     proof: str | None = None
     beyond: bool = False
     note: str = ""
-
-    @property
-    def theme(self) -> str:
-        """The module that the claim lives in ('concentration')."""
-        return self.evidence.__module__.rpartition(".")[2]
 
     @property
     def forms(self) -> dict[str, tuple[Form, Verdict]]:
@@ -286,36 +269,31 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A claim after its forms were tried."""
+    """A claim after its forms were tried, 'stated' and, where it has one, 'corrected'."""
 
     claim: Claim
-    stated: Tried
-    corrected: Tried | None
+    tried: Mapping[str, Tried]
 
     @property
-    def tried(self) -> tuple[Tried, ...]:
-        """The forms, one or two."""
-        return (self.stated,) if self.corrected is None else (self.stated, self.corrected)
+    def stated(self) -> Tried:
+        """The statement."""
+        return self.tried["stated"]
 
     @property
-    def as_expected(self) -> bool:
-        """Whether every verdict is the one that the project stands by."""
-        return all(tried.as_expected for tried in self.tried)
+    def last(self) -> Tried:
+        """The correction, or the statement where there is none."""
+        return self.tried.get("corrected", self.stated)
 
     @property
     def label(self) -> str:
-        """The verdict on the stated form, in the words of the table."""
+        """The verdict on the statement, in the words of the table."""
         return self.claim.label(self.stated.judgement.verdict)
 
 
 def try_claim(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> Outcome:
     """Gather the evidence for every form in float64 and judge it."""
-    tried = {}
-    for name, (form, expected) in entry.forms.items():
-        found = _try(entry, form, expected, seed, budget)
-        with double_precision():
-            tried[name] = dataclasses.replace(found, evidence=found.evidence.finished())
-    return Outcome(entry, tried["stated"], tried.get("corrected"))
+    forms = entry.forms.items()
+    return Outcome(entry, {name: _try(entry, *form, seed, budget) for name, form in forms})
 
 
 def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[str, Tried]:
@@ -347,24 +325,12 @@ def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[
 
 def other_way_round(outcome: Outcome) -> dict[str, Tried]:
     """An inequality that holds with its sides exchanged, which is expected to be FALSE."""
-    tried = outcome.tried[-1]
+    tried = outcome.last
     if tried.evidence.relation != "<=" or tried.expected is Verdict.FALSE:
         return {}
     sides = {"lhs": tried.evidence.rhs, "rhs": tried.evidence.lhs}
     found = dataclasses.replace(tried.evidence, **sides)
     return {"the other way round": Tried(tried.form, Verdict.FALSE, found, judge(found))}
-
-
-def misprint_is_seen(entry: Claim, swap: Sequence[str], *, seed: int = 0) -> bool:
-    """Whether the statement that is false shows other numbers with another piece of text."""
-    printed, other = (
-        _try(entry, form, Verdict.FALSE, seed, QUICK).evidence
-        for form in (entry.stated, entry.stated.swapped(*swap))
-    )
-    return not all(
-        one.shape == two.shape and np.allclose(one, two, rtol=1e-6, equal_nan=True)
-        for one, two in ((printed.lhs, other.lhs), (printed.rhs, other.rhs))
-    )
 
 
 def _try(entry: Claim, form: Form, expected: Verdict, seed: int, budget: Budget) -> Tried:

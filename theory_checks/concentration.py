@@ -109,7 +109,6 @@ _NEAR = np.array([[1, 0.2, 0], [0.2, 1, -0.97], [0, -0.97, 1]])
 _NEVER = "answers that never repeat", np.diag([0.0, 1]), np.eye(2), np.array([0.155, 0.845])
 _VARYING = [Cell(Unrepeated(*_NEVER, 30000), 30000)]
 _VARYING += [Cell(Population("near", _ALIKE, _NEAR, np.array([0.992, 0.004, 0.004])), 60)]
-_STEPS = np.array([1000, 3000, 10000, 30000, 100000, 1000000])
 
 
 def bernstein_names(values: np.ndarray, w: np.ndarray, sign: float, log: Any, n: int) -> dict:
@@ -161,10 +160,6 @@ def fannes_names(distance: Any, t: int) -> dict[str, Any]:
 # --- The bounds against all samples ---------------------------------------------------------------
 
 
-def _zero(function: Callable[..., float], low: float, high: float) -> float:
-    return float(np.asarray(optimize.brentq(function, low, high, xtol=1e-15)))
-
-
 def operator_error(p: Population, f: np.ndarray, both: bool = False) -> np.ndarray:
     """HS distance of the empirical to the population operator: of the pairs, or the larger."""
     off, grams = f - p.weights, [p.joint, p.gram_t][: 1 + both]
@@ -187,11 +182,6 @@ def kept(p: Population) -> int:
     return len(p.weights) if isinstance(p, Orthogonal) else min(3, len(p.weights))
 
 
-def truncated_error(p: Population, f: np.ndarray) -> np.ndarray:
-    """Of truncated Conditional-Vendi."""
-    return entropy_error(p, f, kept(p))
-
-
 def modulus(error: Callable[..., np.ndarray]) -> list[Callable[..., np.ndarray]]:
     """The absolute error, for bounds of both sides at once."""
     return [lambda p, f: np.abs(error(p, f))]
@@ -206,7 +196,6 @@ class Tail:
         bound: of a cell's population and n, delta `[levels]`, the index of the error, the levels,
             and the formulas: the bound, or both sides of what it says.
         cells: where it is tried.
-        printed: the claim whose bound is drawn beside it, and its bound.
         attained: populations with n, delta, the index of the error, and a level that the bound
             exceeds by less than four percent.
     """
@@ -214,7 +203,6 @@ class Tail:
     errors: Sequence[Callable[..., np.ndarray]]
     bound: Callable[..., Any]
     cells: Sequence[Cell]
-    printed: tuple[str, Callable[..., Any]] | None = None
     attained: Sequence[tuple[Population, int, float, int, float]] = ()
 
 
@@ -259,7 +247,7 @@ def _theorem_3(p: Population, n: int, delta: Any, which: int, levels: Any, *form
     return np.where(n >= forms[1](names), forms[0](names), np.nan)
 
 
-def _theorem_3_margin(
+def theorem_3_margin(
     p: Population, n: int, delta: Any, which: int, c: Any, above: Any, below: Any, beta: Any
 ) -> tuple[Any, Any]:
     """Sides of the claim that the sample's Conditional-RKE passes 1 / c with chance <= delta."""
@@ -278,41 +266,7 @@ def _theorem_3_sharp(
     p: Population, n: int, delta: Any, which: int, levels: Any, *forms: Any
 ) -> tuple[Any, Any]:
     score = p.conditional_rke(p.weights) + (levels if which == 0 else -levels)
-    return _theorem_3_margin(p, n, delta, which, 1 / score, *forms)
-
-
-def _theorem_3_width(
-    p: Population, n: int, delta: Any, which: int, levels: Any, *forms: Any
-) -> float:
-    """How far a sample's Conditional-RKE may lie above or below."""
-    score = float(p.conditional_rke(p.weights))
-
-    def margin(c: float) -> float:
-        lhs, rhs = _theorem_3_margin(p, n, np.array([delta]), which, np.array([c]), *forms)
-        return float((lhs - rhs)[0])
-
-    end = (1e-9, 1.0)[which]
-    if margin(end) <= 0:
-        return (np.inf, score - 1)[which]
-    return abs(1 / _zero(margin, end, 1 / score) - score)
-
-
-def ordinary(rng: Rng, budget: Budget, tail: Tail, forms: Any) -> dict[str, Any]:
-    """95% errors of samples of ordinary populations, with the printed bound and the sharper one."""
-    generic = [p for p in finite_populations() if p.name != "uniform"]
-    name, printed = tail.printed or ("", tail.bound)
-    (*drawn,) = latex.formulas(statements.texts()[name]["printed"])
-    width = _theorem_3_width if tail.bound is _theorem_3_sharp else tail.bound
-    quantile, bound, sharp = (np.zeros((len(generic), len(_STEPS))) for _ in range(3))
-    for (row, p), (column, n) in itertools.product(enumerate(generic), enumerate(_STEPS)):
-        errors = tail.errors[0](p, p.frequencies(rng, n, budget.trials(200)))
-        quantile[row, column] = np.quantile(np.abs(errors), 0.95)
-        bound[row, column] = np.squeeze(printed(p, n, np.array([0.05]), 0, None, *drawn))
-        each = 0.05 / len(tail.errors)
-        ends = [width(p, n, np.array([each]), i, None, *forms) for i, _ in enumerate(tail.errors)]
-        sharp[row, column] = np.max(ends)
-    names = [p.name for p in generic]
-    return {"n": _STEPS, "population": names, "quantile": quantile, "bound": bound, "sharp": sharp}
+    return theorem_3_margin(p, n, delta, which, 1 / score, *forms)
 
 
 def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
@@ -331,8 +285,6 @@ def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
     for p, n, delta, which, level in tail.attained:
         lhs += [*tail.bound(p, n, np.array([delta]), which, level, *forms)]
         rhs, shown = [*rhs, 1.04 * level], [*shown, (p, n, delta)]
-    data = functools.cache(lambda: ordinary(rng, budget, tail, forms))
-    late = {"data": data, "measured": lambda: _ratios(data())} if tail.printed else {}
     populations, sizes, chances = map(list, zip(*shown, strict=True))
     names = {"population": [p.name for p in populations], "n": sizes, "delta": chances}
     cases = {
@@ -341,40 +293,31 @@ def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
         "t = 2": [kept(p) == 2 for p in populations],
     }
     met = ~np.isnan(rhs) | (tail.bound is not _theorem_3)
-    return at_most(lhs, rhs, premise_met=met, parameters=names, cases=cases, size=sizes, late=late)
+    return at_most(lhs, rhs, premise_met=met, parameters=names, cases=cases, size=sizes)
 
 
 _BOTH_ENTROPY = [entropy_error, lambda p, f: -entropy_error(p, f)]
 _BOTH_RKE = [rke_error, lambda p, f: -rke_error(p, f)]
-_TRUNCATED, _RKE = modulus(truncated_error), modulus(rke_error)
+_TRUNCATED, _RKE = modulus(lambda p, f: entropy_error(p, f, kept(p))), modulus(rke_error)
 _ALL = [*_COINS, *_SMALL]
 _MANY = [Cell(product("fifty", [0.02] * 50, [1.0]), 2)]
 # Two of a thousand outputs, which differ, and two of three, which are equal.
 _TWO_OF_MANY = Orthogonal(np.full(1000, 1e-3)), 2, 1 - 1e-3, 0, np.sqrt(1 / 2 - 1e-3)
 _ALIKE_TWICE = Orthogonal(np.full(3, 1 / 3)), 2, 1 / 3, 1, np.log(3)
-_THEOREM_1, _THEOREM_2 = ("cv-theorem-1", _one_formula), ("cv-theorem-2", _one_formula)
-_THEOREM_3 = "cv-theorem-3-appendix", _theorem_3
 TAILS = {
     "cv-lemma-4": Tail([functools.partial(operator_error, both=True)], _one_formula, _ALL),
     "cv-lemma-4-sharp": Tail([operator_error], _one_formula, _ALL, attained=[_TWO_OF_MANY]),
     "cv-theorem-1": Tail(modulus(entropy_error), _one_formula, [*_ALL, *_MANY]),
-    "cv-theorem-1-sharp": Tail(_BOTH_ENTROPY, _theorem_1_sharp, _ALL, _THEOREM_1, [_ALIKE_TWICE]),
+    "cv-theorem-1-sharp": Tail(_BOTH_ENTROPY, _theorem_1_sharp, _ALL, [_ALIKE_TWICE]),
     "cv-theorem-1-any-n": Tail(_BOTH_ENTROPY[:1], _one_formula, _ALL),
     "cv-theorem-2": Tail(_TRUNCATED, _one_formula, _ALL),
-    "cv-theorem-2-sharp": Tail(_TRUNCATED, _theorem_2_sharp, _ALL, _THEOREM_2),
+    "cv-theorem-2-sharp": Tail(_TRUNCATED, _theorem_2_sharp, _ALL),
     "cv-theorem-3-appendix": Tail(_RKE, _theorem_3, _ALL),
-    "cv-theorem-3-sharp": Tail(_BOTH_RKE, _theorem_3_sharp, [*_ALL, *_VARYING], _THEOREM_3),
+    "cv-theorem-3-sharp": Tail(_BOTH_RKE, _theorem_3_sharp, [*_ALL, *_VARYING]),
 }
 for _name, _tail in TAILS.items():
     _vacuous = Verdict.VACUOUS if _tail.bound is _theorem_3 else None
     claim(_name, stated=_tail, expected=_vacuous)(tails)
-
-
-def _ratios(data: Any) -> dict[str, Any]:
-    """How far the sharper bound lies above the errors of ordinary samples."""
-    ratios = (data["sharp"] / data["quantile"]).T
-    words = "bound over 95% error at n = {}, least and most"
-    return {words.format(_STEPS[i]): [ratios[i].min(), ratios[i].max()] for i in (0, 2, 4)}
 
 
 # --- An interval from the sample alone ------------------------------------------------------------
@@ -652,8 +595,8 @@ def dropped_condition(rng: Rng, budget: Budget, value: Any) -> Evidence:
 
     cases = {"d_X = 1": [*(d_x[n >= 1] == 1), *(n[n >= 1] > 0)]}
     words = "informative at d_X = d_T = 512 from n"
-    late = {"measured": lambda: {words: np.exp(_zero(excess, 2, 40))}}
-    return at_most(sides.ravel(), 0.0, cases=cases, late=late)
+    measured = {words: np.exp(optimize.root_scalar(excess, bracket=(2, 40)).root)}
+    return at_most(sides.ravel(), 0.0, cases=cases, measured=measured)
 
 
 @claim("cv-theorem-3-main", expected=Verdict.FALSE)

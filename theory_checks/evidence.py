@@ -46,10 +46,6 @@ class Budget:
         """Number of trials under this budget, given the number for a quick run."""
         return quick * self.factor
 
-    def pick(self, quick: Any, full: Any) -> Any:
-        """One of two settings (sizes of a sequence, say)."""
-        return full if self.name == "full" else quick
-
 
 QUICK = Budget("quick", 1)
 FULL = Budget("full", 10)
@@ -74,9 +70,8 @@ class Evidence:
             value: arrays, texts), arrays of the shape of lhs, or values that all trials share.
         cases: by restriction ('two atoms'), whether a trial meets it, one entry a trial.
         size: number of points (or whatever makes a counterexample small), one entry a trial.
-        measured: numbers that the table shows whatever the verdict ({'loose at n = 1000': 12.3}).
-        data: arrays for figures.
-        late: functions that make fields like these, called for statements but not for mutants.
+        measured: numbers that the register shows ({'loose at n = 1000': 12.3}), or a function that
+            computes them.
     """
 
     relation: Relation
@@ -87,14 +82,9 @@ class Evidence:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     cases: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     size: Any = None
-    measured: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    late: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
-
-    def finished(self) -> "Evidence":
-        """With the late fields."""
-        made = {name: make() for name, make in self.late.items()}
-        return dataclasses.replace(self, late={}, **made)
+    measured: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
 
     def among(self, restriction: str) -> "Evidence":
         """The trials that meet a restriction: one of the cases, or 't = 2' of a parameter."""

@@ -317,8 +317,7 @@ def fresh_real_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Ev
         return {gained: plug_in_bias(bias, **size), "nats that fresh real pairs lose": loss(size)}
 
     cases = {"equal dimensions": square, "one output dimension": line}
-    late = {"measured": measured}
-    return equal(lhs, rhs, premise_met=met, tolerance=1e-7, late=late, cases=cases)
+    return equal(lhs, rhs, premise_met=met, tolerance=1e-7, measured=measured, cases=cases)
 
 
 @claim("mid-eq-8")

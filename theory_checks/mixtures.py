@@ -97,7 +97,6 @@ def hunt(
     orders: Sequence[float] = (2.0,),
     relative: bool = False,
     expected: Verdict | None = None,
-    **late: Callable[[], Any],
 ) -> None:
     """Register lhs <= rhs: examples, random populations, and climbs of lhs / rhs from them.
 
@@ -112,7 +111,6 @@ def hunt(
         orders: of the random populations.
         relative: compare lhs / rhs with 1, which shows violations however small both sides are.
         expected: the verdict on the statement, as for `claim`.
-        late: makes other fields of the evidence.
     """
 
     @claim(name, expected=expected)
@@ -145,7 +143,7 @@ def hunt(
                 break
             theta, order = max(starts, key=lambda start: tightness(*start, shape))
             climbed = partial(tightness, order=order, shape=shape)
-            best, _ = numerics.climb(climbed, theta, rng, steps=budget.pick(50, 600))
+            best, _ = numerics.climb(climbed, theta, rng, steps=budget.trials(50))
             trials.append((populations.decode(best, shape), order))
             found.append(sides(*trials[-1]))
         rows = [trial for trial, pair in zip(trials, found, strict=True) for _ in pair[0]]
@@ -163,7 +161,7 @@ def hunt(
             parameters = {"population": names, "left side": lhs, "right side": rhs}
 
         cases = {case: [bool(met(*trial)) for trial in rows] for case, met in CASES.items()}
-        return compared(parameters=parameters, size=size, cases=cases, late=late)
+        return compared(parameters=parameters, size=size, cases=cases)
 
 
 def exchanged(lhs: Any, rhs: Any, ends: Sequence[int], near: float = 1.0) -> tuple[Any, Any]:
@@ -319,22 +317,6 @@ def point_prompt_bound(form: Any, mixture: Mixture, order: float) -> tuple[float
     return (form[0](names),) * 2
 
 
-def curves() -> dict[str, np.ndarray]:
-    """Both sides over the separation of the modes, for the figure; NaN where g is undefined."""
-    separation, found = np.linspace(0.05, 7.0, 60), {}
-    printed = latex.formulas(statements.texts()["cv-theorem-5"]["printed"])
-    ours = latex.formulas(statements.texts()["cv-theorem-6-corrected-point-prompts"]["ours"])
-    rare = [rare_mode(1e-3, 1e-3, d, 1e8) for d in separation]
-    bounds = {"printed": partial(printed_bound, printed)}
-    bounds["corrected"] = partial(point_prompt_bound, ours)
-    for name, mixtures in {"ordinary": map(typical, separation), "rare": rare}.items():
-        mixtures = list(mixtures)
-        found[f"{name}_gap"] = np.array([abs(mixture.gap(2.0)) for mixture in mixtures])
-        for side, bound in bounds.items():
-            found[f"{name}_{side}"] = np.array([bound(mixture, 2.0)[0] for mixture in mixtures])
-    return {"separation": separation} | found
-
-
 _PAIR = (rare_mode(1e-3, 0.0, 0.1, 1e10, count=2, start=10.0), 2.0)
 hunt(
     "cv-theorem-6-corrected-point-prompts",
@@ -342,7 +324,6 @@ hunt(
     examples=[*((EQUAL, order) for order in (1.2, *ORDERS)), *RARE, _PAIR],
     orders=(1.2, *ORDERS),
     shapes=populations.POINT_SHAPES,
-    data=curves,
 )
 
 

@@ -83,7 +83,7 @@ def _ending(
     """How many statements hold and how many fail; what was not expected."""
     verdicts = [outcome.stated.judgement.verdict for outcome in outcomes]
     false = verdicts.count(Verdict.FALSE)
-    corrected = sum(outcome.corrected is not None for outcome in outcomes)
+    corrected = sum("corrected" in outcome.tried for outcome in outcomes)
     found = by_root(outcomes)
     errors, readings = _errors_and_readings(found)
     held = len(verdicts) - false
@@ -111,7 +111,9 @@ def _measured(tried: Tried) -> str:
     words = [judgement.detail]
     if (judgement.looseness or 0) > 1.005 and judgement.verdict is not Verdict.FALSE:
         words.append(f"the right side is at least {judgement.looseness:.3g} times the left")
-    return "; ".join([*words, _example(tried.evidence.measured)]).rstrip("; ")
+    measured = tried.evidence.measured
+    shown = measured() if callable(measured) else measured
+    return "; ".join([*words, _example(shown)]).rstrip("; ")
 
 
 def _example(example: Mapping[str, Any]) -> str:
@@ -212,15 +214,15 @@ def _section(outcome: Outcome) -> Iterator[str]:
     yield f"### {entry.name}"
     yield f"**{entry.source}**: {words}."
     yield f"$$\n{outcome.stated.form.text}\n$$"
-    if outcome.corrected is not None:
-        yield f"Corrected:\n\n$$\n{outcome.corrected.form.text}\n$$"
+    if outcome.last is not outcome.stated:
+        yield f"Corrected:\n\n$$\n{outcome.last.form.text}\n$$"
     lines = [entry.note] if entry.note else []
     assumed = latex.shown(entry.assumptions)
     lines += [f"Assumptions: {assumed}."] if assumed else []
     lines += [f"In the paper: {_quoted(entry.quote)}."] if entry.quote else []
     if judgement.verdict is Verdict.FALSE:
         lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
-    tried = outcome.corrected or outcome.stated
+    tried = outcome.last
     if tried.judgement.verdict is not Verdict.FALSE:
         lines.append(f"Checked: {_measured(tried)}.")
         lines += _constants_words(entry)

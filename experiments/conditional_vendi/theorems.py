@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments import lab
+from experiments.conditional_vendi import bound_curves
 from experiments.lab import figures, style
 from theory_checks import claim as claims
-from theory_checks.evidence import BUDGETS
 
 # Theorems whose errors are measured: the claim, and what the error is of.
 _BOUNDS = (
@@ -38,7 +38,7 @@ class Theorems(lab.Study):
     data = None
     drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 
-    budget: str = lab.flag("full", "How much theory_checks tries.", choices=tuple(BUDGETS))
+    samples: int = lab.flag(2000, "Samples of each population and size.", at_least=20)
     trial_seed: int = lab.resolved(0)
 
     def prepare(self, load, seed):
@@ -48,12 +48,10 @@ class Theorems(lab.Study):
         return {"claim": CLAIMS}
 
     def compute(self, state, context, *, claim):
-        """Tries the claim, and keeps what its evidence has for figures."""
-        outcome = claims.try_claim(
-            claims.registry()[claim], seed=self.trial_seed, budget=BUDGETS[self.budget]
-        )
-        judgement, data = outcome.stated.judgement, outcome.stated.evidence.data
-        told = (outcome.claim.source, outcome.label, judgement.detail)
+        """Tries the claim, and computes the curves of its figure."""
+        outcome = claims.try_claim(claims.registry()[claim])
+        told = (outcome.claim.source, outcome.label, outcome.stated.judgement.detail)
+        data = bound_curves.curves(claim, self.trial_seed, self.samples)
         labels = {k: data[k] for k in _AXES if k in data}
         arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
         last = {k: list(labels)[len(labels) - array.ndim :] for k, array in arrays.items()}
@@ -75,7 +73,7 @@ class Theorems(lab.Study):
     @classmethod
     def figures(cls, runs):
         run = runs[-1]
-        of = f"budget '{run.study.budget}', seed {run.study.trial_seed}"
+        of = f"{run.study.samples:,} samples each, seed {run.study.trial_seed}"
         drawn = {}
         for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
             drawn[name], words = make(_evidence(run))

@@ -177,7 +177,7 @@ def test_the_overview_lists_every_study_and_its_state(tmp_path):
 @pytest.mark.slow
 def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
     results = tmp_path / "results"
-    found = command("run", "theorems", "--budget=quick", f"--output={results}")
+    found = command("run", "theorems", "--samples=20", f"--output={results}")
     assert found.returncode == 0, found.stderr
     next((results / "theorems").glob("rke*.nc")).write_text("damaged")
     with pytest.raises(ValueError, match="damaged"):

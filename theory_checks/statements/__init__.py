@@ -4,8 +4,12 @@ A TOML file a paper, a table a claim. A statement is LaTeX under `printed`, `imp
 print), `reading` (ours) or `ours`, which says whose it is; `corrected` is its correction. What
 stands between ⟦ and ⟧ is evaluated beside the evidence (`latex.py`). `quote` has the words of the
 text that was extracted from the paper's PDF. `loose` has the factors by which the constants of the
-formulas must change before the claim fails, 1.25 where none is given. `mutants` has pieces of the
-text and what makes the claim wrong in their place. White space does not count.
+formulas must change before the claim fails, in their order: 1.25 where none is given, infinite
+where it does not fail. `mutants` has pieces of the text and what makes the claim wrong in their
+place; `generality` the same by a restriction ('t = 2') where it is true all the same, or the reason
+why there is none; `misprints` pieces of a false statement without which it shows other numbers.
+`section` orders the table; `root` is an error of `roots.toml`; `proof` a heading of docs/proofs.md.
+White space does not count.
 """
 
 import functools
