@@ -48,8 +48,7 @@ class Budget:
 
 
 QUICK = Budget("quick", 1)
-FULL = Budget("full", 10)
-BUDGETS = {budget.name: budget for budget in (QUICK, FULL)}
+BUDGETS = {budget.name: budget for budget in (QUICK, Budget("full", 10))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +69,7 @@ class Evidence:
             value: arrays, texts), arrays of the shape of lhs, or values that all trials share.
         cases: by restriction ('two atoms'), whether a trial meets it, one entry a trial.
         size: number of points (or whatever makes a counterexample small), one entry a trial.
-        measured: numbers that the register shows ({'loose at n = 1000': 12.3}), or a function that
-            computes them.
+        measured: numbers for the register, by their names, or a function that computes them.
     """
 
     relation: Relation

@@ -35,12 +35,6 @@ def covariance(rng: np.random.Generator, d: int) -> np.ndarray:
     return factor @ factor.T / d
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Positive numbers that sum to one on the last axis."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
 def spectrum(gram: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Descending eigenvalues of D^(1/2) K D^(1/2), of unit sum; D = I / n without weights.
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from theory_checks import numerics
 
@@ -373,12 +374,12 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
     weights, means, spread, shares, offsets, outputs, features, size = (
         part.reshape(section) for part, section in parts
     )
-    share = numerics.softmax(3 * shares)
+    share = softmax(3 * shares, axis=-1)
     offsets = offsets * 10.0 ** np.clip(spread - 0.5, -3, 1)[:, None, None]
     offsets = offsets - (share[..., None] * offsets).sum(1, keepdims=True)
     location = (3 * means[:, None] + offsets).reshape(-1, shape.axes)
-    atoms = numerics.softmax(3 * weights)[:, None] * share
-    joint = (atoms[..., None] * numerics.softmax(3 * outputs)).reshape(len(location), -1)
+    atoms = softmax(3 * weights, axis=-1)[:, None] * share
+    joint = (atoms[..., None] * softmax(3 * outputs, axis=-1)).reshape(len(location), -1)
     features = np.eye(shape.letters) + features
     features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-9)
     gram = np.tile(features @ features.T, (len(location),) * 2)

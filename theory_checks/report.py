@@ -111,9 +111,8 @@ def _measured(tried: Tried) -> str:
     words = [judgement.detail]
     if (judgement.looseness or 0) > 1.005 and judgement.verdict is not Verdict.FALSE:
         words.append(f"the right side is at least {judgement.looseness:.3g} times the left")
-    measured = tried.evidence.measured
-    shown = measured() if callable(measured) else measured
-    return "; ".join([*words, _example(shown)]).rstrip("; ")
+    shown = tried.evidence.measured
+    return "; ".join([*words, _example(shown() if callable(shown) else shown)]).rstrip("; ")
 
 
 def _example(example: Mapping[str, Any]) -> str:
