@@ -189,7 +189,7 @@ def _judge_equal(evidence: Evidence) -> Judgement:
     wrong = ~((gap <= _allowance(evidence)) | (evidence.lhs == evidence.rhs))
     wrong &= evidence.premise_met
     slack = float(np.max(np.where(evidence.premise_met, gap, 0.0)))
-    detail = f"{int(evidence.premise_met.sum())} comparisons, the largest gap is {slack:.2g}"
+    detail = f"{int(evidence.premise_met.sum())} comparisons, largest gap {slack:.2g}"
     return _close(evidence, wrong, gap, slack, None, detail)
 
 
@@ -199,7 +199,7 @@ def _judge_at_most(evidence: Evidence) -> Judgement:
     wrong &= evidence.premise_met
     slack = float(np.min(np.where(evidence.premise_met, gap, np.inf)))
     looseness = _looseness(evidence, evidence.premise_met)
-    detail = f"{int(evidence.premise_met.sum())} comparisons, the least margin is {slack:.3g}"
+    detail = f"{int(evidence.premise_met.sum())} comparisons, least margin {slack:.3g}"
     return _close(evidence, wrong, -gap, slack, looseness, detail)
 
 
@@ -210,7 +210,7 @@ def _judge_limit(evidence: Evidence) -> Judgement:
     shrinks = (last <= gap[:, 0]) | (last <= evidence.tolerance)
     wrong = ~((last <= evidence.tolerance) & shrinks) & met
     slack = float(np.max(last[met]))
-    detail = f"{len(gap)} sequences, the last distance is {slack:.2g}"
+    detail = f"{len(gap)} sequences, last distance {slack:.2g}"
     wrong_steps = np.zeros_like(gap, bool)
     wrong_steps[:, -1] = wrong
     return _close(evidence, wrong_steps, gap, slack, None, detail)

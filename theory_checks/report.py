@@ -110,7 +110,7 @@ def _measured(tried: Tried) -> str:
     judgement = tried.judgement
     words = [judgement.detail]
     if (judgement.looseness or 0) > 1.005 and judgement.verdict is not Verdict.FALSE:
-        words.append(f"the right side is at least {judgement.looseness:.3g} times the left")
+        words.append(f"right side at least {judgement.looseness:.3g} times the left")
     shown = tried.evidence.measured
     return "; ".join([*words, _example(shown() if callable(shown) else shown)]).rstrip("; ")
 
@@ -223,25 +223,19 @@ def _section(outcome: Outcome) -> Iterator[str]:
         lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
     tried = outcome.last
     if tried.judgement.verdict is not Verdict.FALSE:
-        lines.append(f"Checked: {_measured(tried)}.")
-        lines += _constants_words(entry)
+        lines.append(f"Checked: {_measured(tried)}{_constants_words(entry)}.")
     if entry.proof:
         lines.append(f"[Proof](proofs.md#{anchor(entry.proof)}).")
     yield "\n".join(f"- {line}" for line in lines)
 
 
-def _constants_words(entry: Claim) -> list[str]:
-    """Whether the text itself is evaluated, and how well the check knows its constants."""
+def _constants_words(entry: Claim) -> str:
+    """Whether the text itself is evaluated, and how many of its constants the check knows."""
     if "⟦" not in entry.holding.latex:
-        return ["The check is code written beside this statement; its text is not evaluated."]
+        return "; by code beside this text"
     constants = len([*latex.changed(entry.holding.latex, 1.0)])
     seen = constants - sum(factor > STEP for factor in entry.loose[:constants])
-    if not constants:
-        return []
-    if not seen:
-        return ["The bound is so loose that the check cannot tell its constants."]
-    some = "any constant" if seen == constants else f"{seen} of its {constants} constants"
-    return [f"The check fails if {some} of the formula is changed by a factor of {STEP:g}."]
+    return "" if seen == constants else f"; {seen} of {constants} constants are told"
 
 
 def _quoted(text: str) -> str:
