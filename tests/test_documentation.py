@@ -364,7 +364,7 @@ def test_a_command_that_is_not_known_would_be_seen(words, capsys):
     [
         "python -m experiments.nothing",
         "python -m experiments.convergence --colour=red",
-        "python -m experiments.theorems --seed=1",
+        "python -m experiments.waiting --seed=1",
         "python -m experiments.convergence --outputs=absent.npy --prompts=absent.npy",
         "python -m experiments run nothing",
     ],

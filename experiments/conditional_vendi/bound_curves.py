@@ -45,7 +45,7 @@ def _of_samples(name: str, generator: np.random.Generator, samples: int) -> Curv
     """95% errors, with the printed bound and the sharper one."""
     generic = [p for p in concentration.finite_populations() if p.name != "uniform"]
     tail, printed = TAILS[name], TAILS[_PRINTED[name]]
-    width = _width_of_rke if "theorem-3" in name else tail.bound
+    width = width_of_rke if "theorem-3" in name else tail.bound
     forms, drawn = _formulas(name), _formulas(_PRINTED[name], printed=True)
     found = np.zeros((3, len(generic), len(_SIZES)))
     each = np.array([_DELTA / len(tail.errors)])
@@ -59,7 +59,7 @@ def _of_samples(name: str, generator: np.random.Generator, samples: int) -> Curv
     return axes | dict(zip(("quantile", "bound", "sharp"), found, strict=True))
 
 
-def _width_of_rke(
+def width_of_rke(
     p: populations.Population, n: int, delta: Any, which: int, levels: Any, *forms: Any
 ) -> float:
     """How far a sample's Conditional-RKE may lie above or below."""

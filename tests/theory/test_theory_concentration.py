@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import linalg, stats
 
 from condvendi_jax.entropies import eigenvalues
+from experiments.conditional_vendi.bound_curves import width_of_rke
 from theory_checks import claim, concentration, evidence, numerics
 from theory_checks.populations import Population, finite_populations, product
 
@@ -93,7 +94,7 @@ def test_interval_for_conditional_rke_by_exact_probabilities(n, delta):
     f, logs = concentration.Cell(p, n).outcomes
     forms = claim.registry()["cv-theorem-3-sharp"].stated.argument[1:]
     for which, sign in ((0, 1), (1, -1)):
-        width = concentration._theorem_3_width(p, n, np.array([delta]), which, None, *forms)
+        width = width_of_rke(p, n, np.array([delta]), which, None, *forms)
         assert np.exp(logs)[sign * concentration.rke_error(p, f) > width].sum() <= delta
 
 

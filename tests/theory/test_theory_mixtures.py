@@ -190,14 +190,3 @@ def test_a_smaller_bound_is_refuted_by_two_prompts():
         random=random.Random(0),
     )
     assert len(found.component) == 2
-
-
-def test_figure_data_shows_the_failure():
-    """The rare mode stays above the printed bound where that is defined, the ordinary one below."""
-    data = mixtures.curves()
-    assert (data["rare_gap"] > data["rare_printed"]).any()
-    stated = np.isfinite(data["ordinary_printed"])
-    assert not stated.all()
-    assert (data["ordinary_gap"] <= data["ordinary_printed"] + 1e-12)[stated].all()
-    for kind in ("rare", "ordinary"):
-        assert (data[f"{kind}_gap"] <= data[f"{kind}_corrected"] + 1e-10).all()
