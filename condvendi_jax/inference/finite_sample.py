@@ -87,9 +87,8 @@ def bounds_at(score: float, bandwidth: float, other: float) -> tuple[float, floa
     """The least and the largest score of order 1 or 2 at another bandwidth of the outputs.
 
     For s < s' and r = (s' / s)^2, R(s') <= R(s) <= R(s')^r under `Gaussian` outputs and the same
-    prompts and prompt kernel, of populations and of samples. R is Conditional-Vendi, Vendi or, with
-    or without pairs of a row with itself, (Conditional-)RKE (docs/proofs.md). Raises ValueError if
-    a bandwidth is not above 0, or the score below 1.
+    prompts, of populations and samples; R is (Conditional-)Vendi or RKE, the latter with or without
+    own pairs (docs/proofs.md). Raises ValueError if a bandwidth is not above 0, or R below 1.
 
     Examples:
       >>> import condvendi_jax as cv

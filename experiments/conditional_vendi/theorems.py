@@ -104,7 +104,7 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     style.label_lines(*panels)
     return figure, (
         "Samples of populations of at most nine atoms; blue: 95% quantiles of the error (Theorem "
-        "6: root mean squares); bounds at failure probability 0.05; red: the range over the "
+        "6: root mean squares); bounds at failure probability 0.05; orange: the range over the "
         "populations whose n meets the condition"
     )
 
