@@ -1,7 +1,6 @@
 """Every formal statement of the four papers, tried against numbers and judged.
 
-`python -m theory_checks` prints the table; `theory_checks.claim` says what a claim is; the other
-modules hold the claims, one module a theme.
+`python -m theory_checks` tries them; `claim.py` says what a claim is; a module a theme has them.
 """
 
 import os

@@ -5,6 +5,7 @@ statements held and failed. Exits non-zero when a verdict is not the one that th
 or a wrong version of a statement is taken for right.
 """
 
+import difflib
 import fnmatch
 import sys
 from collections.abc import Mapping
@@ -36,8 +37,8 @@ def select(pattern: str | None, claims: dict[str, claim.Claim]) -> list[claim.Cl
     wide = pattern if any(character in pattern for character in "*?[") else f"*{pattern}*"
     chosen = [entry for name, entry in claims.items() if fnmatch.fnmatchcase(name, wide)]
     if not chosen:
-        names = "\n  ".join(claims)
-        raise ValueError(f"--only: no claim matches {pattern!r}. The claims are\n  {names}")
+        near = difflib.get_close_matches(pattern.lower(), claims) or claims
+        raise ValueError(f"--only: no claim matches {pattern!r}; there are {', '.join(near)}.")
     return chosen
 
 

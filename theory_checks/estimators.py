@@ -112,18 +112,19 @@ def saturates(rng: Rng, budget: Budget, value: Any) -> Evidence:
 
 @claim("cv-order-1-limit", stated=1.0, mutants={"g without the prompts": 0.0})
 def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
-    """Second moments and biases relative to their limits, and distances to the normal law."""
+    """Moments relative to their limits, and distances to the normal law; of `tied`, biases alone."""
     (part, variance, bias, curvature), found = value, []
     x, t = (np.cos(np.subtract.outer(a, a)) for a in ((0, 1.2, 2.5), (0, 2.0, 1.4)))
     two = Population("two", x[:2, :2], t[:2, :2], np.array([0.7, 0.3]))
     three = Population("three", x, t, np.array([0.5, 0.3, 0.2]))
-    for p, last in ((Orthogonal([0.9, 0.1]), 10**5), (two, 10**5), (three, 300)):
+    tied = Population("prompts of one eigenvalue", x, 1.5 * np.eye(3) - 0.5, np.full(3, 1 / 3))
+    for p, last in ((Orthogonal([0.9, 0.1]), 10**5), (two, 10**5), (three, 300), (tied, 300)):
         v, of = variance({"w_i": p.weights, "g_i": linear_part(p, part)}), {}
         for key, gram in (("b_{X,T}", p.joint), ("b_T", p.gram_t)):
             lam, features = operator(gram, p.weights)
             m = np.einsum("a,ai,aj->ij", p.weights, features**2, features**2)
             logs, gaps = (np.subtract.outer(each, each) for each in (np.log(lam), lam))
-            mean = (logs + np.eye(len(lam))) / (gaps + np.diag(lam))
+            mean = np.where(np.abs(gaps) < 1e-9, 1 / lam, logs / (gaps + (gaps == 0)))
             of[key] = curvature({"m_{ij}": m, "L_{ij}": mean, r"\lambda_i": lam})
         for n in (30, 100, last):
             f, logs = Cell(p, n).outcomes
@@ -131,10 +132,12 @@ def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
             order = np.argsort(errors)
             gap = np.cumsum(chances[order]) - stats.norm.cdf(errors[order] * np.sqrt(n / v))
             distance = np.max(np.abs([gap, gap - chances[order]]))
-            found.append((n * errors**2 @ chances / v, -n * errors @ chances / bias(of), distance))
-    values = np.reshape(found, (3, 3, 3)).swapaxes(1, 2).reshape(9, 3)
-    cases = {"orthogonal pairs": np.arange(9) < 3}
-    return limit(values, [[1.0], [1.0], [0.0]] * 3, tolerance=0.05, cases=cases)
+            second = n * errors**2 @ chances / v
+            second, distance = (1.0, 0.0) if p is tied else (second, distance)
+            found.append((second, -n * errors @ chances / bias(of), distance))
+    values = np.reshape(found, (4, 3, 3)).swapaxes(1, 2).reshape(12, 3)
+    cases = {"orthogonal pairs": np.arange(12) < 3}
+    return limit(values, [[1.0], [1.0], [0.0]] * 4, tolerance=0.05, cases=cases)
 
 
 @claim("cv-orthogonal-outputs")

@@ -180,11 +180,13 @@ def _by_eigenvector(rng, budget: Budget, value) -> Evidence:
         outputs, prompts = _pairs(rng)
         k_x, k_t = _grams(outputs, prompts * (trial > 0))
         values, vectors = np.linalg.eigh(k_t / len(k_t))
-        outer = np.einsum("ai,bi->iab", vectors, vectors).reshape(len(k_t), -1)
-        names = {"K_X": k_x.reshape(1, -1), "K_T": k_t.reshape(1, -1), "n": len(k_t)}
-        names |= {r"\lambda_i": values, r"v_iv_i^\top": outer}
-        for side, form in zip(sides, value, strict=True):
-            side += [*np.ravel(form(names))]
+        names = {"K_X": latex.matrix(k_x), "K_T": latex.matrix(k_t), "n": len(k_t)}
+        total = np.zeros_like(k_t)
+        for lam, v in zip(values, vectors.T, strict=True):
+            part = {r"\lambda_i": lam, r"v_iv_i^\top": latex.matrix(np.outer(v, v))}
+            total = total + value[1](names | part)
+        sides[0].extend(np.ravel(value[0](names)))
+        sides[1].extend(np.ravel(total))
     return equal(*sides, cases={"one prompt": np.arange(len(sides[0])) < len(k_t) ** 2})
 
 

@@ -132,7 +132,9 @@ def hunt(
             fields["tolerance"] = 1e-8 if relative else 1e-10
             return at_most(np.where(np.abs(lhs) < _ROUNDING, 0.0, lhs), rhs, **fields)
 
-        trials = [(replace(pop, bandwidth=b), order) for pop, order in examples for b in (2.0, 0.5)]
+        trials = [
+            (replace(pop, bandwidth=b), order) for pop, order in examples for b in (2.0, 0.01)
+        ]
         found = [sides(*trial) for trial in trials]
         for shape in shapes:
             thetas = [1.2 * rng.standard_normal(shape.dimension) for _ in range(budget.trials(8))]

@@ -88,9 +88,8 @@ def _ending(
     errors, readings = _errors_and_readings(found)
     held = len(verdicts) - false
     yield f"Held: {held} of {len(verdicts)} statements, and {corrected} corrections."
-    yield (
-        f"Failed: {false} statements, as papers print or imply them or as we read them. They go "
-        f"back to the {errors} errors and {readings} readings above."
+    yield f"Failed: {false} statements, as papers print or imply them or as we read them." + (
+        f" They go back to the {errors} errors and {readings} readings above." * (false > 0)
     )
     if wrong_versions is not None:
         yield f"Rejected: {wrong_versions} wrong versions of what holds."

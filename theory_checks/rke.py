@@ -169,7 +169,7 @@ def _bounded_modes(rng: Rng, budget: Budget, value: Any) -> Evidence:
     for place, modes in enumerate(found):
         exact, centres = modes.energies()
         energy, at_centres = (modes.weights @ part @ modes.weights for part in (exact, centres))
-        sigma = (0.2, 5.0)[place % 2]
+        sigma = (0.01, 5.0)[place % 2]
         names = {r"\omega_i": modes.weights, "d": modes.d, r"\sigma": sigma}
         names |= {r"\sigma_i": sigma * modes.spreads}
         if value[0] is True:
@@ -318,7 +318,7 @@ def _names(x: Modes, y: Modes) -> dict[str, Any]:
     return {
         r"\omega_i": x.weights, r"\eta_i": y.weights, "k_{ij}": centres, "t_i": widths[0],
         "k_{ii}": np.diag(centres)[:, None], "t'_i": widths[1], "d": 2,
-        r"\alpha_i": np.sqrt(1 + 2 * widths.max(0)), r"\sigma": (0.2, 5.0)[len(x.weights) % 2],
+        r"\alpha_i": np.sqrt(1 + 2 * widths.max(0)), r"\sigma": (0.01, 5.0)[len(x.weights) % 2],
     }  # fmt: skip
 
 

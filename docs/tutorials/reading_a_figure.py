@@ -29,7 +29,7 @@ def committed(study, folder):
 # The study `convergence` computes scores of 250 to 11,822 drawings, as figure 2 of the paper does.
 
 # %%
-growth = committed("convergence", "convergence-gaussian-exact")
+growth = committed("convergence", "convergence-gaussian")
 entropy = growth.entropy.sel(term="joint") - growth.entropy.sel(term="prompts")
 conditional = np.exp(entropy).mean("repeat")  # Over three random orders of the drawings.
 curves = {
