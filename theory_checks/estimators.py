@@ -112,7 +112,7 @@ def saturates(rng: Rng, budget: Budget, value: Any) -> Evidence:
 
 @claim("cv-order-1-limit", stated=1.0, mutants={"g without the prompts": 0.0})
 def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
-    """Moments relative to their limits, and distances to the normal law; of `tied`, biases alone."""
+    """Moments relative to their limits, distances to the normal law; of `tied`, biases alone."""
     (part, variance, bias, curvature), found = value, []
     x, t = (np.cos(np.subtract.outer(a, a)) for a in ((0, 1.2, 2.5), (0, 2.0, 1.4)))
     two = Population("two", x[:2, :2], t[:2, :2], np.array([0.7, 0.3]))
