@@ -78,4 +78,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], xr.Dataset]:
         raise DamagedError(f"{path}: damaged ({error})") from error
     words = {name: json.loads(word) for name, word in loaded.attrs.items() if name != "sha256"}
     texts = {name: of.astype(str) for name, of in loaded.variables.items() if of.dtype.hasobject}
-    return words, loaded.assign(texts).drop_attrs()
+    plain = loaded.assign(texts) if texts else loaded
+    plain.attrs = {}
+    for of in plain.variables.values():  # Twice as fast as `drop_attrs`.
+        of.attrs = {}
+    return words, plain

@@ -15,6 +15,7 @@ def written():
     return pages.written()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*PAGES, *pages.OTHERS], ids=lambda path: path.stem)
 def test_a_page_is_written_from_the_committed_results(path, written):
     text = path.read_text(encoding="utf-8")
