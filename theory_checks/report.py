@@ -83,9 +83,9 @@ def _ending(
     """How many statements hold and how many fail; what was not expected."""
     verdicts = [outcome.stated.judgement.verdict for outcome in outcomes]
     false = verdicts.count(Verdict.FALSE)
-    corrected = sum("corrected" in outcome.tried for outcome in outcomes)
-    found = by_root(outcomes)
-    errors, readings = _errors_and_readings(found)
+    corrections = [outcome.tried["corrected"] for outcome in outcomes if len(outcome.tried) > 1]
+    corrected = sum(each.judgement.verdict is not Verdict.FALSE for each in corrections)
+    errors, readings = _errors_and_readings(by_root(outcomes))
     held = len(verdicts) - false
     yield f"Held: {held} of {len(verdicts)} statements, and {corrected} corrections."
     yield f"Failed: {false} statements, as papers print or imply them or as we read them." + (
@@ -160,7 +160,7 @@ def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> st
         "ours."
     )
     if wrong_versions is not None:
-        words += f" The checks tried {wrong_versions} wrong versions of what holds and reject all."
+        words += f" The checks reject {wrong_versions} wrong versions of what holds."
     return words
 
 

@@ -24,7 +24,7 @@ CLAIMS = tuple(claim for _, claim, _ in _BOUNDS)
 CLAIMS += ("cv-theorem-6-corrected-point-prompts", "rke-theorem-3")
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
-_TOLD = ("source", "verdict", "detail")
+_TOLD = ("source", "verdict")
 # The axes that the arrays of the evidence have: what is tried, and against what it is drawn.
 _AXES = ("population", "density", "n", "separation", "sigma")
 
@@ -34,24 +34,23 @@ class Theorems(lab.Study):
 
     name = "theorems"
     version = 4
-    duration = "half a minute"
+    duration = "10 seconds"
     data = None
     drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 
     samples: int = lab.flag(2000, "Samples of each population and size.", at_least=20)
-    trial_seed: int = lab.resolved(0)
 
     def prepare(self, load, seed):
-        return self.ready(trial_seed=seed)
+        return self.ready(state=seed)
 
     def axes(self):
         return {"claim": CLAIMS}
 
     def compute(self, state, context, *, claim):
         """Tries the claim, and computes the curves of its figure."""
-        outcome = claims.try_claim(claims.registry()[claim])
-        told = (outcome.claim.source, outcome.label, outcome.stated.judgement.detail)
-        data = bound_curves.curves(claim, self.trial_seed, self.samples)
+        outcome = claims.try_claim(claims.registry()[claim], seed=state)
+        told = (outcome.claim.source, outcome.label)
+        data = bound_curves.curves(claim, state, self.samples)
         labels = {k: data[k] for k in _AXES if k in data}
         arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
         last = {k: list(labels)[len(labels) - array.ndim :] for k, array in arrays.items()}
@@ -60,7 +59,7 @@ class Theorems(lab.Study):
 
     def tables(self, run):
         """The claims with their verdicts."""
-        grid = Table("claim", "source", "verdict", "evidence")
+        grid = Table("claim", "source", "verdict")
         for cell, one in run.results.items():
             grid.add_row(cell.values["claim"], *(one[k].item() for k in _TOLD))
         yield grid
@@ -73,7 +72,7 @@ class Theorems(lab.Study):
     @classmethod
     def figures(cls, runs):
         run = runs[-1]
-        of = f"{run.study.samples:,} samples each, seed {run.study.trial_seed}"
+        of = f"{run.study.samples:,} samples each, seed {run.seed}"
         drawn = {}
         for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
             drawn[name], words = make(_evidence(run))
