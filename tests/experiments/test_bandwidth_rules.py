@@ -140,14 +140,11 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
 
 
 @pytest.mark.slow
-def test_a_run_is_judged_and_drawn(run):
+def test_finalists_are_judged_where_prompts_are_open(run):
     shown = bandwidth_rules.finalists(run.found).value
     candidates = [*bandwidth_rules.FIXED, bandwidth_rules.CHOSEN]
     counts = shown.sel(set=["captioning", "plane"], question=OPEN, candidate=candidates)
     assert np.isfinite(counts).all() and shown.sel(set="human").isnull().all()
-    assert [grid.row_count for grid in run.study.tables(run)] == [3, 4, 3]
-    (figure,) = BandwidthRules.figures([run]).values()
-    figure.draw_without_rendering()
 
 
 def test_half_of_the_variance_rule_ranks_better_on_sets_left_out():

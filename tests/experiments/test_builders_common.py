@@ -11,7 +11,7 @@ from small_repositories import Corners, Texts, git, picture
 from small_repositories import repository as clone_of
 
 from experiments.builders import common
-from experiments.data import repository, sets
+from experiments.data import sets
 from experiments.data.repository import Repository
 
 pytestmark = pytest.mark.slow
@@ -51,14 +51,6 @@ def test_what_is_not_there_is_named(clone, tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             Repository.opened("me/it", commit, source=str(source), cache=tmp_path)
-
-
-def test_a_repository_that_cannot_be_cloned_says_what_to_give(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        repository.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 128, b"", b"")
-    )
-    with pytest.raises(ValueError, match="cannot be cloned; give a clone of it with --source"):
-        Repository.opened("me/none", "0" * 40, source=None, cache=tmp_path)
 
 
 @pytest.fixture

@@ -107,32 +107,6 @@ def test_correlations_by_hand(finished):
     np.testing.assert_allclose(gmm_gan.missing(shares), [0.5, 0.4, 0.6])
 
 
-def test_tables_and_facts_have_scores_correlations_and_movement(finished):
-    means, _, removed = (
-        list(zip(*(column.cells for column in grid.columns), strict=True))
-        for grid in finished.study.tables(finished)
-    )
-    assert means[0][:5] == ("0.5", "ring", "GAN", "4 ± 0", "1 ± 0")
-    assert removed[0] == ("ring", "0.5", "captured", "1.00 [1.00, 1.00]", "-1.00 [-1.00, -1.00]")
-    facts = GmmGan.facts([finished])
-    assert facts["exact"]("ring", "1") == pytest.approx(8, rel=1e-3)
-    assert facts["rank"]("ring", "RRKE", of=(REMOVED,))[0] == pytest.approx(-1)
-    assert facts["moves"].values.tolist() == [[[0, 0, 0]]]
-
-
-def test_the_figures_say_data_n_rule_and_what_good_means(finished):
-    samples, scores = GmmGan.figures([finished]).values()
-    text = samples._supxlabel.get_text().replace("\n", " ")
-    for part in ("400 samples", "of 200 against", "0.435 (ring)", "within 3 sd", "0.1 of its"):
-        assert part in text
-    assert "4 modes, 100% good" in samples.axes[0].get_title()
-    counted, ruled, missed = scores.axes
-    assert "counting bandwidth" in counted.get_title() and "RKE's rule" in ruled.get_title()
-    left = counted.get_lines()[0]
-    np.testing.assert_allclose(left.get_ydata(), left.get_xdata(), rtol=0.1)
-    assert missed.get_yscale() == "log" and missed.get_xlabel() == "mass missing"
-
-
 test_bad_flags_are_refused = studies.refuses(
     GmmGan, ("--references=401", "--references: expected at most --samples=400, received 401")
 )

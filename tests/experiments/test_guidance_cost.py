@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-import xarray as xr
 from small import flags
 
 from experiments import lab
@@ -45,20 +44,6 @@ def test_the_state_is_the_window_and_every_repetition_is_kept(measured):
     for name in ("step", "update", "remember"):
         assert measured[name].sizes["repeat"] == 3
         assert (measured[name] > 0).all()
-
-
-def test_a_row_has_the_spread_of_the_turns():
-    study = GuidanceCost(windows=(8, 32), spectra=8)
-    turns = {"update": [2.0, 3.0, 1.0], "step": [2.0, 2.0, 4.0], "remember": [1.0, 2.0, 3.0]}
-    sizes = {"state": 2**20, "update_bytes": 2**21, "step_bytes": 2**22}
-    found = xr.Dataset({k: ("repeat", of) for k, of in turns.items()} | sizes)
-    run = lab.Run(study, None, {"seed": 0}, dict.fromkeys(study.cells(), found), {}, [])
-    facts = GuidanceCost.facts([run])
-    cells = [next(column.cells) for column in facts["table"].columns]
-    assert cells[:4] == ["Conditional-RKE", "8", "1 (0.25-1.5)", "2000 (1000-3000)"]
-    assert cells[5:] == ["1", "2"]
-    assert facts["steps"]("rke", 32) == 1.0
-    assert facts["ms"]("step", "vendi", 8) == 2000
 
 
 def test_windows_bandwidths_and_noise_follow_the_flags():

@@ -409,17 +409,6 @@ def test_flags_reach_the_study_in_their_types(tmp_path, own):
     assert sums.results[place(1, "sum")].value == pytest.approx(outputs.sum())
 
 
-def test_help_lists_every_flag_and_what_it_needs(capsys):
-    runner.execute(Toy, ["toy", "--help"])
-    lines = capsys.readouterr().out.splitlines()
-    listed = {line.split(":")[0].strip() for line in lines if line.startswith("  --")}
-    options = {f"--{field.name}" for field, _ in runner.flag_fields(Toy)}
-    shared = {"--data", "--outputs", "--prompts", "--types", "--seed", "--output", "--help"}
-    assert listed == options | shared | {"--outputs_key", "--prompts_key", "--types_key"}
-    for words in ("only with --kind=mean", "default 1,2"):
-        assert any(words in line for line in lines)
-
-
 def test_bad_rows_are_the_users_rows(tmp_path, own):
     flags = own()
     outputs = np.load(tmp_path / "x.npy")
@@ -454,11 +443,6 @@ def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
         execute(tmp_path, *flags, *more, study=looking)
     with pytest.raises(ValueError, match="--outputs: one's own data need a file"):
         runner.execute(looking, ["toy", more[0], f"--output={tmp_path / 'none'}"])
-
-
-def test_another_data_set_has_a_folder_of_its_own():
-    assert Toy().folder("emoji") == Toy().folder() == "toy-mean"
-    assert Toy().folder("mixture") == "toy-mixture-mean"
 
 
 # --- bandwidths -------------------------------------------------------------------------------
@@ -611,12 +595,6 @@ def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):
     assert re.search(r"test_lab\.py:\d+: where mean-1 was computed", note)
 
 
-def test_two_cells_of_one_name_are_refused(tmp_path, own):
-    twice = changed(Toy, cells=lambda: [place(1, "a b"), place(1, "a_b")])
-    with pytest.raises(ValueError, match="two cells have the same name"):
-        execute(tmp_path, *own(), study=twice)
-
-
 # --- types ------------------------------------------------------------------------------------
 
 
@@ -711,14 +689,6 @@ def test_labels_of_lines_that_end_together_do_not_overlap():
     assert len(boxes) == 4
     assert all(below.y1 <= above.y0 + 1 for below, above in zip(boxes, boxes[1:], strict=False))
     assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
-
-
-def test_a_caption_stays_within_the_figure():
-    figure, _ = style.panels(2)
-    style.caption(figure, "one of the many words that stand below a figure, " * 12)
-    figure.draw_without_rendering()
-    box = figure._supxlabel.get_window_extent()
-    assert box.x1 <= figure.bbox.x1 and box.y0 >= 0
 
 
 # --- imports ----------------------------------------------------------------------------------

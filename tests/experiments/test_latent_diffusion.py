@@ -11,14 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from scipy.special import softmax
 
 from experiments.generators import (
     checkpoints,
     diffusion,
     fitting,
     latent_diffusion,
-    networks,
     picture_encoder,
     pictures,
 )
@@ -32,7 +30,6 @@ SIZES = Sizes(channels=1, latent=2, hidden=8, blocks=1, patch=4, width=16, depth
 IDENTITY = records.identify("small", 1, {"width": 16}, {}, 0)
 # Two kinds, in two wordings each; the latents of each are constants, 1 and -0.5.
 WORDINGS = np.random.default_rng(0).normal(size=(2, 2, 384)).astype(np.float32) / 20
-LATER = ("denoising_steps", "denoising_rate", "horizon")  # Of the denoiser alone.
 
 
 def denoising(steps):
@@ -59,36 +56,6 @@ def test_the_autoencoder_has_the_shapes_it_says_and_bounded_log_variances():
     np.testing.assert_array_equal(mean[0, 0, 0], [0, 3])
     np.testing.assert_array_equal(log_variance[0, 0, 0], [5, -20])
     assert jax.eval_shape(coder.decode, mean).shape == (2, 32, 32, 3)
-
-
-def test_a_layer_is_scaled_shifted_attention_and_a_gated_network():
-    """Against NumPy in float64, head by head."""
-    layer = networks.Layer(8, 2, rngs=nnx.Rngs(1))
-    rng = np.random.default_rng(0)
-    x, condition, table = (rng.normal(size=shape) for shape in ((2, 3, 8), (2, 6, 8), (6, 8)))
-    layer.table[...] = jnp.asarray(table, jnp.float32)
-
-    def linear(name, rows):
-        of = getattr(layer, name)
-        return rows @ np.asarray(of.kernel[...], float) + np.asarray(of.bias[...], float)
-
-    def normal(rows):
-        return (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-6)
-
-    expected = []
-    for tokens, given in zip(x, condition + table, strict=True):
-        shift, scale, gate, shift_up, scale_up, gate_up = given
-        q, k, v = np.split(linear("mix", normal(tokens) * (1 + scale) + shift), 3, axis=1)
-        heads = [
-            softmax(q[:, part] @ k[:, part].T / 2, axis=1) @ v[:, part]
-            for part in (slice(0, 4), slice(4, 8))
-        ]
-        tokens = tokens + gate * linear("out", np.concatenate(heads, axis=1))
-        inner = linear("up", normal(tokens) * (1 + scale_up) + shift_up)
-        gelu = inner / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
-        expected.append(tokens + gate_up * linear("down", gelu))
-    found = nnx.jit(networks.Layer.__call__)(layer, *map(jnp.float32, (x, condition)))
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
 def test_the_denoiser_learns_what_its_prompts_show():
@@ -243,19 +210,6 @@ def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
     np.testing.assert_allclose(shown, latent_diffusion._decode(model.coder, raw), atol=1e-4)
     wild = model.decode(1000 * jnp.asarray(latents))
     assert float(wild.min()) == 0 and float(wild.max()) == 1
-
-
-def test_every_number_of_a_training_is_in_its_identity(small):
-    _, training, _ = small
-    for name in ("encoding_steps", "batch", "encoding_rate", *LATER):
-        other = dataclasses.replace(training, **{name: getattr(training, name) * 2})
-        assert latent_diffusion.identity(other) != latent_diffusion.identity(training)
-        found, before = map(latent_diffusion.coder_identity, (other, training))
-        assert (found != before) == (name not in LATER)
-    for field in dataclasses.fields(SIZES):
-        sizes = dataclasses.replace(SIZES, **{field.name: getattr(SIZES, field.name) * 2})
-        other = dataclasses.replace(training, sizes=sizes)
-        assert latent_diffusion.identity(other) != latent_diffusion.identity(training)
 
 
 def python(*words):

@@ -1,6 +1,5 @@
 """The study of several processes: its cells, its gains, and what goes over the wire."""
 
-import pytest
 import xarray as xr
 from small import flags
 
@@ -33,9 +32,3 @@ def test_a_row_has_the_fastest_call_and_the_slowest_and_gains_are_of_as_many_pai
     assert ["order 2", "45", "1", "360 (405)", "360 (405)", "1", "0.0"] in rows
     assert facts["gain"]("order_2", 2) == 2
     assert facts["fastest"]("busy", "spectral", 64, 2) == 256
-
-
-def test_one_process_alone_is_compared_with_nothing():
-    with pytest.raises(ValueError, match="--processes: expected a number above 1"):
-        study.ManyProcesses(processes=(1,)).prepare(lambda: None, 0)
-    assert study.ManyProcesses(processes=(2,)).prepare(lambda: None, 0).study.processes == (1, 2)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import studies
 from small import flags, write
-from studies import execute
 
 import condvendi_jax as cv
 from experiments import data
@@ -38,7 +37,6 @@ def small(folder, seed):
 
 
 finished = studies.finished(SameAnswers)
-refuses_flags = studies.refuses(SameAnswers, ("--resamples=1", "--resamples"))
 
 
 def distances(part):
@@ -94,12 +92,3 @@ def test_equal_answers_that_people_call_different_have_no_part_in_the_bandwidth(
     )  # fmt: skip
     found = judged.Judgements.of(pairs).bandwidth()
     assert found == cv.bandwidth_from_pairs(first[:4], second[:4], same[:4] == 1, share=0.5)
-
-
-def test_ones_own_labels_and_answers_are_checked(tmp_path):
-    flags = small(tmp_path, 0)
-    with pytest.raises(ValueError, match="--second"):
-        execute(SameAnswers, tmp_path, *[flag for flag in flags if "--second" not in flag])
-    write(tmp_path, same=np.arange(40) % 3)
-    with pytest.raises(ValueError, match="--same: expected 0 and 1"):
-        execute(SameAnswers, tmp_path, *flags)

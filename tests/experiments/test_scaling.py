@@ -1,7 +1,6 @@
 """The benchmark: what its contestants compute, who takes part, how it is run, what is derived."""
 
 import math
-import os
 import sys
 import time
 from functools import partial
@@ -13,16 +12,14 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, measured, peers, scaling_figures, timing, worker
+from experiments.cost import contests, engines, measured, peers, timing, worker
 from experiments.cost import points as sets
-from experiments.cost.accelerator import Accelerator
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.measured import Record
 from experiments.cost.points import Points
 from experiments.cost.scaling import Scaling
-from experiments.cost.worker import Contestant, Worker
-from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths, Cell, Context, Run
+from experiments.cost.worker import Contestant
+from experiments.lab import Bandwidths, Cell, Run
 
 pytestmark = pytest.mark.slow
 
@@ -197,26 +194,6 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
     assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
 
 
-def test_a_process_holds_the_runtime_of_its_contestant_only(cell, monkeypatch, tmp_path):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
-    with Worker() as process:
-        process.request("prepare", peers.float64, cell)
-        assert not process.request("ask", partial(eval, "'jax' in __import__('sys').modules"))
-        cache = "__import__('jax').config.jax_enable_compilation_cache"
-        assert not process.request("ask", partial(eval, cache))
-
-
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak stays")
-def test_memory_of_loading_and_compiling_does_not_count():
-    def make(cell):
-        np.ones(10**7).sum()
-        return Contestant(ready=lambda seed: lambda: None, read=lambda result: {})
-
-    server = worker.Server()
-    server.prepare(make, {})
-    assert server.finish()["memory_bytes"] < 40e6
-
-
 def test_short_calls_after_the_first_are_repeated_and_the_median_counts(monkeypatch):
     counted = iter(np.cumsum([0, 0.01, 1, 0.09, 1, 0.08, 1, 0.2]))
     monkeypatch.setattr(time, "perf_counter", lambda: next(counted))
@@ -274,26 +251,6 @@ def test_two_calls_are_no_number_and_three_have_a_spread():
     assert timing.spread([1234.0, 0.5, 2.0]).words(2) == "2 (0.5-1200)"
 
 
-def test_tables_and_figures_show_no_contestant_of_fewer_calls():
-    run = fabricated()
-    order_two, exact, measure, memory, accuracy = run.study.tables(run)
-    shown = {column.header: next(column.cells) for column in order_two.columns[2:]}
-    assert shown == {"library": "2 (1-4)", "dense torch": "6 (4-8)"}
-    assert exact.row_count == 0
-    assert [next(column.cells) for column in memory.columns[2:]] == ["3", "12"]
-    assert "left out: rke-score (order 2, mixture, n = 5,000): is not there" in accuracy.caption
-    (figure,) = Scaling.figures([run]).values()
-    curves, shares = figure.axes
-    lines = [line.get_label() for line in curves.get_lines() if line.get_label()[0] != "_"]
-    assert lines == ["ours", "dense torch"]
-    assert "dense torch at n = 20,000: 3 (2-4) times ours" in curves.get_title()
-    assert shares.get_lines()[0].get_xdata() == pytest.approx([10.0])
-    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes)
-    # Two sizes are no curve, and a contestant without numbers has no panel.
-    (shares,) = scaling_figures.draw(fabricated(sizes=(5000, 10_000))).axes
-    assert "order 1" in shares.get_title()
-
-
 def test_errors_and_coverage_are_counted_over_seeds():
     run = fabricated()
     record = measured.records(run)[-1]
@@ -311,44 +268,6 @@ def test_errors_and_coverage_are_counted_over_seeds():
     assert np.isnan(facts["ratio"]("order2", "dense_JAX", "library")).all()
     few = dataset(MEASURE | {"by tolerance": timed(1, values=[{"vendi": ESTIMATES[0]}])}, {})
     assert not Record("measure", "own", 9, few).errors("by tolerance").quantity.size
-
-
-def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
-    asked = {}
-
-    def run_cell(entries, request, study, say):
-        asked.update(request, entries=list(entries))
-        return {"spectrum": timed(1.0)}, {"jnp.linalg.eigvalsh": "failed"}
-
-    monkeypatch.setattr(contests, "run_cell", run_cell)
-    context, state = Context(None, None, lambda words: None), (points[2], 9e8)
-    found = settings().compute(state, context, part="exact", data="mixture", n=500)
-    assert asked["entries"] == ["spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh"]
-    assert (asked["bandwidths"], asked["truncations"]) == ([0.7, 0.9], [10, 25, 200])
-    assert asked["outputs"] == points[1][0]
-    reasons = found.left_out.to_series()
-    assert reasons["vendi_score"] == "vendi-score is not there"
-    assert (reasons["jnp.linalg.eigvalsh"], reasons["spectrum"]) == ("failed", "")
-
-
-def test_the_settings_and_arrays_follow_the_options_and_the_device(points):
-    pairs = PairedEmbeddings("own", *(np.load(p)[:70] for p in points[1]), "own pairs")
-    setup = Scaling(parts=("exact", "measure"), exact_n=64, measure_n=80).prepare(lambda: pairs, 7)
-    found = setup.study
-    assert (found.platform, setup.provenance["device"]) == ("cpu", found.device)
-    kinds = [(name, of.kind, of.n) for name, of in found.points.items()]
-    own = [("own", "real", 70), ("own, narrow", "narrow", 70)]
-    assert kinds == [("mixture", "mixture", 80), *own]
-    narrow, wide = (found.points[name].bandwidths.outputs for name in ("own, narrow", "own"))
-    assert narrow == pytest.approx(0.65 * wide)
-    # What is narrow has the arrays of the set, in another order.
-    shuffled, given = setup.arrays["own outputs"], pairs.outputs
-    assert not np.array_equal(shuffled, given)
-    assert {tuple(row) for row in shuffled} == {tuple(row) for row in given}
-    setup.close()
-    with pytest.raises(ValueError, match="accelerator: expected an accelerator, received"):
-        Accelerator().prepare(lambda: pairs, 7)
-    assert Accelerator(points=settings().points).cells()[0].values["n"] == 4000
 
 
 def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):

@@ -65,14 +65,6 @@ def test_at_zero_every_step_is_the_most_likely_mean(published):
     np.testing.assert_allclose(drawn(published, temperature=1e-12), found, atol=1e-4)
 
 
-def test_drawings_differ_by_key_and_row_and_repeat(published):
-    twice = drawn(published, prompts=(1, 1))
-    assert twice.shape == (2, 4, 9, 5)
-    assert (twice[0] != twice[1]).any() and (twice[:, 0] != twice[:, 1]).any()
-    np.testing.assert_array_equal(twice, drawn(published, prompts=(1, 1)))
-    assert (twice != drawn(published, prompts=(1, 1), key=jax.random.key(4))).any()
-
-
 def test_a_drawing_ends_and_stays_so(published):
     found = drawn(published)
     pens = found[..., 2:]

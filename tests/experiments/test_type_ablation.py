@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-import studies
 import xarray as xr
 from small import flags, widths, write
 from studies import execute
@@ -166,35 +165,6 @@ def test_the_second_encoder_takes_its_own_prompts(tmp_path):
     unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
     assert specified > 1.5 * unspecified
     assert (run.folder.name, run.study.per_type) == ("type_ablation-second", 5)
-
-
-def test_figures_say_data_draws_bandwidths_and_seed(finished):
-    twice = {  # Cluster-Vendi, so that it differs from Conditional-Vendi.
-        cell: found.assign(value=found.value * (1 + (found.score == "Cluster-Vendi")))
-        for cell, found in finished.results.items()
-    }
-    figures = TypeAblation.figures([dataclasses.replace(finished, results=twice)])
-    shown = {
-        "type_ablation_x": "24 pairs|2 draws of 8 a type|seed 0|(outputs / prompts) 0.5 ",
-        "type_ablation_bandwidths": "2 draws of 8 a type|seed 0|standard deviation",
-        "type_ablation_correlation": "2 draws of 8 a type|Pearson",
-    }
-    assert set(figures) == set(shown)
-    for name, parts in shown.items():
-        caption = figures[name]._supxlabel.get_text().replace("\n", " ")
-        assert all(part in caption for part in parts.split("|")), caption
-    titles = [axes.get_title() for axes in figures["type_ablation_x"].axes]
-    assert titles[:2] == ["Conditional-Vendi: x 3, named x 1", "Vendi: x 3, named x 3"]
-    points = figures["type_ablation_correlation"].axes[0].containers[0][0]
-    np.testing.assert_allclose(points.get_xydata(), [[4, 2], [8, 4], [12, 6]], rtol=1e-4)
-    assert [table.row_count for table in finished.study.tables(finished)] == [16, 4, 2]
-
-
-test_bad_flags_are_refused = studies.refuses(
-    TypeAblation,
-    ("--prompts_by=second", "--second_prompts: the study needs the prompts twice"),
-    ("--model=0.1", "--model: unknown .0.1.; known: none"),
-)
 
 
 def test_pairs_that_do_not_fit_are_refused():
