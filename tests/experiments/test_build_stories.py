@@ -78,18 +78,6 @@ def test_stories_are_plain_draws_with_their_likelihood(tell):
     assert found[0.5].log_likelihood.mean() > found[2.0].log_likelihood.mean()
 
 
-def test_an_interrupted_run_loses_at_most_one_batch(tell, tmp_path):
-    whole = tell(Model(), tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        tell(Model(calls=3))
-    again = tell(Model(calls=1))
-    for temperature, told in whole.items():
-        np.testing.assert_array_equal(again[temperature].text, told.text)
-    for change in ({"SEED": 4}, {"draws": 2}, {"MAX_TOKENS": 4}, {"TEMPERATURES": (0.6,)}):
-        with pytest.raises(KeyboardInterrupt):
-            tell(Model(calls=0), **change)
-
-
 def test_the_set_holds_the_stories_with_what_is_known_of_each(tell, tmp_path, monkeypatch):
     model = Model()
     drawn = tell(model, draws=2)

@@ -6,7 +6,6 @@ import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
 from small import flags, widths, write
-from studies import execute
 
 from experiments import lab
 from experiments.conditional_vendi import captioning
@@ -145,14 +144,3 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
 test_bad_flags_are_refused = studies.refuses(
     Captioning, ("--groups=5", "at most the 4 photographs of cat, received 5")
 )
-
-
-LABELS = {"models": np.arange(24), "prompt": np.arange(24) // 8, "pictures": ["other"] * 24}
-
-
-@pytest.mark.parametrize("role", LABELS)
-def test_labels_that_do_not_fit_together_are_refused(tmp_path, role):
-    own = small(tmp_path, 0)
-    np.save(tmp_path / "changed.npy", LABELS[role])
-    with pytest.raises(ValueError, match=f"--{role}: expected"):
-        execute(Captioning, tmp_path, *own, f"--{role}={tmp_path / 'changed.npy'}")

@@ -134,11 +134,3 @@ def test_default_sizes_end_above_the_truncation_and_stop_where_spectra_take_hour
     if n >= 150:
         kept = int(convergence._truncation("scaled", sizes[-1]))
         assert sum(size > kept for size in sizes) == 3
-
-
-def test_the_way_of_a_spectrum_goes_by_its_size(monkeypatch):
-    assert convergence.method_of("exact", 10**5) == "exact"
-    assert convergence.method_of("auto", 1000) == "exact"
-    assert convergence.method_of("auto", 1001) == "stored"
-    monkeypatch.setattr(convergence.memory, "fits", lambda n, dtype: False)
-    assert convergence.method_of("auto", 1001) == "matrix-free"

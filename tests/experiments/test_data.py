@@ -51,17 +51,6 @@ def test_the_attribution_names_every_designer_with_a_licence_that_allows_shippin
         assert f"{counts[stored['designers'] == name][0]:,}" in row
 
 
-def test_fields_describe_the_same_pairs(stored):
-    emoji = load("emoji")
-    prompt, designer = stored["prompt_index"], stored["designer_index"]
-    wanted = {"prompt_texts": "prompt_texts", "types": "groups", "subtypes": "subgroups"}
-    for role, name in wanted.items():
-        np.testing.assert_array_equal(emoji.labels[role], stored[name][prompt])
-    np.testing.assert_array_equal(emoji.labels["prompt"], prompt)
-    np.testing.assert_array_equal(emoji.labels["models"], stored["designers"][designer])
-    assert "11,822" in emoji.description
-
-
 def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not():
     emoji = load("emoji")
     first = np.unique(emoji.labels["prompt"], return_index=True)[1]

@@ -270,20 +270,3 @@ test_bad_flags_are_refused = studies.refuses(
     ("--folds=20", "expected 40 contexts or more in each task, received 24 in task 0"),
     ("--orders=0", "order"),
 )
-
-
-@pytest.mark.parametrize(
-    ("role", "row", "value", "message"),
-    [
-        ("people", 5, 99.0, "people: expected one value a set, row [45] differs"),
-        ("people", slice(4, 8), np.nan, "people: expected finite numbers"),
-        ("sets", 79, 99, "sets: expected two responses or more in each, received 1"),
-    ],
-)
-def test_what_differs_within_a_set_is_refused(role, row, value, message):
-    pairs = judged_sets()
-    values = pairs.labels[role].copy()
-    values[row] = value
-    labels = pairs.labels | {"people": np.zeros(80), role: values}
-    with pytest.raises(ValueError, match=message):
-        Responses.of(dataclasses.replace(pairs, labels=labels))

@@ -18,12 +18,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from absl import flags
 from rich.table import Table
 from small import write_pairs
 from studies import changed
 
-from condvendi_jax.cli import command
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import (
@@ -477,25 +475,6 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
     assert widths(Scales(kernel="cosine").resolve(pairs, 0)) == [(None, None)]
 
 
-def test_a_caption_says_the_bandwidths_and_their_rule():
-    pairs = pairs_of()
-    given = Scales(output_bandwidth=2.0, prompt_bandwidth=3.0).resolve(pairs, 0)
-    again = dataclasses.replace(given, output_bandwidth=4.0)
-    words = "Gaussian bandwidths (outputs / prompts)"
-    assert scales.words([given]) == [f"{words} 2 / 3: given x 0.5, 1, 2"]
-    assert scales.words([given, again, given], 1.0) == [f"{words} 2 / 3 and 4 / 3: given"]
-    ruled = scales.words([Scales().resolve(pairs, 0), given], 0.5)
-    assert len(ruled) == 2 and ruled[0].endswith(": variance rule x 0.5")
-    # Where several data have bandwidths of their own, a study keeps the rule alone.
-    several = Scales(scales=(0.5, 2.0))
-    assert scales.words([several]) == ["Gaussian bandwidths: variance rule x 0.5, 2"]
-    for kind in (Scales, Rules):
-        assert scales.words([kind(kernel="cosine").resolve(pairs, 0)]) == ["Cosine kernel"]
-    median = scales.by_rule(pairs, "median", 0)
-    widths = f"median {median.outputs:.3g} / {median.prompts:.3g}"
-    assert scales.words([Rules(rules=("median",)).resolve(pairs, 0)]) == [f"{words} {widths}"]
-
-
 def given(**widths):
     return {f"{name}_bandwidth": width for name, width in widths.items()}
 
@@ -519,32 +498,6 @@ def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
 
 
 # --- keys, progress, interruption --------------------------------------------------------------
-
-
-def test_a_run_shows_its_progress(tmp_path, own, monkeypatch, capsys):
-    lines = []
-
-    class Bar(command._Lines):
-        def update(self, *task, **changes):
-            super().update(*task, **changes)
-            lines.append(self._words)
-
-        def advance(self, *task):
-            super().advance(*task)
-            lines.append(self._done)
-
-    monkeypatch.setattr(command, "progress_bar", Bar)
-
-    class Telling(Toy):
-        def compute(self, state, context, **cell):
-            context.say("half")
-            return super().compute(state, context, **cell)
-
-    execute(tmp_path, *own(), study=Telling)
-    cells = ["[1/2] mean-1", "[2/2] mean-2"]
-    each = [line for k, cell in enumerate(cells, 1) for line in (cell, f"{cell}: half", k)]
-    assert lines == ["reading the data", 0, *each]
-    assert "[1/2] mean-1: 0." in capsys.readouterr().err
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path):
@@ -719,10 +672,3 @@ def test_no_cell_of_a_table_is_cut_or_broken(monkeypatch, capsys):
     text = capsys.readouterr().out
     (line,) = [line for line in text.splitlines() if "first one" in line]
     assert "12.3456 ± 0.0012" in line and "Conditional-Vendi" in text and "a title" in text
-
-
-def test_a_flag_of_several_values_may_be_given_again():
-    values = flags.FlagValues()
-    flags.DEFINE_multi_integer("n", [1], "Sizes.", flag_values=values)
-    assert runner.parse(values, ["program", "--n=2", "--n=3", "word"]) == ["word"]
-    assert values.n == [2, 3]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import studies
 from small import flags, write
-from studies import execute
 
 from experiments import data
 from experiments.language_models import judged
@@ -168,22 +167,3 @@ def test_effects_and_shares_are_those_of_the_prompts_numbers(stages, pairs):
     assert found.empty.values.tolist() == [1, 0, 0]
     full = 1 / np.mean(1 / np.delete(numbers, 3, axis=1), axis=1)
     np.testing.assert_allclose(found.full, full)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ({"matched": 2}, "--matched: expected 0 and 1"),
-        ({"prompt": 9}, "--matched: prompt 9 has matched answers and no whole ones"),
-    ],
-)
-def test_matched_answers_need_whole_ones(tmp_path, labels, message):
-    flags = small(tmp_path, 0)
-    ((role, value),) = labels.items()
-    values = np.load(tmp_path / f"{role}.npy")
-    matched = np.load(tmp_path / "matched.npy") == 1
-    chosen = matched & (np.load(tmp_path / "prompt.npy") == 5)
-    values[chosen] = value
-    np.save(tmp_path / f"{role}.npy", values)
-    with pytest.raises(ValueError, match=message):
-        execute(PostTraining, tmp_path, *flags)

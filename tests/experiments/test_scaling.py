@@ -12,14 +12,14 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, measured, peers, timing, worker
+from experiments.cost import contests, engines, peers, timing, worker
 from experiments.cost import points as sets
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.measured import Record
 from experiments.cost.points import Points
 from experiments.cost.scaling import Scaling
 from experiments.cost.worker import Contestant
-from experiments.lab import Bandwidths, Cell, Run
+from experiments.lab import Bandwidths
 
 pytestmark = pytest.mark.slow
 
@@ -164,19 +164,6 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
     assert [*left_out.values()] == reasons
 
 
-def test_who_is_called_again():
-    """The first call warms up, unless all are long and nothing is compiled."""
-
-    def due(*seconds, **given):
-        return contests.is_due(Entry(peers.float64, **given), seconds, settings())
-
-    assert due() and due(0.2, 0.2, 0.2) and due(5.0, 0.1, 0.1) and due(5.0, 5.0)
-    assert not (due(0.2, 0.2, 0.2, 0.2) or due(5.0, 0.1, 0.1, 0.1) or due(5.0, 5.0, 5.0))
-    assert due(5.0, 5.0, 5.0, compiles=True) and not due(5.0, 5.0, 5.0, 5.0, compiles=True)
-    assert due(calls="once") and not due(0.1, calls="once")
-    assert due(9.0, 9.0, 9.0, calls="seeds") and not due(0.1, 0.1, 0.1, 0.1, calls="seeds")
-
-
 def test_contestants_are_called_in_turn_each_in_its_process(cell):
     entries = {
         "norms": Entry(peers.float64),
@@ -203,41 +190,13 @@ def test_short_calls_after_the_first_are_repeated_and_the_median_counts(monkeypa
     assert server.run(0)["seconds"] == pytest.approx(0.09)
 
 
-def timed(*seconds, values=({},), memory=3):
-    values = [*values] * (len(seconds) // len(values))
-    return {"seconds": seconds, "values": values, "memory_bytes": memory * 2**20}
-
-
-ORDER_TWO = {
-    "library": timed(9.0, 1.0, 2.0, 4.0, values=[{"joint": 1.0}]),
-    "dense torch": timed(0.5, 4.0, 6.0, 8.0, memory=12),
-    "dense JAX": timed(0.5, 4.0, 6.0),
-    "float64": timed(1.0, values=[{"joint": 1 + 1e-7}]),
-}
-ESTIMATES = [[0.001, -0.001, 0.002], [-0.001, -0.003, 0.0005], [0.003, 0.001, 0.004]]
-MEASURE = {
-    "exact": timed(10.0, 20.0, 10.0, values=[{"vendi": 0.0, "vendi-t9": 0.0, "joint": 0.0}]),
-    "stored": timed(30.0, 1.0, 2.0, 2.0),
-    "by tolerance": timed(1, 1, 1, values=[{"vendi": of, "vendi-t9": of} for of in ESTIMATES]),
-    "by budget": timed(1, 1, 1, values=[{"joint 448": [0.001] * 3}]),
-    "plain SLQ": timed(1, 1, 1, values=[{"joint 448 56x8": 0.05, "joint 448 28x16": -0.02}]),
-}
-
-
-def fabricated(sizes=(5000, 10_000, 20_000)):
-    """Results with errors, ratios and coverage that can be read off."""
-    cells = [("order 2", "mixture", n, ORDER_TWO) for n in sizes]
-    cells = [*cells, ("measure", "own", 4000, MEASURE)]
-    left_out = {"rke-score": "is not there"}
-    results = {
-        Cell((("part", p), ("data", d), ("n", n))): dataset(of, left_out) for p, d, n, of in cells
-    }
-    origin = {"platform": "Linux", "dtype": "float32", "date": "2026-11-21", "versions": {}}
-    return Run(settings(), None, {"seed": 5}, results, dict.fromkeys(results, origin), [])
-
-
 def test_two_calls_are_no_number_and_three_have_a_spread():
-    record = measured.records(fabricated())[0]
+    seconds = {"library": (9.0, 1.0, 2.0, 4.0), "dense torch": (0.5, 4.0, 6.0, 8.0)}
+    timed = {
+        name: {"seconds": of, "values": [{}] * len(of), "memory_bytes": 1}
+        for name, of in (seconds | {"dense JAX": (0.5, 4.0, 6.0)}).items()
+    }
+    record = Record("order 2", "mixture", 5000, dataset(timed, {"rke-score": "is not there"}))
     assert record.seconds("library") == (2.0, 1.0, 4.0)
     assert record.ratio("dense torch", "library") == (3.0, 2.0, 4.0)
     with pytest.raises(ValueError, match="library is compared with itself"):
@@ -249,25 +208,6 @@ def test_two_calls_are_no_number_and_three_have_a_spread():
         assert np.isnan(record.mebibytes(name))
     assert timing.spread([1.0, np.nan, 2.0]).words() == "-"
     assert timing.spread([1234.0, 0.5, 2.0]).words(2) == "2 (0.5-1200)"
-
-
-def test_errors_and_coverage_are_counted_over_seeds():
-    run = fabricated()
-    record = measured.records(run)[-1]
-    of = record.errors("by tolerance").sel(quantity="vendi")
-    assert of.error.values == pytest.approx([0.001, 0.001, 0.003], rel=2e-3)
-    assert of.held.values.tolist() == [1, 1, 0]
-    assert of.half.values == pytest.approx([0.0015, 0.00175, 0.0015], rel=2e-3)
-    # The better split of plain quadrature counts.
-    assert record.at_products("plain SLQ") == pytest.approx([0.0198] * 3, rel=1e-2)
-    facts = Scaling.facts([run])
-    assert facts["factor"] == pytest.approx(19.8, rel=1e-2)
-    assert facts["norm_error"] == pytest.approx(1e-7, rel=1e-3)
-    assert facts["intervals"] == 6
-    assert facts["ratio"]("order2", "dense_torch", "library") == (20_000, 3, 2, 4, 4)
-    assert np.isnan(facts["ratio"]("order2", "dense_JAX", "library")).all()
-    few = dataset(MEASURE | {"by tolerance": timed(1, values=[{"vendi": ESTIMATES[0]}])}, {})
-    assert not Record("measure", "own", 9, few).errors("by tolerance").quantity.size
 
 
 def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):

@@ -1,7 +1,5 @@
 """The type ablation, on types whose diversity is known."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -10,11 +8,9 @@ from small import flags, widths, write
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import lab
 from experiments.conditional_vendi import type_draws
 from experiments.conditional_vendi.type_ablation import TypeAblation
 from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCORES
-from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
 
@@ -131,30 +127,6 @@ def test_k_means_gives_every_start_the_best_first():
     assert sorted(every) == list(range(15))
 
 
-def small_pairs(**changes):
-    """The small run's arrays, as pairs."""
-    arrays = known() | changes
-    labels = {role: arrays[role] for role in ("types", "models") if role in arrays}
-    roles = ("outputs", "prompts", "typed_prompts")
-    outputs, prompts, typed = (arrays[role].astype(np.float32) for role in roles)
-    return PairedEmbeddings("own", outputs, prompts, "own", labels, {"typed_prompts": typed})
-
-
-def prepared(pairs, **settings):
-    return TypeAblation(bandwidths=lab.Scales(rule="median"), **settings).prepare(lambda: pairs, 0)
-
-
-def test_bandwidths_are_of_both_promptings_together_and_of_all_models():
-    """Typed prompts lie further apart, and the median of all distances says so."""
-    near, far = (np.random.default_rng(0).normal(scale=s, size=(24, 3)) for s in (1, 3))
-    models = {"models": np.tile(["one", "two"], 12)}
-    chosen = [
-        prepared(small_pairs(prompts=a, typed_prompts=b, **models), model=model).study.bandwidths
-        for a, b, model in ((near, far, None), (far, near, None), (near, far, "two"))
-    ]
-    assert len({round(of.prompt_bandwidth, 4) for of in chosen}) == 1
-
-
 def test_the_second_encoder_takes_its_own_prompts(tmp_path):
     own = small(tmp_path, 0)
     shown = dict(flag[2:].split("=") for flag in own)
@@ -165,16 +137,6 @@ def test_the_second_encoder_takes_its_own_prompts(tmp_path):
     unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
     assert specified > 1.5 * unspecified
     assert (run.folder.name, run.study.per_type) == ("type_ablation-second", 5)
-
-
-def test_pairs_that_do_not_fit_are_refused():
-    for pairs, message in (
-        (small_pairs(types=np.array(["a"] * 24)), "at least two types, received 1"),
-        (small_pairs(typed_prompts=np.zeros((24, 2))), r"shapes \(24, 3\) and \(24, 2\)"),
-        (dataclasses.replace(small_pairs(), further={}), "--typed_prompts: the study needs"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prepared(pairs)
 
 
 def test_a_model_is_taken_alone(tmp_path):
