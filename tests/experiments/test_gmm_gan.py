@@ -23,7 +23,6 @@ def small(folder, seed):
 
 RING = mixture_gan.MIXTURES["ring"]
 SAMPLES = 400
-FLAGS = ("--mixtures=ring", "--kinds=vanilla", "--samples=400", "--references=200", "--repeats=1")
 
 
 def sample(params, key, n):
@@ -41,7 +40,8 @@ def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixture_gan, "trained", lambda training, places: trained)
         patch.setattr(mixture_gan, "sample", sample)
-        return studies.execute(GmmGan, tmp_path_factory.mktemp("gmm_gan"), *FLAGS)
+        folder = tmp_path_factory.mktemp("gmm_gan")
+        return studies.execute(GmmGan, folder, *small(folder, 0))
 
 
 def of_source(run, source):

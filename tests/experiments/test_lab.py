@@ -54,8 +54,7 @@ class Toy(lab.Study):
 
     def prepare(self, load, seed):
         pairs = load()
-        arrays = {"outputs": pairs.outputs, "types": pairs.labels["types"]}
-        return self.ready(pairs, arrays=arrays, state=pairs)
+        return self.ready(pairs, state=pairs)
 
     def axes(self):
         return {"kind": [self.kind], "power": self.powers}
@@ -221,8 +220,6 @@ def test_files_of_others_are_left_alone(tmp_path, own, name, content, message):
 
 DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-20]),
-    "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_text("{}"),
     "another cell": lambda path: path.write_bytes((path.parent / "mean-2.nc").read_bytes()),
 }
 
@@ -433,14 +430,12 @@ def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
     second = np.random.default_rng(0).normal(size=(150, 3)).astype(np.float32)
     np.save(tmp_path / "second.npy", second)
     more = [f"--second_prompts={tmp_path / 'second.npy'}", f"--models={tmp_path / 'models.txt'}"]
-    execute(tmp_path, *flags, *more, study=looking)
+    execute(tmp_path / "more", *flags, *more, study=looking)
     np.testing.assert_array_equal(seen[-1].further["second_prompts"], second)
     assert seen[-1].labels["models"][0].startswith("model ")
     np.save(tmp_path / "second.npy", second[:9])
     with pytest.raises(ValueError, match="150 prompts and 9 second_prompts"):
         execute(tmp_path, *flags, *more, study=looking)
-    with pytest.raises(ValueError, match="--outputs: one's own data need a file"):
-        runner.execute(looking, ["toy", more[0], f"--output={tmp_path / 'none'}"])
 
 
 # --- bandwidths -------------------------------------------------------------------------------

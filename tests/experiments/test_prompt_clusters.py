@@ -5,7 +5,7 @@ import pytest
 import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
-from small import small_pairs, widths, write
+from small import widths, write
 from studies import execute
 
 from experiments.conditional_vendi import prompt_clusters
@@ -13,13 +13,10 @@ from experiments.conditional_vendi.prompt_clusters import PromptClusters
 
 pytestmark = pytest.mark.slow
 
-small = small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median")
-
-
 GROUPS, MEMBERS = 4, 5
 
 
-def write_groups(folder):
+def small(folder, seed):
     """Four groups of five prompts that the kernel cannot tell apart, an output each of its own.
 
     Of two models; a third one has too few of the prompts.
@@ -34,15 +31,10 @@ def write_groups(folder):
     return [*flags, *widths(0.35, 1), "--scales=1", "--counts=2,4,20", "--repeats=2"]
 
 
+run = studies.finished(PromptClusters)
 test_bad_flags_are_refused = studies.refuses(
-    PromptClusters, ("--counts=2,30", "at most the 10 prompts")
+    PromptClusters, ("--counts=2,30", "at most the 20 prompts")
 )
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("groups")
-    return execute(PromptClusters, folder, *write_groups(folder))
 
 
 def test_scores_against_k_are_those_of_the_population(run):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
-from small import small_pairs, widths, write
-from studies import execute
+from small import widths, write
 
 from experiments import lab
 from experiments.conditional_vendi.prompt_modes import PromptModes, told
@@ -13,10 +12,8 @@ from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
 
-small = small_pairs("--modes=3", "--rule=median")
 
-
-def write_groups(folder):
+def small(folder, seed):
     """Dogs: 12 prompts and eight outputs; sofas: 9 and two; planes: 6 and one; two pairs each."""
     group = np.repeat([0, 1, 2], [24, 18, 12])
     prompt = np.arange(54) // 2
@@ -26,15 +23,10 @@ def write_groups(folder):
     return [*flags, *widths(0.1, 1), "--scales=1,0.5", "--modes=3"]
 
 
+run = studies.finished(PromptModes)
 test_bad_flags_are_refused = studies.refuses(
-    PromptModes, ("--modes=11", "--modes: expected at most the 10 prompts, got 11")
+    PromptModes, ("--modes=28", "--modes: expected at most the 27 prompts, got 28")
 )
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("groups")
-    return execute(PromptModes, folder, *write_groups(folder))
 
 
 def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):

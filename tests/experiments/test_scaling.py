@@ -12,13 +12,12 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, peers, timing, worker
+from experiments.cost import contests, engines, peers, timing
 from experiments.cost import points as sets
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.measured import Record
 from experiments.cost.points import Points
 from experiments.cost.scaling import Scaling
-from experiments.cost.worker import Contestant
 from experiments.lab import Bandwidths
 
 pytestmark = pytest.mark.slow
@@ -179,15 +178,6 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
     assert failed["wrong"].startswith("TypeError: must be real number")
     assert failed["ended"] == "its process ended; out of memory?"
     assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
-
-
-def test_short_calls_after_the_first_are_repeated_and_the_median_counts(monkeypatch):
-    counted = iter(np.cumsum([0, 0.01, 1, 0.09, 1, 0.08, 1, 0.2]))
-    monkeypatch.setattr(time, "perf_counter", lambda: next(counted))
-    server = worker.Server()
-    server.prepare(lambda cell: Contestant(lambda seed: lambda: None, lambda result: {}), {})
-    assert server.run(0)["seconds"] == pytest.approx(0.01)
-    assert server.run(0)["seconds"] == pytest.approx(0.09)
 
 
 def test_two_calls_are_no_number_and_three_have_a_spread():
