@@ -281,13 +281,11 @@ def check_study(name, arguments):
 
 
 def check_module(name, arguments):
-    """The flags exist, by what the module or the `common` beside it says; named claims do too."""
+    """The flags exist, by what the package says; named claims do too."""
     source = importlib.util.find_spec(name + ("" if "." in name else ".__main__"))
     assert source is not None and source.origin is not None
-    module = pathlib.Path(source.origin)
-    files = [path for path in (module, module.with_name("common.py")) if path.exists()]
-    text = "".join(path.read_text() for path in files)
-    defined = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text))
+    texts = [path.read_text() for path in pathlib.Path(source.origin).parent.glob("*.py")]
+    defined = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', "".join(texts)))
     for argument in arguments:
         flag, _, value = argument.removeprefix("--").partition("=")
         assert flag in {*defined, "help"}, f"{name} has no --{flag}"

@@ -626,19 +626,6 @@ def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
         assert [(folder / path.name).read_bytes() for path in paths] == first
 
 
-def test_labels_of_lines_that_end_together_do_not_overlap():
-    figure, (axes,) = style.panels(1)
-    for k, end in enumerate((1.0, 1.01, 1.02, 5.0)):
-        axes.plot([0, 1], [0, end], label=f"line {k}")
-    axes.plot([0, 1], [0, 3])
-    style.label_lines(axes)
-    figure.draw_without_rendering()
-    boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
-    assert len(boxes) == 4
-    assert all(below.y1 <= above.y0 + 1 for below, above in zip(boxes, boxes[1:], strict=False))
-    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
-
-
 # --- imports ----------------------------------------------------------------------------------
 
 
