@@ -154,11 +154,3 @@ def test_figures_say_what_the_text_reads_in_them():
     of_told = ratio[told]
     assert (of_told > 1).all() and of_told.size and (ratio[~told & ~found["limit"]] < 1).any()
     assert (abs(ratio[found["limit"]] - 1) < 0.03).all()
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_pages_have_their_parts(path):
-    cells = path.read_text(encoding="utf-8").split("# %%")
-    text = "".join(cell for cell in cells if cell.startswith(" [markdown]"))
-    for part in ("**Question.**", "**At the end**", "## What to report", "Next: "):
-        assert text.count(part) == 1, part
