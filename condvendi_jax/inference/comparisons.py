@@ -163,7 +163,7 @@ def compare(
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
     if rated:
-        scored = rated.scored(pairs, units, seed)
+        scored = rated.scored(pairs, units)
         evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
         rankings.append(_by_quality(scored, level, margin, matched != "none"))
     between = between_models.of_plan(pairs, plan, evaluations)

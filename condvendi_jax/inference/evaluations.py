@@ -291,7 +291,7 @@ def evaluate(
             slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
             scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
-    scored = asked and asked.scored({"": pairs}, units, seed)[""]
+    scored = asked and asked.scored({"": pairs}, units)[""]
     found = {"orders": tuple(orders), "quality": scored}
     return dataclasses.replace(evaluation, **found)
 

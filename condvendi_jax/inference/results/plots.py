@@ -117,34 +117,24 @@ def _look(index: int) -> tuple[dict[str, Any], Any]:
 
 
 def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Evaluation) -> Figure:
-    """The share of good outputs and the diversity among them; the number over the thresholds.
+    """The share of good outputs of models, and the diversity among them, with intervals.
 
     The caption has the choices `of` an evaluation.
     """
-    first, best = next(iter(models.values())), undominated(models)
-    drawn = Figure(figsize=(8.4, 3.6 + 0.2 * (len(models) // 4)), layout="constrained")
-    plane, curves = drawn.subplots(1, 2)
+    best, drawn = undominated(models), Figure(figsize=(4.2, 3.6), layout="constrained")
+    plane = drawn.subplots()
     for index, (model, rated) in enumerate(models.items()):
-        (look, dash), name = _look(index), model.replace("$", r"\$").lstrip("_")
-        curves.plot(rated.thresholds, rated.numbers, linestyle=dash, label=name, **look)
-        curves.fill_between(rated.thresholds, *rated.bands.T, alpha=0.15, linewidth=0, **look)
+        (look, _), name = _look(index), model.replace("$", r"\$")
         x, y = rated.share.value, rated.diversity.value
         if math.isfinite(y):
             ends = [np.array(e.ends or [e.value] * 2) for e in (rated.share, rated.diversity)]
             plane.plot(ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y), linewidth=1, **look)
             plane.plot(x, y, "o", fillstyle="full" if model in best else "none", **look)
-        if model in best:
             plane.annotate(name, (x, y), (3, 3), textcoords="offset points", size=7)
-    curves.axvline(first.at_least, color="0.4", linewidth=0.9, dashes=(4, 3))
     _finish(plane, "Filled: no other model is better in both", "share of good outputs")
     plane.set_ylabel("diversity among good outputs", fontsize=8)
-    _finish(curves, f"Good and different, of {first.draws:,} draws", "quality that counts as good")
-    drawn.legend(
-        *curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7
-    )
-    lines = "lines: 95% intervals; bands: 95%, at all thresholds at once; dashed: what is good here"
     caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
-    drawn.supxlabel(f"{_numbers(n)}; {lines}\n{caption}", fontsize=7)
+    drawn.supxlabel(f"{_numbers(n)}; lines: 95% intervals\n{caption}", fontsize=7)
     return drawn
 
 
