@@ -32,7 +32,6 @@ from .inference import monitor as monitor
 from .inference import plan as plan
 from .inference import profile as profile
 from .inference import prompt_table as prompt_table
-from .inference import reweight as reweight
 from .inference import select as select
 from .inference import standard_error as standard_error
 from .scores import baselines as baselines

@@ -35,7 +35,6 @@ from condvendi_jax.inference.results import (
     Size,
     StudyPlan,
 )
-from condvendi_jax.inference.reweighting import reweight
 from condvendi_jax.inference.row_contributions import Contributions, contributions
 from condvendi_jax.inference.selection import Selection, select
 
@@ -81,7 +80,6 @@ __all__ = [
     "monitor",
     "profile",
     "prompt_table",
-    "reweight",
     "saturation",
     "select",
     "standard_error",

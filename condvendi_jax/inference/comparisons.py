@@ -29,7 +29,7 @@ from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.results import Comparison, Difference, Quality, Ranking, ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Margin
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -58,8 +58,7 @@ def compare(
     draws: int | None = None,
     groups: int | ArrayLike | None = None,
     level: float = 0.05,
-    equal_ratio: float | None = None,
-    equal_difference: float | None = None,
+    equal_ratio: float = 1.1,
     profile: bool | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
@@ -87,8 +86,7 @@ def compare(
       weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
-        show that the ratio of their scores is smaller; 1.1 where None.
-      equal_difference: the same of the difference of the scores, in place of their ratio.
+        show that the ratio of their scores is smaller.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
 
@@ -115,12 +113,12 @@ def compare(
         given |= {"errors": errors, "unbiased": unbiased, "groups": groups, "level": level}
         given |= {"profile": profile, "seed": seed, "progress": progress}
         given |= {"quality": quality, "at_least": at_least, "draws": draws}
-        given |= {"equal_ratio": equal_ratio, "equal_difference": equal_difference}
+        given |= {"equal_ratio": equal_ratio}
         of_encoders: Any = encoder_consensus.compare_encoders(compare, models, prompts, **given)
         return of_encoders
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = checks.check_number(level, name="level", above=0, below=1)
-    margin = Margin.of(equal_ratio, equal_difference)
+    margin = checks.check_number(equal_ratio, name="equal_ratio", above=1)
     given = plan.pairs(models, prompts, **data)
     for name, of_model in of_each_model(quality, models, "quality").items():
         checks.check_indices({"outputs": models[name], "quality": of_model})
@@ -254,7 +252,7 @@ def _ranking(
     compared: Mapping[str, _Compared],
     *,
     level: float,
-    margin: Margin,
+    margin: float,
     tested: bool,
     paired: bool,
     unbiased: bool,
@@ -318,7 +316,7 @@ def _letters(
 
 
 def _by_quality(
-    qualities: Mapping[str, Quality], level: float, margin: Margin, paired: bool
+    qualities: Mapping[str, Quality], level: float, margin: float, paired: bool
 ) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
@@ -373,7 +371,7 @@ def _differences(
     *,
     freedom: int,
     level: float,
-    margin: Margin,
+    margin: float,
     at: Mapping[str, float] | None = None,
     tested: bool = True,
     rounding: float = 0.0,
@@ -409,10 +407,8 @@ def _differences(
         smallest = ratio_of(
             detectable(of_tested, freedom, level / count), math.sqrt(abs(math.prod(compared)))
         )
-        inside = [(margin.size + side * value, error) for side in (-1, 1)]
-        if not margin.absolute:
-            pair = list(zip(compared, both, estimated or [0, 0], strict=True))
-            inside = [_inside(pair[k], pair[1 - k], margin.size, paired) for k in (0, 1)]
+        pair = list(zip(compared, both, estimated or [0, 0], strict=True))
+        inside = [_inside(pair[k], pair[1 - k], margin, paired) for k in (0, 1)]
         equal = max(
             float(stdtr(freedom, -room / spread)) if spread > 0 else float(room <= 0)
             for room, spread in inside

@@ -19,7 +19,6 @@ import condvendi_jax as cv
 from condvendi_jax.base import files
 from condvendi_jax.inference import Difference, Ranking, comparisons
 from condvendi_jax.inference.comparisons import holm
-from condvendi_jax.inference.results.ranking import Margin
 
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
 DRAWS = 100
@@ -267,7 +266,7 @@ def test_errors_of_differences_hold_those_of_the_estimates():
     of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
     intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
     jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
-    options = {"freedom": 2, "level": 0.05, "margin": Margin(2.0, absolute=False)}
+    options = {"freedom": 2, "level": 0.05, "margin": 2.0}
     (exact,) = comparisons._differences(values, of_groups, {}, **options)
     (estimated,) = comparisons._differences(values, of_groups, intervals, **options)
     assert exact.standard_error == pytest.approx(jackknife)

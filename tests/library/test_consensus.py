@@ -82,7 +82,7 @@ def test_what_holds_under_all_is_told_from_what_holds_under_one():
     json.dumps(found.as_dict()["pairs"])
     options = {"output_kernel": cv.Gaussian(1.0), "orders": [2], "profile": False}
     wide = cv.compare(encoders, PROMPTS, **options, equal_ratio=100.0)
-    assert all(of.rankings[0].margin.size == 100 for of in wide.comparisons.values())
+    assert all(of.rankings[0].margin == 100 for of in wide.comparisons.values())
     assert len(found.to_dataframe()) == 2 and len(str(found).splitlines()) == 3
 
 

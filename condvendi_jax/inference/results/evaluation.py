@@ -14,8 +14,6 @@ from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from condvendi_jax.inference.results.quality import Quality
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
@@ -330,19 +328,6 @@ class Evaluation(Result):
             for scored, unbiased, _ in self._shown()
             for name in self.names
         ]
-
-    def plot(self) -> Figure:
-        """The scores of all orders with their intervals, a panel for each score."""
-        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
-
-        panels = {
-            HEADINGS[name]: {
-                label: scored.estimate(name, unbiased=unbiased)
-                for scored, unbiased, label in self._shown()
-            }
-            for name in self.names
-        }
-        return plots.intervals(panels, [self.n], self)
 
     def table(self) -> Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from condvendi_jax.base import checks, tables
+from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.inference.results.evaluation import Estimate, Limit, plain_order, score_name
@@ -19,30 +19,6 @@ from condvendi_jax.inference.results.planning import percent
 # unequal numbers of answers to skewed prompts, any two of up to eight models differed in up to 6.6%
 # of 1,000 trials with 5 or 6 prompts, and in up to 5.8% of 2,000 (on average 3%) with 7 to 20.
 FEWEST_TESTED = 7
-
-
-class Margin(NamedTuple):
-    """Scores within it are stated to be equal."""
-
-    size: float
-    absolute: bool  # A difference of the scores; or their ratio, above 1.
-
-    @classmethod
-    def of(cls, ratio: float | None, difference: float | None) -> Margin:
-        """The margin of a ratio, or of a difference."""
-        if difference is not None:
-            if ratio is not None:
-                raise ValueError("equal_ratio and equal_difference: give one or the other.")
-            size = checks.check_number(difference, name="equal_difference", above=0)
-            return cls(size, absolute=True)
-        ratio = 1.1 if ratio is None else ratio
-        return cls(checks.check_number(ratio, name="equal_ratio", above=1), absolute=False)
-
-    def __str__(self) -> str:
-        """In words."""
-        if self.absolute:
-            return f"within {self.size:g} effective outputs"
-        return f"within {percent(self.size)}"
 
 
 class Difference(NamedTuple):
@@ -56,8 +32,8 @@ class Difference(NamedTuple):
         there are groups; 1 where the values differ by no more than rounding; NaN where there is no
         test (`Comparison.untested`, `Ranking.saturated`).
       adjusted: the same for all pairs of models at once, by Holm's step-down.
-      equal: the p-value of two one-sided tests that the scores are within the margin (Schuirmann,
-        1987), of all pairs at once, by Holm's step-down.
+      equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
+        (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
       detectable: the smallest ratio of the two scores that such a test would have found in four of
         five samples, at the level divided by the number of pairs.
     """
@@ -93,7 +69,7 @@ class Ranking(Result):
       population: (low, high) of unbiased scores at 95%; high may be infinite.
       plug_in: the score of each model's sample as the papers have it.
       level: the family-wise rate of false differences, and of false equalities.
-      margin: within which models are stated to be equal.
+      margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
     """
 
@@ -111,7 +87,7 @@ class Ranking(Result):
     population: dict[str, tuple[float, float]] | None = None
     plug_in: dict[str, float] | None = None
     level: float = 0.05
-    margin: Margin = Margin(1.1, absolute=False)
+    margin: float = 1.1
     draws: int | None = None
 
     @property
@@ -125,6 +101,11 @@ class Ranking(Result):
         if self.draws is not None:
             return f"good and different, of {self.draws:,} draws"
         return score_name(self.score, self.order, self.truncation)
+
+    @property
+    def equal(self) -> str:
+        """What equality means, in words: 'equal within 10%'."""
+        return f"equal within {percent(self.margin)}"
 
     def difference(self, first: str, second: str) -> Difference:
         """The difference of two models, in that order; KeyError where they were not compared."""
@@ -194,9 +175,9 @@ class Ranking(Result):
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         lines = []
         if within:
-            lines.append(f"equal {self.margin}: {_pairs(within)}")
+            lines.append(f"{self.equal}: {_pairs(within)}")
         if alike:
-            lines.append(f"neither told apart nor equal {self.margin}: {_pairs(alike)}")
+            lines.append(f"neither told apart nor {self.equal}: {_pairs(alike)}")
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if ratios:
             ends = dict.fromkeys(percent(of) for of in (min(ratios), max(ratios)))
