@@ -196,7 +196,6 @@ class _Compared(NamedTuple):
     inverted: PerScore
     influences: PerScore | None  # Of each unit, on what is tested.
     standard_errors: PerScore | None
-    bandwidth_errors: PerScore | None
     intervals: PerScore | None = None  # Of estimated scores.
     population: PerScore | None = None  # Intervals of the population, of unbiased scores.
     freedom: int | None = None  # Of the errors of unbiased scores.
@@ -223,18 +222,17 @@ def _compared(
         }
     compared = {}
     for name, result in scored.items():
-        whole, noise = result.decomposition, result.bandwidth_errors
-        scores, intervals, errors = whole.scores, whole.intervals, result.standard_errors
+        whole, errors = result.decomposition, result.standard_errors
+        scores, intervals = whole.scores, whole.intervals
         influences = None if common.untested else result.influences
         if common.design is not None:
-            entropy, noise = Entropy(whole.order, whole.truncation), None
+            entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
             groups = units and units.of_models[name]
             of = pairs[name], entropy, plan.method, groups, common.design
             scores, errors, influences, intervals = designs.at_design(*of, seed=plan.seed)
         estimated = intervals if whole.estimation else None
-        of_model = scores, scores, _PLAIN, influences, errors, noise, estimated
-        compared[name] = _Compared(*of_model)
+        compared[name] = _Compared(scores, scores, _PLAIN, influences, errors, estimated)
     return compared
 
 
@@ -242,8 +240,7 @@ def _of_population(of: Population, *, intervals: bool) -> _Compared:
     inverted = PerScore(*populations.INVERTED)
     values = of.values, of.similarities, inverted, of.influences
     shown = of.intervals if intervals else None
-    errors = of.standard_errors, of.bandwidth_errors
-    return _Compared(*values, *errors, None, shown, of.freedom or None)
+    return _Compared(*values, of.standard_errors, None, shown, of.freedom or None)
 
 
 def _ranking(
@@ -295,7 +292,6 @@ def _ranking(
         intervals=intervals or None,
         differences=differences,
         letters=_letters(values, differences, level, tested=limit is None),
-        bandwidth_errors=of_each("bandwidth_errors") or None,
         saturated=limit,
         unbiased=unbiased,
         population=of_each("population") or None,

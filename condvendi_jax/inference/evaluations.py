@@ -177,7 +177,6 @@ class Plan:
             scored[name] = ScoredOrder(
                 of.decomposition,
                 of.standard_errors,
-                of.bandwidth_errors,
                 saturation.limits_of(of.decomposition, paired=of.pairs.paired, largest=largest),
                 of.influences,
                 of.errors_by,

@@ -216,18 +216,6 @@ class Population:
         squares = copies * (deleted - centre[:, kind]) ** 2 * ((numbers - 1) / numbers)[kind]
         return self._errors(_per_score(np.sqrt(squares.sum(axis=1)).tolist(), 0.0))
 
-    @functools.cached_property
-    def bandwidth_errors(self) -> PerScore | None:
-        """The changes by one standard error of the bandwidths that a rule drew, to first order."""
-        changes = []
-        for k in range(1, len(self.sums)):
-            inside = None if self.inside is None else self.inside[0] + self.inside[k]
-            moved, _ = order_two.pair_means(self.sums[0] + self.sums[k], inside, self.answers)
-            changes.append(self._similarities(moved) - self._similarities(self._means[0]))
-        if not changes:
-            return None
-        return self._errors(_per_score(np.linalg.norm(changes, axis=0).tolist(), 0.0))
-
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
 
@@ -240,7 +228,6 @@ class Population:
             "standard_errors": plain(self.standard_errors),
             "intervals": plain(self.intervals),
             "standard_errors_of_fixed_prompts": plain(self.fixed_errors),
-            "bandwidth_errors": plain(self.bandwidth_errors),
             "prompts_left_out": self.answers.left_out,
         }
 

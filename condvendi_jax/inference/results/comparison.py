@@ -202,7 +202,7 @@ class Comparison(Result):
         notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
         notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
-        notes += [*self._bandwidth_noise(), *evaluations.error_notes(every)]
+        notes += evaluations.error_notes(every)
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
@@ -221,23 +221,6 @@ class Comparison(Result):
         if self.between:
             notes += self.between.notes()
         return [*notes, f"outputs of different models are {MATCHED[self.matched]}"]
-
-    def _bandwidth_noise(self) -> list[str]:
-        """A note on the score that other draws of the rule's subsets would change most."""
-        places = [
-            (noise, ranking.standard_errors[model], f"{ranking.name} of {model}")
-            for ranking in self.rankings
-            for model, noise in (ranking.bandwidth_errors or {}).items()
-        ]
-        if not places:
-            return []
-        # Relative to the standard errors where there are any.
-        noise, error, place = max(places, key=lambda p: p[0] / p[1] if p[1] > 0 else 0.0)
-        beside = f", beside a standard error of {error:.2g}" if error > 0 else ""
-        return [
-            "choice of bandwidth: other random subsets would change every score, most of all "
-            f"{place}, by ± {noise:.2g}{beside}"
-        ]
 
     def _over_bandwidths(self) -> Sequence[str]:
         """The order of the models over the bandwidths; empty without a profile."""

@@ -121,8 +121,6 @@ class ScoredOrder:
     Attributes:
       decomposition: the scores, and how they were computed.
       standard_errors: of the sample, at these kernels; None where they were not computed.
-      bandwidth_errors: the standard deviations of the scores over other draws of the rule's random
-        subsets; None where no bandwidth was drawn, or no errors were computed.
       saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
       influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
         mean square is the standard error; exact ones have one replicate.
@@ -136,7 +134,6 @@ class ScoredOrder:
 
     decomposition: Decomposition
     standard_errors: PerScore | None
-    bandwidth_errors: PerScore | None = None
     saturated: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
     influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
@@ -197,7 +194,6 @@ class ScoredOrder:
             "intervals": intervals,
             "standard_errors": plain(self.standard_errors),
             "errors_by": self.errors_by and self.errors_by._asdict(),
-            "bandwidth_errors": plain(self.bandwidth_errors),
             "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
             "slope_per_doubling": plain(self.slope),
@@ -364,7 +360,7 @@ class Evaluation(Result):
         missing = [scored.name for scored in self.orders if scored.standard_errors is None]
         if missing:
             notes.append(f"standard errors were not computed for order {', '.join(missing)}")
-        return [*notes, *self._limits(), *self._bandwidth_noise()]
+        return [*notes, *self._limits()]
 
     def embedded(self) -> list[str]:
         """Which encoder embedded texts, if `evaluate` or `compare` did."""
@@ -402,24 +398,6 @@ class Evaluation(Result):
             + limit_in_words(name, limit)
             for (name, limit), orders in limits.items()
         ]
-
-    def _bandwidth_noise(self) -> list[str]:
-        """Notes on the change of the scores with other draws of the rule's subsets."""
-        notes = []
-        for scored in self.orders:
-            noise = scored.bandwidth_errors
-            if self.unbiased and scored.population is not None:
-                noise = scored.population.bandwidth_errors
-            if noise is not None:
-                spread = ", ".join(
-                    f"{HEADINGS[name]} by ± {float(getattr(noise, name)):.2g}"
-                    for name in self.names
-                )
-                notes.append(
-                    f"choice of bandwidth, order {scored.name}: other random subsets would change "
-                    f"{spread}"
-                )
-        return notes
 
     def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""

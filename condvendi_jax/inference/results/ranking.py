@@ -62,7 +62,6 @@ class Ranking(Result):
       differences: of every pair of models, in the order of `values`.
       letters: models that share a letter cannot be told apart at the level; empty where
         differences are not tested.
-      bandwidth_errors: of each model, see `ScoredOrder`.
       saturated: the limit that all values have reached; the models are neither ranked nor tested.
       unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
         the similarity.
@@ -81,7 +80,6 @@ class Ranking(Result):
     intervals: dict[str, tuple[float, float]] | None
     differences: tuple[Difference, ...]
     letters: dict[str, str]
-    bandwidth_errors: dict[str, float] | None = None
     saturated: Limit | None = None
     unbiased: bool = False
     population: dict[str, tuple[float, float]] | None = None
