@@ -51,9 +51,6 @@ class Mixture(Result):
       best: the name of the model with the largest score.
       gain: the score of the mixture minus that of the best model; 0 if no mixture is better.
       gain_error: the standard error of the gain at these weights.
-      slopes: the derivative of the score in the weight of each model, while the weights of the
-        others shrink in proportion. At a maximum it is zero for the models in the mixture, and zero
-        or negative for the others (the Karush-Kuhn-Tucker conditions).
       groups: how many groups the jackknife deleted in turn.
       units: what the groups consist of, in words.
       bandwidths: of the kernels, by name, and where they come from.
@@ -67,15 +64,14 @@ class Mixture(Result):
     best: str
     gain: float
     gain_error: float
-    slopes: dict[str, float]
     groups: int
     units: str
     bandwidths: Mapping[str, RuledBandwidth]
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line for each model: its weight, its score alone and its slope."""
-        each, alone, slope = self.weights.items(), self.model_scores, self.slopes
-        return [{"model": m, "weight": w, "score": alone[m], "slope": slope[m]} for m, w in each]
+        """A line for each model: its weight, and its score alone."""
+        each, alone = self.weights.items(), self.model_scores
+        return [{"model": m, "weight": w, "score": alone[m]} for m, w in each]
 
     def parts(self) -> list[str]:
         """The score, the weights and the gain, with errors."""
@@ -166,7 +162,6 @@ def mixture(
         best=[*pairs][best],
         gain=score - model_scores[best],
         gain_error=float(root_mean_square(of_mixture - of_best)),
-        slopes=named(means.slopes(weights)),
         groups=everyone.count,
         units=everyone.units,
         bandwidths=next(iter(pairs.values())).bandwidths,

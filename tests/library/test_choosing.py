@@ -36,14 +36,12 @@ def score_of(squares, rows):
     return above / below
 
 
-def greedy(squares, k, *, kinds, per_prompt, first):
+def greedy(squares, k, *, kinds, per_prompt):
     """The rows, by the scores of all sets that a step may lead to."""
     n = len(kinds)
-    if first is None:
-        weights = 1 + 1e-4 * np.eye(n)
-        above, below = (np.einsum("ni,ij,nj->n", weights, of, weights) for of in squares)
-        first = int(np.argmax(above / below))
-    rows = [first]
+    weights = 1 + 1e-4 * np.eye(n)
+    above, below = (np.einsum("ni,ij,nj->n", weights, of, weights) for of in squares)
+    rows = [int(np.argmax(above / below))]
     while len(rows) < k:
         full = [i for i in range(n) if np.sum(kinds[rows] == kinds[i]) >= (per_prompt or n)]
         allowed = set(range(n)) - {*rows, *full}
@@ -52,12 +50,10 @@ def greedy(squares, k, *, kinds, per_prompt, first):
 
 
 @pytest.mark.parametrize("per_prompt", [None, 2])
-@pytest.mark.parametrize("first", [None, 7])
-def test_rows_are_those_of_a_greedy_search(per_prompt, first, x64):
+def test_rows_are_those_of_a_greedy_search(per_prompt, x64):
     outputs, prompts, squares = draw(N, kinds=6)
-    limits = {"per_prompt": per_prompt, "first": first}
-    found = cv.select(outputs, prompts, k=11, **limits, **kernels())
-    expected = greedy(squares["conditional"], 11, kinds=np.arange(N) % 6, **limits)
+    found = cv.select(outputs, prompts, k=11, per_prompt=per_prompt, **kernels())
+    expected = greedy(squares["conditional"], 11, kinds=np.arange(N) % 6, per_prompt=per_prompt)
     assert found.rows.tolist() == expected
     scores = [score_of(squares["conditional"], found.rows[: m + 1]) for m in range(11)]
     assert_close(found.scores, scores)
@@ -82,7 +78,6 @@ def test_the_order_of_rows_matters_for_ties_alone(x64):
         ({"k": 2.0}, "k: expected an integer .* received 2.0"),
         ({"per_prompt": 0}, "per_prompt: expected an integer of at least 1"),
         ({"k": 9, "per_prompt": 2}, "k: expected at most 8 rows, at most 2 of each prompt"),
-        ({"first": 12}, "first: expected a row number below 12, received 12"),
     ],
     ids=str,
 )
@@ -132,9 +127,7 @@ def test_no_mixture_on_a_fine_grid_is_better(how, x64):
     assert_close([*found.model_scores.values()], scores(np.eye(m)))
     assert found.score > scores(np.array(grid) / steps).max() - 1e-9
     moved = scores((1 - 1e-6) * weights + 1e-6 * np.eye(m))
-    slopes = [*found.slopes.values()]
-    np.testing.assert_allclose(slopes, (moved - found.score) / 1e-6, atol=1e-4)
-    assert max(slopes) < 1e-6
+    assert np.all(moved - found.score < 1e-12)  # The Karush-Kuhn-Tucker conditions.
 
 
 def test_disjoint_models_are_mixed_equally_and_what_adds_nothing_is_left_out(x64):
@@ -144,7 +137,7 @@ def test_disjoint_models_are_mixed_equally_and_what_adds_nothing_is_left_out(x64
     np.testing.assert_allclose([*found.weights.values()], [0.5, 0.5, 0], atol=1e-6)
     # Of 40 * 39 pairs of rows of one model 4 * 10 * 9 are equal, and of two models none.
     assert_close(found.score, 2 * (40 * 39) / (4 * 10 * 9))
-    assert found.slopes["c"] < -0.9 and found.best == "a"
+    assert found.best == "a"
     assert "Weights: a 0.50, b 0.50\nGain over the best model, a: 4.33" in str(found)
     shared = {"prompts": np.arange(40.0)[:, None] % 5, **kernels()}
     near = some + 1e-3 * np.arange(2)  # A gain of 1e-6.
@@ -175,26 +168,6 @@ def test_errors_are_those_of_deleted_groups_at_fixed_weights(x64):
     of_mixture, of_best = np.array(deleted).T
     assert_close(found.standard_error, math.sqrt(3 * np.var(of_mixture)))
     assert_close(found.gain_error, math.sqrt(3 * np.var(of_mixture - of_best)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("alike", [True, False])
-def test_errors_are_the_spread_of_repeated_draws(alike):
-    """60 draws of 100 prompts with two outputs each: two models of one law, and of two."""
-    found = []
-    for draw in range(60):
-        rng = np.random.default_rng([draw, 5])
-        prompts = np.repeat(rng.normal(size=(100, 2)), 2, axis=0).astype(np.float32)
-        outputs = (prompts + 0.5 * rng.normal(size=(2, 200, 2))).astype(np.float32)
-        outputs[1, :, 0] += 0 if alike else 3
-        options = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
-        mixed = cv.mixture(named(outputs), prompts, **options, seed=draw)
-        found.append([mixed.score, mixed.gain, mixed.standard_error, mixed.gain_error])
-    values, errors = np.array(found).T.reshape(2, 2, -1)
-    if alike:
-        assert np.mean(values[1] > 2 * errors[1]) < 0.05
-    else:
-        np.testing.assert_allclose(values.std(axis=1), errors.mean(axis=1), rtol=0.25)
 
 
 def test_what_arguments_of_a_mixture_do():

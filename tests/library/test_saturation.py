@@ -162,21 +162,9 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
-    assert ("saturated: " in found.details()) == (limit is not None)
-    assert "saturated: total" not in found.details()  # The advice says it.
-    assert limit != "smallest" or found.details().count("saturated: ") == 1
+    assert found.details().count("saturated: ") == (limit is not None)  # The advice says it.
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
-
-
-@NARROW
-def test_scores_of_several_orders_that_are_one_are_named_in_one_line():
-    """Every prompt has its own output, and all are told apart."""
-    outputs = np.arange(12, dtype=np.float32)[:, None]
-    narrow = cv.Gaussian(1e-3)
-    words = cv.evaluate(outputs, outputs, output_kernel=narrow, prompt_kernel=narrow).details()
-    line = "conditional of order 2 (RKE), 1 (Vendi) is 1 up to rounding, because similar prompts"
-    assert words.count("saturated: " + line) == words.count("conditional of") == 1
 
 
 def test_near_the_limits_by_hand():

@@ -108,6 +108,12 @@ class Estimate(NamedTuple):
     error: float
     ends: tuple[float, ...] | None
 
+    @property
+    def interval(self) -> str:
+        """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
+        closed = self.ends is not None and self.ends[1] <= tables.OPEN * self.ends[0]
+        return f" {tables.interval(self.ends)}" if closed else ""
+
     def as_dict(self) -> dict[str, float]:
         """The value, the error and the ends of the interval, NaN where there is none."""
         low, high = self.ends or (math.nan, math.nan)
@@ -166,14 +172,8 @@ class ScoredOrder:
 
     def cell(self, name: str, *, unbiased: bool) -> str:
         """The estimate of a score for a table."""
-        value, error, ends = self.estimate(name, unbiased=unbiased)
-        if not unbiased or self.population is None:
-            cell = tables.with_error(value, error)
-            return cell if ends is None else f"{cell} {tables.interval(ends)}"
-        cell = tables.with_interval(value, error, ends)
-        if ends is None or not ends[1] <= tables.OPEN * ends[0]:  # Open, or NaN.
-            return cell
-        return f"{cell} {tables.interval(ends)}"
+        estimate = self.estimate(name, unbiased=unbiased)
+        return tables.with_interval(*estimate) + estimate.interval
 
     def as_dict(self, names: Sequence[str], *, unbiased: bool = True) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
@@ -356,11 +356,7 @@ class Evaluation(Result):
                     f"order {scored.name}: rounding to {self.dtype} may change scores by "
                     f"{moved:.0%}; use x64"
                 )
-        notes += error_notes(self.orders)
-        missing = [scored.name for scored in self.orders if scored.standard_errors is None]
-        if missing:
-            notes.append(f"standard errors were not computed for order {', '.join(missing)}")
-        return [*notes, *self._limits()]
+        return notes + error_notes(self.orders)
 
     def embedded(self) -> list[str]:
         """Which encoder embedded texts, if `evaluate` or `compare` did."""
@@ -384,19 +380,6 @@ class Evaluation(Result):
             + ", ".join(f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names)
             for scored in self.orders
             if scored.slope is not None
-        ]
-
-    def _limits(self) -> list[str]:
-        """The conditional and information scores at a limit; `advice` says it of the outputs."""
-        limits: dict[tuple[str, Limit], list[str]] = {}
-        for scored in self.orders:
-            for name, limit in scored.saturated.items():
-                if name != "vendi" and scored.saturated.get("vendi") != "smallest":
-                    limits.setdefault((name, limit), []).append(scored.name)
-        return [
-            f"saturated: {HEADINGS[name]} of order {', '.join(orders)} is "
-            + limit_in_words(name, limit)
-            for (name, limit), orders in limits.items()
         ]
 
     def parts(self) -> list[str | Table]:

@@ -142,18 +142,16 @@ class Ranking(Result):
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
-        ends = self.population[model] if self.population else None
-        score = tables.with_interval(self.values[model], self.standard_errors[model], ends)
         plain = f" ({self.plug_in[model]:.4g})" if self.unbiased and self.plug_in else ""
-        return f"{score}{plain} {self.letters[model]}".rstrip()
+        return (
+            f"{tables.with_interval(*self.estimate(model))}{plain} {self.letters[model]}".rstrip()
+        )
 
     def cell_of_any_number(self, model: str) -> str:
         """An unbiased score with its interval in place of its error, and its letters."""
-        value, error, ends = self.estimate(model)
-        cell = tables.with_interval(value, None if ends else error, ends)
-        if ends and ends[1] <= tables.OPEN * ends[0]:
-            cell += f" {tables.interval(ends)}"
-        return f"{cell} {self.letters[model]}".rstrip()
+        of = self.estimate(model)
+        cell = tables.with_interval(of.value, None if of.ends else of.error, of.ends)
+        return f"{cell}{of.interval} {self.letters[model]}".rstrip()
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
@@ -188,11 +186,8 @@ class Ranking(Result):
         """The line of `str`, intervals of up to six models' unbiased scores, and `equality`."""
         each = []
         if self.population is not None and len(self.values) <= tables.LISTED:
-            each = [
-                f"{name} {tables.interval(ends)}"
-                for name, ends in self.population.items()
-                if ends[1] <= tables.OPEN * ends[0]
-            ]
+            intervals = {name: self.estimate(name).interval for name in self.values}
+            each = [name + interval for name, interval in intervals.items() if interval]
         words = f"{self}; {listed(each)}" if each else str(self)
         return f"{words}. {equality}" if (equality := self.equality()) else words
 
