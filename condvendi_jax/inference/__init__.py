@@ -19,7 +19,6 @@ from condvendi_jax.inference.prompt_tables import prompt_table
 from condvendi_jax.inference.results import (
     Between,
     Comparison,
-    Consensus,
     Difference,
     Evaluation,
     Look,
@@ -42,7 +41,6 @@ __all__ = [
     "LADDER",
     "Between",
     "Comparison",
-    "Consensus",
     "Contributions",
     "Deletions",
     "Difference",

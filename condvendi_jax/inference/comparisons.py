@@ -20,7 +20,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import designs, encoder_consensus, profiles, saturation
+from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
@@ -45,7 +45,7 @@ _ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wid
 
 @takes_data
 def compare(
-    models: Mapping[str, ArrayLike | Labels | Mapping[str, ArrayLike | Labels]],
+    models: Mapping[str, ArrayLike | Labels],
     prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
     orders: Sequence[float] = (2, 1),
@@ -67,8 +67,7 @@ def compare(
     """Scores of several models under one bandwidth, and the paired difference of every two.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`;
-        or those of several encoders, by the name of the encoder first.
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Outputs alone, and models without a prompt in common, are not matched.
@@ -92,7 +91,6 @@ def compare(
 
     Returns:
       A `Comparison`; `print` shows it as tables. Of one model it is its evaluation, ranked alone.
-      Of several encoders a `Consensus`: one for each, and which statements hold under all.
 
     Raises:
       TypeError, ValueError: the arrays of the models do not fit together, a model has no row in
@@ -108,14 +106,6 @@ def compare(
       >>> list(result.ranking("conditional", 2).values), result.ranking("conditional", 2).letters
       (['many', 'few'], {'many': 'a', 'few': 'b'})
     """
-    if encoder_consensus.has_encoders(models):
-        given: Any = {"orders": orders, "truncation": truncation, "method": method, **data}
-        given |= {"errors": errors, "unbiased": unbiased, "groups": groups, "level": level}
-        given |= {"profile": profile, "seed": seed, "progress": progress}
-        given |= {"quality": quality, "at_least": at_least, "draws": draws}
-        given |= {"equal_ratio": equal_ratio}
-        of_encoders: Any = encoder_consensus.compare_encoders(compare, models, prompts, **given)
-        return of_encoders
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = checks.check_number(level, name="level", above=0, below=1)
     margin = checks.check_number(equal_ratio, name="equal_ratio", above=1)

@@ -166,7 +166,11 @@ def of_pairs(
             curves[name] = _spectral_curve(rows, moving, ladder, entropy, plan.method, groups[name])
         else:
             along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
-    curves |= curves_of(pairs, along, entropy, units, common, unbiased=unbiased)
+    for name, of in along.items():
+        if unbiased:
+            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
+            of = [scores.at(*shares) for scores in of]
+        curves[name] = _curve_of(pairs[name], of, entropy, groups[name], unbiased=unbiased)
     rounding = saturation.rounding(entropy, first.dtype)
     tested = Tested(curves, units.matched != "none", level, plan.seed, rounding)
     if not unbiased and tested.untested is None and len(pairs) > 1:
@@ -196,26 +200,6 @@ def of_pairs(
         seed=plan.seed,
         untested=tested.untested,
     )
-
-
-def curves_of(
-    pairs: Mapping[str, Pairs],
-    along: Mapping[str, Sequence[Population]],
-    entropy: Entropy,
-    units: Units,
-    common: Common,
-    *,
-    unbiased: bool,
-) -> dict[str, Curve]:
-    """The curve of each model at order 2, from its scores at each bandwidth or by each encoder."""
-    curves = {}
-    for name, of in along.items():
-        if unbiased:
-            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
-            of = [scores.at(*shares) for scores in of]
-        groups = units.of_models[name]
-        curves[name] = _curve_of(pairs[name], of, entropy, groups, unbiased=unbiased)
-    return curves
 
 
 def _moving(points: Pairs, over: Over) -> list[int]:
