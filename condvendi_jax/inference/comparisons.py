@@ -186,8 +186,7 @@ class _Compared(NamedTuple):
     inverted: PerScore
     influences: PerScore | None  # Of each unit, on what is tested.
     standard_errors: PerScore | None
-    intervals: PerScore | None = None  # Of estimated scores.
-    population: PerScore | None = None  # Intervals of the population, of unbiased scores.
+    intervals: PerScore | None = None  # Of unbiased scores, or of estimated ones.
     freedom: int | None = None  # Of the errors of unbiased scores.
 
 
@@ -230,7 +229,7 @@ def _of_population(of: Population, *, intervals: bool) -> _Compared:
     inverted = PerScore(*populations.INVERTED)
     values = of.values, of.similarities, inverted, of.influences
     shown = of.intervals if intervals else None
-    return _Compared(*values, of.standard_errors, None, shown, of.freedom or None)
+    return _Compared(*values, of.standard_errors, shown, of.freedom or None)
 
 
 def _ranking(
@@ -263,7 +262,7 @@ def _ranking(
     differences = _differences(
         values,
         of_each("influences"),
-        intervals,
+        {} if unbiased else intervals,
         at=of_each("tested") if any(of_each("inverted").values()) else None,
         tested=tested and limit is None,
         rounding=saturation.rounding(entropy, first.dtype),
@@ -284,7 +283,6 @@ def _ranking(
         letters=_letters(values, differences, level, tested=limit is None),
         saturated=limit,
         unbiased=unbiased,
-        population=of_each("population") or None,
         plug_in=plain,
         level=level,
         margin=margin,

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 from canonical import N, kernels
-from oracles import assert_close, draw_pairs, gaussian_gram, weighted_logs
+from oracles import assert_close, draw_pairs, gaussian_gram
 from scipy import stats
 
 import condvendi_jax as cv
@@ -29,24 +29,22 @@ def models(seeds=(0, 1)):
     }, prompts
 
 
-def log_scores(outputs, prompts, weights, times_x, times_t, order=2):
-    """The logarithms of the three scores in float64; at order 2 of the pairs of different rows."""
+def log_scores(outputs, prompts, weights, times_x, times_t):
+    """The logarithms of the three scores in float64, of the pairs of different rows."""
     x, t = gaussian_gram(outputs, 0.8 * times_x), gaussian_gram(prompts, 0.6 * times_t)
-    if order == 1:
-        return weighted_logs((x, t, x * t), weights)
     pairs = np.outer(weights, weights) * ~np.eye(len(weights), dtype=bool)
     x, t, both = (-np.log(np.average(gram**2, weights=pairs)) for gram in (x, t, x * t))
     return np.array([x, both - t, x + t - both])
 
 
-@pytest.mark.parametrize(("over", "order"), [("both", 1), ("outputs", 2), ("prompts", 2)])
-def test_values_and_bands_are_those_of_each_bandwidth(over, order, x64):
+@pytest.mark.parametrize("over", ["both", "outputs", "prompts"])
+def test_values_and_bands_are_those_of_each_bandwidth(over, x64):
     (outputs, _), prompts = models()[0].values(), models()[1]
-    options = {"over": over, "order": order, "level": 0.1, **kernels()}
+    options = {"over": over, "level": 0.1, **kernels()}
     found, most = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options), 0.0
     for k, times in enumerate((0.5, 2.0)):
         of_x, of_t = (times if over in (side, "both") else 1.0 for side in ("outputs", "prompts"))
-        expected = np.exp(log_scores(outputs, prompts, np.ones(N), of_x, of_t, order))
+        expected = np.exp(log_scores(outputs, prompts, np.ones(N), of_x, of_t))
         assert_close([of[0, k] for of in found.values], expected)
         alone = cv.profile(outputs, prompts, multiples=[times], **options)
         for score, band, single in zip(found.values, found.bands, alone.bands, strict=True):
@@ -85,15 +83,6 @@ def test_the_error_is_that_of_influences_of_groups(dependent, x64):
         np.testing.assert_allclose(expected, width, rtol=0.05)  # 5,000 draws: 1.4% at 1 sigma.
 
 
-def test_bands_of_order_1_have_the_errors_of_evaluate(x64):
-    (outputs, _), prompts = models()[0].values(), models()[1]
-    found = cv.profile(outputs, prompts, multiples=[1.0], order=1, **kernels())
-    errors = cv.evaluate(outputs, prompts, orders=[1], **kernels()).order(1).standard_errors
-    for score, band, error in zip(found.values, found.bands, errors, strict=True):
-        width = stats.t.ppf(0.975, N - 1) * float(error) / score[0, 0]
-        np.testing.assert_allclose(np.log(band[0, 0] / score[0, 0]), [-width, width], rtol=0.05)
-
-
 @pytest.mark.parametrize("matched", [True, False])
 def test_p_values_are_those_of_one_difference(matched):
     """At one bandwidth the test is Student's; models that share no prompt are independent."""
@@ -117,11 +106,11 @@ def test_p_values_are_those_of_one_difference(matched):
     assert pair.signs.tolist() == ([-1] if matched else [0])
 
 
-def curve(tested, influences, noise=0.0):
+def curve(tested, influences):
     """One score `[1, bandwidths]` with influences `[1, bandwidths, rows]`, at no limit."""
     none, rows = np.zeros(tested.shape, bool), influences.shape[-1]
     shares = np.ones(rows, int), np.full((1, rows), 1 / rows)
-    given = -np.log(tested), tested, influences, noise + 0 * tested, *shares, None
+    given = -np.log(tested), tested, influences, *shares, None
     return profiles.Curve(*given, none, none[0], rows - 1, None)
 
 
@@ -131,19 +120,15 @@ def test_every_bandwidth_has_a_difference_in_its_own_errors(matched):
     rng = np.random.default_rng(0)
     one, two = rng.normal(size=(2, 1, 3, 50)) * [[1.0], [3.0], [9.0]]
     two += 0.9 * one
-    noise = np.array([[0.0, 3.0, 20.0]])
-    curves = [curve(1 + 0 * noise, of, noise) for of in (one, two)]
+    curves = [curve(np.ones((1, 3)), of) for of in (one, two)]
     tested = profiles.Tested(dict(zip("ab", curves, strict=True)), matched, 0.05, 0, 1e-6)
     squares = (one - two) ** 2 if matched else one**2 + two**2
-    expected = np.sqrt(squares.mean(axis=-1)[0] + 2 * noise[0] ** 2)
+    expected = np.sqrt(squares.mean(axis=-1)[0])
     np.testing.assert_allclose(tested.errors(0, *curves), expected)
     # Student's t of 49 degrees of freedom has a variance of 49 / 47; of 5,000, within 5 errors.
     draws, variance = tested.draws(0), expected**2 * 49 / 47
     if matched:  # The errors have G - 1 in place of G of the mean of G numbers.
-        draws, variance = (
-            tested.changes(0)[0],
-            squares.mean(axis=-1)[0] * 49 / 50 + 2 * noise[0] ** 2,
-        )
+        draws, variance = tested.changes(0)[0], squares.mean(axis=-1)[0] * 49 / 50
     np.testing.assert_allclose((draws[:, 0] - draws[:, 1]).std(axis=0), variance**0.5, rtol=0.06)
 
 
@@ -201,13 +186,13 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
     assert few.of_score(0)[1][0].states == ["rows are few for so many modes", 0]
 
 
-def test_models_of_other_numbers_of_rows_are_tested_at_order_two_alone():
+def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
     rng = np.random.default_rng(0)
     models = {m: rng.normal(size=(n, 2)).astype(np.float32) for m, n in (("a", 30), ("b", 40))}
     options = {"output_kernel": cv.Gaussian(1.0), "multiples": MULTIPLES}
     (pair,) = cv.profile(models, **options).pairs
     assert pair.untested == [None] * 3 and 0 < pair.p_value <= 1
-    found = cv.profile(models, **options, order=1)
+    found = cv.profile(models, **options, unbiased=False)
     (pair,) = found.pairs
     assert not pair.signs.any() and None not in pair.untested and np.isnan(pair.p_value)
     assert f"nothing is tested over the bandwidths: {found.untested}" in str(found)

@@ -58,14 +58,14 @@ class Ranking(Result):
       truncation: how many eigenvalues are kept, or None.
       values: the score of each model, the largest first; in the given order where saturated.
       standard_errors: of each model by itself; NaN where there are none.
-      intervals: (low, high) of each model's estimate at 95%; None where exact.
+      intervals: (low, high) of each model at 95%: of unbiased scores for the population, where high
+        may be infinite; of estimated ones for the sample; None where exact.
       differences: of every pair of models, in the order of `values`.
       letters: models that share a letter cannot be told apart at the level; empty where
         differences are not tested.
       saturated: the limit that all values have reached; the models are neither ranked nor tested.
       unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
         the similarity.
-      population: (low, high) of unbiased scores at 95%; high may be infinite.
       plug_in: the score of each model's sample as the papers have it.
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
@@ -82,7 +82,6 @@ class Ranking(Result):
     letters: dict[str, str]
     saturated: Limit | None = None
     unbiased: bool = False
-    population: dict[str, tuple[float, float]] | None = None
     plug_in: dict[str, float] | None = None
     level: float = 0.05
     margin: float = 1.1
@@ -116,15 +115,14 @@ class Ranking(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        population = self.population and {
-            name: [plain_order(end) for end in ends] for name, ends in self.population.items()
+        intervals = self.intervals and {
+            name: [plain_order(end) for end in ends] for name, ends in self.intervals.items()
         }
-        return super().as_dict() | {"order": plain_order(self.order), "population": population}
+        return super().as_dict() | {"order": plain_order(self.order), "intervals": intervals}
 
     def estimate(self, model: str) -> Estimate:
         """The score of a model with its error and interval."""
-        intervals = self.population or self.intervals
-        ends = tuple(intervals[model]) if intervals else None
+        ends = tuple(self.intervals[model]) if self.intervals else None
         return Estimate(self.values[model], self.standard_errors[model], ends)
 
     def lines(self) -> list[dict[str, Any]]:
@@ -142,10 +140,11 @@ class Ranking(Result):
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
-        plain = f" ({self.plug_in[model]:.4g})" if self.unbiased and self.plug_in else ""
-        return (
-            f"{tables.with_interval(*self.estimate(model))}{plain} {self.letters[model]}".rstrip()
-        )
+        of, plain = self.estimate(model), ""
+        cell = tables.with_error(of.value, of.error)
+        if self.unbiased and self.plug_in:
+            cell, plain = tables.with_interval(*of), f" ({self.plug_in[model]:.4g})"
+        return f"{cell}{plain} {self.letters[model]}".rstrip()
 
     def cell_of_any_number(self, model: str) -> str:
         """An unbiased score with its interval in place of its error, and its letters."""
@@ -185,7 +184,7 @@ class Ranking(Result):
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six models' unbiased scores, and `equality`."""
         each = []
-        if self.population is not None and len(self.values) <= tables.LISTED:
+        if self.unbiased and len(self.values) <= tables.LISTED:
             intervals = {name: self.estimate(name).interval for name in self.values}
             each = [name + interval for name, interval in intervals.items() if interval]
         words = f"{self}; {listed(each)}" if each else str(self)
