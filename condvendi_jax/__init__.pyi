@@ -27,7 +27,6 @@ from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
 from .inference import evaluate as evaluate
-from .inference import mixture as mixture
 from .inference import monitor as monitor
 from .inference import plan as plan
 from .inference import profile as profile

@@ -11,7 +11,6 @@ from condvendi_jax.inference.finite_sample import (
     finite_sample_interval,
 )
 from condvendi_jax.inference.jackknife import group_rows, standard_error
-from condvendi_jax.inference.mixtures import Mixture, mixture
 from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
@@ -50,7 +49,6 @@ __all__ = [
     "Groups",
     "Look",
     "Looks",
-    "Mixture",
     "Monitor",
     "PairProfile",
     "Profile",
@@ -73,7 +71,6 @@ __all__ = [
     "group_rows",
     "holm",
     "letter_display",
-    "mixture",
     "plan",
     "monitor",
     "profile",

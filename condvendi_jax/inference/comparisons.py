@@ -114,7 +114,9 @@ def compare(
         checks.check_indices({"outputs": models[name], "quality": of_model})
     rated = Asked.of(given, quality, at_least, draws)
     pairs = {name: rows.supported() for name, rows in given.items()}
-    check_numbers(pairs, plan)
+    numbers = {name: rows.total for name, rows in pairs.items()}
+    if plan.errors and min(numbers.values()) < FEWEST_ROWS:
+        raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
     evaluations, units = plan.evaluate(pairs)
     matched = "none" if units is None else units.matched
     common = Common.of(pairs)
@@ -169,13 +171,6 @@ def compare(
         given,
         None if all(ranking.unbiased for ranking in rankings) else common.design,
     )
-
-
-def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> None:
-    """Refuses models of too few rows."""
-    numbers = {name: pairs.total for name, pairs in models.items()}
-    if plan.errors and min(numbers.values()) < FEWEST_ROWS:
-        raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
 
 
 class _Compared(NamedTuple):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.grams import sums as pairwise
@@ -20,8 +18,7 @@ from condvendi_jax.grams.fold import Factors, Subsets
 from condvendi_jax.spectra import order_two
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Selection(Result):
+class Selection(NamedTuple):
     """The rows that `select` chose.
 
     Attributes:
@@ -31,11 +28,6 @@ class Selection(Result):
 
     rows: np.ndarray
     scores: np.ndarray
-
-    def lines(self) -> list[dict[str, Any]]:
-        """A line for each chosen row."""
-        both = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
-        return [{"row": row, "score": score} for row, score in both]
 
 
 @checks.outside_transformations

@@ -35,9 +35,7 @@ def results():
         "between": compared.between,
         "contributions": cv.contributions(*ONE, kernel=KERNEL, order=2),
         "prompts": cv.prompt_table(*ONE, kernel=KERNEL, order=2, labels=PROMPTS.astype(str)),
-        "mixture": cv.mixture(MODELS, PROMPTS, output_kernel=KERNEL),
         "decomposition": cv.decompose(*ONE, kernel=KERNEL, order=2),
-        "selection": cv.select(*ONE, kernel=KERNEL, k=3),
         "interval": cv.inference.finite_sample_interval(*ONE, kernel=KERNEL),
     }
 
@@ -50,9 +48,7 @@ LINES = {  # How many a table of data has.
     "between": 1,
     "contributions": N,
     "prompts": 8,
-    "mixture": 2,
     "decomposition": 1,
-    "selection": 3,
     "interval": 1,
 }
 
@@ -95,8 +91,6 @@ def test_data_have_the_numbers_of_the_result(results):
     line = over.lines()[13 + 2]  # RKE of the second model at the third bandwidth.
     assert (line["model"], line["score"], line["bandwidth"]) == ("b, c", "vendi", 0.25)
     assert line["value"] == over.values.vendi[1, 2]
-    of, line = results["mixture"], results["mixture"].lines()[1]
-    assert (line["weight"], line["score"]) == (of.weights["b, c"], of.model_scores["b, c"])
 
 
 def test_contributions_print_the_rows_at_both_ends(results):
