@@ -141,15 +141,13 @@ def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(res
     compared = results["comparison"]
     heading, _, *rows = str(compared).splitlines()[5:9]
     assert "differ, of 6" in heading
-    for row, (model, evaluation) in zip(rows, compared.evaluations.items(), strict=True):
+    for row, evaluation in zip(rows, compared.evaluations.values(), strict=True):
         scored = evaluation.order(2)
-        assert row.split("  ")[0].strip() == model
         assert scored.cell("conditional", unbiased=False) in row
         low, high = scored.population.intervals.conditional
         value = f"{scored.unbiased.conditional:.4g} [{low:.4g}, {high:.4g}]"
         assert (value if high < 100 * low else f"more than {low:.4g}") in row
-    assert "for any number of answers, not only those given" in str(compared)
     alone = cv.compare(MODELS, output_kernel=KERNEL, orders=[2])
     assert "differ, of" not in str(alone) and "Without prompts" in str(alone)
-    for options in ({"orders": [1]}, {"orders": [2], "unbiased": False}):
-        assert "differ, of" not in str(cv.compare(MODELS, PROMPTS, output_kernel=KERNEL, **options))
+    plain = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL, orders=[2], unbiased=False)
+    assert "differ, of" not in str(plain)

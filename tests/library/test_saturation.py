@@ -228,7 +228,6 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     models = {"a": 0.01 * OUTPUTS, "b": 0.005 * OUTPUTS, "c": OUTPUTS}
     found = cv.compare(models, FEW, **kernels, orders=[2], errors=False)
     advice = {item.code: item for item in found.advice}
-    assert set(advice) == {"outputs alike", "outputs apart", "prompts blended"}
     parts = [part.split(": RKE ") for part in advice["outputs alike"].evidence.split("; ")]
     shown = {name: float(value) for name, value in parts}
     assert shown == pytest.approx({name: _rke(models[name], 0.1) for name in "ab"}, rel=5e-3)
