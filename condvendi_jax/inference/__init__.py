@@ -3,14 +3,13 @@
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
-from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
+from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import (
     FiniteSampleInterval,
     bounds_at,
     finite_sample_interval,
 )
-from condvendi_jax.inference.jackknife import group_rows, standard_error
 from condvendi_jax.inference.mixtures import Mixture, mixture
 from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
 from condvendi_jax.inference.planning import plan
@@ -45,7 +44,6 @@ __all__ = [
     "Comparison",
     "Consensus",
     "Contributions",
-    "Deletions",
     "Difference",
     "EProcess",
     "Evaluation",
@@ -73,7 +71,6 @@ __all__ = [
     "delete_groups",
     "evaluate",
     "finite_sample_interval",
-    "group_rows",
     "holm",
     "letter_display",
     "mixture",
@@ -84,5 +81,4 @@ __all__ = [
     "reweight",
     "saturation",
     "select",
-    "standard_error",
 ]

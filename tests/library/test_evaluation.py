@@ -260,7 +260,6 @@ def test_bad_input_is_refused_before_any_score(monkeypatch, name):
         pytest.fail("computed")
 
     monkeypatch.setattr(computation, "compute_sloped", compute)
-    monkeypatch.setattr(computation, "compute_deleted", compute)
     change, message = BAD[name]
     with pytest.raises((TypeError, ValueError), match=message):
         cv.evaluate(**({"outputs": OUTPUTS, "prompts": PROMPTS, **KERNELS} | change))
