@@ -5,11 +5,7 @@ from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
 from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
-from condvendi_jax.inference.finite_sample import (
-    FiniteSampleInterval,
-    bounds_at,
-    finite_sample_interval,
-)
+from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.mixtures import Mixture, mixture
 from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
 from condvendi_jax.inference.planning import plan
@@ -65,7 +61,6 @@ __all__ = [
     "Size",
     "StudyPlan",
     "between_models",
-    "bounds_at",
     "compare",
     "contributions",
     "delete_groups",

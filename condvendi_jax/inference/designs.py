@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -120,18 +119,17 @@ def at_design(
     at: Design,
     *,
     seed: int = 0,
-    subsets: int | None = None,
 ) -> AtDesign:
     """The mean of each score over subsets of some prompts and of some answers to each.
 
-    All subsets where there are at most `subsets`; otherwise that many random ones: where None, 4
-    or, up to 64, as many as use every answer twice. The influence of a unit is the mean over the
-    subsets, so that errors hold the noise of their choice. ValueError where the model is smaller.
+    Of 4 random subsets or, up to 64, as many as use every answer twice. The influence of a unit is
+    the mean over the subsets, so that errors hold the noise of their choice. ValueError where the
+    model is smaller.
     """
     most, rows = design_of(pairs), _rows_by_prompt(pairs)
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
         raise ValueError(f"at: expected a design of at most {most}, received {at}.")
-    chosen = _subsets(rows, at, seed, subsets)
+    chosen = _subsets(rows, at, seed)
     near, influences, errors = pairs.gathered(), None, None
     if units is None:
         parts = [near.sample(rows) for rows in chosen]
@@ -171,8 +169,8 @@ def _with_influences(
         reason = reason or errors_of.too_many_modes(points, by_row, local)
     changes = np.array(errors_of.influences_of_units(by_row, points, local))
     if reason is not None and local.count <= errors_of.FEWEST_SPECTRAL_GROUPS:
-        deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        changes = np.array(deleted.influences(), np.float64)[:, None]
+        changes = errors_of.delete_groups(points, entropy, local, method=method).influences
+        changes = np.array(changes, np.float64)
     elif reason is not None:
         changes = np.full_like(changes, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.
@@ -184,25 +182,15 @@ def _with_influences(
     return by_row.decomposition, np.moveaxis(influences, 0, 2)
 
 
-def _subsets(
-    rows: Sequence[np.ndarray], at: Design, seed: int, most: int | None = None
-) -> list[np.ndarray]:
-    """All subsets of a design, or `most` random ones where there are more."""
-    most = most or max(4, min(64, math.ceil(2 * sum(map(len, rows)) / math.prod(at))))
-    sizes = [(len(rows), at.prompts), *((len(of), at.answers) for of in rows)]
-    if all(size <= most or chosen == size for size, chosen in sizes):
-        every = (
-            np.concatenate(answers)
-            for some in itertools.combinations(rows, at.prompts)
-            for answers in itertools.product(*(itertools.combinations(of, at[1]) for of in some))
-        )
-        if len(subsets := list(itertools.islice(every, most + 1))) <= most:
-            return subsets
+def _subsets(rows: Sequence[np.ndarray], at: Design, seed: int) -> np.ndarray:
+    """Different random subsets of a design, `[subsets, rows]`."""
+    most = max(4, min(64, math.ceil(2 * sum(map(len, rows)) / math.prod(at))))
     of_prompts, of_answers = map(np.random.default_rng, ([seed, 0], [seed, 1]))
     windows = _windows(np.arange(len(rows)), at.prompts, of_prompts)
     answers = [_windows(of, at.answers, of_answers) for of in rows]
     some = (np.sort(next(windows)) for _ in range(most))
-    return [np.concatenate([next(answers[prompt]) for prompt in prompts]) for prompts in some]
+    chosen = [np.concatenate([next(answers[prompt]) for prompt in prompts]) for prompts in some]
+    return np.unique(np.sort(chosen, axis=1), axis=0)
 
 
 def _windows(items: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

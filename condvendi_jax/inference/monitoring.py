@@ -17,10 +17,10 @@ from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.inference import components
+from condvendi_jax.inference.components import FEWEST_ANSWERS
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.inference.results import Look, Looks
 
-_FEWEST = 3  # Answers to each prompt, for an error over other answers.
 # Shares of the largest stake; at 1 a look without any similarity would lose everything.
 _STAKES = np.array([0.9, 0.45, 0.225, 0.1125])
 _TINY = 1e-300  # So that nothing is divided by 0.
@@ -118,7 +118,7 @@ class Monitor:
         """Looks at outputs of the model in training, and returns the state of the run.
 
         Args:
-          outputs: as the baseline's, at least 3 for each prompt, drawn anew for every look.
+          outputs: as the baseline's, at least 4 for each prompt, drawn anew for every look.
           prompts: those of the baseline in any order; as they were passed to `monitor` where None.
           step: of the training, for the text and the figure; the number of the look where None.
 
@@ -153,10 +153,10 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, seed: int, **how: 
     ids: Any = pairs.prompt_ids  # By the order of the names, which are sorted.
     counts = np.bincount(ids)
     fewest = int(counts.min())
-    if len(names) < 2 or fewest < _FEWEST:
+    if len(names) < 2 or fewest < FEWEST_ANSWERS:
         raise ValueError(
-            f"outputs: expected at least {_FEWEST} answers to each of at least 2 prompts, received "
-            f"{len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
+            f"outputs: expected at least {FEWEST_ANSWERS} answers to each of at least 2 prompts, "
+            f"received {len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
         )
     labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
@@ -171,8 +171,7 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, seed: int, **how: 
     similarities[ids[population.answers.rows]] = np.clip(of_prompts.similarity, 0, 1)[
         population.answers.kind
     ]
-    mean, error = np.mean(similarities), population.fixed_errors.conditional  # Of the score.
-    error = float(error * mean**2) if mean > _LEAST else 0.0
+    error = of_prompts.error(np.full(len(names), 1 / len(names)))
     number = len(names) * fewest * (fewest - 1) / 2
     chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
     return _Sample(names, similarities, error, number, columns, *chosen)
@@ -198,7 +197,7 @@ def monitor(
 
     Args:
       outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
-        the answers to each prompt; or labels. At least 3 answers to each prompt; from 20 on, the
+        the answers to each prompt; or labels. At least 4 answers to each prompt; from 20 on, the
         error of the baseline hides less.
       prompts: a text or label for each row, `[n]`, or for each prompt.
       level: the largest probability of a false alarm, over all looks.
@@ -206,7 +205,7 @@ def monitor(
       encoder, output_kernel, rule, seed: as of `evaluate`. The bandwidth is the baseline's.
 
     Raises:
-      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 3 answers, there is one
+      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 4 answers, there is one
         prompt, or `level` or `tolerated` is out of range.
 
     Examples:

@@ -68,14 +68,13 @@ def test_models_of_one_distribution_differ_at_most_at_the_level():
 
 
 def test_errors_of_fixed_prompts_are_the_deviation_over_other_answers():
-    """Deletions alone would be up to 1.8 times too large at 4 answers."""
     rng, values, errors = np.random.default_rng(3), [], []
     chosen = rng.integers(400, size=40)
     for _ in range(300):
         sample = simulated.draw_answers(rng, "heavy", chosen, 4)
         found = cv.evaluate(*sample, **simulated.EXACT, orders=[2]).order(2).population
         values.append(found.similarities.conditional)
-        errors.append(found.fixed_errors.conditional * values[-1] ** 2)
+        errors.append(found.fixed_error * values[-1] ** 2)
     assert 0.85 < np.sqrt(np.mean(np.square(errors))) / np.std(values) < 1.17
 
 

@@ -197,7 +197,7 @@ def test_no_similarity_at_all_and_nothing_but_similarity():
     [
         (
             {"prompts": np.arange(P * K) // 2},
-            "at least 3 answers .* received 15 prompts, and 2 answers",
+            "at least 4 answers .* received 15 prompts, and 2 answers",
         ),
         ({"prompts": np.zeros(P * K, int)}, "at least 2 prompts, received 1 prompts"),
         ({"prompts": None}, "prompts: expected a text or label"),
@@ -222,7 +222,7 @@ def test_bad_baselines_are_refused(given, message):
     [
         (draw(1), np.arange(1, P + 1), "those of the baseline; only one of both has 0 and 6"),
         (draw(1)[:-1], np.arange(P - 1), "only one of both has 5"),
-        (draw(1)[:, :2], None, "at least 3 answers"),
+        (draw(1)[:, :3], None, "at least 4 answers"),
         (draw(1)[..., :1], None, "expected 2 columns, as the baseline has .*, received 1"),
         (np.arange(P * K), PROMPTS, "received labels"),
         (draw(1) * np.nan, None, "outputs: expected finite numbers"),
