@@ -7,7 +7,7 @@ from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.mixtures import Mixture, mixture
-from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
+from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
@@ -41,7 +41,6 @@ __all__ = [
     "Consensus",
     "Contributions",
     "Difference",
-    "EProcess",
     "Evaluation",
     "FiniteSampleInterval",
     "Groups",

@@ -135,7 +135,8 @@ def at_design(
         parts = [near.sample(rows) for rows in chosen]
         scored = [(computation.score(part, entropy.fitted(part.n), method),) for part in parts]
     else:
-        total = _names(pairs, np.concatenate(rows), units)[1].count
+        every = np.concatenate(rows)
+        total = every.size if units.units == "rows" else np.unique(units.membership[every]).size
         scored = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
         _, of_subsets = zip(*scored, strict=True)
         replicates = min(of.shape[1] for of in of_subsets)
@@ -147,39 +148,28 @@ def at_design(
     return AtDesign(PerScore(*scores), errors, influences, intervals)
 
 
-def _names(pairs: Pairs, rows: np.ndarray, units: Groups) -> tuple[np.ndarray, Groups]:
-    """The numbers of the units of some rows, and these units; a copy of a row is another unit."""
-    names = units.membership[rows]
-    if units.units == "rows" and np.unique(units.membership).size == pairs.n:
-        return names, Groups(np.arange(rows.size), "rows")
-    names, of_row = np.unique(names, return_inverse=True)
-    return names, Groups(of_row, units.units if units.units != "rows" else "groups of rows")
-
-
 def _with_influences(
     pairs: Pairs, rows: np.ndarray, entropy: Entropy, method: Method, units: Groups, total: int
 ) -> tuple[Decomposition, np.ndarray]:
     """The scores of some rows, and the influences `[3, replicates, G]`; NaN where too few."""
-    names, local = _names(pairs, rows, units)
-    points = pairs.sample(rows)
-    entropy = entropy.fitted(rows.size)
+    points, entropy = pairs.sample(rows), entropy.fitted(rows.size)
+    local = Groups(units.membership[rows], units.units, units.count)
     by_row, reason = errors_of.row_influences(points, entropy, method, local.leaving(points)), None
     if by_row.deletions is None:
         reason = errors_of.too_few(points, local, entropy)
         reason = reason or errors_of.too_many_modes(points, by_row, local)
-    changes = np.array(errors_of.influences_of_units(by_row, points, local))
-    if reason is not None and local.count <= errors_of.FEWEST_SPECTRAL_GROUPS:
-        changes = errors_of.delete_groups(points, entropy, local, method=method).influences
-        changes = np.array(changes, np.float64)
+    influences = np.array(errors_of.influences_of_units(by_row, points, local))
+    if reason is not None and local.present <= errors_of.FEWEST_SPECTRAL_GROUPS:
+        deleted = errors_of.delete_groups(points, entropy, local, method=method)
+        influences = np.array(deleted.influences, np.float64)
     elif reason is not None:
-        changes = np.full_like(changes, np.nan)
+        influences = np.full_like(influences, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.
-    changes *= math.sqrt(units.count * (total - 1) / total / max(local.count - 1, 1))
-    if local.units == "rows" and pairs.copies is not None:  # Row i stands for copies_i units.
-        changes /= np.sqrt(pairs.copies[rows])
-    influences = np.zeros((units.count, *changes.shape[:2]))
-    np.add.at(influences, names, np.moveaxis(changes, 2, 0))
-    return by_row.decomposition, np.moveaxis(influences, 0, 2)
+    count = local.independent(points)
+    influences *= math.sqrt(count / max(count - 1, 1) * (total - 1) / total)
+    if units.units == "rows" and pairs.copies is not None:  # Row i stands for copies_i units.
+        influences[..., units.membership] /= np.sqrt(pairs.copies)
+    return by_row.decomposition, influences
 
 
 def _subsets(rows: Sequence[np.ndarray], at: Design, seed: int) -> np.ndarray:

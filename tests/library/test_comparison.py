@@ -284,7 +284,7 @@ def test_progress_and_the_noise_of_the_bandwidth_are_of_every_model():
     said = []
     found = cv.compare(models, prompts, orders=[1], groups=5, progress=said.append)
     assert said[:2] == ["bandwidth of outputs", "order 1 of one"]  # Prompts repeat.
-    assert said.count("errors of order 1 of two: 6 done") == 1
+    assert said.count("errors of order 1: 4 of 5 groups done") == 3
     for ranking in found.rankings:
         for model, noise in ranking.bandwidth_errors.items():
             assert 0 < noise < 3 * ranking.standard_errors[model]

@@ -191,7 +191,7 @@ def test_errors_are_withheld_where_derivatives_make_them_too_small():
     pairs = Pairs(floats(rng.normal(size=(120, 9))), output_kernel=cv.Gaussian(0.5))
     found = at_design(pairs, Entropy(1.5), EXACT, units_of(pairs), Design(60, 1))
     assert np.isnan(found.standard_errors.vendi) and np.isfinite(found.scores.vendi)
-    groups = Groups(np.arange(120) % 10, "rows")
+    groups = Groups(np.arange(120) % 10, "given labels")
     found = at_design(pairs, Entropy(1.5), EXACT, groups, Design(60, 1))
     assert found.influences.vendi.shape == (1, 10) and found.standard_errors.vendi > 0
 

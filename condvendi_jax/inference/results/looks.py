@@ -45,7 +45,6 @@ class Looks(Result):
     bound: float  # The least true score of the baseline, times `tolerated`: evidence is below.
     limit: float  # The evidence at which there is an alarm, 2 / level.
     looks: tuple[Look, ...]
-    seed: int  # Of the bandwidth's rule.
 
     @property
     def alarm(self) -> Look | None:
@@ -98,5 +97,5 @@ class Looks(Result):
             panel.grid(alpha=0.3)
             panel.legend(fontsize=8)
         caption = f"{self.prompts:,} prompts; lines: the score, shaded: 95% over other answers; "
-        figure.supxlabel(f"{caption}outputs: {self.bandwidth}; seed {self.seed}", fontsize=7)
+        figure.supxlabel(f"{caption}outputs: {self.bandwidth}", fontsize=7)
         return figure
