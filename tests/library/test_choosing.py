@@ -177,26 +177,6 @@ def test_errors_are_those_of_deleted_groups_at_fixed_weights(x64):
     assert_close(found.gain_error, math.sqrt(3 * np.var(of_mixture - of_best)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("alike", [True, False])
-def test_errors_are_the_spread_of_repeated_draws(alike):
-    """60 draws of 100 prompts with two outputs each: two models of one law, and of two."""
-    found = []
-    for draw in range(60):
-        rng = np.random.default_rng([draw, 5])
-        prompts = np.repeat(rng.normal(size=(100, 2)), 2, axis=0).astype(np.float32)
-        outputs = (prompts + 0.5 * rng.normal(size=(2, 200, 2))).astype(np.float32)
-        outputs[1, :, 0] += 0 if alike else 3
-        options = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
-        mixed = cv.mixture(named(outputs), prompts, **options, seed=draw)
-        found.append([mixed.score, mixed.gain, mixed.standard_error, mixed.gain_error])
-    values, errors = np.array(found).T.reshape(2, 2, -1)
-    if alike:
-        assert np.mean(values[1] > 2 * errors[1]) < 0.05
-    else:
-        np.testing.assert_allclose(values.std(axis=1), errors.mean(axis=1), rtol=0.25)
-
-
 def test_what_arguments_of_a_mixture_do():
     rng = np.random.default_rng(0)
     prompts = np.repeat(rng.normal(size=(N // 2, 2)), 2, axis=0).astype(np.float32)

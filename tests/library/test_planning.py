@@ -10,7 +10,6 @@ from canonical import N
 
 import condvendi_jax as cv
 from condvendi_jax.inference import components
-from condvendi_jax.inference.results import planning
 from condvendi_jax.spectra import order_two
 
 PROMPTS, EACH = 12, N // 12
@@ -161,12 +160,6 @@ def test_the_spread_of_rows_and_of_similar_prompts_is_that_of_errors():
     assert alone.spread.score == "vendi" and "outputs" in str(alone)
 
 
-def test_a_plan_is_plain_data(compared):
-    planned = cv.plan(compared, ratio=1.5)
-    assert planned.as_dict()["best"] == planned.best._asdict()
-    assert [line["answers"] for line in planned.lines()] == [size.answers for size in planned.sizes]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -260,8 +253,3 @@ def test_a_margin_is_a_ratio_or_a_difference():
 def test_a_margin_of_nothing_is_refused(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))}: expected a finite number above"):
         cv.compare(MODELS, KINDS, **PLAIN, **bad)
-
-
-def test_percentages_of_ratios():
-    words = {1.12: "12%", 1.0001: "under 0.1%", 2.5: "a factor of 2.5", math.nan: "-"}
-    assert {ratio: planning.percent(ratio) for ratio in words} == words

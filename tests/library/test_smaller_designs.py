@@ -143,14 +143,6 @@ def test_the_seed_changes_the_mean():
     assert score().scores.conditional != score(seed=1).scores.conditional
 
 
-def test_own_design_gives_the_errors_of_evaluate(x64):
-    pairs = repeated(60, 2)
-    (expected,) = cv.evaluate(pairs, orders=[1]).orders
-    found = at_design(pairs, Entropy(), EXACT, units_of(pairs), Design(60, 2))
-    np.testing.assert_allclose(found.scores, expected.decomposition.scores, rtol=1e-9)
-    np.testing.assert_allclose(found.influences, expected.influences, rtol=1e-6, atol=1e-9)
-
-
 def test_unequal_numbers_of_answers_become_equal(x64):
     counts = np.array([2, 5, 3, 4, 1, 2])
     outputs = np.random.default_rng(0).normal(size=(counts.sum(), 2))
@@ -222,13 +214,6 @@ def test_slope_of_answers_that_all_differ_is_half_their_number(n):
     pairs = Pairs(floats(np.arange(n))[:, None], output_kernel=cv.Indicator())
     grown = slope(pairs, Entropy(), EXACT, cv.decompose(pairs).scores)
     assert grown.vendi == pytest.approx(n / 2, rel=1e-5)
-
-
-def test_slope_is_of_answers_where_prompts_repeat():
-    outputs, prompts = floats(np.tile(np.arange(8), 3)), floats(np.repeat(np.arange(3), 8))
-    pairs = Pairs(outputs[:, None], prompts[:, None], **LABELS)
-    grown = slope(pairs, Entropy(), EXACT, cv.decompose(pairs).scores)
-    assert grown.conditional == pytest.approx(4, rel=1e-5)
 
 
 def test_slope_is_seeded_and_of_halves_of_each_prompt():
