@@ -32,7 +32,6 @@ from .inference import plan as plan
 from .inference import profile as profile
 from .inference import prompt_table as prompt_table
 from .inference import select as select
-from .inference import standard_error as standard_error
 from .scores import baselines as baselines
 from .scores import clusters as clusters
 from .scores import conditional_rke as conditional_rke

@@ -3,15 +3,10 @@
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
-from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
+from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
-from condvendi_jax.inference.finite_sample import (
-    FiniteSampleInterval,
-    bounds_at,
-    finite_sample_interval,
-)
-from condvendi_jax.inference.jackknife import group_rows, standard_error
-from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
+from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
+from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
@@ -41,9 +36,7 @@ __all__ = [
     "Between",
     "Comparison",
     "Contributions",
-    "Deletions",
     "Difference",
-    "EProcess",
     "Evaluation",
     "FiniteSampleInterval",
     "Groups",
@@ -62,13 +55,11 @@ __all__ = [
     "Size",
     "StudyPlan",
     "between_models",
-    "bounds_at",
     "compare",
     "contributions",
     "delete_groups",
     "evaluate",
     "finite_sample_interval",
-    "group_rows",
     "holm",
     "letter_display",
     "plan",
@@ -77,5 +68,4 @@ __all__ = [
     "prompt_table",
     "saturation",
     "select",
-    "standard_error",
 ]

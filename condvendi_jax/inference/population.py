@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import components
@@ -22,8 +23,6 @@ from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influe
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Leaving, PairMeans, PairSums
 
-# Of answers to a prompt, so that one can be left out.
-_FEWEST_ANSWERS = 3
 _OF_A_PROMPT = 0.2  # Of a typical prompt, which `_of_prompts` adds; by simulation.
 # Poisson means of which two and none are seen in 2.5% of samples: `_of_rows`.
 _NO_PAIR, _NO_OTHER = 5.6, 3.7
@@ -174,47 +173,20 @@ class Population:
         return _per_score(intervals, (1.0, 1.0))
 
     @functools.cached_property
-    def fixed_errors(self) -> PerScore | None:
-        """The errors over other answers to these very prompts, by leaving out answers in turn.
+    def fixed_error(self) -> float | None:
+        """The error of the conditional score over other answers to these very prompts.
 
-        None where no prompt repeats, and where one has fewer than three answers. Right within 10%
-        from four answers to each; of three, and of unequal weights, up to 2.3 times too large.
+        None where it is not known: where prompts do not repeat or count as similar, answers to a
+        prompt have unequal weights, or one has fewer than four answers.
         """
-        kind, points, copies = self.answers.kind, self.answers.points, self.answers.copies
-        if self.units is None or kind is None or self.inside is None:
+        answers, kernel = self.answers, self.answers.points.kernels[-1]
+        if self.units is None or self.inside is None or not isinstance(kernel, Indicator):
             return None
-        numbers = np.bincount(kind, copies)
-        if numbers.min() < _FEWEST_ANSWERS:
+        parts = components.of_prompts(answers, self.inside[0])
+        if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
             return None
-        shares, inside = points.shares, self.inside[0]
-        one, of_prompt = shares / copies, np.bincount(kind, shares)
-        # What a prompt's mean similarity is without one answer, and its mean with other prompts.
-        answers, others = inside + shares - one, self.sums[0] - inside
-        pairs = of_prompt**2 - np.bincount(kind, shares * one)
-        left = pairs[kind] - 2 * one * (of_prompt[kind] - one)
-        both = order_two.by_number(shares * answers, kind, numbers.size)
-        within = (both[:, kind] - 2 * one * answers) / left - (both / pairs)[:, kind]
-        parts = None
-        if numbers.min() >= components.FEWEST_ANSWERS:
-            parts = components.of_prompts(self.answers, inside)
-        if parts is not None:
-            k = numbers  # Deletions count twice what two answers to a prompt have only together.
-            excess = np.sum(of_prompt**4 * 2 * parts.of_pairs / ((k - 1) * (k - 2)))
-            total = np.sum(copies * (of_prompt**4 * (k - 1) / k)[kind] * within[0] ** 2)
-            least = 0.5 - 0.5 / (k.min() - 1)  # Where all is counted twice.
-            within *= math.sqrt(max(1 - excess / max(total, _LEAST), least))
-        mean = order_two.by_number(shares * others, kind, numbers.size) / of_prompt
-        between = one / (of_prompt[kind] - one) * (mean[:, kind] - others)
-        means, share = self._means[0], of_prompt[kind]
-        changed = PairMeans(
-            means.within[:, None] + share**2 * within / means.own,
-            means.between[:, None] + 2 * share * between / (1 - means.own),
-            means.own,
-        )
-        deleted = self._similarities(changed)
-        centre = order_two.by_number(deleted * copies, kind, numbers.size) / numbers
-        squares = copies * (deleted - centre[:, kind]) ** 2 * ((numbers - 1) / numbers)[kind]
-        return self._errors(_per_score(np.sqrt(squares.sum(axis=1)).tolist(), 0.0))
+        shares = np.square(np.bincount(answers.kind, answers.points.shares))
+        return parts.error(shares / shares.sum()) * self.values.conditional**2
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
@@ -227,7 +199,7 @@ class Population:
             **(plain(self.values) or {}),
             "standard_errors": plain(self.standard_errors),
             "intervals": plain(self.intervals),
-            "standard_errors_of_fixed_prompts": plain(self.fixed_errors),
+            "standard_error_of_fixed_prompts": self.fixed_error and _finite(self.fixed_error),
             "prompts_left_out": self.answers.left_out,
         }
 

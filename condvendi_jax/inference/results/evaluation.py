@@ -363,12 +363,12 @@ class Evaluation(Result):
         return [f"embedded by {name}" for name in [self.encoder.get("text_encoder")] if name]
 
     def _fixed_prompts(self) -> list[str]:
-        """The errors of unbiased scores over other answers to the same prompts."""
+        """The error of the conditional score over other answers to the same prompts."""
         for scored in self.orders:
-            fixed = scored.population and scored.population.fixed_errors
+            fixed = scored.population and scored.population.fixed_error
             if fixed is not None and self.unbiased:
-                each = [f"{HEADINGS[name]} ± {getattr(fixed, name):.2g}" for name in self.names]
-                return [f"order 2, errors if only the answers were others: {', '.join(each)}"]
+                error = f"{HEADINGS['conditional']} ± {fixed:.2g}"
+                return [f"order 2, error if only the answers were others: {error}"]
         return []
 
     def _slopes(self) -> list[str]:
