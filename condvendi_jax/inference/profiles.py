@@ -293,7 +293,7 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbia
     # Of prompts that repeat, the pairs of a prompt with itself count.
     of_pairs = rows**2 / np.sum(rows**2) if first.repeated else rows
     shares = [rows, of_pairs, of_pairs][:scores]
-    terms = np.array([-np.log((of.sums[0] + points.shares) @ points.shares) for of in along]).T
+    terms = np.array([-np.log((of.sums + points.shares) @ points.shares) for of in along]).T
     ends = [of.intervals[:scores] for of in along if unbiased and of.intervals is not None]
     with np.errstate(divide="ignore"):
         logs_of_ends = np.log(np.swapaxes(ends, 0, 1)) if ends else None

@@ -232,6 +232,7 @@ def test_bad_input_is_refused_before_any_score(monkeypatch, name):
         pytest.fail("computed")
 
     monkeypatch.setattr(computation, "compute_sloped", compute)
+    monkeypatch.setattr(computation, "score", compute)
     change, message = BAD[name]
     with pytest.raises((TypeError, ValueError), match=message):
         cv.evaluate(**({"outputs": OUTPUTS, "prompts": PROMPTS, **KERNELS} | change))

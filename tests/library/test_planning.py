@@ -53,7 +53,7 @@ def compared():
 
 def test_components_are_means_over_tuples_of_answers(compared):
     population = compared.evaluations["c"].order(2).population
-    found = components.of_prompts(population.answers, population.inside[0])
+    found = components.of_prompts(population.answers, population.inside)
     np.testing.assert_allclose(found[1:], moments(MODELS["c"]), rtol=1e-4, atol=1e-6)
 
 
