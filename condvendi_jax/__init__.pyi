@@ -27,14 +27,11 @@ from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
 from .inference import evaluate as evaluate
-from .inference import mixture as mixture
 from .inference import monitor as monitor
 from .inference import plan as plan
 from .inference import profile as profile
 from .inference import prompt_table as prompt_table
-from .inference import reweight as reweight
 from .inference import select as select
-from .inference import standard_error as standard_error
 from .scores import baselines as baselines
 from .scores import clusters as clusters
 from .scores import conditional_rke as conditional_rke

@@ -133,8 +133,6 @@ def test_curating_finds_what_was_planted():
     assert len(set(web[leek])) == len(set(web[found["copies"]])) == 1
     assert [of.prompt for of in found["table"].least_diverse(2)] == ["leek", "pumpkin"]
     assert found["chosen"].scores[-1] > max(found["random"])
-    weights = found["mix"].weights
-    assert weights["bot"] < 0.1 and weights["web"] > 0.15 and weights["cooks"] > 0.15
 
 
 @pytest.mark.slow

@@ -271,16 +271,6 @@ def _loses(dtype: np.dtype) -> bool:
     return 8 * dtype.itemsize > bits
 
 
-def is_blurred(array: np.ndarray | jax.Array) -> bool:
-    """Whether a cast to the compute dtype costs an array more than 1e-4 of its spread."""
-    if origin_of(array) is None:
-        return False
-    host = np.asarray(array)
-    with np.errstate(over="ignore", invalid="ignore"):
-        exact, blurred = (minus(x, x[:1]) for x in (host, host.astype(compute_dtype())))
-        return bool(np.abs(exact - blurred).max() > _BLURRED * np.abs(exact).max())
-
-
 def _cast(
     array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
 ) -> jax.Array:

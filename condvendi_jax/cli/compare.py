@@ -36,17 +36,10 @@ class Options(options.Options):
         "The rate of false differences, over all pairs of models.",
         check=functools.partial(checks.check_number, name="level", above=0, below=1),
     )
-    equal_ratio: float | None = option(
-        None,
-        "Models are said to be equal where the ratio of their scores is shown to be smaller; 1.1 "
-        "if unset.",
+    equal_ratio: float = option(
+        1.1,
+        "Models are said to be equal where the ratio of their scores is shown to be smaller.",
         check=functools.partial(checks.check_number, name="equal_ratio", above=1),
-        excludes=("equal_difference",),
-    )
-    equal_difference: float | None = option(
-        None,
-        "The same of the difference of their scores, in place of the ratio.",
-        check=functools.partial(checks.check_number, name="equal_difference", above=0),
     )
     csv: Target | None = option(None, "Also write the table to this file as CSV.")
 
@@ -99,7 +92,6 @@ def read_and_compare(
             **read.settings(given, list(read.outputs)),
             level=given.level,
             equal_ratio=given.equal_ratio,
-            equal_difference=given.equal_difference,
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )

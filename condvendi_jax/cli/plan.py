@@ -26,11 +26,8 @@ class Options(compare.Options):
 
     order: tuple[float, ...] = option((2.0,), "Renyi orders of the pilot's scores, 2 among them.")
     ratio: float | None = option(
-        None,
-        "The ratio of two scores that the study should find; 1.1 if unset, without a budget.",
-        excludes=("difference",),
+        None, "The ratio of two scores that the study should find; 1.1 if unset, without a budget."
     )
-    difference: float | None = option(None, "Their difference, in place of the ratio.")
     power: float = option(
         planning.POWER, "How often the study should find it: 0.8 is in 4 of 5 studies."
     )
@@ -39,11 +36,7 @@ class Options(compare.Options):
         "The largest number of prompts that you have.",
         check=functools.partial(checks.check_count, name="most_prompts", minimum=FEWEST_TESTED),
     )
-    answers: int | None = option(
-        None, "Answers to each prompt, at most as many as in the pilot; the best number if unset."
-    )
-    prompt_cost: float = option(0.0, "The cost of a prompt, for each model.")
-    answer_cost: float = option(1.0, "The cost of an answer.")
+    prompt_cost: float = option(0.0, "The cost of a prompt, where an answer costs one.")
     budget: float | None = option(None, "The most that prompts and answers of one model may cost.")
 
 
@@ -56,12 +49,9 @@ def main(argv: Sequence[str]) -> None:
     planned = planning.plan(
         pilot,
         ratio=given.ratio,
-        difference=given.difference,
         power=given.power,
         prompts=given.most_prompts,
-        answers=given.answers,
         prompt_cost=given.prompt_cost,
-        answer_cost=given.answer_cost,
         budget=given.budget,
     )
     further = {"csv": lambda path: files.write_text(path, planned.comma_separated())}

@@ -12,7 +12,6 @@ from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import evaluations, profiles, prompt_tables
-from condvendi_jax.inference.results import prompts as prompt_results
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ def main(argv: Sequence[str]) -> None:
         pairs = Pairs(outputs, prompts, key=key, progress=show, **data)
         scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
         if given.by_prompt:
-            chosen = {name: settings[name] for name in ("truncation", "method", "unbiased")}
+            chosen = {name: settings[name] for name in ("truncation", "method")}
             chosen |= {"labels": data["prompt_ids"]}
             tables = [prompt_tables.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
@@ -69,8 +68,7 @@ def main(argv: Sequence[str]) -> None:
             data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
             data |= {name: settings[name] for name in ("seed", "unbiased")}
             over = profiles.profile(outputs, prompts, progress=show, **data)
-    beside = ["", *map(str, prompt_results.parts(tables))] if tables else []
-    beside += ["", str(over)] if over else []
+    beside = [line for of in (*tables, over) if of for line in ("", str(of))]
 
     def write_tables(path: str) -> None:
         files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import operator
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -295,17 +294,6 @@ class Pairs:
             )
         pairs = self.gathered().rows(np.repeat(np.arange(self.n), self.copies))
         return pairs._but(weights=None, copies=None)
-
-    def moved(self) -> tuple[Pairs, ...]:
-        """For each bandwidth that the rule drew, the same pairs with its error added to it."""
-        others = []
-        for index, chosen in enumerate(self.bandwidths.values()):
-            if chosen.relative_error is not None:
-                kernels = list(self.kernels)
-                larger = functools.partial(operator.mul, 1 + chosen.relative_error)
-                kernels[index] = jax.tree.map(larger, kernels[index])  # Its leaf is the bandwidth.
-                others.append(self.under(tuple(kernels)))
-        return tuple(others)
 
     def under(self, kernels: tuple[Kernel, ...]) -> Pairs:
         """The same points under other kernels, which no rule has drawn."""

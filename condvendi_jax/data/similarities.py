@@ -48,8 +48,8 @@ class Similarities:
 
       >>> import condvendi_jax as cv
       >>> answers = cv.Similarities([[[1, 1, 0], [1, 1, 0], [0, 0, 1]], [[1, 0], [0, 1]]])
-      >>> table = cv.prompt_table(answers, order=2, unbiased=False)
-      >>> [round(of.score, 2) for of in table.prompts]
+      >>> table = cv.prompt_table(answers, order=2)
+      >>> [round(of.plug_in, 2) for of in table.prompts]
       [1.8, 2.0]
     """
 

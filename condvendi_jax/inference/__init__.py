@@ -3,23 +3,16 @@
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
-from condvendi_jax.inference.errors import Deletions, Groups, delete_groups
+from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
-from condvendi_jax.inference.finite_sample import (
-    FiniteSampleInterval,
-    bounds_at,
-    finite_sample_interval,
-)
-from condvendi_jax.inference.jackknife import group_rows, standard_error
-from condvendi_jax.inference.mixtures import Mixture, mixture
-from condvendi_jax.inference.monitoring import EProcess, Monitor, monitor
+from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
+from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
 from condvendi_jax.inference.results import (
     Between,
     Comparison,
-    Consensus,
     Difference,
     Evaluation,
     Look,
@@ -35,7 +28,6 @@ from condvendi_jax.inference.results import (
     Size,
     StudyPlan,
 )
-from condvendi_jax.inference.reweighting import reweight
 from condvendi_jax.inference.row_contributions import Contributions, contributions
 from condvendi_jax.inference.selection import Selection, select
 
@@ -43,17 +35,13 @@ __all__ = [
     "LADDER",
     "Between",
     "Comparison",
-    "Consensus",
     "Contributions",
-    "Deletions",
     "Difference",
-    "EProcess",
     "Evaluation",
     "FiniteSampleInterval",
     "Groups",
     "Look",
     "Looks",
-    "Mixture",
     "Monitor",
     "PairProfile",
     "Profile",
@@ -67,22 +55,17 @@ __all__ = [
     "Size",
     "StudyPlan",
     "between_models",
-    "bounds_at",
     "compare",
     "contributions",
     "delete_groups",
     "evaluate",
     "finite_sample_interval",
-    "group_rows",
     "holm",
     "letter_display",
-    "mixture",
     "plan",
     "monitor",
     "profile",
     "prompt_table",
-    "reweight",
     "saturation",
     "select",
-    "standard_error",
 ]

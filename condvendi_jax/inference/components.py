@@ -11,6 +11,7 @@ different answers estimate both without bias; quadruples need four answers.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +31,17 @@ class Components(NamedTuple):
     of_answers: np.ndarray  # An unbiased estimate of zeta_1; NaN below four answers.
     of_pairs: np.ndarray  # An unbiased estimate of delta; NaN below four answers.
 
-    def within(self, answers: Any = None) -> np.ndarray:
-        """The variance of U over other answers: as many as there are, or another number of them."""
-        k = np.asarray(self.answers if answers is None else answers, np.float64)
+    def within(self) -> np.ndarray:
+        """The variance of U over other answers, `[p]`."""
+        k = self.answers
         return 4 * self.of_answers / k + 2 * self.of_pairs / (k * (k - 1))
+
+    def error(self, weights: np.ndarray) -> float:
+        """The error of a mean of U with weights `[p]`, over other answers to the same prompts."""
+        pairs = self.answers * (self.answers - 1)
+        least = 2 * (2 * self.of_answers + self.of_pairs) / pairs  # Where zeta_1 is 0.
+        squares = np.square(weights)
+        return math.sqrt(max(squares @ self.within(), squares @ least, 0.0))
 
 
 def of_prompts(answers: Answers, inside: np.ndarray) -> Components | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -120,24 +119,24 @@ def at_design(
     at: Design,
     *,
     seed: int = 0,
-    subsets: int | None = None,
 ) -> AtDesign:
     """The mean of each score over subsets of some prompts and of some answers to each.
 
-    All subsets where there are at most `subsets`; otherwise that many random ones: where None, 4
-    or, up to 64, as many as use every answer twice. The influence of a unit is the mean over the
-    subsets, so that errors hold the noise of their choice. ValueError where the model is smaller.
+    Of 4 random subsets or, up to 64, as many as use every answer twice. The influence of a unit is
+    the mean over the subsets, so that errors hold the noise of their choice. ValueError where the
+    model is smaller.
     """
     most, rows = design_of(pairs), _rows_by_prompt(pairs)
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
         raise ValueError(f"at: expected a design of at most {most}, received {at}.")
-    chosen = _subsets(rows, at, seed, subsets)
+    chosen = _subsets(rows, at, seed)
     near, influences, errors = pairs.gathered(), None, None
     if units is None:
         parts = [near.sample(rows) for rows in chosen]
         scored = [(computation.score(part, entropy.fitted(part.n), method),) for part in parts]
     else:
-        total = _names(pairs, np.concatenate(rows), units)[1].count
+        every = np.concatenate(rows)
+        total = every.size if units.units == "rows" else np.unique(units.membership[every]).size
         scored = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
         _, of_subsets = zip(*scored, strict=True)
         replicates = min(of.shape[1] for of in of_subsets)
@@ -149,60 +148,39 @@ def at_design(
     return AtDesign(PerScore(*scores), errors, influences, intervals)
 
 
-def _names(pairs: Pairs, rows: np.ndarray, units: Groups) -> tuple[np.ndarray, Groups]:
-    """The numbers of the units of some rows, and these units; a copy of a row is another unit."""
-    names = units.membership[rows]
-    if units.units == "rows" and np.unique(units.membership).size == pairs.n:
-        return names, Groups(np.arange(rows.size), "rows")
-    names, of_row = np.unique(names, return_inverse=True)
-    return names, Groups(of_row, units.units if units.units != "rows" else "groups of rows")
-
-
 def _with_influences(
     pairs: Pairs, rows: np.ndarray, entropy: Entropy, method: Method, units: Groups, total: int
 ) -> tuple[Decomposition, np.ndarray]:
     """The scores of some rows, and the influences `[3, replicates, G]`; NaN where too few."""
-    names, local = _names(pairs, rows, units)
-    points = pairs.sample(rows)
-    entropy = entropy.fitted(rows.size)
+    points, entropy = pairs.sample(rows), entropy.fitted(rows.size)
+    local = Groups(units.membership[rows], units.units, units.count)
     by_row, reason = errors_of.row_influences(points, entropy, method, local.leaving(points)), None
     if by_row.deletions is None:
         reason = errors_of.too_few(points, local, entropy)
         reason = reason or errors_of.too_many_modes(points, by_row, local)
-    changes = np.array(errors_of.influences_of_units(by_row, points, local))
-    if reason is not None and local.count <= errors_of.FEWEST_SPECTRAL_GROUPS:
+    influences = np.array(errors_of.influences_of_units(by_row, points, local))
+    if reason is not None and local.present <= errors_of.FEWEST_SPECTRAL_GROUPS:
         deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        changes = np.array(deleted.influences(), np.float64)[:, None]
+        influences = np.array(deleted.influences, np.float64)
     elif reason is not None:
-        changes = np.full_like(changes, np.nan)
+        influences = np.full_like(influences, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.
-    changes *= math.sqrt(units.count * (total - 1) / total / max(local.count - 1, 1))
-    if local.units == "rows" and pairs.copies is not None:  # Row i stands for copies_i units.
-        changes /= np.sqrt(pairs.copies[rows])
-    influences = np.zeros((units.count, *changes.shape[:2]))
-    np.add.at(influences, names, np.moveaxis(changes, 2, 0))
-    return by_row.decomposition, np.moveaxis(influences, 0, 2)
+    count = local.independent(points)
+    influences *= math.sqrt(count / max(count - 1, 1) * (total - 1) / total)
+    if units.units == "rows" and pairs.copies is not None:  # Row i stands for copies_i units.
+        influences[..., units.membership] /= np.sqrt(pairs.copies)
+    return by_row.decomposition, influences
 
 
-def _subsets(
-    rows: Sequence[np.ndarray], at: Design, seed: int, most: int | None = None
-) -> list[np.ndarray]:
-    """All subsets of a design, or `most` random ones where there are more."""
-    most = most or max(4, min(64, math.ceil(2 * sum(map(len, rows)) / math.prod(at))))
-    sizes = [(len(rows), at.prompts), *((len(of), at.answers) for of in rows)]
-    if all(size <= most or chosen == size for size, chosen in sizes):
-        every = (
-            np.concatenate(answers)
-            for some in itertools.combinations(rows, at.prompts)
-            for answers in itertools.product(*(itertools.combinations(of, at[1]) for of in some))
-        )
-        if len(subsets := list(itertools.islice(every, most + 1))) <= most:
-            return subsets
+def _subsets(rows: Sequence[np.ndarray], at: Design, seed: int) -> np.ndarray:
+    """Different random subsets of a design, `[subsets, rows]`."""
+    most = max(4, min(64, math.ceil(2 * sum(map(len, rows)) / math.prod(at))))
     of_prompts, of_answers = map(np.random.default_rng, ([seed, 0], [seed, 1]))
     windows = _windows(np.arange(len(rows)), at.prompts, of_prompts)
     answers = [_windows(of, at.answers, of_answers) for of in rows]
     some = (np.sort(next(windows)) for _ in range(most))
-    return [np.concatenate([next(answers[prompt]) for prompt in prompts]) for prompts in some]
+    chosen = [np.concatenate([next(answers[prompt]) for prompt in prompts]) for prompts in some]
+    return np.unique(np.sort(chosen, axis=1), axis=0)
 
 
 def _windows(items: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -8,9 +8,7 @@ one spectrum for each: the delete-group jackknife. See docs/errors.md.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,15 +64,8 @@ class Groups(NamedTuple):
         """The number of groups that have a row."""
         return np.unique(self.membership).size
 
-    @property
-    def fractions(self) -> np.ndarray:
-        """The share of the rows that each group has, `[g]`."""
-        return np.bincount(self.membership, minlength=self.count) / self.membership.size
-
     def shares(self, pairs: Pairs) -> np.ndarray:
         """The share of the weight of the rows that each group has, `[g]`."""
-        if pairs.weights is None:
-            return self.fractions
         return np.bincount(self.membership, pairs.shares, self.count)
 
     def independent(self, pairs: Pairs) -> int:
@@ -116,13 +107,6 @@ def _numbers(pairs: Pairs) -> np.ndarray:
     return pairs.n * pairs.shares if pairs.copies is None else pairs.copies
 
 
-def labelled(membership: np.ndarray) -> Groups:
-    """The groups of the rows of each label, by its number, or ValueError where there is one."""
-    if not membership.any():
-        raise ValueError("groups: expected at least two distinct labels, received one.")
-    return Groups(membership, "given labels")
-
-
 def group_models(
     models: Mapping[str, Pairs], count: int | None, *, key: jax.Array
 ) -> tuple[dict[str, Groups], str]:
@@ -138,7 +122,7 @@ def group_models(
         labels = [pairs.groups for pairs in models.values() if pairs.groups is not None]
         # Rows of weight zero may have taken a label with them.
         of_row = np.unique(np.concatenate(labels), return_inverse=True)[1]
-        together = labelled(of_row)
+        together = Groups(of_row, "given labels")
         totals = [pairs.total for pairs in models.values()]
         if [np.unique(groups).size for groups in labels] == totals:  # Every row has one.
             together = deal(count, key, of_row, np.ones(of_row.size, int))._replace(units="rows")
@@ -223,7 +207,6 @@ class Errors(NamedTuple):
     pairs: Pairs  # The rows that were scored.
     decomposition: Decomposition
     standard_errors: PerScore | None
-    bandwidth_errors: PerScore | None = None
     influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
     units: Groups | None = None  # The groups that count as independent.
@@ -269,19 +252,10 @@ def standard_errors(
     count, errors = DEFAULT_GROUPS if units.count is None else units.count, {}
     groups, _ = group_models(models, count, key=units.key)
     for name, pairs in models.items():
-        progress(words := in_words(entropy, name))
-        done = _counting(progress, words)
-        deletions = delete_groups(pairs, entropy, groups[name], method=method, progress=done)
-        influences = deletions.influences()
-        errors[name] = Errors(
-            pairs,
-            deletions.decomposition,
-            PerScore(*(float(root_mean_square(of)) for of in influences)),
-            deletions.bandwidth_errors,
-            PerScore(*(of[None] for of in influences)),
-            ErrorsBy("deletions", groups[name].present, groups[name].units, reason),
-            groups[name]._replace(units=f"groups of {groups[name].units}"),
-            deletions.pair_sums,
+        words = in_words(entropy, name)
+        progress(words)
+        errors[name] = delete_groups(
+            pairs, entropy, groups[name], method=method, progress=progress, reason=reason
         )
     return errors
 
@@ -289,11 +263,6 @@ def standard_errors(
 def in_words(entropy: Entropy, name: str) -> str:
     """The order, and the name of the model if it has one, for messages of progress."""
     return f"order {entropy.order:g}" + (f" of {name}" if name else "")
-
-
-def _counting(progress: Callable[[str], Any], words: str) -> Callable[[], Any]:
-    done = itertools.count(1)
-    return lambda: progress(f"errors of {words}: {next(done)} done")
 
 
 # Influences of rows
@@ -304,7 +273,6 @@ class Influences(NamedTuple):
 
     decomposition: Decomposition
     rows: PerScore  # Float64 `[replicates, n]`, in effective numbers of modes.
-    bandwidth_errors: PerScore | None  # To first order; None where no bandwidth was drawn.
     deletions: PerScore | None  # What each score loses without each unit, `[1, G]`.
     pair_sums: PairSums | None  # None at orders other than 2.
 
@@ -322,21 +290,10 @@ def row_influences(
         each = zip(decomposition.scores, _logs(of_terms), strict=True)
         return PerScore(*(float(score) * log for score, log in each))
 
-    chosen: list[Any] = list(pairs.bandwidths.values())
-    moved = [
-        np.multiply(of_scores(slopes), chosen[index].relative_error)
-        for index, slopes in sloped.bandwidths.items()
-    ]
     deletions = None
     if sloped.deletions is not None:
         deletions = PerScore(*(of[None] for of in of_scores(sloped.deletions)))
-    rows, noise = of_scores(sloped.rows), _added(moved)
-    return Influences(decomposition, rows, noise, deletions, sloped.pair_sums)
-
-
-def _added(changes: Sequence[Any]) -> PerScore | None:
-    """Changes of scores by several bandwidths: to first order, they add up as independent ones."""
-    return PerScore(*np.linalg.norm(changes, axis=0).tolist()) if len(changes) else None
+    return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
 
 
 def _by_influences(
@@ -355,7 +312,6 @@ def _by_influences(
         pairs,
         influences.decomposition,
         PerScore(*map(error_of, of_units)),
-        influences.bandwidth_errors,
         of_units,
         ErrorsBy("influences", units.independent(pairs), units.units, reason),
         units,
@@ -461,66 +417,45 @@ def group_influences(whole: Any, deleted: Any, shares: np.ndarray) -> np.ndarray
     return np.where(present, (pseudo - estimate) * np.sqrt(shares.size / count / (h - 1)), 0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Deletions:
-    """The scores of all rows, and without each of g groups."""
-
-    decomposition: Decomposition
-    deleted: PerScore  # `[g]` each.
-    shares: np.ndarray  # The share of each group in the weight of all rows, `[g]`.
-    # False where a deletion leaves the rows of a single prompt: influences and errors of
-    # conditional and information are then NaN.
-    defined: bool = True
-    # How far the noise of the bandwidths moves the scores; None where no bandwidth has any.
-    bandwidth_errors: PerScore | None = None
-    pair_sums: PairSums | None = None
-
-    def influences(self) -> PerScore:
-        """The influence of each group on each score, `[g]` each: see `group_influences`."""
-        scores = _scores(PerTerm(*self.decomposition.entropies))
-        each = zip(scores, self.deleted, strict=True)
-        influences = PerScore(*(group_influences(*both, self.shares) for both in each))
-        if self.defined:
-            return influences
-        undefined = np.full_like(influences.vendi, np.nan)
-        return influences._replace(conditional=undefined, information=undefined)
-
-    def errors(self) -> PerScore:
-        """The delete-group jackknife errors."""
-        return PerScore(*(float(root_mean_square(of)) for of in self.influences()))
-
-
 def delete_groups(
     pairs: Pairs,
     entropy: Entropy,
     groups: Groups,
     *,
     method: Method = AUTO,
-    progress: Callable[[], Any] = lambda: None,
-) -> Deletions:
-    """The scores of all pairs, which are on one device, and without each group.
+    progress: Callable[[str], Any] = lambda _: None,
+    reason: str | None = None,
+) -> Errors:
+    """The scores of all pairs, which are on one device, and their errors by the jackknife.
 
-    Progress is called after each evaluation of the scores.
+    The scores without each group of rows are computed in turn, each after a call of `progress`;
+    `reason` is why, in words.
     """
-    computed = computation.compute_deleted(
-        pairs, entropy, groups.membership, method, progress, count=groups.count
-    )
-    logs = [log_scores(*estimates) for estimates in computed.estimates]
-    for name, estimates in zip(PerScore._fields, zip(*logs, strict=True), strict=False):
-        if estimates[0] is None:
-            continue
-        variance = np.var([estimate.value for estimate in estimates], ddof=1)
-        if np.mean([estimate.standard_error**2 for estimate in estimates]) > _NOISE * variance:
+    whole, shares = computation.score(pairs, entropy, method), pairs.shares
+    parts = []
+    for group in range(groups.count):
+        progress(f"errors of order {entropy.order:g}: {group} of {groups.count} groups done")
+        kept = groups.membership != group
+        rest = np.asarray(shares * kept / shares[kept].sum(), pairs.dtype)  # One program for all.
+        fitted = entropy.fitted(np.count_nonzero(kept))
+        parts.append(computation.score(pairs.weighed(rest), fitted, method))
+    deleted = np.exp([_logs(part.entropies) for part in parts]).T
+    noise = [part.estimation.standard_errors for part in parts if part.estimation]
+    if noise:
+        noisy = np.mean(np.square(noise), axis=0) > _NOISE * np.var(deleted, axis=1, ddof=1)
+        for name in np.array(PerScore._fields)[noisy]:
             _warn_of_noise(name)
-    whole = computed.decomposition
-    scores = np.array(_scores(PerTerm(*whole.entropies)))
-    return Deletions(
+    scores = np.exp(_logs(whole.entropies))
+    influences = group_influences(scores, deleted, groups.shares(pairs))
+    if leaves_one_prompt(pairs, groups):
+        influences[1:] = np.nan
+    return Errors(
+        pairs,
         whole,
-        _scores(computed.without),
-        groups.shares(pairs),
-        not leaves_one_prompt(pairs, groups),
-        _added([np.array(_scores(of)) - scores for of in computed.moved]),
-        computed.pair_sums,
+        PerScore(*root_mean_square(influences).tolist()),
+        PerScore(*influences[:, None]),
+        ErrorsBy("deletions", groups.present, groups.units, reason),
+        groups._replace(units=f"groups of {groups.units}"),
     )
 
 
@@ -528,10 +463,6 @@ def _logs(values: PerTerm) -> PerScore:
     """The logarithms of scores from entropies of pairs or of outputs alone, in float64."""
     terms = (None if of is None else np.asarray(of, np.float64) for of in values)
     return log_scores(*of_pairs(PerTerm(*terms)))
-
-
-def _scores(values: PerTerm) -> PerScore:
-    return PerScore(*map(np.exp, _logs(values)))
 
 
 def _warn_of_noise(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Intervals that hold the RKE scores of a population at any n, and bounds across bandwidths."""
+"""Intervals that hold the RKE scores of a population at any n."""
 
 import dataclasses
 import math
@@ -43,9 +43,7 @@ class FiniteSampleInterval(Result):
 
 @checks.outside_transformations
 @takes_pairs
-def finite_sample_interval(
-    pairs: Pairs, *, confidence: float = 0.95, bound: str = "bernstein"
-) -> FiniteSampleInterval:
+def finite_sample_interval(pairs: Pairs, *, confidence: float = 0.95) -> FiniteSampleInterval:
     """An interval for RKE, or Conditional-RKE, of the population, valid at any n (docs/proofs.md).
 
     Rows count as independent if all prompts differ. If prompts repeat under `Indicator`, prompts
@@ -56,7 +54,6 @@ def finite_sample_interval(
       pairs: independent draws, as for `decompose`; the kernels must not be chosen from them. If
         rows of equal prompts are independent, give `Pairs` n different `groups`.
       confidence: the probability, between 0 and 1.
-      bound: 'bernstein', narrower for many units and scores above 2; 'hoeffding' for few units.
 
     Raises ValueError for one row, unequal float weights, no similar prompts, or dependent rows.
 
@@ -66,8 +63,6 @@ def finite_sample_interval(
       RKE 2; of the population 1.75 to 2.33 (confidence 0.95 from 1,000 rows)
     """
     confidence = checks.check_number(confidence, name="confidence", above=0, below=1)
-    if bound not in ("bernstein", "hoeffding"):
-        raise ValueError(f"bound: expected 'bernstein' or 'hoeffding', received {bound!r}.")
     pairs = pairs.repeated()
     if pairs.n < 2:
         raise ValueError("outputs: expected at least two rows, received 1.")
@@ -77,30 +72,10 @@ def finite_sample_interval(
         raise ValueError("groups: expected None or n different ones, received some twice.")
     repeated = pairs.groups is None and pairs.paired and pairs.prompt_kinds[0] < pairs.n
     means, blocks, units = (_of_prompts if repeated else _of_rows)(pairs)
-    least, most = _accepted(means, blocks, 1 - confidence, bound)
+    least, most = _accepted(means, blocks, 1 - confidence)
     low, score, high = (1 / c if c else math.inf for c in (most, means[1] / means[0], least))
     name = "Conditional-RKE" if pairs.paired else "RKE"
     return FiniteSampleInterval(name, float(score), low, high, confidence, units)
-
-
-def bounds_at(score: float, bandwidth: float, other: float) -> tuple[float, float]:
-    """The least and the largest score of order 1 or 2 at another bandwidth of the outputs.
-
-    For s < s' and r = (s' / s)^2, R(s') <= R(s) <= R(s')^r under `Gaussian` outputs and the same
-    prompts, of populations and samples; R is (Conditional-)Vendi or RKE, the latter with or without
-    own pairs (docs/proofs.md). Raises ValueError if a bandwidth is not above 0, or R below 1.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> cv.inference.bounds_at(9.0, bandwidth=1.0, other=0.5)
-      (9.0, 6561.0)
-    """
-    score = checks.check_number(float(score), name="score", above=1 - 1e-5)  # Or rounded.
-    bandwidth = checks.check_number(bandwidth, name="bandwidth", above=0)
-    ratio = bandwidth / checks.check_number(other, name="other", above=0)
-    with np.errstate(over="ignore"):
-        moved = float(np.power(score, np.square(ratio)))
-    return min(score, moved), max(score, moved)
 
 
 def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
@@ -132,17 +107,15 @@ def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     return means, same.size, f"{same.size:,} of {used.size:,} prompts"
 
 
-def _accepted(means: np.ndarray, blocks: int, delta: float, bound: str) -> tuple[float, float]:
-    """The least and the largest c in [0, 1] with |mean of k_T^2 (k_X^2 - c)| within its bound."""
+def _accepted(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
+    """The ends of c in [0, 1] with a mean of k_T^2 (k_X^2 - c) within Bernstein's bound."""
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
 
-    t, j, tt, tj, jj = means
-    x, hoeffding = math.log(3 / delta) / blocks, math.sqrt(math.log(2 / delta) / (2 * blocks))
+    (t, j, tt, tj, jj), x = means, math.log(3 / delta) / blocks
 
     def margin(c: float) -> float:
         bx, square = max(c, 1 - c) * x, max(jj - 2 * c * tj + c**2 * tt, 0)
-        bernstein = 4 / 3 * bx + math.sqrt(bx**2 + 2 * x * square)
-        return (bernstein if bound == "bernstein" else hoeffding) - abs(j - c * t)
+        return 4 / 3 * bx + math.sqrt(bx**2 + 2 * x * square) - abs(j - c * t)
 
     # The bound is convex in c, so that there is at most one root on either side of the estimate.
     root: Any = brentq

@@ -11,16 +11,16 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, tables
 from condvendi_jax.data import shapes
-from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
+from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.inference import components
+from condvendi_jax.inference.components import FEWEST_ANSWERS
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.inference.results import Look, Looks
 
-_FEWEST = 3  # Answers to each prompt, for an error over other answers.
 # Shares of the largest stake; at 1 a look without any similarity would lose everything.
 _STAKES = np.array([0.9, 0.45, 0.225, 0.1125])
 _TINY = 1e-300  # So that nothing is divided by 0.
@@ -102,15 +102,17 @@ class Monitor:
     Pickle it with a checkpoint of the training: the looks then go on where they stopped.
     """
 
-    def __init__(self, outputs: Any, prompts: Any, level: float, tolerated: float, **how: Any):
+    def __init__(
+        self, outputs: Any, prompts: Any, level: float, tolerated: float, encoder: Any, kernel: Any
+    ):
         from scipy.special import ndtri  # Imported where it is used: it is slow to import.
 
-        self._first = of = _sample(outputs, prompts, None, **how)
-        self._prompts, self._how = prompts, {**how, "output_kernel": of.kernel, "rule": AUTO}
+        self._first = of = _sample(outputs, prompts, None, encoder, kernel)
+        self._prompts, self._encoder = prompts, encoder
         bound = min(float(of.bounds(-float(ndtri(level / 2)))[1]) / tolerated, 1.0)
         self._process = EProcess(of.similarities, of.error, bound)
         said = of.bandwidth, of.scores(), 1 / bound, 2 / level
-        self._run = Looks(level, tolerated, len(of.names), *said, (), how["seed"])
+        self._run = Looks(level, tolerated, len(of.names), *said, ())
 
     def look(
         self, outputs: ArrayLike | Labels, prompts: Labels | None = None, *, step: int | None = None
@@ -118,7 +120,7 @@ class Monitor:
         """Looks at outputs of the model in training, and returns the state of the run.
 
         Args:
-          outputs: as the baseline's, at least 3 for each prompt, drawn anew for every look.
+          outputs: as the baseline's, at least 4 for each prompt, drawn anew for every look.
           prompts: those of the baseline in any order; as they were passed to `monitor` where None.
           step: of the training, for the text and the figure; the number of the look where None.
 
@@ -129,7 +131,7 @@ class Monitor:
         past, number = self._run.looks, len(self._run.looks) + 1
         step = number if step is None else checks.check_count(step, name="step", minimum=0)
         prompts = self._prompts if prompts is None else prompts
-        of = _sample(outputs, prompts, self._first, **self._how)
+        of = _sample(outputs, prompts, self._first, self._encoder, self._first.kernel)
         evidence = math.exp(min(float(self._process.update(of.similarities)), _LARGEST))
         alarm = evidence >= self._run.limit or bool(past and past[-1].alarm)
         scores = of.scores()
@@ -140,7 +142,7 @@ class Monitor:
         return self._run
 
 
-def _sample(outputs: Any, prompts: Any, like: _Sample | None, seed: int, **how: Any) -> _Sample:
+def _sample(outputs: Any, prompts: Any, like: _Sample | None, encoder: Any, kernel: Any) -> _Sample:
     """The similarities of outputs by prompt; prompts and columns are those of another sample."""
     if not shapes.are_labels(prompts):
         raise ValueError("prompts: expected a text or label for each output, or for each prompt.")
@@ -148,15 +150,15 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, seed: int, **how: 
     if like is not None and names != like.names:
         apart = tables.listed(sorted(map(repr, {*names} ^ {*like.names})))
         raise ValueError(f"prompts: expected those of the baseline; only one of both has {apart}.")
-    plan = Plan([2], None, None, True, None, seed, lambda _: None)
-    pairs = plan.pairs({"": outputs}, prompts, **how)[""]
+    plan = Plan([2], None, None, True, None, 0, lambda _: None)
+    pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""]
     ids: Any = pairs.prompt_ids  # By the order of the names, which are sorted.
     counts = np.bincount(ids)
     fewest = int(counts.min())
-    if len(names) < 2 or fewest < _FEWEST:
+    if len(names) < 2 or fewest < FEWEST_ANSWERS:
         raise ValueError(
-            f"outputs: expected at least {_FEWEST} answers to each of at least 2 prompts, received "
-            f"{len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
+            f"outputs: expected at least {FEWEST_ANSWERS} answers to each of at least 2 prompts, "
+            f"received {len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
         )
     labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
@@ -166,13 +168,12 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, seed: int, **how: 
     if fewest < counts.max():  # All prompts count equally.
         pairs = pairs.weighed(1 / counts[ids] / len(names))
     population: Any = plan.evaluate({"": pairs})[0][""].orders[0].population
-    of_prompts: Any = components.of_prompts(population.answers, population.inside[0])
+    of_prompts: Any = components.of_prompts(population.answers, population.inside)
     similarities = np.empty(len(names))
     similarities[ids[population.answers.rows]] = np.clip(of_prompts.similarity, 0, 1)[
         population.answers.kind
     ]
-    mean, error = np.mean(similarities), population.fixed_errors.conditional  # Of the score.
-    error = float(error * mean**2) if mean > _LEAST else 0.0
+    error = of_prompts.error(np.full(len(names), 1 / len(names)))
     number = len(names) * fewest * (fewest - 1) / 2
     chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
     return _Sample(names, similarities, error, number, columns, *chosen)
@@ -187,8 +188,6 @@ def monitor(
     tolerated: float = 1.0,
     encoder: Encoder | None = None,
     output_kernel: KernelChoice = None,
-    rule: str = AUTO,
-    seed: int = 0,
 ) -> Monitor:
     """A monitor of the diversity of a model in training, from outputs of its start, the baseline.
 
@@ -198,15 +197,15 @@ def monitor(
 
     Args:
       outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
-        the answers to each prompt; or labels. At least 3 answers to each prompt; from 20 on, the
+        the answers to each prompt; or labels. At least 4 answers to each prompt; from 20 on, the
         error of the baseline hides less.
       prompts: a text or label for each row, `[n]`, or for each prompt.
       level: the largest probability of a false alarm, over all looks.
       tolerated: the share of the baseline's score down to which there is no alarm.
-      encoder, output_kernel, rule, seed: as of `evaluate`. The bandwidth is the baseline's.
+      encoder, output_kernel: as of `evaluate`. The bandwidth is the baseline's.
 
     Raises:
-      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 3 answers, there is one
+      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 4 answers, there is one
         prompt, or `level` or `tolerated` is out of range.
 
     Examples:
@@ -220,5 +219,4 @@ def monitor(
     level = checks.check_number(level, name="level", above=0, below=1)
     expected, above = "a share of the baseline's score, above 0 and up to 1", np.nextafter(1, 2)
     checks.check_number(tolerated, name="tolerated", above=0, below=above, expected=expected)
-    how = {"encoder": encoder, "output_kernel": output_kernel, "rule": rule, "seed": seed}
-    return Monitor(outputs, prompts, level, float(tolerated), **how)
+    return Monitor(outputs, prompts, level, float(tolerated), encoder, output_kernel)

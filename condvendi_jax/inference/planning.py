@@ -24,7 +24,7 @@ from condvendi_jax.inference.components import Components
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import Comparison, Evaluation, Size, StudyPlan
 from condvendi_jax.inference.results.evaluation import chosen_kernels
-from condvendi_jax.inference.results.planning import POWER, Spread, ratio_of
+from condvendi_jax.inference.results.planning import POWER, Spread
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
@@ -38,13 +38,10 @@ def plan(
     *,
     models: Sequence[str] | None = None,
     ratio: float | None = None,
-    difference: float | None = None,
     power: float = POWER,
     level: float | None = None,
     prompts: int | None = None,
-    answers: int | None = None,
     prompt_cost: float = 0.0,
-    answer_cost: float = 1.0,
     budget: float | None = None,
 ) -> StudyPlan:
     """Prompts, and answers to each, for a wanted difference of Conditional-RKE, from a pilot.
@@ -53,20 +50,19 @@ def plan(
       pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
       models: two of a comparison; where None, those whose difference takes the most prompts.
-      ratio: of the two scores that is to be found; 1.1, a difference of 10%, unless there is a
-        `difference` of the scores, in effective numbers, or a `budget`.
+      ratio: of the two scores that is to be found; where None, 1.1, a difference of 10%, or with a
+        `budget` the smallest ratio that it finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
       level: of the two-sided test; where None, 0.05, or that of the comparison, divided by the
         number of its pairs of models.
       prompts: the most that there are; any number where None.
-      answers: to each prompt, at most as many as the pilot has; the best number where None. Fewer
-        than the pilot's need four answers or more to each prompt, and an `Indicator` of prompts.
-      prompt_cost, answer_cost: of one prompt and of one answer, for each model.
-      budget: at most this cost. Without a ratio or difference, the best size is that which finds
-        the smallest ratio.
+      prompt_cost: of one prompt, for each model, where an answer costs one.
+      budget: at most this cost for each model.
 
     Returns:
-      A `StudyPlan`; `print` shows it as a table and `plot` draws it.
+      A `StudyPlan`, with the best number of prompts for each number of answers up to the pilot's;
+      `print` shows it as a table. Fewer answers than the pilot's take four or more answers to each
+      of its prompts, and an `Indicator` of prompts.
 
     Raises:
       TypeError, ValueError: the pilot has no order 2, too few prompts, or no similar answers; or
@@ -83,17 +79,10 @@ def plan(
       True
     """
     power = checks.check_number(power, name="power", above=0.5, below=1)
-    for name, value in {
-        "difference": difference,
-        "budget": budget,
-        "answer_cost": answer_cost,
-    }.items():
-        if value is not None:
-            checks.check_number(value, name=name, above=0)
+    if budget is not None:
+        checks.check_number(budget, name="budget", above=0)
     at_least_0 = {"above": -math.ulp(0), "expected": "a number of at least 0"}
     checks.check_number(prompt_cost, name="prompt_cost", **at_least_0)
-    if ratio is not None and difference is not None:
-        raise ValueError("ratio and difference: give one or the other.")
     most = _MOST
     if prompts is not None:
         most = checks.check_count(prompts, name="prompts", minimum=FEWEST_TESTED)
@@ -102,9 +91,7 @@ def plan(
         level = (pilot.level if isinstance(pilot, Comparison) else 0.05) / pairs
     else:
         level, pairs = checks.check_number(level, name="level", above=0, below=1), 1
-    if difference is not None:
-        ratio = ratio_of(difference, 1 / spread.similarity)
-    elif ratio is not None:
+    if ratio is not None:
         checks.check_number(ratio, name="ratio", above=1)
     elif budget is None:
         ratio = 1.1
@@ -113,18 +100,9 @@ def plan(
     numbers = [k for k in _ANSWERS if k < ours] + [ours]
     if math.isnan(spread.of_answers):
         numbers = [ours]
-    if answers is not None:
-        checks.check_count(answers, name="answers", minimum=min(2, ours))
-        if answers > ours or (len(numbers) == 1 and answers != ours):
-            raise ValueError(
-                f"answers: expected at most {ours}, as many as in the pilot, received {answers}; "
-                "fewer take a pilot with four answers to each prompt, and prompts that are equal "
-                "or different."
-            )
-        numbers = [answers]
     sizes = []
     for k in numbers:
-        each, count = prompt_cost + k * answer_cost, most
+        each, count = prompt_cost + k, most
         if budget is not None:
             count = min(int(budget / each), most)
         if ratio is not None and count > FEWEST_TESTED:
@@ -136,7 +114,7 @@ def plan(
             smallest = spread.smallest_ratio(k, count, level, power)
             sizes.append(Size(count, k, count * each, smallest, found))
     if not sizes:
-        least = FEWEST_TESTED * (prompt_cost + min(numbers) * answer_cost)
+        least = FEWEST_TESTED * (prompt_cost + min(numbers))
         raise ValueError(
             f"budget: expected at least {least:g}, for {FEWEST_TESTED} prompts with "
             f"{min(numbers)} answers each, received {budget!r}."
@@ -244,7 +222,7 @@ def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[
     numbers, values, of_models = distinct_prompts(points)[1], [], []
     for of, number in zip(two, np.split(numbers, [points[0].n]), strict=True):
         assert of.inside is not None
-        of_prompts = components.of_prompts(of.answers, of.inside[0])
+        of_prompts = components.of_prompts(of.answers, of.inside)
         if of_prompts is None:
             raise ValueError("pilot: expected answers of equal weight to each prompt.")
         similarity = of_prompts.similarity[of.answers.kind]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import components
@@ -22,8 +23,6 @@ from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influe
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Leaving, PairMeans, PairSums
 
-# Of answers to a prompt, so that one can be left out.
-_FEWEST_ANSWERS = 3
 _OF_A_PROMPT = 0.2  # Of a typical prompt, which `_of_prompts` adds; by simulation.
 # Poisson means of which two and none are seen in 2.5% of samples: `_of_rows`.
 _NO_PAIR, _NO_OTHER = 5.6, 3.7
@@ -42,8 +41,7 @@ class Population:
 
     Attributes:
       answers: which rows count, and which answer the same prompt.
-      sums, inside: `order_two.row_sums` and `Answers.inside`, `[1 + bandwidths, terms, n]`: after
-        the first, their changes by one standard error of each bandwidth that was drawn.
+      sums, inside: `order_two.row_sums` and `Answers.inside`, `[terms, n]`.
       units: the groups of rows that count as independent; None where there are no errors.
       leaving, among: these groups, and `order_two.sums_inside` them.
       own: the share of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
@@ -92,9 +90,7 @@ class Population:
 
     @functools.cached_property
     def _means(self) -> tuple[PairMeans, PairMeans]:
-        inside = None if self.inside is None else self.inside[0]
-        of = self.answers, self.leaving, [among[0] for among in self.among]
-        return order_two.pair_means(self.sums[0], inside, *of)
+        return order_two.pair_means(self.sums, self.inside, self.answers, self.leaving, self.among)
 
     def _similarities(self, means: PairMeans) -> np.ndarray:
         """`[scores, ...]` of means `[terms, ...]`."""
@@ -174,59 +170,20 @@ class Population:
         return _per_score(intervals, (1.0, 1.0))
 
     @functools.cached_property
-    def fixed_errors(self) -> PerScore | None:
-        """The errors over other answers to these very prompts, by leaving out answers in turn.
+    def fixed_error(self) -> float | None:
+        """The error of the conditional score over other answers to these very prompts.
 
-        None where no prompt repeats, and where one has fewer than three answers. Right within 10%
-        from four answers to each; of three, and of unequal weights, up to 2.3 times too large.
+        None where it is not known: where prompts do not repeat or count as similar, answers to a
+        prompt have unequal weights, or one has fewer than four answers.
         """
-        kind, points, copies = self.answers.kind, self.answers.points, self.answers.copies
-        if self.units is None or kind is None or self.inside is None:
+        answers, kernel = self.answers, self.answers.points.kernels[-1]
+        if self.units is None or self.inside is None or not isinstance(kernel, Indicator):
             return None
-        numbers = np.bincount(kind, copies)
-        if numbers.min() < _FEWEST_ANSWERS:
+        parts = components.of_prompts(answers, self.inside)
+        if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
             return None
-        shares, inside = points.shares, self.inside[0]
-        one, of_prompt = shares / copies, np.bincount(kind, shares)
-        # What a prompt's mean similarity is without one answer, and its mean with other prompts.
-        answers, others = inside + shares - one, self.sums[0] - inside
-        pairs = of_prompt**2 - np.bincount(kind, shares * one)
-        left = pairs[kind] - 2 * one * (of_prompt[kind] - one)
-        both = order_two.by_number(shares * answers, kind, numbers.size)
-        within = (both[:, kind] - 2 * one * answers) / left - (both / pairs)[:, kind]
-        parts = None
-        if numbers.min() >= components.FEWEST_ANSWERS:
-            parts = components.of_prompts(self.answers, inside)
-        if parts is not None:
-            k = numbers  # Deletions count twice what two answers to a prompt have only together.
-            excess = np.sum(of_prompt**4 * 2 * parts.of_pairs / ((k - 1) * (k - 2)))
-            total = np.sum(copies * (of_prompt**4 * (k - 1) / k)[kind] * within[0] ** 2)
-            least = 0.5 - 0.5 / (k.min() - 1)  # Where all is counted twice.
-            within *= math.sqrt(max(1 - excess / max(total, _LEAST), least))
-        mean = order_two.by_number(shares * others, kind, numbers.size) / of_prompt
-        between = one / (of_prompt[kind] - one) * (mean[:, kind] - others)
-        means, share = self._means[0], of_prompt[kind]
-        changed = PairMeans(
-            means.within[:, None] + share**2 * within / means.own,
-            means.between[:, None] + 2 * share * between / (1 - means.own),
-            means.own,
-        )
-        deleted = self._similarities(changed)
-        centre = order_two.by_number(deleted * copies, kind, numbers.size) / numbers
-        squares = copies * (deleted - centre[:, kind]) ** 2 * ((numbers - 1) / numbers)[kind]
-        return self._errors(_per_score(np.sqrt(squares.sum(axis=1)).tolist(), 0.0))
-
-    @functools.cached_property
-    def bandwidth_errors(self) -> PerScore | None:
-        """The changes by one standard error of the bandwidths that a rule drew, to first order."""
-        changes = []
-        for k in range(1, len(self.sums)):
-            inside = None if self.inside is None else self.inside[0] + self.inside[k]
-            moved, _ = order_two.pair_means(self.sums[0] + self.sums[k], inside, self.answers)
-            changes.append(self._similarities(moved) - self._similarities(self._means[0]))
-        if not changes:
-            return None
-        return self._errors(_per_score(np.linalg.norm(changes, axis=0).tolist(), 0.0))
+        shares = np.square(np.bincount(answers.kind, answers.points.shares))
+        return parts.error(shares / shares.sum()) * self.values.conditional**2
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
@@ -239,8 +196,7 @@ class Population:
             **(plain(self.values) or {}),
             "standard_errors": plain(self.standard_errors),
             "intervals": plain(self.intervals),
-            "standard_errors_of_fixed_prompts": plain(self.fixed_errors),
-            "bandwidth_errors": plain(self.bandwidth_errors),
+            "standard_error_of_fixed_prompts": self.fixed_error and _finite(self.fixed_error),
             "prompts_left_out": self.answers.left_out,
         }
 
@@ -250,27 +206,19 @@ def of_pairs(
 ) -> Population:
     """The unbiased scores of pairs, or the papers', with errors where there are `units`.
 
-    `pair_sums` are those of all rows, with slopes in the drawn bandwidths, if they are known.
+    `pair_sums` are those of all rows, if they are known.
     """
     answers = Answers.of(pairs) if unbiased else Answers.apart(pairs)
-    points, drawn = answers.points, order_two.drawn(answers.points)
+    points, inside = answers.points, answers.inside(order_two.sums_inside)
     if units is None:
         total = order_two.squares_of_others(points, points.weights)
-        sums = np.repeat(order_two.to_float64(total)[None, :, None], points.n, axis=2)
-        inside = answers.inside(lambda points, of: order_two.sums_inside(points, of)[None])
+        sums = np.repeat(order_two.to_float64(total)[:, None], points.n, axis=1)
         scores = _checked(answers, sums, inside)
         return scores if unbiased else scores.at(None, 0.0)
     units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
         pair_sums = PairSums.of(points, leaving)
-    inside = answers.inside(
-        lambda points, of: order_two.sloped(order_two.sums_inside, points, drawn, of)
-    )
-    chosen = list(points.bandwidths.values())
-    # Slopes become the changes by one standard error of each bandwidth.
-    scale = np.array([1.0, *(chosen[k].relative_error for k in drawn)])[:, None, None]
-    sums, inside = pair_sums.rows * scale, None if inside is None else inside * scale
-    return _checked(answers, sums, inside, units, leaving, [of[None] for of in pair_sums.inside])
+    return _checked(answers, pair_sums.rows[0], inside, units, leaving, pair_sums.inside)
 
 
 def of_each(
@@ -286,9 +234,8 @@ def of_each(
         units, leaving = _leaving(answers, units)
     among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
-        within = None if inside is None else inside[k : k + 1]
-        groups = [of[k : k + 1] for of in among]
-        populations.append(_checked(answers, sums[k : k + 1], within, units, leaving, groups))
+        within, groups = None if inside is None else inside[k], [of[k] for of in among]
+        populations.append(_checked(answers, sums[k], within, units, leaving, groups))
     return populations
 
 

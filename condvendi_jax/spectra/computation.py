@@ -1,10 +1,10 @@
-"""The entropies of pairs, by the method that suits: alone, without groups of rows, with slopes."""
+"""The entropies of pairs, by the method that suits: alone, and with slopes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore, PerTerm
+from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
 from condvendi_jax.grams import Operator, to_host
 from condvendi_jax.spectra import estimators, order_two
 from condvendi_jax.spectra.estimated import MatrixFree, Stored, StoredUnlessSlower
@@ -27,7 +27,7 @@ from condvendi_jax.spectra.methods import (
     Terms,
     check_method,
 )
-from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, PairSums, Sloped
+from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, Sloped
 
 # Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
 # would save little.
@@ -130,53 +130,6 @@ def score(
         )
     (computed,) = compute(points, (entropy,), method, unbiased=unbiased)
     return decomposition(points, entropy, computed, unbiased)
-
-
-class Deleted(NamedTuple):
-    """An entropy of all points, without each of some groups, and at other bandwidths."""
-
-    decomposition: Decomposition  # Of all points.
-    without: PerTerm  # Without each of g groups, `[g]` each.
-    estimates: list[PerTerm]  # Of each deletion, if it has its own.
-    moved: list[PerTerm]  # Of all points, with the error of each drawn bandwidth added to it.
-    pair_sums: PairSums | None = None  # At order 2, the sums over pairs of these groups.
-
-
-def compute_deleted(
-    points: Pairs,
-    entropy: Entropy,
-    groups: np.ndarray,
-    method: Method,
-    progress: Callable[[], Any],
-    *,
-    count: int | None = None,
-) -> Deleted:
-    """An entropy of all points, and without each group of them, numbered from 0 in `groups` `[n]`.
-
-    A deletion that leaves fewer points than the truncation keeps all eigenvalues. There are `count`
-    groups, some of which may have no rows. `progress` is called after each spectrum.
-    """
-    count, every = int(np.max(groups)) + 1 if count is None else count, (points, *points.moved())
-    estimates, pair_sums = [], None
-    check_method(method)
-    if not entropy.needs_spectrum:
-        without, pair_sums = order_two.deletions(points, groups, count)
-        moved = [order_two.frobenius(of, ALL_TERMS) for of in every]
-        progress()
-        whole = Computed(moved.pop(0), None, FROBENIUS)
-    else:
-        terms, computed = ALL_TERMS if points.paired else OUTPUTS, []
-        for of in every:
-            entropies_of_rows = method.suited(of, terms).of_subsets(of, terms)
-            for group in range(-1, count if of is points else 0):  # The group -1 has no rows.
-                rows = groups != group
-                computed += entropies_of_rows(rows, (entropy.fitted(int(np.count_nonzero(rows))),))
-                progress()
-        whole, *deleted = computed[: count + 1]
-        without = jax.tree.map(lambda *values: np.stack(values), *(of.values for of in deleted))
-        estimates = [of.estimates for of in deleted if of.estimates]
-        moved = [of.values for of in computed[count + 1 :]]
-    return Deleted(decomposition(points, entropy, whole), without, estimates, moved, pair_sums)
 
 
 def compute_sloped(

@@ -17,10 +17,10 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
-from condvendi_jax.grams import Gram, Operator, grams_of
+from condvendi_jax.grams import grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
 from condvendi_jax.spectra import estimators, order_two
-from condvendi_jax.spectra.methods import Grams, Method, OfRows, Terms, per_term, unweighted_grams
+from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
 from condvendi_jax.spectra.order_two import Leaving, Sloped, in_order
 
 # Above this n all eigenvalues take minutes: a warning says so before the work begins.
@@ -49,20 +49,12 @@ class Exact(Method):
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         warn_of_long_work(grams, terms)
-        return self._of_spectra(grams, wanted, terms, estimators.all_eigenvalues)
-
-    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
-        """The entropies of rows, by Grams that keep their size: one program serves all subsets."""
-        grams = unweighted_grams(points)
-        warn_of_long_work(grams, terms)
-        weights = jnp.ones((), points.dtype) if points.weights is None else points.weights
-
-        def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
-            kept = jnp.asarray(rows, points.dtype)
-            spectrum_of = functools.partial(_eigenvalues_of_rows, weights=weights * kept)
-            return self._of_spectra(grams, wanted, terms, spectrum_of)
-
-        return of_rows
+        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
+            by_term = {name: estimators.all_eigenvalues(grams[name]) for name in terms}
+            by_term = jax.block_until_ready(by_term)
+        values = entropies_of_spectra(by_term, tuple(wanted))
+        eigenvalues.check_spectra(*jax.tree.leaves(values))
+        return [Computed(per_term(of), None, self.name, per_term(by_term)) for of in values]
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
@@ -94,19 +86,6 @@ class Exact(Method):
             None if leaving is None else each(lambda t: in_order(t.deletions, leaving)),
         )
 
-    def _of_spectra(
-        self,
-        grams: Grams,
-        wanted: Sequence[Entropy],
-        terms: Terms,
-        spectrum_of: Callable[[Operator], jax.Array],
-    ) -> list[Computed]:
-        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
-            by_term = jax.block_until_ready({name: spectrum_of(grams[name]) for name in terms})
-        values = entropies_of_spectra(by_term, tuple(wanted))
-        eigenvalues.check_spectra(*jax.tree.leaves(values))
-        return [Computed(per_term(of), None, self.name, per_term(by_term)) for of in values]
-
 
 def all_dual(grams: Grams, terms: Terms) -> bool:
     """Whether every spectrum can be computed from a matrix smaller than n x n."""
@@ -123,12 +102,6 @@ def warn_of_long_work(grams: Grams, terms: Terms) -> None:
             "on two CPU cores; method=cv.Auto(key=jax.random.key(0)) estimates the scores, with an "
             "interval, in a small part of that."
         )
-
-
-@jax.jit
-def _eigenvalues_of_rows(gram: Gram, weights: jax.Array) -> jax.Array:
-    """The eigenvalues of the Gram under weights `[n]`, with a zero for every zero weight."""
-    return gram.weighted(weights / jnp.sum(weights)).eigenvalues()
 
 
 @functools.partial(jax.jit, static_argnums=1)

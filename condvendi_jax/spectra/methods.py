@@ -7,10 +7,8 @@ an interval (`estimators`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-
-import numpy as np
 
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm
@@ -26,8 +24,6 @@ GIVEN_PROMPTS: Terms = ("prompts", "joint")
 FACTORS_OF = {"outputs": (0,), "prompts": (1,), "joint": (0, 1)}
 #: The Grams of outputs, prompts and pairs by the name of their term.
 Grams = Mapping[str, Operator]
-#: A function of rows, booleans `[n]`, and entropies: each entropy of these rows.
-OfRows = Callable[[np.ndarray, Sequence[Entropy]], list[Computed]]
 
 
 class Method:
@@ -58,15 +54,6 @@ class Method:
         """Each of the entropies of points, for the given terms."""
         grams = grams_of_terms(points)
         return self.suited_to(grams, terms).entropies(grams, wanted, terms)
-
-    def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
-        """A function of rows, booleans `[n]`, and entropies: each entropy of these rows."""
-
-        def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
-            some = points if rows.all() else points.rows(np.flatnonzero(rows))
-            return self.of_points(some, wanted, terms)
-
-        return of_rows
 
 
 def check_method(method: Method) -> Method:

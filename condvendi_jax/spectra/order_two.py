@@ -514,13 +514,6 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
     return Sloped(computed, PerTerm(*rows, *missing), bandwidths, deletions, pair_sums)
 
 
-def deletions(points: Pairs, groups: np.ndarray, count: int) -> tuple[PerTerm, PairSums]:
-    """The papers' entropies without each of `count` groups, `[G]` each, and the sums by group."""
-    pair_sums = PairSums.of(points, leaving_of(points, groups, count))
-    norms = norms_without(pair_sums, points)[1]
-    return entropies_of(np.asarray(norms, points.dtype)), pair_sums
-
-
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
     """Sums of values `[..., n]` by the numbers of their groups, `[..., count]`."""
     flat = values.reshape(-1, values.shape[-1])

@@ -206,9 +206,9 @@ def order_two(points: cv.Pairs, designs: np.ndarray, key: jax.Array) -> tuple[fl
     """Conditional-RKE and its error by the jackknife over at most 20 groups of prompts."""
     prompts, k = designs.shape
     membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)
-    groups = inference.group_rows(points.n, membership)
+    groups = inference.Groups(membership, "prompts")
     found = inference.delete_groups(points, cv.renyi(2), groups)
-    return float(found.decomposition.conditional), float(found.errors().conditional)
+    return float(found.decomposition.conditional), found.standard_errors.conditional
 
 
 def grams_of(designs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:

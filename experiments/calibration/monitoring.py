@@ -25,20 +25,18 @@ def similarities(counts: np.ndarray) -> np.ndarray:
 
 
 def fixed_error(counts: np.ndarray) -> np.ndarray:
-    """The error of their mean over other answers, `[...]`, as `Population.fixed_errors`.
+    """The error of their mean over other answers, `[...]`, as `Components.error`.
 
     The square of a similarity, less pairs of pairs of four different answers, is unbiased for its
-    variance; the variance by deletions bounds it from below.
+    variance, which is at least that of answers of which none is more common.
     """
     k, n = counts[0, 0].sum(), counts.astype(np.float64)
-    pairs = np.sum(n * (n - 1), axis=-1)
-    without = (pairs[..., None] - 2 * (n - 1)) / ((k - 1) * (k - 2))
-    centre = np.sum(n * without, axis=-1, keepdims=True) / k
-    deletions = (k - 1) / k * np.sum(n * (without - centre) ** 2, axis=-1)
+    pairs, similar = np.sum(n * (n - 1), axis=-1), similarities(counts)
     apart = pairs**2 - 4 * np.sum(n * (n - 1) * (n - 2), axis=-1) - 2 * pairs
-    unbiased = similarities(counts) ** 2 - apart / (k * (k - 1) * (k - 2) * (k - 3))
-    least = (0.5 - 0.5 / (k - 1)) * np.sum(deletions, axis=-1)
-    return np.sqrt(np.maximum(np.sum(unbiased, axis=-1), least)) / counts.shape[-2]
+    apart /= k * (k - 1) * (k - 2) * (k - 3)
+    least = 2 / (k * (k - 1)) * np.sum(similar - apart, axis=-1)
+    variance = np.maximum(np.sum(similar**2 - apart, axis=-1), least)
+    return np.sqrt(np.maximum(variance, 0)) / counts.shape[-2]
 
 
 def collapsed(shares: np.ndarray, times: float) -> np.ndarray:

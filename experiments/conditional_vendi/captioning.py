@@ -3,7 +3,6 @@
 import functools
 from typing import NamedTuple
 
-import jax
 import numpy as np
 import xarray as xr
 
@@ -153,7 +152,7 @@ class Captioning(lab.Study):
             delete = functools.partial(inference.delete_groups, groups=groups, method=method)
             found = [delete(points, cv.Entropy(order=order)) for order in self.orders]
             values.append([np.array(f.decomposition.scores) for f in found])
-            influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
+            influences.append([np.array(f.influences)[:, 0] for f in found])
             options = {"errors": len(np.unique(prompts, axis=0)) > 2, **scale.kernels}
             sampled = cv.evaluate(*points.arrays, orders=[2], **options).order(2).population
             assert sampled is not None  # Order 2 is computed from pairs.

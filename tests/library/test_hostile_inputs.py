@@ -137,21 +137,6 @@ def test_points_are_moved_near_the_origin_before_they_are_cast(name):
 
 
 @pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
-@pytest.mark.parametrize("name", FAR)
-def test_errors_of_a_users_score_are_those_near_the_origin(name):
-    """The score moves the rows; a cast before it would merge them."""
-    near = np.random.default_rng(0).integers(0, 40, size=(40, 2))
-
-    def score(x, t):
-        return cv.conditional_rke(x, t, **kernels((3.0, 5.0)))
-
-    def error(points):
-        return cv.standard_error(score, points, points[::-1], key=KEY, groups=5)
-
-    assert_close(error(FAR[name](near)), float(error(near)))
-
-
-@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
 def test_a_far_first_row_leaves_the_others_their_digits():
     """Less the first row, the others were equal in float32."""
     points = np.random.default_rng(0).normal(size=(80, 2))
@@ -251,7 +236,6 @@ def test_the_min_entropy_takes_the_krylov_space_alone(monkeypatch, x64):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda p: cv.standard_error(jnp.mean, p, key=0),
         lambda p: bandwidth.median_heuristic(p, key=3),
         lambda p: bandwidth.bandwidth_by_rule(p, "variance", key="k"),
         lambda p: cv.spectra.spectral_measure(cv.gram(cv.Cosine(), p), key=1),

@@ -67,18 +67,6 @@ def test_models_of_one_distribution_differ_at_most_at_the_level():
     assert false.max() < 0.1
 
 
-def test_errors_of_fixed_prompts_are_the_deviation_over_other_answers():
-    """Deletions alone would be up to 1.8 times too large at 4 answers."""
-    rng, values, errors = np.random.default_rng(3), [], []
-    chosen = rng.integers(400, size=40)
-    for _ in range(300):
-        sample = simulated.draw_answers(rng, "heavy", chosen, 4)
-        found = cv.evaluate(*sample, **simulated.EXACT, orders=[2]).order(2).population
-        values.append(found.similarities.conditional)
-        errors.append(found.fixed_errors.conditional * values[-1] ** 2)
-    assert 0.85 < np.sqrt(np.mean(np.square(errors))) / np.std(values) < 1.17
-
-
 @pytest.mark.parametrize("each", [1, ladders.EACH])
 def test_signs_of_models_of_one_distribution_are_rarely_told(each):
     """Of 80 draws; a right method fails with probability 1e-3 per score."""
@@ -96,26 +84,3 @@ def test_few_skewed_prompts_give_few_false_signs(matched):
     for share in ladders.false_statements(drawn, "012").values():
         assert is_at_most(share, 100, 0.05)
     assert is_at_most(1 - ladders.held(drawn, "heavy"), 3 * 100, 0.05)
-
-
-def test_statements_under_all_encoders_are_rarely_false():
-    """Of three equal models and two encoders, with 8 skewed prompts: any sign under any encoder."""
-    rng, false = np.random.default_rng(4), []
-    for _ in range(100):
-        prompts = rng.integers(400, size=8)
-        rows = {name: simulated.draw_answers(rng, "heavy", prompts, 10) for name in "abc"}
-        places = {name: ladders.PLACES[of[0][:, 0].astype(int)] for name, of in rows.items()}
-        encoders = {"whole": places, "part": {name: of[:, :2] for name, of in places.items()}}
-        ids = {name: of[1] for name, of in rows.items()}
-        kernel = cv.Gaussian(0.5)
-        found = cv.compare(encoders, ids, output_kernel=kernel, orders=[2], profile=False)
-        false.append(any(pair.signs.any() for pair in found.pairs))
-    assert is_at_most(np.mean(false), 100, 0.05)
-
-
-def test_the_order_of_models_turns_where_it_does():
-    drawn = ladders.profiles("turning", 400, 1, 10)
-    signs = np.array([of.pair("0", "1").signs for of in drawn])
-    assert (signs.max(axis=1) == 1).all() and (signs.min(axis=1) == -1).all()
-    assert all(of.pair("0", "1").depends for of in drawn)
-    assert not any(ladders.false_statements(drawn, "").values())

@@ -118,12 +118,6 @@ def test_an_alarm_stays_and_is_told(watched):
     assert [line["step"] for line in looks.lines()[:4]] == [1, 30, 40, 50]
     assert looks.as_dict()["looks"][1]["alarm"] is True
     assert list(looks.to_dataframe().look) == list(range(1, 35))
-    figure = looks.plot()
-    assert [panel.get_ylabel() for panel in figure.axes] == [
-        "Conditional-RKE",
-        "evidence of a fall",
-    ]
-    figure.draw_without_rendering()
 
 
 def test_prompts_may_come_in_another_order(watched):
@@ -197,16 +191,13 @@ def test_no_similarity_at_all_and_nothing_but_similarity():
     [
         (
             {"prompts": np.arange(P * K) // 2},
-            "at least 3 answers .* received 15 prompts, and 2 answers",
+            "at least 4 answers .* received 15 prompts, and 2 answers",
         ),
         ({"prompts": np.zeros(P * K, int)}, "at least 2 prompts, received 1 prompts"),
         ({"prompts": None}, "prompts: expected a text or label"),
-        ({"prompts": np.ones((P * K, 2))}, "prompts: expected a text or label"),
         ({"prompts": PROMPTS[:-1]}, "30 outputs and 29 prompts"),
         ({"outputs": np.full((P * K, 2), np.nan, "f4")}, "outputs: expected finite numbers"),
         ({"level": 0}, "level: expected a number between 0 and 1, received 0"),
-        ({"level": 1.0}, "level: .* received 1.0"),
-        ({"tolerated": 0}, "tolerated: expected a share .* received 0"),
         ({"tolerated": 1.1}, "tolerated: expected a share .* received 1.1"),
         ({"tolerated": math.nan}, "tolerated: .* received nan"),
     ],
@@ -222,7 +213,7 @@ def test_bad_baselines_are_refused(given, message):
     [
         (draw(1), np.arange(1, P + 1), "those of the baseline; only one of both has 0 and 6"),
         (draw(1)[:-1], np.arange(P - 1), "only one of both has 5"),
-        (draw(1)[:, :2], None, "at least 3 answers"),
+        (draw(1)[:, :3], None, "at least 4 answers"),
         (draw(1)[..., :1], None, "expected 2 columns, as the baseline has .*, received 1"),
         (np.arange(P * K), PROMPTS, "received labels"),
         (draw(1) * np.nan, None, "outputs: expected finite numbers"),

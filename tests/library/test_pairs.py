@@ -42,17 +42,6 @@ def test_a_rule_chooses_the_bandwidth_of_every_kernel_that_is_missing():
     assert pairs.bandwidths["prompts"].bandwidth is None
 
 
-def test_each_bandwidth_that_the_rule_drew_is_moved_by_its_error():
-    pairs = cv.Pairs(*draw_pairs(N, dtype=np.float32), rule="variance", key=KEY)
-    outputs, prompts = pairs.kernels
-    assert all(0 < found.relative_error < 0.1 for found in pairs.bandwidths.values())
-    drawn = zip(pairs.kernels, pairs.bandwidths.values(), strict=True)
-    larger = [kernel.bandwidth * (1 + found.relative_error) for kernel, found in drawn]
-    moved = [[float(kernel.bandwidth) for kernel in other.kernels] for other in pairs.moved()]
-    expected = [[larger[0], prompts.bandwidth], [outputs.bandwidth, larger[1]]]
-    np.testing.assert_allclose(moved, np.array(expected, float), rtol=1e-6)
-
-
 def test_models_share_kernels_and_keep_their_rows():
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     models = {"a": outputs, "b": 2 * outputs[::-1]}
@@ -129,7 +118,6 @@ class _Frame:
     [
         lambda x, y, _: cv.decompose(x, y, **KERNELS),
         lambda x, y, _: cv.compare({"a": x}, y, **KERNELS),
-        lambda x, y, _: cv.standard_error(lambda *_: 0.0, x, y, key=KEY),
         lambda x, y, _: cv.baselines.mutual_information_divergence(x, y),
         lambda x, y, _: metrics.StoredDecomposition(**KERNELS).update(outputs=x, prompts=y),
         lambda x, y, labels: cv.evaluate(x, rule="median", groups=labels),

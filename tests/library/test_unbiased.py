@@ -1,5 +1,7 @@
 """Unbiased scores of order 2, against sums over all pairs in float64."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -172,7 +174,22 @@ def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers)
     error = np.sqrt(count / (count - 1) * np.sum(effects**2, axis=0))
     expected = error * [whole[0] ** -2, whole[1] ** -2, 1]
     np.testing.assert_allclose(found.standard_errors, expected, rtol=1e-4)
-    if not found.repeated:
-        assert found.fixed_errors is None
-        return
-    assert np.isfinite(found.fixed_errors).all()
+    assert found.fixed_error is None  # Prompts are similar, or one has three answers.
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_error_of_fixed_prompts_is_that_of_pairs_of_pairs(weighted, x64):
+    """U^2 less the mean of h_ij h_kl over four different answers is unbiased for Var U."""
+    outputs, prompts = (rows.astype(float) for rows in data("gaussian", [4, 6, 5, 4, 6]))
+    ids = np.unique(prompts, axis=0, return_inverse=True)[1].ravel()
+    shares = np.array([2.0, 1, 3, 1, 1])[ids] if weighted else np.ones(ids.size)
+    squares, terms = squared(cv.Gaussian(1.2), outputs), []
+    for rows in (np.flatnonzero(ids == prompt) for prompt in range(5)):
+        pairs = np.array([*itertools.permutations(rows, 4)]).T
+        similarity, both = squares[pairs[0], pairs[1]], squares[pairs[2], pairs[3]]
+        terms.append((shares[rows].sum() ** 2, similarity.mean(), np.mean(similarity * both)))
+    weight, similarity, apart = np.array(terms).T
+    weight /= weight.sum()
+    error = np.sqrt(np.sum(weight**2 * (similarity**2 - apart)))
+    found = population(outputs, prompts, (cv.Gaussian(1.2), EXACT), weights=shares)
+    assert found.fixed_error == pytest.approx(error / (weight @ similarity) ** 2, rel=1e-6)

@@ -1,22 +1,25 @@
-"""Standard errors: formulas, agreement of the one-pass form; convergence curves."""
+"""Standard errors by deletions, against NumPy; labels; convergence curves."""
 
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from canonical import OUTPUTS, PROMPTS, N, errors_at
-from oracles import assert_close, draw_pairs
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_grams, scores
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
-from condvendi_jax.inference import standard_error
-from condvendi_jax.inference.evaluations import Keys
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference.errors import Groups, deal
 from experiments.lab.curves import convergence_curve
 
-KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+KERNELS = {"output_kernel": cv.Gaussian(0.75), "prompt_kernel": cv.Gaussian(0.5)}
+COSINES = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
 KEY = jax.random.key(0)
+# Of unequal size: 17, 16 and 15 rows.
+LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [17, 16, 15]))
 
 
 def _three(outputs, prompts, **options):
@@ -24,48 +27,88 @@ def _three(outputs, prompts, **options):
     return result.vendi, result.conditional, result.information
 
 
-def test_unequal_groups_follow_the_weighted_formula(x64):
-    """Busing, Meijer and van der Leeden (1999), written out for three groups of 1, 2 and 5."""
-    values = np.random.default_rng(0).normal(size=(8, 1))
-    labels = np.array([0, 1, 1, 2, 2, 2, 2, 2])
-    whole, g, n = np.exp(values.mean()), 3, 8
-    deleted = np.array([np.exp(values[labels != j].mean()) for j in range(g)])
-    m = np.bincount(labels)
-    centre = g * whole - np.sum((1 - m / n) * deleted)
-    pseudo = n / m * whole - (n / m - 1) * deleted
-    expected = np.sqrt(np.mean((pseudo - centre) ** 2 / (n / m - 1)))
-    assert_close(standard_error(lambda v: jnp.exp(jnp.mean(v)), values, groups=labels), expected)
+def by_deletions(grams, order, truncation):
+    """Busing, Meijer and van der Leeden (1999), for three groups of unequal sizes."""
+    kept = [np.arange(N), *(np.flatnonzero(LABELS != group) for group in range(3))]
+    parts = []
+    for rows in kept:
+        t = truncation and min(truncation, rows.size)
+        rest = (gram[np.ix_(rows, rows)] for gram in grams)
+        parts.append([*scores(*rest, order=order, truncation=t).values()])
+    whole, *deleted = np.array(parts)
+    h, deleted = N / np.bincount(LABELS)[:, None], np.array(deleted)
+    centre = 3 * whole - np.sum((1 - 1 / h) * deleted, axis=0)
+    pseudo = h * whole - (h - 1) * deleted
+    return np.sqrt(np.mean((pseudo - centre) ** 2 / (h - 1), axis=0))
+
+
+@pytest.mark.parametrize(
+    ("order", "truncation"), [(0.5, None), (1, None), (1, 5), (1, 40), (2, None), (np.inf, 5)]
+)
+@pytest.mark.parametrize("kernels", [KERNELS, COSINES, None], ids=["gaussian", "dual", "alone"])
+def test_errors_are_those_of_the_scores_of_the_rows_that_are_kept(order, truncation, kernels, x64):
+    """31 to 33 rows are kept. Both cosine Grams and their product have fewer features."""
+    pairs = draw_pairs(N, d_x=3, d_t=2)
+    grams = map(cosine_gram, pairs) if kernels is COSINES else gaussian_grams(pairs, (0.75, 0.5))
+    x, t = grams
+    if kernels is None:
+        kernels, pairs, t = {"output_kernel": cv.Gaussian(0.75)}, pairs[:1], np.ones((N, N))
+    entropy, said = Entropy(order=order, truncation=truncation), []
+    found = cv.inference.delete_groups(
+        Pairs(*pairs, **kernels),
+        entropy,
+        Groups(LABELS, "given labels"),
+        method=cv.Exact(),
+        progress=said.append,
+    )
+    # At order 0.5 a mode is the root of its eigenvalue: so is what rounding leaves of it.
+    rtol, atol = (1e-4, 1e-6) if order < 1 else (1e-8, 1e-12)
+    expected = by_deletions((x, t), order, truncation)
+    np.testing.assert_allclose(found.standard_errors, expected, rtol=rtol, atol=atol)
+    errors = np.sqrt(np.mean(np.square(found.influences), axis=(1, 2)))
+    np.testing.assert_allclose(errors, found.standard_errors, rtol=1e-12)
+    assert len(said) == found.errors_by.groups == 3 and found.errors_by.method == "deletions"
+
+
+def test_deletions_of_weighted_rows_are_those_of_copies(x64):
+    copies = 1 + np.arange(N) % 3
+    pairs = Pairs(*draw_pairs(N), **KERNELS, weights=copies)
+    options = Entropy(1), Groups(LABELS, "given labels")
+    found = cv.inference.delete_groups(pairs, *options)
+    rows = Groups(np.repeat(LABELS, copies), "given labels")
+    expected = cv.inference.delete_groups(pairs.repeated(), Entropy(1), rows)
+    np.testing.assert_allclose(found.influences, expected.influences, rtol=1e-8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "groups"),
-    [
-        ({"order": 2}, 5),
-        ({"order": 2}, np.arange(N) % 6),
-        ({"order": 1, "truncation": 5}, 4),
-        ({"order": 0.5}, np.arange(N) % 6),
-    ],
-)
-def test_errors_of_the_decomposition_are_the_generic_ones(options, groups, x64):
-    """Those at order 2 come out of one pass."""
-    pairs = draw_pairs(N)
-    score = functools.partial(_three, **options)
-    expected = standard_error(score, *pairs, key=Keys(0).groups, groups=groups)
-    got = errors_at(*pairs, **KERNELS, **options, groups=groups)
-    assert_close(np.stack(got), expected)
+def test_errors_that_are_those_of_the_estimates_say_so():
+    """All deletions of even points of a circle have one score: estimates show their noise."""
+    angles = 2 * np.pi * np.arange(600) / 600
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    options = {"output_kernel": cv.Gaussian(0.02), "order": 1, "groups": np.arange(600) % 8}
+    exact = errors_at(circle, **options, method=cv.Exact())
+    with pytest.warns(UserWarning, match="error of vendi is mostly that of the estimated spectra"):
+        method = cv.Stored(KEY, rtol=0.1)
+        coarse = errors_at(circle, **options, method=method)
+    assert coarse.vendi > 10 * exact.vendi
 
 
-def test_a_decomposition_is_a_pytree_of_scalars():
-    """As the docstring offers; its structure holds n, which differs once rows are deleted."""
-    pairs = OUTPUTS, PROMPTS
-    decomposed = functools.partial(cv.decompose, **KERNELS, order=2)
+def test_groups_by_prompt_hold_together_and_are_even():
+    kinds = np.repeat(np.arange(30), np.arange(30) % 4 + 1)
+    groups = deal(6, KEY, kinds, np.ones(kinds.size, int))
+    assert (groups.count, groups.units) == (6, "rows of one prompt")
+    assert all(np.unique(groups.membership[kinds == prompt]).size == 1 for prompt in range(30))
+    sizes = np.bincount(groups.membership)
+    assert sizes.max() - sizes.min() <= 4
+    other = deal(6, jax.random.key(1), kinds, np.ones(kinds.size, int))
+    assert (groups.membership != other.membership).any()
 
-    def entropy(outputs, prompts):
-        return decomposed(outputs, prompts).entropy_joint
 
-    got = standard_error(decomposed, *pairs, key=KEY, groups=4)
-    assert_close(got.entropy_joint, standard_error(entropy, *pairs, key=KEY, groups=4))
+@pytest.mark.parametrize("kinds", [np.zeros(20, int), np.arange(20)])
+def test_rows_are_grouped_one_by_one_where_prompts_say_nothing(kinds):
+    groups = deal(6, KEY, kinds, np.ones(20, int))
+    assert (groups.count, groups.units) == (6, "rows")
+    assert sorted(np.bincount(groups.membership)) == [3, 3, 3, 3, 4, 4]
 
 
 def test_labels_need_no_key_and_may_be_words():
@@ -78,8 +121,6 @@ def test_labels_need_no_key_and_may_be_words():
 
 def test_a_standard_error_of_one_row_is_nan_with_a_warning():
     pairs = draw_pairs(1, dtype=np.float32)
-    with pytest.warns(UserWarning, match="NaN for n = 1"):
-        assert np.isnan(standard_error(jnp.mean, pairs[0], key=KEY))
     for order in (1, 2):
         with pytest.warns(UserWarning, match="NaN for n = 1"):
             errors = errors_at(*pairs, **KERNELS, order=order)
@@ -87,27 +128,17 @@ def test_a_standard_error_of_one_row_is_nan_with_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("groups", "error", "message"),
     [
-        ({"groups": 1}, "groups: expected an integer of at least 2, received 1"),
-        ({"groups": 2.5}, "groups: expected"),
-        ({"groups": 13}, "groups: expected at most n = 12, received 13"),
-        ({"groups": np.arange(11)}, "groups: expected 12 labels, one for each row, received shape"),
-        ({"groups": np.zeros(12)}, "groups: expected at least two distinct labels"),
-        ({"groups": [*np.arange(11.0), np.nan]}, "groups: received NaN in row 11"),
-        ({"key": None}, "key: expected a random key"),
+        (np.zeros(N), ValueError, "groups: expected two distinct labels or more, received one"),
+        ([*np.arange(N - 1.0), np.nan], ValueError, "groups: received NaN in row 47"),
+        # NumPy would make the number 1 and the string "1" one label.
+        ([1, "1", *range(2, N)], TypeError, "groups: expected all numbers or all strings"),
     ],
 )
-def test_bad_groups_are_refused_before_the_score_is_evaluated(options, message):
-    def score(_):
-        pytest.fail("evaluated")
-
-    outputs = np.ones((12, 1), np.float32)
-    with pytest.raises(ValueError, match=message):
-        standard_error(score, outputs, **({"key": KEY, "groups": 4} | options))
-    # NumPy would make the number 1 and the string "1" one label.
-    with pytest.raises(TypeError, match="groups: expected all numbers or all strings"):
-        standard_error(score, outputs, groups=[1, "1", *range(2, 12)])
+def test_bad_labels_are_refused(groups, error, message):
+    with pytest.raises(error, match=message):
+        errors_at(OUTPUTS, PROMPTS, **KERNELS, groups=groups)
 
 
 def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletions():
@@ -152,7 +183,6 @@ _UNTRACEABLE = {
     "compare": lambda x: cv.compare({"a": x, "b": x}, **_KERNEL, orders=[2]).groups,
     "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
     "median_heuristic": lambda x: cv.bandwidth.median_heuristic(x, key=KEY),
-    "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),
     "contributions": lambda x: cv.contributions(x, **_KERNEL).influences.vendi,
 }
 
@@ -169,11 +199,3 @@ def test_labels_that_a_common_dtype_would_make_equal_stay_apart():
     assert numbers.tolist() == [2, 3, 0, 1]
     dates = np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "M8[D]")
     assert checks.check_labels(dates, 3)[1].tolist() == [1, 0, 1]
-
-
-def test_an_error_of_the_callers_own_function_is_left_alone():
-    def score(points):
-        return jax.jit(lambda z: 1.0 if z.sum() > 0 else 2.0)(points)
-
-    with pytest.raises(jax.errors.TracerBoolConversionError):
-        standard_error(score, np.ones((12, 2), np.float32), key=KEY, groups=4)

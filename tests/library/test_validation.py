@@ -14,7 +14,6 @@ from oracles import assert_close, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data import bandwidth
-from condvendi_jax.inference import jackknife
 from condvendi_jax.integrations import flax_metric as metrics
 
 KEY = jax.random.key(0)
@@ -54,9 +53,6 @@ WITH_KERNEL = {
     },
 }
 WITHOUT_KERNEL = {
-    "standard_error": lambda x, _: jackknife.standard_error(
-        lambda _: pytest.fail("evaluated"), x, key=KEY, groups=3
-    ),
     "bandwidth_by_rule": lambda x, _: bandwidth.bandwidth_by_rule(x, "variance", key=KEY),
     "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
     "mid": lambda x, _: cv.baselines.mutual_information_divergence(x, PROMPTS),
@@ -120,8 +116,6 @@ def test_prompts_are_checked_like_outputs_and_counted(name):
         PAIRED[name](OUTPUTS, bad, cv.Gaussian(1.0))
     with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
         PAIRED[name](OUTPUTS, PROMPTS[:-1], cv.Gaussian(1.0))
-    with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
-        jackknife.standard_error(lambda x, t: 0.0, OUTPUTS, PROMPTS[:-1], key=KEY)
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)

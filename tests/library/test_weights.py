@@ -137,12 +137,6 @@ def of_models(x, t, labels, weights):
     return [found.number, found.overlaps, found.standard_error]
 
 
-def of_mixtures(x, t, labels, weights):
-    options = {**kernels(), "groups": labels, "weights": weights}
-    found = cv.mixture({"a": x, "b": x**2}, t, **options)
-    return [found.score, found.standard_error, found.gain, found.gain_error]
-
-
 def of_bandwidths(x, t, labels, weights):
     models = {"a": x, "b": x**2}
     found = cv.profile(models, t, **kernels(), multiples=[0.5, 2.0], weights=weights)
@@ -167,7 +161,7 @@ OPERATORS = {
     function.__name__: function
     for function in (
         *(by_label, of_clusters, of_modes, of_curves, of_rules, of_errors, of_models),
-        *(of_mixtures, of_bandwidths, of_any_n, of_smaller_designs),
+        *(of_bandwidths, of_any_n, of_smaller_designs),
     )
 }
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.data.bandwidth import RuledBandwidth
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Look(NamedTuple):
@@ -45,7 +42,6 @@ class Looks(Result):
     bound: float  # The least true score of the baseline, times `tolerated`: evidence is below.
     limit: float  # The evidence at which there is an alarm, 2 / level.
     looks: tuple[Look, ...]
-    seed: int  # Of the bandwidth's rule.
 
     @property
     def alarm(self) -> Look | None:
@@ -74,29 +70,3 @@ class Looks(Result):
             said,
             f"intervals: 95%, over other answers to these prompts; outputs: {self.bandwidth}",
         ]
-
-    def plot(self) -> Figure:
-        """The scores over the steps with the baseline, and the evidence with its limit."""
-        from matplotlib.figure import Figure  # Imported where it is used: it is slow to import.
-
-        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
-        steps, *columns = np.transpose([look[1:7] for look in self.looks])
-        top = 1.1 * max(of for of in [*self.baseline, *np.ravel(columns[:3])] if np.isfinite(of))
-        score, low, high = np.minimum(columns[:3], top)
-        scores, evidence = figure.subplots(2, 1, sharex=True)
-        scores.fill_between(steps, low, high, alpha=0.25, linewidth=0)
-        scores.plot(steps, score, ".-", label="model in training")
-        scores.axhline(self.baseline[0], color="black", label="baseline")
-        scores.axhline(self.bound, color="black", linestyle=":", label="bound")
-        scores.set_ylabel("Conditional-RKE")
-        evidence.plot(steps, columns[4], ".-")
-        evidence.axhline(self.limit, color="black", linestyle="--", label="limit")
-        evidence.set(yscale="log", ylabel="evidence of a fall", xlabel="step")
-        for panel in (scores, evidence):
-            if self.alarm is not None:
-                panel.axvline(self.alarm.step, color="#D55E00", label="alarm")
-            panel.grid(alpha=0.3)
-            panel.legend(fontsize=8)
-        caption = f"{self.prompts:,} prompts; lines: the score, shaded: 95% over other answers; "
-        figure.supxlabel(f"{caption}outputs: {self.bandwidth}; seed {self.seed}", fontsize=7)
-        return figure

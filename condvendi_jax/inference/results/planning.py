@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results.evaluation import score_name
-
-if TYPE_CHECKING:
-    pass
 
 POWER = 0.8  # By default.
 _SHOWN = (2, 3, 5, 10, 20)  # Numbers of answers, beside the best.
