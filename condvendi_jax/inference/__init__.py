@@ -5,7 +5,6 @@ from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
 from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
-from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.mixtures import Mixture, mixture
 from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
@@ -42,7 +41,6 @@ __all__ = [
     "Contributions",
     "Difference",
     "Evaluation",
-    "FiniteSampleInterval",
     "Groups",
     "Look",
     "Looks",
@@ -64,7 +62,6 @@ __all__ = [
     "contributions",
     "delete_groups",
     "evaluate",
-    "finite_sample_interval",
     "holm",
     "letter_display",
     "mixture",

@@ -38,7 +38,6 @@ def results():
         "mixture": cv.mixture(MODELS, PROMPTS, output_kernel=KERNEL),
         "decomposition": cv.decompose(*ONE, kernel=KERNEL, order=2),
         "selection": cv.select(*ONE, kernel=KERNEL, k=3),
-        "interval": cv.inference.finite_sample_interval(*ONE, kernel=KERNEL),
     }
 
 
@@ -53,7 +52,6 @@ LINES = {  # How many a table of data has.
     "mixture": 2,
     "decomposition": 1,
     "selection": 3,
-    "interval": 1,
 }
 
 

@@ -149,11 +149,6 @@ def of_bandwidths(x, t, labels, weights):
     return [*found.values, found.n, found.groups]
 
 
-def of_any_n(x, t, labels, weights):
-    found = cv.inference.finite_sample_interval(x, **ONE, weights=weights, confidence=0.2)
-    return found.score, found.low, found.high
-
-
 def of_smaller_designs(x, t, labels, weights):
     pairs = cv.Pairs(x, 1.0 * labels[:, None], **kernels(), weights=weights)
     groups, _ = errors.group_models({"": pairs}, None, key=KEY)
@@ -167,7 +162,7 @@ OPERATORS = {
     function.__name__: function
     for function in (
         *(by_label, of_clusters, of_modes, of_curves, of_rules, of_errors, of_models),
-        *(of_mixtures, of_bandwidths, of_any_n, of_smaller_designs),
+        *(of_mixtures, of_bandwidths, of_smaller_designs),
     )
 }
 
