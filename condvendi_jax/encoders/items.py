@@ -299,16 +299,16 @@ def _pictures(
 def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Rows, _Rows]:
     """The rows whose keys the names begin with, and those they end with, by what the keys are.
 
-    Before a number, names may begin with words that all have.
+    Names may begin with words that all have.
     """
     split = list(map(_words, names))
     common = itertools.takewhile(lambda word: not word.isdecimal(), os.path.commonprefix(split))
-    numbered = [name[k:] for k in [len(list(common))] for name in split]
+    shorter = [name[k:] for k in [len(list(common))] for name in split]
     starts, ends = {}, {}
     for how, texts in keys.items():
         words = list(map(_words, texts))
-        start = _matches(numbered if how in _NUMBERS else split, words)
-        starts[f"{how} at the start of the names"] = start
+        start = (_matches(of, words) for of in (split, shorter))
+        starts[f"{how} at the start of the names"] = min(start, key=lambda rows: rows.count(None))
         back = [[name[::-1] for name in of] for of in (split, words)]
         ends[f"{how} at the end of the names"] = _matches(*back)
     return starts, ends

@@ -267,6 +267,7 @@ BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts
     "number from 0": ({}, "000_0 000_1 001_0 002_0 003_0", [0, 0, 1, 2, 3], "from 0 at the start"),
     "number from 1": ({}, "p_4_0 p_1_5 p_2_5 p_3_5 p_3_6", [3, 0, 1, 2, 2], "from 1 at the start"),
     "an id": (IDS, "10_0 1_0 1_1 7_0 2_0", [2, 3, 3, 0, 1], "column 'id' at the start"),
+    "after a word": (IDS, "img010-s1 img001-s1 img007-s1 img002-s1 img002-s2", [2, 3, 0, 1, 1], ""),
     "a folder": (IDS, "10/a 1/a 7/b 7/c 2/a", [2, 3, 0, 0, 1], "column 'id' .* of the folders"),
     "as many": (IDS, "10/a 1/a 7/b 2/a", [2, 3, 0, 1], "folders, 1 pictures a prompt"),
     "a prompt": ({}, "text_1/0 text_0/0 text_3/1 text_2/1", [1, 0, 3, 2], "number of the prompt"),
