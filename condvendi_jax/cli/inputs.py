@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,6 @@ from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
 
-FOLDERS = "folders"  # In place of a file of prompts: the names of the folders are the prompts.
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
 
 
@@ -47,11 +45,6 @@ class Model(NamedTuple):
 def is_text(path: str) -> bool:
     """Whether a path has an ending of files of texts."""
     return ending(pathlib.Path(path)) in items.TEXT_ENDINGS
-
-
-def _holds_prompts(path: str) -> bool:
-    """Whether prompts are texts, in a file or with the pictures of a folder."""
-    return is_text(path) or files.expanded(path).is_dir()
 
 
 def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> dict[str, Model]:
@@ -85,10 +78,6 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
     joined = "records" in kinds  # To the ids of the records.
     prompts = {} if joined else given.by_model("prompts", names)
     shared = None if joined else given.prompts
-    has_prompts = functools.partial(items.has_prompts, column=given.prompt_column)
-    beside = shared == FOLDERS or (shared is None and all(map(has_prompts, paths)))
-    if {*kinds} == {"images"} and beside:
-        prompts = dict(zip(names, paths, strict=True))
     models: dict[str, Model] = {}
     for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
         if model in models:
@@ -143,8 +132,8 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
     answers = kind == "records"
-    texts, paired = any(map(_holds_prompts, prompts)), answers or bool(prompts)
-    if texts and not all(map(_holds_prompts, prompts)):
+    texts, paired = any(map(is_text, prompts)), answers or bool(prompts)
+    if texts and not all(map(is_text, prompts)):
         raise ValueError(
             f"--prompts: expected texts for all models, or embeddings for all, received "
             f"{', '.join(prompts)}."
@@ -267,7 +256,7 @@ def read(
     kinds = [kind for kind, *_ in models.values()]
     asked = {model.prompts for model in models.values() if model.prompts is not None}
     media = {kind: "texts" if kind == "records" else kind for kind in kinds if kind != "embeddings"}
-    media |= {"prompts": "texts"} if any(map(_holds_prompts, asked)) else {}
+    media |= {"prompts": "texts"} if any(map(is_text, asked)) else {}
     with contextlib.redirect_stdout(sys.stderr):
         # Before anything is read, as a package or the weights may be missing.
         used = {}
@@ -408,11 +397,9 @@ def _read(
 ) -> Inputs:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    tables = {path: _read_prompts(given, path) for path in paths if _holds_prompts(path)}
+    texts_in = functools.partial(items.read_prompts, column=given.prompt_column)
+    tables = {path: texts_in(path) for path in paths if is_text(path)}
     arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
-    for path in filter(os.path.isdir, tables):
-        names = "the names of its folders" if given.prompts == FOLDERS else "its files 'metadata'"
-        _note(given, f"prompts of {path}: {names}, field {tables[path].column!r}")
     outputs, prompts, texts, rows, described = {}, {}, {}, {}, {}
     for name, model in models.items():
         table = tables.get(model.prompts or "")
@@ -452,13 +439,6 @@ def _read(
     shared = len(paths) == 1 and not any(rows.values())
     judged = texts_of.judged(used.get(kind))
     return Inputs(outputs, prompts, texts, report, notes, shown, shared, judged)
-
-
-def _read_prompts(given: Options, path: str) -> items.Texts:
-    if is_text(path):
-        return items.read_prompts(path, column=given.prompt_column)
-    named = given.prompts == FOLDERS
-    return items.folder_prompts(path, column=given.prompt_column, named=named)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:
