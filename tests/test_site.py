@@ -124,7 +124,6 @@ def test_reference_pages_begin_with_what_a_reader_calls(site):
         "report": "html",
         "spectra": "Auto",
         "guidance": "conditional_rke",
-        "metrics": "StoredDecomposition",
         "encoders": "load_minilm",
     }.items():
         text = (site / f"reference/{page}.html").read_text(encoding="utf-8")
