@@ -26,11 +26,8 @@ class Options(compare.Options):
 
     order: tuple[float, ...] = option((2.0,), "Renyi orders of the pilot's scores, 2 among them.")
     ratio: float | None = option(
-        None,
-        "The ratio of two scores that the study should find; 1.1 if unset, without a budget.",
-        excludes=("difference",),
+        None, "The ratio of two scores that the study should find; 1.1 if unset, without a budget."
     )
-    difference: float | None = option(None, "Their difference, in place of the ratio.")
     power: float = option(
         planning.POWER, "How often the study should find it: 0.8 is in 4 of 5 studies."
     )
@@ -42,8 +39,7 @@ class Options(compare.Options):
     answers: int | None = option(
         None, "Answers to each prompt, at most as many as in the pilot; the best number if unset."
     )
-    prompt_cost: float = option(0.0, "The cost of a prompt, for each model.")
-    answer_cost: float = option(1.0, "The cost of an answer.")
+    prompt_cost: float = option(0.0, "The cost of a prompt, for each model; an answer costs 1.")
     budget: float | None = option(None, "The most that prompts and answers of one model may cost.")
 
 
@@ -52,16 +48,14 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
-    read, pilot, started = compare.read_and_compare(words, given, several=None)
+    read, pilot, started = compare.read_and_compare(words, given)
     planned = planning.plan(
         pilot,
         ratio=given.ratio,
-        difference=given.difference,
         power=given.power,
         prompts=given.most_prompts,
         answers=given.answers,
         prompt_cost=given.prompt_cost,
-        answer_cost=given.answer_cost,
         budget=given.budget,
     )
     further = {"csv": lambda path: files.write_text(path, planned.comma_separated())}
