@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
-    read, compared, started = read_and_compare(words, given, several=True)
+    read, compared, started = read_and_compare(words, given)
     read_from = read.described, read.notes, ()
     further: dict[str, Callable[[str], Any]] = {
         "csv": lambda path: files.write_text(path, compared.comma_separated())
@@ -71,14 +71,14 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
 
 
 def read_and_compare(
-    words: Sequence[str], given: Options, *, several: bool | None
+    words: Sequence[str], given: Options
 ) -> tuple[inputs.Inputs, Comparison, float]:
     """What a command line names, compared, and when that began."""
-    models = inputs.models_of(words, given, several=several)
+    models = inputs.models_of(words, given, several=True)
     inputs.check(given, models)
     started = time.perf_counter()
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar, several=several)
+        read = inputs.read(given, models, bar, several=True)
         task = bar.add_task("scores", total=None)
         prompts: Any = read.prompts or None
         texts: Any = read.texts or None

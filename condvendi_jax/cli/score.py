@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from condvendi_jax.base import files
 from condvendi_jax.base.result import comma_separated
@@ -26,7 +26,7 @@ class Options(options.Options):
     `condvendi compare`.
     """
 
-    errors: bool = option(True, "Compute standard errors.", excludes=("groups", "groups_file"))
+    errors: bool = option(True, "Compute standard errors.", excludes=("groups_file",))
     by_prompt: Target | None = option(
         None,
         "Also write a CSV file with a line for each prompt and order: the number, share, score and "
@@ -40,7 +40,9 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     models = inputs.models_of(words, given, several=False)
     inputs.check(given, models)
-    _check(given, models)
+    paired = any(model.prompts or model.kind == "records" for model in models.values())
+    if given.by_prompt and not paired:
+        raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
     started = time.perf_counter()
     tables, over = [], None
     with command.progress_bar() as bar:
@@ -54,8 +56,8 @@ def main(argv: Sequence[str]) -> None:
         settings = read.settings(given)
         names = ("output_kernel", "prompt_kernel", "rule", "similar_prompts", "weights")
         data = {name: settings.pop(name) for name in names}
-        labels = None if given.groups else settings.pop("groups")
-        data |= {"prompt_ids": next(iter(read.texts.values()), None), "groups": labels}
+        prompt_ids = next(iter(read.texts.values()), None)
+        data |= {"prompt_ids": prompt_ids, "groups": settings.pop("groups")}
         key = evaluations.Keys(given.seed).rule
         pairs = Pairs(outputs, prompts, key=key, progress=show, **data)
         scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
@@ -75,10 +77,3 @@ def main(argv: Sequence[str]) -> None:
 
     further, lines = {"by_prompt": write_tables}, (read.notes, beside)
     options.write(given, scores, read.described, *lines, further, profile=over, since=started)
-
-
-def _check(given: Options, models: Mapping[str, inputs.Model]) -> None:
-    """Refuses flags that the method, or the absence of prompts, makes meaningless."""
-    paired = any(model.prompts or model.kind == "records" for model in models.values())
-    if given.by_prompt and not paired:
-        raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")

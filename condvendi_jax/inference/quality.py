@@ -50,7 +50,7 @@ class Asked(NamedTuple):
             with checks.naming(name):
                 if isinstance(of, (list, tuple)):
                     of = [math.nan if value is None else value for value in of]
-                signed: Any = {"name": "quality", "some": False, "signed": True}
+                signed: Any = {"name": "quality", "signed": True}
                 values[name] = checks.check_weights(of, pairs.n, **signed)
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))

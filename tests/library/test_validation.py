@@ -202,9 +202,6 @@ def test_ordinary_rows_are_not_called_padding():
         checks.check_embeddings(points.astype(np.float32), name="points")
     values = jax.jit(lambda x: checks.check_embeddings(x, name="points"))(_padded(END))
     np.testing.assert_array_equal(values, _padded(END))
-    metric = metrics.StoredDecomposition(output_kernel=cv.Gaussian(1.0))
-    metric.update(outputs=_padded({}), mask=np.arange(40) < 20)
-    metric.compute(order=2)
 
 
 def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():

@@ -22,7 +22,6 @@ from oracles import (
 import condvendi_jax as cv
 from condvendi_jax.grams import representations, sums
 from condvendi_jax.inference import designs, errors
-from condvendi_jax.integrations import flax_metric as metrics
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
 from condvendi_jax.spectra.order_two import factors_of
@@ -336,27 +335,6 @@ def test_weights_of_other_models_and_beside_pairs_are_refused():
     for function in (cv.evaluate, cv.decompose):
         with pytest.raises(TypeError, match="received Pairs and .*weights"):
             function(pairs, weights=COPIES)
-
-
-@pytest.mark.parametrize("kernel", ["cosine", "gaussian"])
-def test_streams_of_weighted_batches_merge_to_the_scores_of_copies(kernel, x64):
-    pairs = draw_pairs(N)
-    first, second, one, two = (metrics.StoredDecomposition(**kernels(kernel)) for _ in range(4))
-    for metric, rows in ((first, slice(0, 3)), (first, slice(3, 9)), (second, slice(9, N))):
-        outputs, prompts = (array[rows] for array in pairs)
-        metric.update(outputs=outputs, prompts=prompts, weights=COPIES[rows])
-    first.merge(second)
-    first.update(outputs=pairs[0][:2], prompts=pairs[1][:2], weights=[0, 0])
-    matrices = oracle_grams(*pairs, kernel)
-    for options in ({"order": 2}, {"order": 1}, {"order": 1, "truncation": 3}):
-        assert_close(first.compute(**options).scores, oracle(*matrices, COPIES, **options))
-    # Equal weights are none, and masked rows count for nothing.
-    mask = COPIES > 1
-    one.update(outputs=pairs[0], prompts=pairs[1], weights=np.full(N, 0.3), mask=mask)
-    two.update(outputs=pairs[0][mask], prompts=pairs[1][mask])
-    assert_close(one.compute(order=2).scores, two.compute(order=2).scores)
-    with pytest.raises(ValueError, match="weights: expected non-negative numbers, received -1"):
-        one.update(outputs=pairs[0], prompts=pairs[1], weights=COPIES - 1)
 
 
 def test_clusters_and_prefixes_without_weight_are_left_out(x64):
