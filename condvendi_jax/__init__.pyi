@@ -14,7 +14,6 @@ from .data.kernels import Cosine as Cosine
 from .data.kernels import Gaussian as Gaussian
 from .data.kernels import Indicator as Indicator
 from .data.kernels import Kernel as Kernel
-from .data.kernels import Tanimoto as Tanimoto
 from .data.pairs import Pairs as Pairs
 from .data.similarities import Similarities as Similarities
 from .encoders.records import read_records as read_records

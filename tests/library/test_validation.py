@@ -122,10 +122,9 @@ def test_prompts_are_checked_like_outputs_and_counted(name):
 def test_zero_rows_have_no_direction_and_kernels_are_kernels(name):
     zero = OUTPUTS.copy()
     zero[3] = 0
-    for kernel in (cv.Cosine(), cv.Tanimoto()):
-        words = rf"(outputs|points): the {repr(kernel)[:-2]} kernel .*zero row.*first of them row 3"
-        with pytest.raises(ValueError, match=f"(?i){words}"):
-            WITH_KERNEL[name](zero, kernel)
+    words = r"(outputs|points): the cosine kernel .*zero row.*first of them row 3"
+    with pytest.raises(ValueError, match=words):
+        WITH_KERNEL[name](zero, cv.Cosine())
     with pytest.raises(TypeError, match=r"kernel: expected a kernel such as Gaussian"):
         WITH_KERNEL[name](OUTPUTS, "gaussian")
 
@@ -133,7 +132,7 @@ def test_zero_rows_have_no_direction_and_kernels_are_kernels(name):
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e25])
 def test_one_row_at_any_scale(scale):
     row = np.full((1, 2), scale, np.float32)
-    for kernel in (cv.Gaussian(1.0), cv.Cosine(), cv.Tanimoto()):
+    for kernel in (cv.Gaussian(1.0), cv.Cosine()):
         for order in (0.5, 1, 2, np.inf):
             result = cv.decompose(row, row, **_kernels(kernel), order=order)
             assert list(map(float, result.scores)) == [1, 1, 1]

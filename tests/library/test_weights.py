@@ -107,7 +107,7 @@ def of_clusters(x, t, labels, weights):
 
 def of_modes(x, t, labels, weights):
     modes = clusters.prompt_modes(x, t, **kernels(), weights=weights)
-    return [[mode.share, mode.vendi, mode.rke, *mode.output_shares] for mode in modes]
+    return [[mode.share, mode.vendi, mode.rke] for mode in modes]
 
 
 def of_curves(x, t, labels, weights):
