@@ -14,7 +14,6 @@ from oracles import assert_close, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data import bandwidth
-from condvendi_jax.integrations import flax_metric as metrics
 
 KEY = jax.random.key(0)
 N = 20

@@ -142,6 +142,11 @@ def of_bandwidths(x, t, labels, weights):
     return [*found.values, found.n, found.groups]
 
 
+def of_any_n(x, t, labels, weights):
+    found = cv.inference.finite_sample_interval(x, **ONE, weights=weights, confidence=0.2)
+    return found.score, found.low, found.high
+
+
 def of_smaller_designs(x, t, labels, weights):
     pairs = cv.Pairs(x, 1.0 * labels[:, None], **kernels(), weights=weights)
     groups, _ = errors.group_models({"": pairs}, None, key=KEY)
