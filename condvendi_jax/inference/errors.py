@@ -253,8 +253,7 @@ def standard_errors(
     count, errors = DEFAULT_GROUPS if units.count is None else units.count, {}
     groups, _ = group_models(models, count, key=units.key)
     for name, pairs in models.items():
-        words = in_words(entropy, name)
-        progress(words)
+        progress(in_words(entropy, name))
         errors[name] = delete_groups(
             pairs, entropy, groups[name], method=method, progress=progress, reason=reason
         )
@@ -300,13 +299,10 @@ def row_influences(
     deletions = None
     if sloped.deletions is not None:
         deletions = PerScore(*(of[None] for of in of_scores(sloped.deletions)))
-    rows, noise = of_scores(sloped.rows), _added(moved)
+    # To first order, changes by several bandwidths add up as independent ones.
+    noise = PerScore(*np.linalg.norm(moved, axis=0).tolist()) if moved else None
+    rows = of_scores(sloped.rows)
     return Influences(decomposition, rows, noise, deletions, sloped.pair_sums)
-
-
-def _added(changes: Sequence[Any]) -> PerScore | None:
-    """Changes of scores by several bandwidths: to first order, they add up as independent ones."""
-    return PerScore(*np.linalg.norm(changes, axis=0).tolist()) if len(changes) else None
 
 
 def _by_influences(

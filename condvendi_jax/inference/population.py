@@ -217,21 +217,18 @@ class Population:
         }
 
 
-def of_pairs(
-    pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None, *, unbiased: bool = True
-) -> Population:
-    """The unbiased scores of pairs, or the papers', with errors where there are `units`.
+def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None) -> Population:
+    """The unbiased scores of pairs, with errors where there are `units`.
 
     `pair_sums` are those of all rows, with slopes in the drawn bandwidths, if they are known.
     """
-    answers = Answers.of(pairs) if unbiased else Answers.apart(pairs)
+    answers = Answers.of(pairs)
     points, drawn = answers.points, order_two.drawn(answers.points)
     if units is None:
         total = order_two.squares_of_others(points, points.weights)
         sums = np.repeat(order_two.to_float64(total)[None, :, None], points.n, axis=2)
         inside = answers.inside(lambda points, of: order_two.sums_inside(points, of)[None])
-        scores = _checked(answers, sums, inside)
-        return scores if unbiased else scores.at(None, 0.0)
+        return _checked(answers, sums, inside)
     units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
         pair_sums = PairSums.of(points, leaving)
