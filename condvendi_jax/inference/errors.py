@@ -447,8 +447,7 @@ def delete_groups(
         progress(f"errors of order {entropy.order:g}: {group} of {groups.count} groups done")
         kept = groups.membership != group
         rest = np.asarray(shares * kept / shares[kept].sum(), pairs.dtype)  # One program for all.
-        fitted = entropy.fitted(np.count_nonzero(kept))
-        parts.append(computation.score(pairs.weighed(rest), fitted, method))
+        parts.append(computation.score(pairs.weighed(rest), entropy, method))
     deleted = np.exp([_logs(part.entropies) for part in parts]).T
     noise = [part.estimation.standard_errors for part in parts if part.estimation]
     if noise:
