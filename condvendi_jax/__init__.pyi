@@ -14,7 +14,6 @@ from .data.kernels import Cosine as Cosine
 from .data.kernels import Gaussian as Gaussian
 from .data.kernels import Indicator as Indicator
 from .data.kernels import Kernel as Kernel
-from .data.kernels import Tanimoto as Tanimoto
 from .data.pairs import Pairs as Pairs
 from .data.similarities import Similarities as Similarities
 from .encoders.records import read_records as read_records
@@ -27,12 +26,10 @@ from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
 from .inference import evaluate as evaluate
-from .inference import mixture as mixture
 from .inference import monitor as monitor
 from .inference import plan as plan
 from .inference import profile as profile
 from .inference import prompt_table as prompt_table
-from .inference import reweight as reweight
 from .inference import select as select
 from .scores import baselines as baselines
 from .scores import clusters as clusters

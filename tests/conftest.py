@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import signal
-import tempfile
 import threading
 from importlib import metadata
 
@@ -59,23 +58,10 @@ _RESIDENT_LIMIT = 2000 * 2**20
 _STATM = "/proc/self/statm"
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--fresh", action="store_true", help="Compile every program again, and keep none."
-    )
-
-
 def pytest_configure(config):
-    """Bounds the tests' own cache of programs, or replaces it by one that goes with this run."""
-    if hasattr(config, "workerinput"):
-        return  # The process that started this worker has done so.
-    if config.getoption("fresh"):
-        folder = tempfile.TemporaryDirectory(prefix="compiled-")
-        config.add_cleanup(folder.cleanup)
-        os.environ[_CACHE] = folder.name
-        jax.config.update("jax_compilation_cache_dir", folder.name)
-        return
-    if sum(path.stat().st_size for path in _OWN_CACHE.glob("*")) > _CACHE_LIMIT:
+    """Bounds the tests' own cache of programs; the process that started a worker has done so."""
+    size = sum(path.stat().st_size for path in _OWN_CACHE.glob("*"))
+    if not hasattr(config, "workerinput") and size > _CACHE_LIMIT:
         shutil.rmtree(_OWN_CACHE, ignore_errors=True)
 
 

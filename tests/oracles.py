@@ -54,12 +54,6 @@ def cosine_gram(points):
     return unit @ unit.T
 
 
-def tanimoto_gram(points):
-    points = np.asarray(points, np.float64)
-    squares = np.sum((points[:, None] - points[None]) ** 2, axis=-1)
-    return (shared := points @ points.T) / (shared + squares)
-
-
 def eigenvalues(gram):
     """Of K / n, descending."""
     return np.clip(scipy.linalg.eigvalsh(gram / gram.shape[0])[::-1], 0, None)

@@ -115,32 +115,6 @@ def test_formulas_are_rendered(site, pages):
         assert not re.search(r"\\\(|\\\[|\\frac|\$[A-Za-z\\]", "".join(page.text)), path
 
 
-def test_reference_pages_begin_with_what_a_reader_calls(site):
-    """Each module of a page lists its functions before the classes of their results."""
-    for page, first in {
-        "pairs": "Pairs",
-        "scores": "vendi",
-        "inference": "evaluate",
-        "report": "html",
-        "spectra": "Auto",
-        "guidance": "conditional_rke",
-        "metrics": "StoredDecomposition",
-        "encoders": "load_minilm",
-    }.items():
-        text = (site / f"reference/{page}.html").read_text(encoding="utf-8")
-        found = re.findall(r'<h([23]) id="condvendi_jax\.([\w.]+)" class="doc doc-heading"', text)
-        entries = [name.rpartition(".") for level, name in found if level == "3"]
-        assert entries[0][2] == first, page
-        source = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
-        assert set(re.findall(r"^ +- (\w+)$", source, re.M)) <= {name for *_, name in entries}
-        assert not re.search(r",(</span>)?</code></b>\s*\(", text), page  # A name, not its type.
-        if page in ("scores", "inference", "report", "guidance"):
-            for module in {module for module, _, _ in entries}:
-                own = [name for of, _, name in entries if of == module]
-                are_classes = [name[0].isupper() and not name.isupper() for name in own]
-                assert are_classes == sorted(are_classes), module
-
-
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
@@ -159,39 +133,6 @@ def served(folder):
 WIDER = """[...document.querySelectorAll(".formula, .md-content pre, .md-content pre > code")]
     .filter(of => of.scrollWidth > of.clientWidth + 1)
     .map(of => [of.className, getComputedStyle(of).overflowX])"""
-QUESTIONS = {  # What a reader types, and the page that answers it.
-    "samples for a 10% difference": "decisions",
-    "scores near n": "faq",
-    "bandwidth CLIP": "bandwidths",
-    "pytorch": "inputs",
-    "bibtex": "what_to_report",
-    "weights": "errors",
-    "different prompts": "faq",
-    "GPU": "many_devices",
-    "NoveltyBench distinct": "studies/answers",
-    "what to write in the paper": "what_to_report",
-    "jsonl": "command_line",
-    "pandas": "inputs",
-    "precomputed similarity": "inputs",
-}
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-def test_a_search_answers_the_question(site):
-    """The page is among the first three."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
-    with served(site) as address, sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        for question, answer in QUESTIONS.items():
-            # The search box takes what its address asks.
-            page.goto(f"{address}/index.html?q={urllib.parse.quote(question)}")
-            page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
-            items = page.locator(".md-search-result__item").all()[:3]
-            links = [item.locator("a").first.get_attribute("href") or "" for item in items]
-            found = [urllib.parse.urlsplit(urllib.parse.urljoin(page.url, of)) for of in links]
-            assert f"/{answer}.html" in [parts.path for parts in found], question
-        browser.close()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")

@@ -133,8 +133,6 @@ def test_curating_finds_what_was_planted():
     assert len(set(web[leek])) == len(set(web[found["copies"]])) == 1
     assert [of.prompt for of in found["table"].least_diverse(2)] == ["leek", "pumpkin"]
     assert found["chosen"].scores[-1] > max(found["random"])
-    weights = found["mix"].weights
-    assert weights["bot"] < 0.1 and weights["web"] > 0.15 and weights["cooks"] > 0.15
 
 
 @pytest.mark.slow
@@ -154,11 +152,3 @@ def test_figures_say_what_the_text_reads_in_them():
     of_told = ratio[told]
     assert (of_told > 1).all() and of_told.size and (ratio[~told & ~found["limit"]] < 1).any()
     assert (abs(ratio[found["limit"]] - 1) < 0.03).all()
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_pages_have_their_parts(path):
-    cells = path.read_text(encoding="utf-8").split("# %%")
-    text = "".join(cell for cell in cells if cell.startswith(" [markdown]"))
-    for part in ("**Question.**", "**At the end**", "## What to report", "Next: "):
-        assert text.count(part) == 1, part

@@ -20,8 +20,6 @@ from theory_checks.statements import NOTATION, PAPERS
 PARTS = ("counts", "results", "others", "register")
 """The generated parts of docs/theory.md."""
 
-_FEW = 8
-
 
 def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The false claims under each root error, the one that shows it best first."""
@@ -105,13 +103,14 @@ def _best(tried: Tried) -> Mapping[str, Any]:
     return tried.judgement.smallest or tried.judgement.clearest or {}
 
 
-def _measured(tried: Tried) -> str:
-    judgement = tried.judgement
-    words = [judgement.detail]
-    if (judgement.looseness or 0) > 1.005 and judgement.verdict is not Verdict.FALSE:
-        words.append(f"right side at least {judgement.looseness:.3g} times the left")
-    shown = tried.evidence.measured
-    return "; ".join([*words, _example(shown() if callable(shown) else shown)]).rstrip("; ")
+def _checked(entry: Claim, tried: Tried) -> str:
+    """How often it was tried, and how much of it the check can tell; margins: `--all`."""
+    judgement, shown = tried.judgement, tried.evidence.measured
+    words = [judgement.detail.partition(",")[0]]
+    if (judgement.looseness or 0) > 1.005:
+        words.append(f"looseness {judgement.looseness:.3g}")
+    words += [_example(shown() if callable(shown) else shown), _constants_words(entry)]
+    return f"Checked: {'; '.join(filter(None, words))}."
 
 
 def _example(example: Mapping[str, Any]) -> str:
@@ -123,13 +122,12 @@ def _example(example: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A few digits of a number, the first few entries of a list."""
+    """A few digits of a number, or of each in a list."""
     value = plain(value)
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        shown = [_short(part) for part in value[:_FEW]] + (["..."] if len(value) > _FEW else [])
-        return "[" + ", ".join(shown) + "]"
+        return "[" + ", ".join(map(_short, value)) + "]"
     return str(value)
 
 
@@ -210,6 +208,10 @@ def _section(outcome: Outcome) -> Iterator[str]:
     entry, judgement = outcome.claim, outcome.stated.judgement
     words = "ours, holds" if entry.kind is Kind.OURS else outcome.label.lower()
     yield f"### {entry.name}"
+    told = [root for root in ROOTS.values() if root.shown_by == entry.name]
+    if told:
+        part = "what-fails-and-matters" if told[0].corrected else "each-error-in-a-few-words"
+        words = f"[{words}](#{part})"
     yield f"**{entry.source}**: {words}."
     yield f"$$\n{outcome.stated.form.text}\n$$"
     if outcome.last is not outcome.stated:
@@ -217,12 +219,14 @@ def _section(outcome: Outcome) -> Iterator[str]:
     lines = [entry.note] if entry.note else []
     assumed = latex.shown(entry.assumptions)
     lines += [f"Assumptions: {assumed}."] if assumed else []
-    lines += [f"In the paper: {_quoted(entry.quote)}."] if entry.quote else []
     if judgement.verdict is Verdict.FALSE:
-        lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
-    tried = outcome.last
-    if tried.judgement.verdict is not Verdict.FALSE:
-        lines.append(f"Checked: {_measured(tried)}{_constants_words(entry)}.")
+        # LaTeX in a paper's words stands as it is in the text.
+        mark = "`{}`" if set("\\$_") & set(entry.quote) else "“{}”"
+        lines += [f"In the paper: {mark.format(entry.quote)}."] if entry.quote else []
+        if not told:
+            lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
+    if outcome.last.judgement.verdict is not Verdict.FALSE:
+        lines.append(_checked(entry, outcome.last))
     if entry.proof:
         lines.append(f"[Proof](proofs.md#{anchor(entry.proof)}).")
     yield "\n".join(f"- {line}" for line in lines)
@@ -231,15 +235,10 @@ def _section(outcome: Outcome) -> Iterator[str]:
 def _constants_words(entry: Claim) -> str:
     """Whether the text itself is evaluated, and how many of its constants the check knows."""
     if "⟦" not in entry.holding.latex:
-        return "; by code beside this text"
+        return "by code beside this text"
     constants = len([*latex.changed(entry.holding.latex, 1.0)])
     seen = constants - sum(factor > STEP for factor in entry.loose[:constants])
-    return "" if seen == constants else f"; {seen} of {constants} constants are told"
-
-
-def _quoted(text: str) -> str:
-    """A paper's words; where they hold LaTeX, as it stands in the text."""
-    return f"“{text}”" if not set("\\$_") & set(text) else f"`{text}`"
+    return "" if seen == constants else f"{seen} of {constants} constants are told"
 
 
 def check_marks(path: str | os.PathLike[str], names: Iterable[str] = PARTS) -> None:

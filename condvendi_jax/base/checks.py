@@ -534,9 +534,9 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 
 
 def check_weights(
-    weights: Any, n: int, *, name: str = "weights", some: bool = True, signed: bool = False
+    weights: Any, n: int, *, name: str = "weights", signed: bool = False
 ) -> np.ndarray | jax.Array:
-    """Returns checked weights `[n]`, integers as int64, or `signed` numbers; `some` above zero."""
+    """Returns checked weights `[n]`, integers as int64, some above zero, or `signed` numbers."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
         what = "numbers" if signed else "weights"
@@ -557,7 +557,7 @@ def check_weights(
                 f"{name}: expected {words} numbers, received {host[row]} in row {row}{others}; "
                 "correct them, or leave these rows out."
             )
-    if some and not host.any():
+    if not signed and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
     if signed or host.dtype.kind not in "iu":
         return host

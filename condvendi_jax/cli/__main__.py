@@ -26,8 +26,7 @@ def main(argv: list[str]) -> int | None:
     if words == ["--version"] or words[0] in ("-h", "--help", "help"):
         print(__version__ if words == ["--version"] else _help())
         return None
-    # Flags alone are those of `score`.
-    verb, rest = ("score", words) if words[0].startswith("-") else (words[0], words[1:])
+    verb, *rest = words
     if verb not in _VERBS:
         raise ValueError(f"expected one of {', '.join(_VERBS)}, received {verb!r}.")
     command.use_one_thread()

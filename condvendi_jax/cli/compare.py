@@ -36,17 +36,10 @@ class Options(options.Options):
         "The rate of false differences, over all pairs of models.",
         check=functools.partial(checks.check_number, name="level", above=0, below=1),
     )
-    equal_ratio: float | None = option(
-        None,
-        "Models are said to be equal where the ratio of their scores is shown to be smaller; 1.1 "
-        "if unset.",
+    equal_ratio: float = option(
+        1.1,
+        "Models are said to be equal where the ratio of their scores is shown to be smaller.",
         check=functools.partial(checks.check_number, name="equal_ratio", above=1),
-        excludes=("equal_difference",),
-    )
-    equal_difference: float | None = option(
-        None,
-        "The same of the difference of their scores, in place of the ratio.",
-        check=functools.partial(checks.check_number, name="equal_difference", above=0),
     )
     csv: Target | None = option(None, "Also write the table to this file as CSV.")
 
@@ -58,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
-    read, compared, started = read_and_compare(words, given, several=True)
+    read, compared, started = read_and_compare(words, given)
     read_from = read.described, read.notes, ()
     further: dict[str, Callable[[str], Any]] = {
         "csv": lambda path: files.write_text(path, compared.comma_separated())
@@ -78,14 +71,14 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
 
 
 def read_and_compare(
-    words: Sequence[str], given: Options, *, several: bool | None
+    words: Sequence[str], given: Options
 ) -> tuple[inputs.Inputs, Comparison, float]:
     """What a command line names, compared, and when that began."""
-    models = inputs.models_of(words, given, several=several)
+    models = inputs.models_of(words, given, several=True)
     inputs.check(given, models)
     started = time.perf_counter()
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar, several=several)
+        read = inputs.read(given, models, bar, several=True)
         task = bar.add_task("scores", total=None)
         prompts: Any = read.prompts or None
         texts: Any = read.texts or None
@@ -99,7 +92,6 @@ def read_and_compare(
             **read.settings(given, list(read.outputs)),
             level=given.level,
             equal_ratio=given.equal_ratio,
-            equal_difference=given.equal_difference,
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )

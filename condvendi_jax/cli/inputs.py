@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,6 @@ from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
 
-FOLDERS = "folders"  # In place of a file of prompts: the names of the folders are the prompts.
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
 
 
@@ -49,46 +47,30 @@ def is_text(path: str) -> bool:
     return ending(pathlib.Path(path)) in items.TEXT_ENDINGS
 
 
-def _holds_prompts(path: str) -> bool:
-    """Whether prompts are texts, in a file or with the pictures of a folder."""
-    return is_text(path) or files.expanded(path).is_dir()
-
-
 def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> dict[str, Model]:
     """What the words of a command line, or --records, name: one model or `several`, by name.
 
-    Any number where `several` is None. Files of records hold answers, and prompts or their ids.
+    Files of records hold answers, and prompts or their ids.
     """
-    if words and given.records is not None:
-        raise ValueError(f"--records={given.records} and {words[0]}: give one or the other.")
-    words = words or ([] if given.records is None else options.paths_in(given.records))
     named = [(word, *_split(word)) for word in words]
     paths = [path for *_, path in named]
     unnamed = [path for _, name, path in named if name is None]
-    if given.records is not None or (paths and _hold(paths, given)):
+    if paths and _hold(paths, given):
         names = [word if name is None else name for word, name, _ in named]
         kinds = ["records"] * len(paths)
-    elif several not in (None, len(paths) > 1) or not paths:
-        told = ("one model", "compare takes several"), ("at least two models", "score takes one")
-        wanted, other = told[bool(several)]
-        if several is None:
-            wanted, other = "one model or more", "plan takes any number"
+    elif not paths or (len(paths) > 1 and not several):
+        wanted = "models" if several else "one model"
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
-            f"condvendi {other}; prompts are given as --prompts=FILE; --help has more."
+            "condvendi compare takes several; prompts are given as --prompts=FILE; --help has more."
         )
     else:
         short = iter(files.names_of(unnamed))
-        named_all = several is not False
-        names = [(next(short) if name is None else name) * named_all for _, name, _ in named]
+        names = [(next(short) if name is None else name) * several for _, name, _ in named]
         kinds = list(map(_kind_of, paths))
     joined = "records" in kinds  # To the ids of the records.
     prompts = {} if joined else given.by_model("prompts", names)
     shared = None if joined else given.prompts
-    has_prompts = functools.partial(items.has_prompts, column=given.prompt_column)
-    beside = shared == FOLDERS or (shared is None and all(map(has_prompts, paths)))
-    if {*kinds} == {"images"} and beside:
-        prompts = dict(zip(names, paths, strict=True))
     models: dict[str, Model] = {}
     for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
         if model in models:
@@ -143,8 +125,8 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
     answers = kind == "records"
-    texts, paired = any(map(_holds_prompts, prompts)), answers or bool(prompts)
-    if texts and not all(map(_holds_prompts, prompts)):
+    texts, paired = any(map(is_text, prompts)), answers or bool(prompts)
+    if texts and not all(map(is_text, prompts)):
         raise ValueError(
             f"--prompts: expected texts for all models, or embeddings for all, received "
             f"{', '.join(prompts)}."
@@ -173,8 +155,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
-        "method rtol": spectral,  # Order 2 has no spectrum, and is exact.
-        "rtol": given.method != "exact",
+        "method": spectral,  # Order 2 has no spectrum, and is exact.
         "plugin": not given.truncation and 2 in given.order,
     }.items():
         for flag in filter(given.is_set, flags.split()):
@@ -189,14 +170,11 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
 
 def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]]:
     """Every file that will be read, by the flag or the model that names it."""
-    read: dict[str, list[Any]] = {
-        flag: options.paths_in(value) for flag, value in given.paths(Source).items()
-    }
-    read.pop("--records", None)
+    sources = given.paths(Source).items()
+    read: dict[str, list[Any]] = {flag: options.paths_in(value) for flag, value in sources}
     for name, (kind, path, *_) in models.items():
-        paths = record_files(path) if kind == "records" else [path]
         reader = f"the model {name}" if len(models) > 1 else "this command"
-        read["--records" if given.records is not None else reader] = list(paths)
+        read[reader] = list(record_files(path)) if kind == "records" else [path]
     return read
 
 
@@ -232,7 +210,7 @@ class Inputs(NamedTuple):
             # Answers with probabilities are a distribution, not a sample of one.
             "unbiased": not given.plugin and self.weights is None,
             "truncation": given.truncation,
-            "method": given.chosen_method,
+            "method": given.chosen_method(),
             "groups": given.read_groups(),
             "weights": self._weights(given, models),
             "quality": self._of_models(self.quality, models),
@@ -257,17 +235,15 @@ class Inputs(NamedTuple):
         return rows if models or rows is None else np.array(next(iter(rows.values())))
 
 
-def read(
-    given: Options, models: Mapping[str, Model], bar: Any, *, several: bool | None = False
-) -> Inputs:
+def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool = False) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
-    Records must hold one model, or `several`. What an encoder prints goes to standard error.
+    Records hold one model or, if allowed, `several`. What an encoder prints goes to standard error.
     """
     kinds = [kind for kind, *_ in models.values()]
     asked = {model.prompts for model in models.values() if model.prompts is not None}
     media = {kind: "texts" if kind == "records" else kind for kind in kinds if kind != "embeddings"}
-    media |= {"prompts": "texts"} if any(map(_holds_prompts, asked)) else {}
+    media |= {"prompts": "texts"} if any(map(is_text, asked)) else {}
     with contextlib.redirect_stdout(sys.stderr):
         # Before anything is read, as a package or the weights may be missing.
         used = {}
@@ -286,19 +262,12 @@ def read(
                 f"{of_model} and their prompts are equal in every row: give the outputs, and the "
                 "prompts that they answer."
             )
-        if name in read.prompts and len(prompts) != len(outputs):
-            each, rest = divmod(len(outputs), len(prompts))
-            line = f" If {each} in turn answer one, save np.repeat(prompts, {each}, axis=0)."
-            raise ValueError(
-                f"{of_model} and prompts must pair up row by row: received {len(outputs):,} and "
-                f"{len(prompts):,}. Give the prompt of each output.{'' if rest else line}"
-            )
     command.use_threads(max(map(len, read.outputs.values())))
     flags = ("outputs_key", "prompts_key", "prompts", "weights")
     described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     if "records" in kinds:
-        described["records"] = given.records or ",".join(models)
-    elif several is not False:
+        described["records"] = ",".join(models)
+    elif several:
         described["models"] = {name: model.path for name, model in models.items()}
         described["prompts"] = given.by_model("prompts", list(models)) or given.prompts
     else:
@@ -311,7 +280,7 @@ def _read_records(
     models: Mapping[str, Model],
     used: Mapping[str, LoadedEncoder],
     bar: Any,
-    several: bool | None,
+    several: bool,
 ) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
     flags = (*_RECORD_FIELDS, "prompts")
@@ -320,10 +289,11 @@ def _read_records(
     names = {model.path: model.name for model in models.values() if model.name}
     beside = [field for field in (given.class_field, given.quality_field) if field]
     read = records.read_records(paths, names=names, beside=beside, **fields)
-    if several not in (None, len(read.answers) > 1):
-        wanted = "at least two models" if several else "one model, or condvendi compare"
-        received = ", ".join(read.answers)
-        raise ValueError(f"expected answers of {wanted}, received those of {received}.")
+    if len(read.answers) > 1 and not several:
+        raise ValueError(
+            "expected answers of one model, or condvendi compare, received those of "
+            f"{', '.join(read.answers)}."
+        )
     _warn_of_missing_prompts(read.counts)
     encoder, prompts, notes = used.get("texts"), {}, []
     if encoder is None:
@@ -408,11 +378,9 @@ def _read(
 ) -> Inputs:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    tables = {path: _read_prompts(given, path) for path in paths if _holds_prompts(path)}
+    texts_in = functools.partial(items.read_prompts, column=given.prompt_column)
+    tables = {path: texts_in(path) for path in paths if is_text(path)}
     arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
-    for path in filter(os.path.isdir, tables):
-        names = "the names of its folders" if given.prompts == FOLDERS else "its files 'metadata'"
-        _note(given, f"prompts of {path}: {names}, field {tables[path].column!r}")
     outputs, prompts, texts, rows, described = {}, {}, {}, {}, {}
     for name, model in models.items():
         table = tables.get(model.prompts or "")
@@ -452,13 +420,6 @@ def _read(
     shared = len(paths) == 1 and not any(rows.values())
     judged = texts_of.judged(used.get(kind))
     return Inputs(outputs, prompts, texts, report, notes, shown, shared, judged)
-
-
-def _read_prompts(given: Options, path: str) -> items.Texts:
-    if is_text(path):
-        return items.read_prompts(path, column=given.prompt_column)
-    named = given.prompts == FOLDERS
-    return items.folder_prompts(path, column=given.prompt_column, named=named)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
-import functools
-import hashlib
 import inspect
 import os
 import pathlib
 import platform
-import re
 import shutil
 import sys
 import time
@@ -34,7 +30,7 @@ from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
 from condvendi_jax.inference.results import Evaluation, StudyPlan
 from condvendi_jax.inference.results.evaluation import warning_lines
-from condvendi_jax.spectra import computation, estimators
+from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 
@@ -74,7 +70,8 @@ class Options:
         "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt file of one "
         "prompt a line, a .csv or a .jsonl file; or 'folders': the names of the pictures' folders. "
         "Several models share one file, or each has its own, separated by commas. Unset: what "
-        "'metadata' in a folder of pictures says; else no prompts, and Vendi and RKE only.",
+        "'metadata' in a folder of pictures says; else no prompts, and Vendi and RKE only. For "
+        "records that hold ids of prompts, the file that has the prompts by these ids.",
     )
     outputs_key: str | None = option(None, "The array to read from a file of outputs.")
     prompts_key: str | None = option(None, "The array to read from a file of prompts.")
@@ -115,12 +112,6 @@ class Options:
     text_column: str | None = option(None, "The column of the texts' file that holds the texts.")
     cache: Source | None = option(
         None, "The folder that keeps embeddings; the user's cache folder if unset."
-    )
-    records: Source | None = option(
-        None,
-        "Answers with their prompts, which are embedded: files in .jsonl, .json, .csv, .tsv or "
-        ".parquet, or logs of Inspect, with commas, or a pattern such as 'runs/*.jsonl'. If they "
-        "hold ids of prompts, --prompts is the file that has the prompts by these ids.",
     )
     prompt_field: str | None = option(
         None, "The only field with the prompt; if unset, all that the model was given."
@@ -189,16 +180,6 @@ class Options:
         "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
         "in memory.",
         choices=tuple(computation.BY_NAME),
-    )
-    rtol: float | None = option(
-        None, f"Relative half width; {estimators.DEFAULT_RTOL:g} if unset.", check=checks.check_rtol
-    )
-    groups: int | None = option(
-        None,
-        "Compute standard errors by deletions: a jackknife that leaves out this many groups of "
-        "rows in turn. If unset, the influences of the rows give them, at the price of the scores.",
-        check=functools.partial(checks.check_count, name="groups", minimum=2),
-        excludes=("groups_file", "profile"),
     )
     groups_file: Source | None = option(
         None,
@@ -274,29 +255,24 @@ class Options:
             raise ValueError(f"--{name}: {wanted}, received {value!r}.")
         return dict(zip(models, paths, strict=True))
 
-    @functools.cached_property
     def chosen_method(self) -> Method:
         """How eigenvalues are computed, with a key of the seed."""
-        name = self.method or Auto.name
-        return computation.named(name, key=Keys(self.seed).probes, rtol=self.rtol)
+        return computation.named(self.method or Auto.name, key=Keys(self.seed).probes)
 
     def kernels(self, *, paired: bool) -> dict[str, Kernel | None]:
         """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""
         roles = NAMES if paired and not self.equal_prompts else NAMES[:1]
-        if self.kernel == "cosine":
-            chosen: dict[str, Kernel | None] = dict.fromkeys(roles, Cosine())
-        else:
-            widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
-            chosen = {
-                role: Gaussian(width) if isinstance(width := widths[role], float) else width
-                for role in roles
-            }
+        widths = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
+        chosen: dict[str, Kernel | None] = {
+            role: Cosine() if self.kernel == "cosine" else (widths[role] and Gaussian(widths[role]))
+            for role in roles
+        }
         return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
 
-    def read_groups(self) -> int | np.ndarray | None:
-        """The number of groups that deletions leave out, the label of every row, or None."""
+    def read_groups(self) -> np.ndarray | None:
+        """The label of every row, or None."""
         if self.groups_file is None:
-            return self.groups
+            return None
         with checks.naming("--groups_file"):
             return files.read_labels(self.groups_file)
 
@@ -318,11 +294,7 @@ def paths_in(value: str) -> list[str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        _, unknown, name = message.partition("unrecognized arguments: --")
-        flags = [action.dest for action in self._actions] if unknown else []
-        near = difflib.get_close_matches(re.split("[ =]", name)[0], flags, n=1, cutoff=0.5)
-        meant = f"did you mean --{near[0]}? " if near else ""
-        raise ValueError(f"{message}; {meant}--help lists all flags.")
+        raise ValueError(f"{message}; --help lists all flags.")
 
 
 def _parser(kind: type[Options]) -> argparse.ArgumentParser:
@@ -456,7 +428,8 @@ def keep_programs() -> None:
         # JAX limits the size only with a further package.
         if sum(path.stat().st_size for path in root.rglob("*-cache")) > _KEPT_BYTES:
             shutil.rmtree(root, ignore_errors=True)
-        folder = root / _processor()
+        # JAX compiles for one processor without saying so in the names of files.
+        folder = root / platform.node()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.check_writable(folder / "program")
     except OSError:
@@ -471,14 +444,3 @@ def keep_programs() -> None:
         "jax_traceback_in_locations_limit": 0,  # Programs are lowered sooner without.
     }.items():
         config.update(name, value)
-
-
-def _processor() -> str:
-    """A name of the processor, for which JAX compiles without saying so in the names of files."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        kinds = ("model name", "flags", "Features", "CPU part")
-        names = sorted({line for line in lines.splitlines() if line.startswith(kinds)})
-    except OSError:
-        names = [platform.processor()]
-    return hashlib.sha256("\n".join([platform.machine(), *names]).encode()).hexdigest()[:16]

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
-    read, pilot, started = compare.read_and_compare(words, given, several=None)
+    read, pilot, started = compare.read_and_compare(words, given)
     planned = planning.plan(
         pilot,
         ratio=given.ratio,

@@ -15,7 +15,6 @@ class Options(compare.Options):
     """Several models side by side as one page of HTML, with the outputs behind the scores.
 
     usage: condvendi report a.jsonl b.jsonl --output=report.html [--flag=value ...]
-           condvendi report --records='runs/*.jsonl' --output=report.html [--flag=value ...]
            condvendi report folder_a folder_b --prompts=prompts.csv --output=report.html
 
     All else is as in `condvendi compare`, and so is what is printed. Outputs of arrays are shown by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from condvendi_jax.base import files
 from condvendi_jax.base.result import comma_separated
@@ -12,7 +12,6 @@ from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import evaluations, profiles, prompt_tables
-from condvendi_jax.inference.results import prompts as prompt_results
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +26,7 @@ class Options(options.Options):
     `condvendi compare`.
     """
 
-    errors: bool = option(True, "Compute standard errors.", excludes=("groups", "groups_file"))
+    errors: bool = option(True, "Compute standard errors.", excludes=("groups_file",))
     by_prompt: Target | None = option(
         None,
         "Also write a CSV file with a line for each prompt and order: the number, share, score and "
@@ -41,7 +40,9 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     models = inputs.models_of(words, given, several=False)
     inputs.check(given, models)
-    _check(given, models)
+    paired = any(model.prompts or model.kind == "records" for model in models.values())
+    if given.by_prompt and not paired:
+        raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
     started = time.perf_counter()
     tables, over = [], None
     with command.progress_bar() as bar:
@@ -55,13 +56,13 @@ def main(argv: Sequence[str]) -> None:
         settings = read.settings(given)
         names = ("output_kernel", "prompt_kernel", "rule", "similar_prompts", "weights")
         data = {name: settings.pop(name) for name in names}
-        labels = None if given.groups else settings.pop("groups")
-        data |= {"prompt_ids": next(iter(read.texts.values()), None), "groups": labels}
+        prompt_ids = next(iter(read.texts.values()), None)
+        data |= {"prompt_ids": prompt_ids, "groups": settings.pop("groups")}
         key = evaluations.Keys(given.seed).rule
         pairs = Pairs(outputs, prompts, key=key, progress=show, **data)
         scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
         if given.by_prompt:
-            chosen = {name: settings[name] for name in ("truncation", "method", "unbiased")}
+            chosen = {name: settings[name] for name in ("truncation", "method")}
             chosen |= {"labels": data["prompt_ids"]}
             tables = [prompt_tables.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
@@ -69,18 +70,10 @@ def main(argv: Sequence[str]) -> None:
             data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
             data |= {name: settings[name] for name in ("seed", "unbiased")}
             over = profiles.profile(outputs, prompts, progress=show, **data)
-    beside = ["", *map(str, prompt_results.parts(tables))] if tables else []
-    beside += ["", str(over)] if over else []
+    beside = [line for of in (*tables, over) if of for line in ("", str(of))]
 
     def write_tables(path: str) -> None:
         files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
 
     further, lines = {"by_prompt": write_tables}, (read.notes, beside)
     options.write(given, scores, read.described, *lines, further, profile=over, since=started)
-
-
-def _check(given: Options, models: Mapping[str, inputs.Model]) -> None:
-    """Refuses flags that the method, or the absence of prompts, makes meaningless."""
-    paired = any(model.prompts or model.kind == "records" for model in models.values())
-    if given.by_prompt and not paired:
-        raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")

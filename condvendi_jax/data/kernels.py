@@ -41,6 +41,20 @@ class Kernel(abc.ABC):
 
     To write one, implement `__call__` and register the class as a pytree, with
     `jax.tree_util.register_static` where it has no parameters to trace.
+
+    Examples:
+      The Tanimoto kernel of sets, the share of the elements of either set that are in both:
+
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> import condvendi_jax as cv
+      >>> @jax.tree_util.register_static
+      ... class Tanimoto(cv.Kernel):
+      ...     def __call__(self, x, y):
+      ...         return jnp.vdot(x, y) / jnp.sum(x + y - x * y)
+      >>> sets = [[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]  # The first two share 2 of 3 elements.
+      >>> print(f"{cv.rke(sets, kernel=Tanimoto()):.3f}")  # 9 / (3 + 2 * (2 / 3) ** 2)
+      2.314
     """
 
     #: Whether k(x + c, y + c) = k(x, y), so that points may be moved before they are cast.
@@ -53,10 +67,6 @@ class Kernel(abc.ABC):
     def prepare(self, points: jax.Array) -> Any:
         """Computes what depends on one point only, as a pytree of arrays with leading axis n."""
         return points
-
-    def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
-        """`prepare` about a given centre `[d]`, for blocks that are prepared at different times."""
-        return self.prepare(points)
 
     def geometry(self, left: Any, right: Any) -> Any:
         """Computes what depends on pairs of points but not on the parameters, arrays `[m, n]`."""
@@ -115,66 +125,32 @@ def _bad_labels(xp: Any, points: Any) -> tuple[Any, Any]:
     return tiny.any(axis=1), beyond.any(axis=1)
 
 
-def _refuse_zero_rows(points: jax.Array, *, name: str, kernel: str) -> None:
-    zero = _without_direction(points)
-    if zero.any():
-        raise ValueError(
-            f"{name}: the {kernel} kernel is not defined for a zero row (all entries below "
-            f"{float(jnp.finfo(points.dtype).tiny):.0e} count as zero), received "
-            f"{int(zero.sum())} of them, the first of them row {int(zero.argmax())}."
-        )
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
     """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
 
-    By differences, right to a few ulps, but twenty times slower than a matrix product. They are
-    scaled afterwards, so that the distance of far points becomes infinite and is never NaN.
+    By differences, right to a few ulps, but twenty times slower than a matrix product.
     """
-    inverse = jnp.asarray(1 / unit, left.dtype)
-    x, y = _chunks(left), _chunks(right)
+    inverse, x, y = jnp.asarray(1 / unit, left.dtype), _chunks(left), _chunks(right)
+    largest = math.sqrt(jnp.finfo(left.dtype).max)
 
-    def add(chunk: jax.Array, sums: jax.Array) -> jax.Array:
+    # For the slope the differences are computed again: those of all columns need much memory.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def squares(chunk: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        total = jnp.zeros((), x.dtype)
         for k in range(_COLUMNS):
-            sums += jnp.square((x[chunk, k][:, None] - y[chunk, k][None, :]) * inverse)
-        return sums
+            scaled = (x[chunk, k][:, None] - y[chunk, k][None, :]) * inverse
+            # Points that are infinitely far have no slope: 0 * inf would be NaN.
+            total += jnp.square(jnp.clip(scaled, -largest, largest))
+        return total
 
     zero = jnp.zeros((left.shape[0], right.shape[0]), left.dtype)
-    return lax.fori_loop(0, x.shape[0], add, zero) / 2
+    return lax.fori_loop(0, len(x), lambda k, sums: sums + squares(k, x, y), zero) / 2
 
 
 def _chunks(points: jax.Array) -> jax.Array:
     """Points `[n, d]` by columns, a few at a time, `[chunks, columns, n]`; zeros fill the last."""
     columns = -points.shape[1] % _COLUMNS
     return jnp.pad(points, ((0, 0), (0, columns))).T.reshape(-1, _COLUMNS, points.shape[0])
-
-
-def _half_squares_forward(left: jax.Array, right: jax.Array, unit: float) -> tuple[Any, Any]:
-    return _half_squares(left, right, unit), (left, right)
-
-
-def _half_squares_backward(unit: float, points: Any, cotangent: jax.Array) -> tuple[Any, Any]:
-    """sum_j g_ij (x_i - y_j) / unit^2 for every row of `left`, and the negative for `right`."""
-    left, right = points
-    inverse = jnp.asarray(1 / unit, left.dtype)
-
-    def pull(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        to_left, to_right = [], []
-        for x_column, y_column in zip(*chunk, strict=True):
-            difference = (x_column[:, None] - y_column[None, :]) * inverse
-            # Points that are infinitely far have no weight: 0 * inf would be NaN.
-            pulled = jnp.where(cotangent == 0, 0, cotangent * difference) * inverse
-            to_left.append(jnp.sum(pulled, axis=1))
-            to_right.append(-jnp.sum(pulled, axis=0))
-        return jnp.stack(to_left), jnp.stack(to_right)
-
-    pulled = lax.map(pull, (_chunks(left), _chunks(right)))
-    x_slope, y_slope = (part.reshape(-1, part.shape[2])[: left.shape[1]].T for part in pulled)
-    return x_slope, y_slope
-
-
-_half_squares.defvjp(_half_squares_forward, _half_squares_backward)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -259,13 +235,7 @@ class Gaussian(Kernel):
         if self.unit is not None:
             return points
         shifted = points - lax.stop_gradient(points[:1])
-        return self.prepare_about(shifted, jnp.mean(shifted, axis=0))
-
-    def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
-        """The same about a given centre `[d]`, which should be near the points."""
-        if self.unit is not None:
-            return points
-        centred = points - lax.stop_gradient(centre)[None]
+        centred = shifted - lax.stop_gradient(jnp.mean(shifted, axis=0, keepdims=True))
         return centred, jnp.sum(jnp.square(centred), axis=1) / 2
 
     def geometry(self, left: Any, right: Any) -> jax.Array:
@@ -324,53 +294,13 @@ class Cosine(Kernel):
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where a row is zero: it has no direction."""
-        _refuse_zero_rows(points, name=name, kernel="cosine")
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Tanimoto(Kernel):
-    """The Tanimoto kernel k(x, y) = <x, y> / (|x|^2 + |y|^2 - <x, y>) of sets and counts.
-
-    For sets, as rows of 0 and 1, it is the Jaccard index: the share of the elements of either set
-    that are in both. Examples are fingerprints of molecules and the words of a text. Values lie in
-    [0, 1] for counts and in [-1/3, 1] for all real vectors, on which the kernel is positive
-    semidefinite: it is <x, y> times the integral over t > 0 of exp(-t |x|^2) exp(-t |y|^2)
-    exp(t <x, y>), and products and sums of positive semidefinite kernels are again such kernels.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> sets = [[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]  # The first two share 2 of 3 elements.
-      >>> print(f"{cv.rke(sets, kernel=cv.Tanimoto()):.3f}")  # 9 / (3 + 2 * (2 / 3) ** 2)
-      2.314
-    """
-
-    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """<x, y> / (|x|^2 + |y|^2 - <x, y>) of two points `[d]`."""
-        return self.cross(self.prepare(x[None]), self.prepare(y[None]))[0, 0]
-
-    def prepare(self, points: jax.Array) -> Any:
-        """Points in units of their largest entry `[n, d]`, their squared norms, and the units."""
-        # Squares of entries beyond 1e19 or below 1e-23 leave the range of float32.
-        unit = lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1))
-        scaled = points / unit[:, None]
-        return scaled, jnp.sum(jnp.square(scaled), axis=-1), unit
-
-    def geometry(self, left: Any, right: Any) -> jax.Array:
-        """The kernel of all pairs, `[m, n]`."""
-        (x, squares_x, unit_x), (y, squares_y, unit_y) = left, right
-        # Beyond these limits k is below 1e-16; an infinite distance would pass for zero below.
-        ratio = jnp.clip(unit_x[:, None] / unit_y[None, :], 1e-16, 1e16)
-        shared = inner_products(x, y)
-        norms = squares_x[:, None] * ratio + squares_y[None, :] / ratio
-        # The squared distance: one of the size of rounding is zero, so that k of equal rows is 1.
-        apart = norms - 2 * shared
-        apart = jnp.where(apart <= _ROUNDING * jnp.finfo(apart.dtype).eps * norms, 0, apart)
-        return shared / (shared + apart)
-
-    def check_points(self, points: jax.Array, *, name: str) -> None:
-        """Raises ValueError where a row is zero: nothing is said of two empty sets."""
-        _refuse_zero_rows(points, name=name, kernel="Tanimoto")
+        zero = _without_direction(points)
+        if zero.any():
+            raise ValueError(
+                f"{name}: the cosine kernel is not defined for a zero row (all entries below "
+                f"{float(jnp.finfo(points.dtype).tiny):.0e} count as zero), received "
+                f"{int(zero.sum())} of them, the first of them row {int(zero.argmax())}."
+            )
 
 
 @jax.tree_util.register_static

@@ -48,8 +48,8 @@ class Similarities:
 
       >>> import condvendi_jax as cv
       >>> answers = cv.Similarities([[[1, 1, 0], [1, 1, 0], [0, 0, 1]], [[1, 0], [0, 1]]])
-      >>> table = cv.prompt_table(answers, order=2, unbiased=False)
-      >>> [round(of.score, 2) for of in table.prompts]
+      >>> table = cv.prompt_table(answers, order=2)
+      >>> [round(of.plug_in, 2) for of in table.prompts]
       [1.8, 2.0]
     """
 
@@ -115,9 +115,8 @@ class Similarities:
         Args:
           function: returns the similarity of two outputs, 1 for equal ones, or its import path. It
             may have attributes. With `batch_size`, it takes two lists of at most so many outputs
-            and returns a number for each pair. With `symmetric = False`, the mean of both orders
-            is taken; otherwise ten pairs are computed in both orders, which must agree. `details`
-            is a mapping of what else its values depend on, such as weights.
+            and returns a number for each pair. Ten pairs are computed in both orders, which must
+            agree. `details` is a mapping of what else its values depend on, such as weights.
           outputs: `[n]`: texts, paths of files or other objects.
           prompts, limit: see `Similarities`.
           cache: as in `encoders.embed`. It keeps the values of a function at the top level of a
@@ -126,7 +125,7 @@ class Similarities:
 
         Raises:
           ValueError: the values are not similarities, or the function fails for a pair, which is
-            named. Other pairs are computed first, and the cache keeps them.
+            named. The cache keeps the pairs that were computed before.
         """
         from condvendi_jax.encoders import similarity  # Imported where it is used: it is slow.
 

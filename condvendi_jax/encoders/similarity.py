@@ -20,7 +20,6 @@ from condvendi_jax.encoders.interface import EncoderError
 _KEPT_EVERY = 10.0  # Seconds between two files of the cache.
 _BOTH_ORDERS = 10  # Pairs that are compared in both orders, to see whether a function is symmetric.
 _SYMMETRIC, _ITSELF = 1e-4, 0.1  # How far orders, and an item and itself, may be apart.
-_FAILURES = 10  # One after the other, after which no other pair is tried.
 
 
 def as_loaded(function: Any) -> LoadedEncoder:
@@ -46,30 +45,21 @@ def matrices(
 ) -> dict[Any, np.ndarray]:
     """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
-    symmetric = getattr(loaded.encoder, "symmetric", True)
     keys = list(map(_key, items))
     item_of = dict(zip(keys, items, strict=True))
-    # Of every two contents of a label; in the order of the keys, which does not depend on the rows.
-    distinct = {label: sorted({keys[row] for row in rows}) for label, rows in rows_of.items()}
-    pairs = dict.fromkeys(
-        pair if forward else pair[::-1]
-        for of in distinct.values()
-        for pair in itertools.combinations(of, 2)
-        for forward in ([True] if symmetric else [True, False])
-    )
-    named = {f"{one}{other}": (item_of[one], item_of[other]) for one, other in pairs}
-    values = _computed(loaded, named, cache, progress or (lambda *_: None), symmetric)
+    # Every two contents of a label, in the order of their keys, which is not that of the rows.
+    pairs = {
+        one + other: (item_of[one], item_of[other])
+        for rows in rows_of.values()
+        for one, other in itertools.combinations(sorted({keys[row] for row in rows}), 2)
+    }
+    values = _computed(loaded, pairs, cache, progress or (lambda *_: None))
     found = {}
     for label, rows in rows_of.items():
-        of = distinct[label]
-        matrix = np.eye(len(of))
-        for i, j in itertools.combinations(range(len(of)), 2):
-            value = values[of[i] + of[j]]
-            value = value if symmetric else (value + values[of[j] + of[i]]) / 2
+        matrix = found[label] = np.eye(len(rows))
+        for (i, one), (j, other) in itertools.combinations(enumerate(keys[row] for row in rows), 2):
+            value = 1.0 if one == other else values[min(one, other) + max(one, other)]
             matrix[i, j] = matrix[j, i] = value
-        place_of = {key: place for place, key in enumerate(of)}
-        places = [place_of[keys[row]] for row in rows]
-        found[label] = matrix[np.ix_(places, places)]
     return found
 
 
@@ -100,63 +90,45 @@ def _computed(
     pairs: Mapping[str, tuple[Any, Any]],
     cache: str | os.PathLike[str] | None,
     tell: Callable[[int, int], Any],
-    symmetric: bool,
 ) -> dict[str, float]:
     """The value of every pair; those in the cache are not computed again."""
+    size = getattr(loaded.encoder, "batch_size", 1)
+    checks.check_count(size, name="batch_size", minimum=1)
     shelf = None
     if loaded.source and _is_known(loaded.encoder):
         shelf = Shelf.of(cache, loaded, "similarity")
     kept = shelf.read(set(pairs)) if shelf else {}
     values = {key: float(row[0]) for key, row in kept.items()}
-    missing = [(key, *pair) for key, pair in pairs.items() if key not in values]
-    # In a random order, so that an output that always fails does not fail many times in turn.
-    missing = [missing[k] for k in np.random.default_rng(0).permutation(len(missing))]
-    if missing:
-        _check(loaded, missing[:_BOTH_ORDERS], symmetric)
-    size, failed, in_turn = getattr(loaded.encoder, "batch_size", 1), [], 0
-    checks.check_count(size, name="batch_size", minimum=1)
+    missing = [key for key in pairs if key not in values]
+    batch = missing[:1]
     fresh: dict[str, np.ndarray] = {}
     kept_at = time.monotonic()
     try:
+        _check(loaded, [pairs[key] for key in missing[:_BOTH_ORDERS]])
         for start in range(0, len(missing), size):
             tell(len(values), len(pairs))
-            computed, failures = _attempt(loaded, missing[start : start + size])
-            values |= computed
-            fresh |= {key: np.array([value]) for key, value in computed.items()}
-            failed += failures
-            in_turn = 0 if computed else in_turn + len(failures)
-            if in_turn >= _FAILURES:
-                break
-            if shelf and fresh and time.monotonic() - kept_at > _KEPT_EVERY:
+            batch = missing[start : start + size]
+            computed = _values(loaded, [pairs[key] for key in batch])
+            values |= zip(batch, computed, strict=True)
+            fresh |= {key: np.array([values[key]]) for key in batch}
+            if shelf and time.monotonic() - kept_at > _KEPT_EVERY:
                 shelf = shelf if shelf.write(fresh) else None
                 fresh, kept_at = {}, time.monotonic()
+    except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
+        rest = f"The other {len(values):,} are kept, and the next call computes the rest."
+        if not shelf:
+            rest = "None is kept, as help(cv.Similarities.from_function) says of its cache."
+        which = f"a batch of {len(batch)} that starts with " if len(batch) > 1 else ""
+        raise EncoderError(
+            f"the similarity {loaded.name} failed for {which}{_of(*pairs[batch[0]])}: "
+            f"{told(error)}. "
+            f"{len(pairs) - len(values):,} of {len(pairs):,} pairs have no value. {rest}"
+        ) from error
     finally:
         if shelf and fresh:
             shelf.write(fresh)
     tell(len(values), len(pairs))
-    if failed:
-        (one, other, error), left = failed[0], len(pairs) - len(values)
-        rest = f"The other {len(values):,} are kept, and the next call computes the rest."
-        if not shelf:
-            rest = "None is kept, as help(cv.Similarities.from_function) says of its cache."
-        raise EncoderError(
-            f"the similarity {loaded.name} failed for {_of(one, other)}: {told(error)}. "
-            f"{left:,} of {len(pairs):,} pairs have no value. {rest}"
-        ) from error
     return values
-
-
-def _attempt(loaded: LoadedEncoder, pairs: Sequence[Any]) -> tuple[dict[str, float], list[Any]]:
-    """The values of a batch; if it fails, of each pair, and those that fail with their errors."""
-    try:
-        values = _values(loaded, [pair[1:] for pair in pairs])
-        return {key: value for (key, *_), value in zip(pairs, values, strict=True)}, []
-    except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-        if len(pairs) == 1:
-            return {}, [(*pairs[0][1:], error)]
-    parts = [_attempt(loaded, [pair]) for pair in pairs]
-    computed = {key: value for values, _ in parts for key, value in values.items()}
-    return computed, [failure for _, failures in parts for failure in failures]
 
 
 def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[float]:
@@ -178,24 +150,22 @@ def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[flo
     return values.tolist()
 
 
-def _check(loaded: LoadedEncoder, pairs: Sequence[Any], symmetric: bool) -> None:
+def _check(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> None:
     """Raises where values are distances, or others in the other order of a pair."""
-    name, (_, one, _) = f"the similarity {loaded.name}", pairs[0]
-    itself, _ = _attempt(loaded, [("", one, one)])
-    if itself and abs(itself[""] - 1) > _ITSELF:
-        raise ValueError(
-            f"{name}: expected 1 for an output and itself, received {itself['']:g} for "
-            f"{repr(one)[:80]}; of a distance return, for example, exp(-distance)."
-        )
-    for _, one, other in pairs if symmetric else ():
-        there, back = (_attempt(loaded, [("", *of)])[0] for of in ((one, other), (other, one)))
-        if there and back and abs(there[""] - back[""]) > _SYMMETRIC:
+    for one, other in pairs:
+        of = (one, one), (one, other), (other, one)
+        itself, there, back = (_values(loaded, [pair])[0] for pair in of)
+        if abs(itself - 1) > _ITSELF:
             raise ValueError(
-                f"{name}: expected one value for both orders of two outputs, received "
-                f"{there['']:g} and {back['']:g} for {_of(one, other)}; set its attribute "
-                "`symmetric = False`, and the mean of both is taken."
+                f"expected 1 for an output and itself, received {itself:g}; of a distance return, "
+                "for example, exp(-distance)"
+            )
+        if abs(there - back) > _SYMMETRIC:
+            raise ValueError(
+                f"expected one value for both orders of two outputs, received {there:g} and "
+                f"{back:g} for {_of(one, other)}; return the mean of both"
             )
 
 
 def _of(one: Any, other: Any) -> str:
-    return " and ".join(repr(of)[:80] for of in (one, other))
+    return f"{repr(one)[:80]} and {repr(other)[:80]}"

@@ -1,4 +1,4 @@
-"""One gradient transformation of optax for each score, and two that act on rows."""
+"""One gradient transformation of optax for each score."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel, check_kernel
-from condvendi_jax.entropies import Entropy, eigenvalues
+from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams.operators import DenseGram
 from condvendi_jax.guidance import window as ring
 
@@ -64,9 +63,9 @@ def conditional_vendi(
     """The gradient of the (truncated) Conditional-Vendi score (CV eq. 14 and 24-27); see `vendi`.
 
     `update` takes the prompts of the batch as the extra argument `prompts=`. Where eigenvalues tie
-    across the truncation the entropy has a kink, and the tied eigenvectors share the weight of
-    those that are kept: a subgradient. Eigenvalues of zero have no part in the gradient, where
-    eq. 24 prints log 0. Latents that coincide are a critical point and stay together.
+    across the truncation the entropy has a kink, and rounding decides which of them are kept.
+    Eigenvalues of zero have no part in the gradient, where eq. 24 prints log 0. Latents that
+    coincide are a critical point and stay together.
 
     Args:
       output_kernel: the kernel of the flattened latents.
@@ -112,21 +111,6 @@ def conditional_rke(
     return conditional_vendi(**named, prompt_size=prompt_size, order=2, window=window)
 
 
-def normalise_rows() -> optax.GradientTransformation:
-    """Divides each latent's update `[...]` by its norm, so that a weight after it is a length."""
-    return optax.stateless(lambda updates, _: jax.tree.map(_normalised, updates))
-
-
-def _normalised(updates: jax.Array) -> jax.Array:
-    """Rows of unit norm, or zero; their squares may leave the range of the dtype."""
-    rows = updates.reshape(updates.shape[0], -1).astype(checks.compute_dtype())
-    largest = lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
-    rows = rows / jnp.where(largest > 0, largest, 1)
-    squares = jnp.sum(jnp.square(rows), axis=1, keepdims=True)
-    rows = rows / jnp.sqrt(jnp.where(squares > 0, squares, 1))
-    return rows.reshape(updates.shape).astype(updates.dtype)
-
-
 def _transformation(
     entropy: Entropy, kernels: dict[str, Kernel], prompt_sizes: tuple[int, ...], window: int
 ) -> optax.GradientTransformationExtraArgs:
@@ -145,10 +129,7 @@ def _transformation(
         filled = jnp.zeros((window,), bool)
         zero = jnp.zeros((), jnp.int32)
         squares = None if needs_spectrum else (zeros((window,)), zeros((window,)))
-        centres, prepared = ring.prepare(given, rows, filled)
-        return ring.GuidanceState(
-            given, rows, centres, prepared, filled, position=zero, skipped=zero, squares=squares
-        )
+        return ring.GuidanceState(given, rows, filled, zero, skipped=zero, squares=squares)
 
     def update(
         updates: Any, state: Any, params: Any = None, *, prompts: Any = None, **extra_args: Any
@@ -172,10 +153,8 @@ def _gradient(
     present, (latents, *prompts) = ring.finite_rows(batch)
 
     def objective(latents: jax.Array) -> jax.Array:
-        blocks = ring.blocks_of(state, (latents, *prompts))
-        if entropy.needs_spectrum:
-            return jnp.exp(_log_score_of_spectra(entropy, blocks, present, state))
-        return jnp.exp(_log_score_of_squares(blocks, present, state))
+        of = _log_score_of_spectra if entropy.needs_spectrum else _log_score_of_squares
+        return jnp.exp(of(entropy, (latents, *prompts), present, state))
 
     gradient = jax.grad(objective)(latents)
     finite = present & jnp.isfinite(gradient).all(axis=1)
@@ -184,63 +163,30 @@ def _gradient(
 
 
 def _log_score_of_squares(
-    blocks: tuple[ring.Blocks, ...], present: jax.Array, state: ring.GuidanceState
+    entropy: Entropy, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
 ) -> jax.Array:
     """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
     assert state.squares is not None
-    joint_squares, prompt_squares = state.squares
-    count = jnp.sum(state.filled, dtype=joint_squares.dtype)
+    values, b = ring.kernel_values(state, batch), len(present)
 
-    def squared_norm(blocks: tuple[ring.Blocks, ...], later: jax.Array) -> jax.Array:
-        within, across = ring.squared(blocks, present, state.filled)
-        return count + 2 * jnp.sum(later) + jnp.sum(within) + 2 * jnp.sum(across)
+    def log_norm(values: tuple[jax.Array, ...], later: jax.Array) -> jax.Array:
+        square = ring.squared(values, present, state.filled)
+        remembered = jnp.sum(state.filled, dtype=later.dtype) + 2 * jnp.sum(later)
+        return jnp.log(remembered + jnp.sum(square[:b]) + 2 * jnp.sum(square[b:]))
 
-    prompts = squared_norm(blocks[1:], prompt_squares)
-    return jnp.log(prompts) - jnp.log(squared_norm(blocks, joint_squares))
+    return log_norm(values[1:], state.squares[1]) - log_norm(values, state.squares[0])
 
 
 def _log_score_of_spectra(
-    entropy: Entropy, blocks: tuple[ring.Blocks, ...], present: jax.Array, state: ring.GuidanceState
+    entropy: Entropy, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
 ) -> jax.Array:
     """H(Z, T) - H(T) in nats, of the pairs that count."""
     counts = jnp.concatenate([present, state.filled])
     entropy = entropy.fitted(counts.shape[0])
-    matrices = [
-        jnp.block([[block.within, block.across.T], [block.across, remembered]])
-        for block, remembered in zip(blocks, ring.blocks_of_memory(state), strict=True)
-    ]
-    shares = counts.astype(matrices[0].dtype) / jnp.sum(counts, dtype=matrices[0].dtype)
-    joint = DenseGram.trusted(functools.reduce(jnp.multiply, matrices)).weighted(shares).dense()
-    joint_entropy = _entropy_of(entropy, joint.matrix / joint.n)
-    if len(matrices) == 1:
-        return joint_entropy
-    prompts = DenseGram.trusted(matrices[1]).weighted(shares)
-    return joint_entropy - entropy.of_spectrum(prompts.eigenvalues())
+    shares = counts.astype(batch[0].dtype) / jnp.sum(counts, dtype=batch[0].dtype)
 
+    def of(matrix: jax.Array) -> jax.Array:
+        return entropy.of_spectrum(DenseGram.trusted(matrix).weighted(shares).eigenvalues())
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _entropy_of(entropy: Entropy, matrix: jax.Array) -> jax.Array:
-    """The entropy, in nats, of a matrix `[n, n]` of trace one; differentiable once."""
-    return _entropy_and_slope(entropy, matrix)[0]
-
-
-@_entropy_of.defjvp
-def _entropy_jvp(entropy: Entropy, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    value, slope = _entropy_and_slope(entropy, *primals)
-    return value, jnp.sum(slope * tangents[0])
-
-
-def _entropy_and_slope(entropy: Entropy, matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The entropy and its gradient in the matrix: CV eq. 24 for any order."""
-    values, vectors = jnp.linalg.eigh(matrix)
-    values, vectors = eigenvalues.project_to_simplex(values), vectors[:, ::-1]
-    value, weights = jax.value_and_grad(entropy.of_spectrum)(values)
-    if entropy.truncation is not None:
-        tolerance = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * values[0]
-        last = values[entropy.truncation - 1]
-        # Rounding decides which of those that tie are kept. They share a slope, the mean of
-        # subgradients; zeros do not, since those a little above zero have other slopes.
-        tied = (jnp.abs(values - last) <= tolerance) & (last > tolerance)
-        count = jnp.maximum(jnp.sum(tied, dtype=values.dtype), 1)
-        weights = jnp.where(tied, jnp.sum(jnp.where(tied, weights, 0)) / count, weights)
-    return value, eigenvalues.matmul(vectors * weights[None, :], vectors.T)
+    latents, *prompts = ring.kernel_values(state, batch, among_all=True)
+    return of(latents * prompts[0]) - of(prompts[0]) if prompts else of(latents)

@@ -1,8 +1,4 @@
-"""The memory of a guide: a ring buffer of the last finished pairs, and its blocks of kernels.
-
-Quantities that depend on the remembered pairs alone are computed when they are remembered, once a
-batch and not at every step of the sampler: centred rows, their norms, and sums of squares.
-"""
+"""The memory of a guide: a ring buffer of the last finished pairs, and kernel values with it."""
 
 from __future__ import annotations
 
@@ -27,9 +23,6 @@ class GuidanceState(NamedTuple):
     Attributes:
       kernels: of the latents, and of the prompts for conditional scores.
       rows: the pairs, one array `[window, d]` for each kernel, flattened, in the compute dtype.
-      centres: of the rows of each kernel, `[d]`.
-      prepared: the rows of each kernel as it prepares them about that centre: a pytree of arrays
-        with leading axis `window`.
       filled: `[window]` booleans: which slots hold a pair.
       position: the slot of the next pair.
       skipped: how many latents were neither guided nor remembered, because they, their prompts or
@@ -40,8 +33,6 @@ class GuidanceState(NamedTuple):
 
     kernels: tuple[Kernel, ...]
     rows: tuple[jax.Array, ...]
-    centres: tuple[jax.Array, ...]
-    prepared: tuple[Any, ...]
     filled: jax.Array
     position: jax.Array
     skipped: jax.Array
@@ -120,25 +111,6 @@ def checked_rows(state: GuidanceState, latents: Any, prompts: Any) -> tuple[jax.
     return checked
 
 
-@jax.jit
-def prepare(
-    kernels: tuple[Kernel, ...], rows: tuple[jax.Array, ...], filled: jax.Array
-) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-    """The `centres` and `prepared` of a state.
-
-    The first pair stands in for empty slots, and ones where there is none: kernels meet no zero
-    row, and no mean far from the points.
-    """
-    if not len(filled):
-        centres = tuple(jnp.zeros_like(kept, shape=kept.shape[1:]) for kept in rows)
-    else:
-        stand_ins = (jnp.where(filled.any(), kept[jnp.argmax(filled)], 1) for kept in rows)
-        rows = tuple(map(functools.partial(jnp.where, filled[:, None]), rows, stand_ins))
-        centres = tuple(kept[0] + jnp.mean(kept - kept[:1], axis=0) for kept in rows)
-    parts = zip(kernels, rows, centres, strict=True)
-    return centres, tuple(kernel.prepare_about(kept, centre) for kernel, kept, centre in parts)
-
-
 def finite_rows(batch: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """Flags of the finite rows, `[b]`, and the batch with the first of them in place of others."""
     present = jnp.all(jnp.stack([jnp.isfinite(rows).all(axis=1) for rows in batch]), axis=0)
@@ -148,44 +120,30 @@ def finite_rows(batch: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Arra
     return present, tuple(finite)
 
 
-class Blocks(NamedTuple):
-    """A kernel's values of the batch `[b, b]`, and of the memory with the batch `[window, b]`."""
+def kernel_values(
+    state: GuidanceState, batch: tuple[jax.Array, ...], *, among_all: bool = False
+) -> tuple[jax.Array, ...]:
+    """Each kernel of batch and memory with the batch, `[b + window, b]`, or all with all.
 
-    within: jax.Array
-    across: jax.Array
+    Rows of the batch fill empty slots: kernels meet no zero row, and no mean far from the points.
+    """
 
-
-def blocks_of(state: GuidanceState, batch: tuple[jax.Array, ...]) -> tuple[Blocks, ...]:
-    """The blocks of every kernel that have the batch in them."""
-
-    def blocks(kernel: Kernel, rows: jax.Array, centre: jax.Array, remembered: Any) -> Blocks:
-        first, beside = kernel.prepare(rows), kernel.prepare_about(rows, centre)
+    def values(kernel: Kernel, rows: jax.Array, kept: jax.Array) -> jax.Array:
+        kept = jnp.where(state.filled[:, None], kept, lax.stop_gradient(rows[:1]))
+        points = kernel.prepare(jnp.concatenate([rows, kept]))
+        right = points if among_all else jax.tree.map(lambda leaf: leaf[: len(rows)], points)
         # With the memory as rows the matrix product takes half the time on a CPU.
-        return Blocks(
-            _with_unit_diagonal(kernel.cross(first, first)), kernel.cross(remembered, beside)
-        )
+        crossed = kernel.cross(points, right)
+        return jnp.where(jnp.eye(*crossed.shape, dtype=bool), 1, crossed)
 
-    return tuple(map(blocks, state.kernels, batch, state.centres, state.prepared))
-
-
-def blocks_of_memory(state: GuidanceState) -> tuple[jax.Array, ...]:
-    """The values of every kernel among the remembered pairs, `[window, window]`."""
-    pairs = zip(state.kernels, state.prepared, strict=True)
-    return tuple(_with_unit_diagonal(kernel.cross(kept, kept)) for kernel, kept in pairs)
+    return tuple(map(values, state.kernels, batch, state.rows))
 
 
-def _with_unit_diagonal(matrix: jax.Array) -> jax.Array:
-    return jnp.where(jnp.eye(matrix.shape[0], dtype=bool), 1, matrix)
-
-
-def squared(blocks: tuple[Blocks, ...], present: jax.Array, filled: jax.Array) -> Blocks:
-    """The squared products of blocks, zero for rows that do not count; ones without any block."""
-    dtype = checks.compute_dtype()
-    counts = Blocks(*(rows[:, None] & present[None, :] for rows in (present, filled)))
-    product = jax.tree.map(lambda counted: jnp.ones(counted.shape, dtype), counts)
-    for block in blocks:
-        product = jax.tree.map(lambda left, right: left * jnp.square(right), product, block)
-    return jax.tree.map(lambda counted, square: jnp.where(counted, square, 0), counts, product)
+def squared(values: tuple[jax.Array, ...], present: jax.Array, filled: jax.Array) -> jax.Array:
+    """The squared product of kernel values `[b + window, b]`, zero for rows that do not count."""
+    counted = jnp.concatenate([present, filled])[:, None] & present[None, :]
+    ones = jnp.ones(counted.shape, checks.compute_dtype())
+    return jnp.where(counted, functools.reduce(jnp.multiply, map(jnp.square, values), ones), 0)
 
 
 @jax.jit
@@ -197,20 +155,23 @@ def _remember(batch: tuple[jax.Array, ...], state: GuidanceState) -> GuidanceSta
     present, finite = finite_rows(batch)
     squares = state.squares
     if squares is not None:
-        blocks = blocks_of(state, finite)
+        values = kernel_values(state, finite)
 
-        def with_batch(later: jax.Array, blocks: tuple[Blocks, ...]) -> jax.Array:
-            within, across = squared(blocks, present, state.filled)
-            fresh = jnp.sum(jnp.triu(within, 1), axis=1)
-            return (later + jnp.sum(across, axis=1)).at[slots].set(fresh)
+        def with_batch(later: jax.Array, values: tuple[jax.Array, ...]) -> jax.Array:
+            square = squared(values, present, state.filled)
+            fresh = jnp.sum(jnp.triu(square[:b], 1), axis=1)
+            return (later + jnp.sum(square[b:], axis=1)).at[slots].set(fresh)
 
-        squares = (with_batch(squares[0], blocks), with_batch(squares[1], blocks[1:]))
+        squares = (with_batch(squares[0], values), with_batch(squares[1], values[1:]))
     rows = tuple(
         kept.at[slots].set(jnp.where(present[:, None], new, 0))
         for kept, new in zip(state.rows, batch, strict=True)
     )
-    filled = state.filled.at[slots].set(present)
-    centres, prepared = prepare(state.kernels, rows, filled)
-    position = (state.position + b) % window
     skipped = state.skipped + jnp.sum(~present, dtype=jnp.int32)
-    return GuidanceState(state.kernels, rows, centres, prepared, filled, position, skipped, squares)
+    return state._replace(
+        rows=rows,
+        filled=state.filled.at[slots].set(present),
+        position=(state.position + b) % window,
+        skipped=skipped,
+        squares=squares,
+    )

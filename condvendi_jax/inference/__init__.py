@@ -5,7 +5,7 @@ from condvendi_jax.inference.between import between_models
 from condvendi_jax.inference.comparisons import compare, holm, letter_display
 from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
-from condvendi_jax.inference.mixtures import Mixture, mixture
+from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
@@ -13,7 +13,6 @@ from condvendi_jax.inference.prompt_tables import prompt_table
 from condvendi_jax.inference.results import (
     Between,
     Comparison,
-    Consensus,
     Difference,
     Evaluation,
     Look,
@@ -29,7 +28,6 @@ from condvendi_jax.inference.results import (
     Size,
     StudyPlan,
 )
-from condvendi_jax.inference.reweighting import reweight
 from condvendi_jax.inference.row_contributions import Contributions, contributions
 from condvendi_jax.inference.selection import Selection, select
 
@@ -37,14 +35,13 @@ __all__ = [
     "LADDER",
     "Between",
     "Comparison",
-    "Consensus",
     "Contributions",
     "Difference",
     "Evaluation",
+    "FiniteSampleInterval",
     "Groups",
     "Look",
     "Looks",
-    "Mixture",
     "Monitor",
     "PairProfile",
     "Profile",
@@ -62,14 +59,13 @@ __all__ = [
     "contributions",
     "delete_groups",
     "evaluate",
+    "finite_sample_interval",
     "holm",
     "letter_display",
-    "mixture",
     "plan",
     "monitor",
     "profile",
     "prompt_table",
-    "reweight",
     "saturation",
     "select",
 ]

@@ -37,10 +37,6 @@ _MANY_LABELS = 50
 # A total weight below this share of its terms is rounding.
 _ROUNDING = 1e-12
 _ALONE = "no two outputs that could be compared are alike; give several answers to each prompt"
-_OTHER_PROMPTS = (
-    "models with other prompts overlap less; give every model the same number of answers to the "
-    "same prompts"
-)
 
 
 @takes_data
@@ -115,9 +111,9 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     repeated, shared = left_out is not None, pooled.shares_prompts()
     # If all models have the same prompts, these carry no information on the model.
     means = pooled.means_of(("joint",) if shared else ("joint", "prompts"), repeated)
-    untested = None if shared or not repeated else _OTHER_PROMPTS
+    withheld = None
     if repeated and groups is not None and population.splits(pooled.group, pooled.answers):
-        groups, untested = None, population.SPLIT
+        groups, withheld = None, population.SPLIT
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
@@ -128,7 +124,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     everything, most = information(tuple(range(len(pairs))))
     number = np.exp(everything)
     if np.isnan(number).any():
-        untested = _ALONE
+        withheld = _ALONE
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
     rounding = saturation.rounding(Entropy(2), pooled.points.dtype)
     for one, two in itertools.combinations(range(len(pairs)), 2):
@@ -143,8 +139,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
         influences=None if groups is None else pooled.influences(number),
         overlap_influences=None if groups is None else pooled.influences(overlaps),
         units=None if groups is None else " or ".join({of.units: 0 for of in groups.values()}),
-        rounding=rounding,
-        untested=untested,
+        withheld=withheld,
         left_out=left_out or 0,
     )
 

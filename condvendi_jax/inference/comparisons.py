@@ -20,7 +20,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import designs, encoder_consensus, profiles, saturation
+from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
@@ -29,7 +29,7 @@ from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.results import Comparison, Difference, Quality, Ranking, ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Margin
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -45,7 +45,7 @@ _ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wid
 
 @takes_data
 def compare(
-    models: Mapping[str, ArrayLike | Labels | Mapping[str, ArrayLike | Labels]],
+    models: Mapping[str, ArrayLike | Labels],
     prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
     orders: Sequence[float] = (2, 1),
@@ -58,8 +58,7 @@ def compare(
     draws: int | None = None,
     groups: int | ArrayLike | None = None,
     level: float = 0.05,
-    equal_ratio: float | None = None,
-    equal_difference: float | None = None,
+    equal_ratio: float = 1.1,
     profile: bool | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
@@ -68,8 +67,7 @@ def compare(
     """Scores of several models under one bandwidth, and the paired difference of every two.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`;
-        or those of several encoders, by the name of the encoder first.
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Outputs alone, and models without a prompt in common, are not matched.
@@ -87,14 +85,12 @@ def compare(
       weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
-        show that the ratio of their scores is smaller; 1.1 where None.
-      equal_difference: the same of the difference of the scores, in place of their ratio.
+        show that the ratio of their scores is smaller.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
 
     Returns:
       A `Comparison`; `print` shows it as tables. Of one model it is its evaluation, ranked alone.
-      Of several encoders a `Consensus`: one for each, and which statements hold under all.
 
     Raises:
       TypeError, ValueError: the arrays of the models do not fit together, a model has no row in
@@ -110,23 +106,17 @@ def compare(
       >>> list(result.ranking("conditional", 2).values), result.ranking("conditional", 2).letters
       (['many', 'few'], {'many': 'a', 'few': 'b'})
     """
-    if encoder_consensus.has_encoders(models):
-        given: Any = {"orders": orders, "truncation": truncation, "method": method, **data}
-        given |= {"errors": errors, "unbiased": unbiased, "groups": groups, "level": level}
-        given |= {"profile": profile, "seed": seed, "progress": progress}
-        given |= {"quality": quality, "at_least": at_least, "draws": draws}
-        given |= {"equal_ratio": equal_ratio, "equal_difference": equal_difference}
-        of_encoders: Any = encoder_consensus.compare_encoders(compare, models, prompts, **given)
-        return of_encoders
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = checks.check_number(level, name="level", above=0, below=1)
-    margin = Margin.of(equal_ratio, equal_difference)
+    margin = checks.check_number(equal_ratio, name="equal_ratio", above=1)
     given = plan.pairs(models, prompts, **data)
     for name, of_model in of_each_model(quality, models, "quality").items():
         checks.check_indices({"outputs": models[name], "quality": of_model})
     rated = Asked.of(given, quality, at_least, draws)
     pairs = {name: rows.supported() for name, rows in given.items()}
-    check_numbers(pairs, plan)
+    numbers = {name: rows.total for name, rows in pairs.items()}
+    if plan.errors and min(numbers.values()) < FEWEST_ROWS:
+        raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
     evaluations, units = plan.evaluate(pairs)
     matched = "none" if units is None else units.matched
     common = Common.of(pairs)
@@ -163,7 +153,7 @@ def compare(
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
     if rated:
-        scored = rated.scored(pairs, units, seed)
+        scored = rated.scored(pairs, units)
         evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
         rankings.append(_by_quality(scored, level, margin, matched != "none"))
     between = between_models.of_plan(pairs, plan, evaluations)
@@ -183,13 +173,6 @@ def compare(
     )
 
 
-def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> None:
-    """Refuses models of too few rows."""
-    numbers = {name: pairs.total for name, pairs in models.items()}
-    if plan.errors and min(numbers.values()) < FEWEST_ROWS:
-        raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
-
-
 class _Compared(NamedTuple):
     """The scores of one model and order, brought to the design that all models have."""
 
@@ -198,9 +181,7 @@ class _Compared(NamedTuple):
     inverted: PerScore
     influences: PerScore | None  # Of each unit, on what is tested.
     standard_errors: PerScore | None
-    bandwidth_errors: PerScore | None
-    intervals: PerScore | None = None  # Of estimated scores.
-    population: PerScore | None = None  # Intervals of the population, of unbiased scores.
+    intervals: PerScore | None = None  # Of unbiased scores, or of estimated ones.
     freedom: int | None = None  # Of the errors of unbiased scores.
 
 
@@ -225,18 +206,17 @@ def _compared(
         }
     compared = {}
     for name, result in scored.items():
-        whole, noise = result.decomposition, result.bandwidth_errors
-        scores, intervals, errors = whole.scores, whole.intervals, result.standard_errors
+        whole, errors = result.decomposition, result.standard_errors
+        scores, intervals = whole.scores, whole.intervals
         influences = None if common.untested else result.influences
         if common.design is not None:
-            entropy, noise = Entropy(whole.order, whole.truncation), None
+            entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
             groups = units and units.of_models[name]
             of = pairs[name], entropy, plan.method, groups, common.design
             scores, errors, influences, intervals = designs.at_design(*of, seed=plan.seed)
         estimated = intervals if whole.estimation else None
-        of_model = scores, scores, _PLAIN, influences, errors, noise, estimated
-        compared[name] = _Compared(*of_model)
+        compared[name] = _Compared(scores, scores, _PLAIN, influences, errors, estimated)
     return compared
 
 
@@ -244,8 +224,7 @@ def _of_population(of: Population, *, intervals: bool) -> _Compared:
     inverted = PerScore(*populations.INVERTED)
     values = of.values, of.similarities, inverted, of.influences
     shown = of.intervals if intervals else None
-    errors = of.standard_errors, of.bandwidth_errors
-    return _Compared(*values, *errors, None, shown, of.freedom or None)
+    return _Compared(*values, of.standard_errors, shown, of.freedom or None)
 
 
 def _ranking(
@@ -254,7 +233,7 @@ def _ranking(
     compared: Mapping[str, _Compared],
     *,
     level: float,
-    margin: Margin,
+    margin: float,
     tested: bool,
     paired: bool,
     unbiased: bool,
@@ -278,7 +257,7 @@ def _ranking(
     differences = _differences(
         values,
         of_each("influences"),
-        intervals,
+        {} if unbiased else intervals,
         at=of_each("tested") if any(of_each("inverted").values()) else None,
         tested=tested and limit is None,
         rounding=saturation.rounding(entropy, first.dtype),
@@ -297,10 +276,8 @@ def _ranking(
         intervals=intervals or None,
         differences=differences,
         letters=_letters(values, differences, level, tested=limit is None),
-        bandwidth_errors=of_each("bandwidth_errors") or None,
         saturated=limit,
         unbiased=unbiased,
-        population=of_each("population") or None,
         plug_in=plain,
         level=level,
         margin=margin,
@@ -318,7 +295,7 @@ def _letters(
 
 
 def _by_quality(
-    qualities: Mapping[str, Quality], level: float, margin: Margin, paired: bool
+    qualities: Mapping[str, Quality], level: float, margin: float, paired: bool
 ) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
@@ -373,7 +350,7 @@ def _differences(
     *,
     freedom: int,
     level: float,
-    margin: Margin,
+    margin: float,
     at: Mapping[str, float] | None = None,
     tested: bool = True,
     rounding: float = 0.0,
@@ -409,10 +386,8 @@ def _differences(
         smallest = ratio_of(
             detectable(of_tested, freedom, level / count), math.sqrt(abs(math.prod(compared)))
         )
-        inside = [(margin.size + side * value, error) for side in (-1, 1)]
-        if not margin.absolute:
-            pair = list(zip(compared, both, estimated or [0, 0], strict=True))
-            inside = [_inside(pair[k], pair[1 - k], margin.size, paired) for k in (0, 1)]
+        pair = list(zip(compared, both, estimated or [0, 0], strict=True))
+        inside = [_inside(pair[k], pair[1 - k], margin, paired) for k in (0, 1)]
         equal = max(
             float(stdtr(freedom, -room / spread)) if spread > 0 else float(room <= 0)
             for room, spread in inside

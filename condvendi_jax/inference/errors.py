@@ -207,7 +207,6 @@ class Errors(NamedTuple):
     pairs: Pairs  # The rows that were scored.
     decomposition: Decomposition
     standard_errors: PerScore | None
-    bandwidth_errors: PerScore | None = None
     influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
     units: Groups | None = None  # The groups that count as independent.
@@ -273,7 +272,6 @@ class Influences(NamedTuple):
 
     decomposition: Decomposition
     rows: PerScore  # Float64 `[replicates, n]`, in effective numbers of modes.
-    bandwidth_errors: PerScore | None  # To first order; None where no bandwidth was drawn.
     deletions: PerScore | None  # What each score loses without each unit, `[1, G]`.
     pair_sums: PairSums | None  # None at orders other than 2.
 
@@ -291,18 +289,10 @@ def row_influences(
         each = zip(decomposition.scores, _logs(of_terms), strict=True)
         return PerScore(*(float(score) * log for score, log in each))
 
-    chosen: list[Any] = list(pairs.bandwidths.values())
-    moved = [
-        np.multiply(of_scores(slopes), chosen[index].relative_error)
-        for index, slopes in sloped.bandwidths.items()
-    ]
     deletions = None
     if sloped.deletions is not None:
         deletions = PerScore(*(of[None] for of in of_scores(sloped.deletions)))
-    # To first order, changes by several bandwidths add up as independent ones.
-    noise = PerScore(*np.linalg.norm(moved, axis=0).tolist()) if moved else None
-    rows = of_scores(sloped.rows)
-    return Influences(decomposition, rows, noise, deletions, sloped.pair_sums)
+    return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
 
 
 def _by_influences(
@@ -321,7 +311,6 @@ def _by_influences(
         pairs,
         influences.decomposition,
         PerScore(*map(error_of, of_units)),
-        influences.bandwidth_errors,
         of_units,
         ErrorsBy("influences", units.independent(pairs), units.units, reason),
         units,
@@ -441,7 +430,7 @@ def delete_groups(
     The scores without each group of rows are computed in turn, each after a call of `progress`;
     `reason` is why, in words.
     """
-    whole, shares = row_influences(pairs, entropy, method), pairs.shares
+    whole, shares = computation.score(pairs, entropy, method), pairs.shares
     parts = []
     for group in range(groups.count):
         progress(f"errors of order {entropy.order:g}: {group} of {groups.count} groups done")
@@ -454,15 +443,14 @@ def delete_groups(
         noisy = np.mean(np.square(noise), axis=0) > _NOISE * np.var(deleted, axis=1, ddof=1)
         for name in np.array(PerScore._fields)[noisy]:
             _warn_of_noise(name)
-    scores = np.exp(_logs(whole.decomposition.entropies))
+    scores = np.exp(_logs(whole.entropies))
     influences = group_influences(scores, deleted, groups.shares(pairs))
     if leaves_one_prompt(pairs, groups):
         influences[1:] = np.nan
     return Errors(
         pairs,
-        whole.decomposition,
+        whole,
         PerScore(*root_mean_square(influences).tolist()),
-        whole.bandwidth_errors,
         PerScore(*influences[:, None]),
         ErrorsBy("deletions", groups.present, groups.units, reason),
         groups._replace(units=f"groups of {groups.units}"),

@@ -177,7 +177,6 @@ class Plan:
             scored[name] = ScoredOrder(
                 of.decomposition,
                 of.standard_errors,
-                of.bandwidth_errors,
                 saturation.limits_of(of.decomposition, paired=of.pairs.paired, largest=largest),
                 of.influences,
                 of.errors_by,
@@ -291,7 +290,7 @@ def evaluate(
             slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
             scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
-    scored = asked and asked.scored({"": pairs}, units, seed)[""]
+    scored = asked and asked.scored({"": pairs}, units)[""]
     found = {"orders": tuple(orders), "quality": scored}
     return dataclasses.replace(evaluation, **found)
 

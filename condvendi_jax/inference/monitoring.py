@@ -168,7 +168,7 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, encoder: Any, kern
     if fewest < counts.max():  # All prompts count equally.
         pairs = pairs.weighed(1 / counts[ids] / len(names))
     population: Any = plan.evaluate({"": pairs})[0][""].orders[0].population
-    of_prompts: Any = components.of_prompts(population.answers, population.inside[0])
+    of_prompts: Any = components.of_prompts(population.answers, population.inside)
     similarities = np.empty(len(names))
     similarities[ids[population.answers.rows]] = np.clip(of_prompts.similarity, 0, 1)[
         population.answers.kind

@@ -222,7 +222,7 @@ def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[
     numbers, values, of_models = distinct_prompts(points)[1], [], []
     for of, number in zip(two, np.split(numbers, [points[0].n]), strict=True):
         assert of.inside is not None
-        of_prompts = components.of_prompts(of.answers, of.inside[0])
+        of_prompts = components.of_prompts(of.answers, of.inside)
         if of_prompts is None:
             raise ValueError("pilot: expected answers of equal weight to each prompt.")
         similarity = of_prompts.similarity[of.answers.kind]

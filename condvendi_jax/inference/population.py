@@ -41,8 +41,7 @@ class Population:
 
     Attributes:
       answers: which rows count, and which answer the same prompt.
-      sums, inside: `order_two.row_sums` and `Answers.inside`, `[1 + bandwidths, terms, n]`: after
-        the first, their changes by one standard error of each bandwidth that was drawn.
+      sums, inside: `order_two.row_sums` and `Answers.inside`, `[terms, n]`.
       units: the groups of rows that count as independent; None where there are no errors.
       leaving, among: these groups, and `order_two.sums_inside` them.
       own: the share of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
@@ -91,9 +90,7 @@ class Population:
 
     @functools.cached_property
     def _means(self) -> tuple[PairMeans, PairMeans]:
-        inside = None if self.inside is None else self.inside[0]
-        of = self.answers, self.leaving, [among[0] for among in self.among]
-        return order_two.pair_means(self.sums[0], inside, *of)
+        return order_two.pair_means(self.sums, self.inside, self.answers, self.leaving, self.among)
 
     def _similarities(self, means: PairMeans) -> np.ndarray:
         """`[scores, ...]` of means `[terms, ...]`."""
@@ -182,23 +179,11 @@ class Population:
         answers, kernel = self.answers, self.answers.points.kernels[-1]
         if self.units is None or self.inside is None or not isinstance(kernel, Indicator):
             return None
-        parts = components.of_prompts(answers, self.inside[0])
+        parts = components.of_prompts(answers, self.inside)
         if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
             return None
         shares = np.square(np.bincount(answers.kind, answers.points.shares))
         return parts.error(shares / shares.sum()) * self.values.conditional**2
-
-    @functools.cached_property
-    def bandwidth_errors(self) -> PerScore | None:
-        """The changes by one standard error of the bandwidths that a rule drew, to first order."""
-        changes = []
-        for k in range(1, len(self.sums)):
-            inside = None if self.inside is None else self.inside[0] + self.inside[k]
-            moved, _ = order_two.pair_means(self.sums[0] + self.sums[k], inside, self.answers)
-            changes.append(self._similarities(moved) - self._similarities(self._means[0]))
-        if not changes:
-            return None
-        return self._errors(_per_score(np.linalg.norm(changes, axis=0).tolist(), 0.0))
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
@@ -212,7 +197,6 @@ class Population:
             "standard_errors": plain(self.standard_errors),
             "intervals": plain(self.intervals),
             "standard_error_of_fixed_prompts": self.fixed_error and _finite(self.fixed_error),
-            "bandwidth_errors": plain(self.bandwidth_errors),
             "prompts_left_out": self.answers.left_out,
         }
 
@@ -220,26 +204,15 @@ class Population:
 def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None) -> Population:
     """The unbiased scores of pairs, with errors where there are `units`.
 
-    `pair_sums` are those of all rows, with slopes in the drawn bandwidths, if they are known.
+    `pair_sums` are those of all rows, if they are known.
     """
-    answers = Answers.of(pairs)
-    points, drawn = answers.points, order_two.drawn(answers.points)
-    if units is None:
-        total = order_two.squares_of_others(points, points.weights)
-        sums = np.repeat(order_two.to_float64(total)[None, :, None], points.n, axis=2)
-        inside = answers.inside(lambda points, of: order_two.sums_inside(points, of)[None])
-        return _checked(answers, sums, inside)
-    units, leaving = _leaving(answers, units)
+    answers, leaving = Answers.of(pairs), []
+    if units is not None:
+        units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
-        pair_sums = PairSums.of(points, leaving)
-    inside = answers.inside(
-        lambda points, of: order_two.sloped(order_two.sums_inside, points, drawn, of)
-    )
-    chosen = list(points.bandwidths.values())
-    # Slopes become the changes by one standard error of each bandwidth.
-    scale = np.array([1.0, *(chosen[k].relative_error for k in drawn)])[:, None, None]
-    sums, inside = pair_sums.rows * scale, None if inside is None else inside * scale
-    return _checked(answers, sums, inside, units, leaving, [of[None] for of in pair_sums.inside])
+        pair_sums = PairSums.of(answers.points, leaving)
+    inside = answers.inside(order_two.sums_inside)
+    return _checked(answers, pair_sums.rows[0], inside, units, leaving, pair_sums.inside)
 
 
 def of_each(
@@ -255,9 +228,8 @@ def of_each(
         units, leaving = _leaving(answers, units)
     among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
-        within = None if inside is None else inside[k : k + 1]
-        groups = [of[k : k + 1] for of in among]
-        populations.append(_checked(answers, sums[k : k + 1], within, units, leaving, groups))
+        within, groups = None if inside is None else inside[k], [of[k] for of in among]
+        populations.append(_checked(answers, sums[k], within, units, leaving, groups))
     return populations
 
 

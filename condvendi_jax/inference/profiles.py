@@ -20,9 +20,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import NAMES
-from condvendi_jax.data.kernels import Gaussian, Kernel
+from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.entropies import Entropy, PerScore, log_scores
+from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common
@@ -32,7 +32,6 @@ from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results import PairProfile, Profile
 from condvendi_jax.inference.results.profile import Over
 from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Leaving, to_float64
 
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
@@ -42,6 +41,7 @@ _DRAWS = 5000
 _TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
+_ENTROPY = Entropy(order=2)
 
 
 @takes_data
@@ -51,8 +51,6 @@ def profile(
     *,
     over: Over | None = None,
     multiples: Sequence[float] = LADDER,
-    order: float = 2,
-    method: Method | None = None,
     unbiased: bool = True,
     groups: ArrayLike | None = None,
     level: float = 0.05,
@@ -60,10 +58,10 @@ def profile(
     progress: Callable[[str], Any] = lambda _: None,
     **data: Unpack[Data],
 ) -> Profile:
-    """The scores of models at every bandwidth of a ladder, and where one model leads.
+    """The scores of order 2 at every bandwidth of a ladder, and where one model leads.
 
-    Use it before you conclude anything from scores at one bandwidth: it says over which bandwidths
-    a conclusion holds.
+    One pass over the pairs of rows gives all of them. Use it before you conclude anything from
+    scores at one bandwidth: it says over which bandwidths a conclusion holds.
 
     Args:
       models: the outputs of each by name, as `compare`; or those of one.
@@ -72,9 +70,7 @@ def profile(
         None, those that there are.
       multiples: of the chosen bandwidths, ascending.
       seed, progress, data: see `compare`. The kernels whose bandwidths move are `Gaussian`.
-      order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
-        other orders take spectra at each of them.
-      method, unbiased: see `evaluate`.
+      unbiased: see `evaluate`.
       groups: the label of each row, `[n]`: rows of one label depend on each other. If None, rows of
         equal prompts do.
       level: the bands of a model cover all of its scores at once, and all signs of all pairs are
@@ -99,7 +95,7 @@ def profile(
       >>> result.pair("many", "few").signs.tolist()
       [1, 1, 1]
     """
-    plan = Plan([order], None, method, True, groups, seed, progress, unbiased=unbiased)
+    plan = Plan([2], None, None, True, groups, seed, progress, unbiased=unbiased)
     if plan.count is not None:
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
     pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
@@ -149,28 +145,43 @@ def of_pairs(
     multiples: Sequence[float],
     level: float,
 ) -> Profile:
-    """Computes the profile of pairs under the same kernels, of order 2 if the plan has it."""
+    """Computes the profile of pairs under the same kernels."""
     first = next(iter(pairs.values()))
     gaussian = [isinstance(kernel, Gaussian) for kernel in first.kernels]
     of_all = "both" if all(gaussian) or not any(gaussian) else NAMES[gaussian.index(True)]
     over = over or of_all
-    moving = _moving(first, over)
-    ladder = _check_multiples(multiples)
-    groups = units.of_models
-    entropy = min(plan.entropies, key=lambda entropy: entropy.needs_spectrum)
-    spectral = entropy.needs_spectrum
-    unbiased, curves, along = plan.unbiased and not spectral, {}, {}
+    moving, ladder = _moving(first, over), _check_multiples(multiples)
+    groups, unbiased, along = units.of_models, plan.unbiased, {}
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
-        if spectral:
-            curves[name] = _spectral_curve(rows, moving, ladder, entropy, plan.method, groups[name])
-        else:
-            along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
-    curves |= curves_of(pairs, along, entropy, units, common, unbiased=unbiased)
+        along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
+    curves = {}
+    for name, of in along.items():
+        if unbiased:
+            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
+            of = [scores.at(*shares) for scores in of]
+        curves[name] = _curve_of(pairs[name], of, groups[name], unbiased=unbiased)
+    options: dict[str, Any] = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
+    differ = None if unbiased or len(pairs) == 1 else common.differ
+    return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **options)
+
+
+def of_curves(
+    pairs: Mapping[str, Pairs],
+    curves: Mapping[str, Curve],
+    units: Units,
+    *,
+    entropy: Entropy,
+    over: Over,
+    ladder: np.ndarray,
+    level: float,
+    seed: int,
+    differ: str | None = None,
+) -> Profile:
+    """The profile of models with these curves, with bands and signs."""
+    first = next(iter(pairs.values()))
     rounding = saturation.rounding(entropy, first.dtype)
-    tested = Tested(curves, units.matched != "none", level, plan.seed, rounding)
-    if not unbiased and tested.untested is None and len(pairs) > 1:
-        tested = tested._replace(differ=common.differ)
+    tested = Tested(curves, units.matched != "none", level, seed, rounding, differ)
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
     for index in range(3 if first.paired else 1):
@@ -191,31 +202,11 @@ def of_pairs(
         **{name: PerScore(*of, *missing) for name, of in by_score.items()},
         pairs=tuple(told),
         level=level,
-        units=next(iter(groups.values())).units,
+        units=next(iter(units.of_models.values())).units,
         groups=1 + min(curve.freedom for curve in curves.values()),
-        seed=plan.seed,
+        seed=seed,
         untested=tested.untested,
     )
-
-
-def curves_of(
-    pairs: Mapping[str, Pairs],
-    along: Mapping[str, Sequence[Population]],
-    entropy: Entropy,
-    units: Units,
-    common: Common,
-    *,
-    unbiased: bool,
-) -> dict[str, Curve]:
-    """The curve of each model at order 2, from its scores at each bandwidth or by each encoder."""
-    curves = {}
-    for name, of in along.items():
-        if unbiased:
-            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
-            of = [scores.at(*shares) for scores in of]
-        groups = units.of_models[name]
-        curves[name] = _curve_of(pairs[name], of, entropy, groups, unbiased=unbiased)
-    return curves
 
 
 def _moving(points: Pairs, over: Over) -> list[int]:
@@ -248,7 +239,6 @@ class Curve(NamedTuple):
     logs: np.ndarray  # Of the scores, `[scores, m]`.
     tested: np.ndarray  # One over the scores, `[scores, m]`; NaN where they are not known.
     of_units: np.ndarray  # The influences of groups of rows on them, `[scores, m, g]`.
-    noise: np.ndarray  # The standard errors of estimates, `[scores, m]`; 0 where exact.
     copies: np.ndarray  # How many independent groups each of g groups stands for, `[g]`.
     shares: np.ndarray  # Of groups in a score, over the root of their copies, `[scores, g]`.
     ends: np.ndarray | None  # The logarithms of 95% intervals, `[scores, m, 2]`; None: Student's.
@@ -269,68 +259,17 @@ class Curve(NamedTuple):
         return max(min(count - 1, self.freedom), 1.0)
 
 
-def _shares(pairs: Pairs, units: Groups, squared: Sequence[bool]) -> tuple[np.ndarray, np.ndarray]:
-    """`Curve.copies` and `shares`: of rows or, squared, of the pairs of a prompt with itself."""
-    copies = np.ones(units.count, int)
-    if pairs.copies is not None and units.units == "rows":
-        copies = np.maximum(pairs.copies, 1)
-    rows = np.bincount(units.membership, pairs.shares, units.count)
-    shares = [rows**2 / np.sum(rows**2) if of else rows for of in squared]
-    return copies, np.array(shares) / np.sqrt(copies)
-
-
-def _spectral_curve(
-    pairs: Pairs,
-    moving: Sequence[int],
-    ladder: np.ndarray,
-    entropy: Entropy,
-    method: Method,
-    units: Groups,
-) -> Curve:
-    """The scores of one model along the ladder from spectra, with influences."""
-    terms, of_units, noise, refused = [], [], [], []
-    leaving, count = units.leaving(pairs), 3 if pairs.paired else 1
-    for times in ladder:
-        moved = _moved(pairs, moving, float(times))
-        moved = moved.under(tuple(map(Kernel.suited_to, moved.kernels, moved.arrays)))
-        influences = errors_of.row_influences(moved, entropy, method, leaving)
-        whole = influences.decomposition
-        changes = errors_of.influences_of_units(influences, moved, units)[:count]
-        scores = np.array(whole.scores, np.float64)[:count]
-        errors = whole.estimation.standard_errors if whole.estimation else np.zeros(3)
-        terms.append(np.array(whole.entropies, np.float64)[:count])
-        of_units.append(np.array([-of.mean(axis=0) for of in changes]) / scores[:, None] ** 2)
-        noise.append(np.array(errors, np.float64)[:count] / scores**2)
-        refused.append(errors_of.too_many_modes(moved, influences, units) is not None)
-    by_term, stacked = np.transpose(terms), np.transpose(of_units, (1, 0, 2))
-    logs = by_term if count == 1 else np.stack(log_scores(*by_term))
-    return Curve(
-        logs,
-        np.exp(-logs),
-        stacked,
-        np.transpose(noise),
-        *_shares(pairs, units, [False] * count),
-        None,
-        *_limits(pairs, by_term, entropy),
-        units.independent(pairs) - 1,
-        errors_of.too_few(pairs, units, entropy),
-        np.array(refused),
-    )
-
-
-def _limits(pairs: Pairs, terms: np.ndarray, entropy: Entropy) -> tuple[np.ndarray, np.ndarray]:
+def limits(pairs: Pairs, terms: np.ndarray, entropy: Entropy) -> tuple[np.ndarray, np.ndarray]:
     """Where scores count rows, `[scores, m]`, and where outputs are alike, `[m]`, by entropies."""
     full = terms > math.log(saturation.APART * saturation.largest_score(pairs, entropy))
     of_scores = np.stack([full[0], full[-1], full[0] | full[-1]][: len(terms)])
     return of_scores, terms[0] < math.log(saturation.ALIKE)
 
 
-def _curve_of(
-    pairs: Pairs, along: Sequence[Population], entropy: Entropy, units: Groups, *, unbiased: bool
-) -> Curve:
+def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbiased: bool) -> Curve:
     """The curve of one model at order 2, from the scores at each bandwidth."""
     scores, first = (3 if pairs.paired else 1), along[0]
-    doubt = first.withheld or errors_of.too_few(pairs, units, entropy)
+    doubt = first.withheld or errors_of.too_few(pairs, units, _ENTROPY)
     similarities = np.array([of.similarities[:scores] for of in along]).T
     influences = np.zeros((scores, len(along), units.count))
     for k, of in enumerate(along):
@@ -347,7 +286,14 @@ def _curve_of(
     refused = np.isnan(of_units).any(axis=(0, 2))
     points = first.answers.points
     units = units._replace(membership=units.membership[first.answers.rows], of_all=units.count)
-    terms = np.array([-np.log((of.sums[0] + points.shares) @ points.shares) for of in along]).T
+    copies = np.ones(units.count, int)
+    if points.copies is not None and units.units == "rows":
+        copies = np.maximum(points.copies, 1)
+    rows = np.bincount(units.membership, points.shares, units.count)
+    # Of prompts that repeat, the pairs of a prompt with itself count.
+    of_pairs = rows**2 / np.sum(rows**2) if first.repeated else rows
+    shares = [rows, of_pairs, of_pairs][:scores]
+    terms = np.array([-np.log((of.sums + points.shares) @ points.shares) for of in along]).T
     ends = [of.intervals[:scores] for of in along if unbiased and of.intervals is not None]
     with np.errstate(divide="ignore"):
         logs_of_ends = np.log(np.swapaxes(ends, 0, 1)) if ends else None
@@ -355,10 +301,10 @@ def _curve_of(
         logs,
         tested,
         np.nan_to_num(of_units),
-        np.zeros(logs.shape),
-        *_shares(points, units, [False, first.repeated, first.repeated][:scores]),
+        copies,
+        np.array(shares) / np.sqrt(copies),
         logs_of_ends,
-        *_limits(points, terms, entropy),
+        *limits(points, terms, _ENTROPY),
         max(first.freedom, 1),
         doubt,
         refused,
@@ -448,7 +394,7 @@ class Tested(NamedTuple):
         generator, drawn = np.random.default_rng([self.seed, score]), []
         for curve in self.curves.values():
             block = curve.of_units[score]
-            covariance = block @ block.T / block.shape[1] + np.diag(curve.noise[score] ** 2)
+            covariance = block @ block.T / block.shape[1]
             lengths, axes = np.linalg.eigh(covariance)
             root = axes * np.sqrt(np.maximum(lengths, 0))
             drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
@@ -483,8 +429,7 @@ class Tested(NamedTuple):
                 heads = generator.binomial(many, 0.5, heads.shape)
             sums = sums + (2.0 * heads - many) @ (some / np.sqrt(many)).T
         own, shares = np.split(np.asarray(sums), [-len(curves)], axis=1)
-        own, noise = own.reshape(_DRAWS, len(curves), -1), [curve.noise[score] for curve in curves]
-        return own + noise * generator.standard_normal(own.shape), shares[..., None]
+        return own.reshape(_DRAWS, len(curves), -1), shares[..., None]
 
     def errors(self, score: int, *curves: Curve, apart: Any = 0.0) -> np.ndarray:
         """The standard errors of what is tested, or of a difference of two models, `[m]`.
@@ -495,8 +440,7 @@ class Tested(NamedTuple):
         if len(curves) > 1 and self.matched:
             shares = self._unit * np.mean([curve.shares[score] for curve in curves], axis=0)
             of_units = [of_units[0] - of_units[1] + np.multiply.outer(apart, shares)]
-        squares = sum(np.mean(np.square(of), axis=1) for of in of_units)
-        errors = np.sqrt(squares + sum(np.square(curve.noise[score]) for curve in curves))
+        errors = np.sqrt(sum(np.mean(np.square(of), axis=1) for of in of_units))
         largest = np.max([np.abs(curve.tested[score]) for curve in curves], axis=0)
         return np.maximum(errors, self.rounding * largest)
 

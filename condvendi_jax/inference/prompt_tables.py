@@ -25,7 +25,6 @@ def prompt_table(
     truncation: int | None = None,
     labels: Labels | None = None,
     method: Method = AUTO,
-    unbiased: bool = True,
 ) -> PromptTable:
     """Scores the outputs of each prompt by itself, and tests whether prompts differ.
 
@@ -39,8 +38,6 @@ def prompt_table(
       labels: of the rows, `[n]`, in place of their prompts: texts or themes, all numbers or all
         strings.
       method: how the eigenvalues of all rows are computed. Those of a prompt are exact.
-      unbiased: whether scores of order 2 leave out the pairs of an output with itself.
-        Contributions are to the papers' score of all rows.
 
     Returns:
       A `PromptTable`; `print` shows the least and the most diverse prompts, and the mean score.
@@ -74,8 +71,7 @@ def prompt_table(
     _, first, kinds = np.unique(numbers, return_index=True, return_inverse=True)
     rows = np.sort(first)
     membership = np.searchsorted(rows, first[kinds.reshape(-1)])  # In the order of the first rows.
-    alike = checks.check_flag(unbiased, name="unbiased") and not entropy.needs_spectrum
-    scored = _ByPrompt(pairs, membership, entropy, alike)
+    scored = _ByPrompt(pairs, membership, entropy)
     result = contributions(pairs, order=order, truncation=truncation, method=method)
     columns = (
         [None] * rows.size if names is None else names[numbers[rows]].tolist(),
@@ -93,9 +89,8 @@ class _ByPrompt:
     spread: PromptSpread | None = None
     untested: str | None = None
 
-    def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy, unbiased: bool):
+    def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy):
         self.near, self.entropy, shares = pairs.gathered(), entropy, pairs.shares
-        self.unbiased = unbiased
         counted = np.flatnonzero(shares > 0)
         self.rows = counted[np.argsort(membership[counted], kind="stable")]
         self.shares = np.bincount(membership, shares)
@@ -133,7 +128,7 @@ class _ByPrompt:
         similarity[several & (squared_norm <= squared_units * (1 + rounding))] = 0
         similarity[several & (squared_norm >= 1 - rounding)] = 1
         plug_in = score
-        if self.unbiased:
+        if not self.entropy.needs_spectrum:
             with np.errstate(divide="ignore"):
                 score = np.where(several, 1 / similarity, score)
         scores = (score, plug_in, similarity)

@@ -23,8 +23,6 @@ from condvendi_jax.inference.results.evaluation import Estimate
 from condvendi_jax.spectra import exact, order_two
 
 _DRAWS = 100  # At most, where they are not given: time grows with them.
-_THRESHOLDS = 20  # Of the curve, beside the given one.
-_RESAMPLES = 5000  # Of the band over thresholds.
 
 
 class Asked(NamedTuple):
@@ -52,7 +50,7 @@ class Asked(NamedTuple):
             with checks.naming(name):
                 if isinstance(of, (list, tuple)):
                     of = [math.nan if value is None else value for value in of]
-                signed: Any = {"name": "quality", "some": False, "signed": True}
+                signed: Any = {"name": "quality", "signed": True}
                 values[name] = checks.check_weights(of, pairs.n, **signed)
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
@@ -69,40 +67,33 @@ class Asked(NamedTuple):
             )
         return cls(values, at_least, draws)
 
-    def scored(self, models: Mapping[str, Pairs], units: Units | None, seed: int) -> dict[str, Any]:
+    def scored(self, models: Mapping[str, Pairs], units: Units | None) -> dict[str, Quality]:
         """The `Quality` of each model, with errors if there are `units`."""
-        every = np.concatenate([*self.values.values()]).astype(np.float64)
-        if (levels := np.unique(every)).size > _THRESHOLDS:
-            levels = np.quantile(every, np.linspace(0, 1, _THRESHOLDS), method="inverted_cdf")
-        levels = np.union1d(levels, [self.at_least])
-        place, scored = int(np.searchsorted(levels, self.at_least)), {}
+        scored = {}
         for name, pairs in models.items():
             groups, near = units and units.of_models[name], pairs.gathered()
             _, first, kinds = np.unique(pairs.prompt_kinds[1], True, True)
             sizes, count = np.bincount(kinds), 1 if groups is None else groups.count
             kept = np.flatnonzero(sizes >= self.draws)
-            # Python's numbers take the dtype of the values: 0.7 in float32 is at least 0.7.
-            good = np.stack([self.values[name] >= level for level in levels.tolist()])
+            # Python's number takes the dtype of the values: 0.7 in float32 is at least 0.7.
+            good = self.values[name] >= self.at_least
             if groups is not None and population.splits(groups.membership, kinds):
                 groups = None  # Prompts are not independent units.
             unit = None if groups is None else groups.membership[first[kept]]
-            shares = np.stack([np.bincount(kinds, of) / sizes for of in good], axis=1)[kept]
-            mean = _Mean.of(_numbers(near, kinds, kept, good, self.draws), unit, count, self.draws)
-            good = good[place] & np.isin(kinds, kept)
+            shares = (np.bincount(kinds, good) / sizes)[kept]
+            mean = _Mean.of(_numbers(near, kinds, kept, good, self.draws), unit, count)
+            good = good & np.isin(kinds, kept)
             diversity, several = _diversity(near, good, kinds, groups)
             scored[name] = Quality(
                 at_least=self.at_least,
                 draws=self.draws,
-                share=_Mean.of(shares, unit, count, 1).estimate(place),
-                number=mean.estimate(place),
+                share=_Mean.of(shares, unit, count).estimate(1),
+                number=mean.estimate(self.draws),
                 diversity=diversity,
                 prompts=kept.size,
                 left_out=sizes.size - kept.size,
                 diverse_prompts=several,
-                thresholds=levels,
-                numbers=mean.values,
-                bands=mean.band(seed),
-                influences=mean.influences[place, None],
+                influences=mean.influences[None],
                 freedom=mean.freedom,
             )
         return scored
@@ -111,35 +102,35 @@ class Asked(NamedTuple):
 def _numbers(
     points: Pairs, kinds: np.ndarray, kept: np.ndarray, good: np.ndarray, draws: int
 ) -> np.ndarray:
-    """The number of good and different outputs, by `kept` prompt and threshold `[p, t]`."""
+    """The number of good and different outputs to each `kept` prompt, `[p]`."""
     rows, sizes = np.argsort(kinds, kind="stable"), np.bincount(kinds)
-    numbers = np.zeros((sizes.size, len(good)))
-    entries = points.arrays[0].shape[1] + len(good) * (draws + 1)
+    numbers = np.zeros(sizes.size)
+    entries = points.arrays[0].shape[1] + draws
     for sets, places, inside in exact.padded_sets(sizes, kept, entries):
         members = rows[places]
-        there = jnp.asarray(np.moveaxis(good[:, members] & inside, 0, 1), points.dtype)
+        there = jnp.asarray(good[members] & inside, points.dtype)
         of_rows = _of_sets(points.kernels[0], points.arrays[0][members], there, sizes[sets], draws)
-        numbers[sets] = np.sum(np.asarray(of_rows, np.float64), axis=2) / sizes[sets, None]
+        numbers[sets] = np.sum(np.asarray(of_rows, np.float64), axis=1) / sizes[sets]
     return numbers[kept]
 
 
 @functools.partial(jax.jit, static_argnums=4)
 def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> jax.Array:
-    """How often each row of points `[g, m, d]` is good and new in k draws, `[g, t, m]`.
+    """How often each row of points `[g, m, d]` is good and new in k draws, `[g, m]`.
 
     The mean over the subsets of other rows, of each size below k, of the products of 1 - g_j k_ij^2
     over the subset, by adding one row after the other: a mean of means, which loses no digits.
     """
     same = jnp.square(jax.vmap(lambda x: kernel.cross(*[kernel.prepare(x)] * 2))(points))
-    rows = jnp.arange(points.shape[1])[None, None, :, None]
-    taken = jnp.arange(draws, dtype=points.dtype)[None, None, None, :]
+    rows = jnp.arange(points.shape[1])[None, :, None]
+    taken = jnp.arange(draws, dtype=points.dtype)[None, None, :]
 
     def add(j: jax.Array, means: jax.Array) -> jax.Array:
         others = jnp.where(rows > j, j + 1, jnp.maximum(j, 1))  # Up to row j, without each row.
         part = jnp.minimum(taken / others.astype(points.dtype), 1)
-        different = 1 - good[:, :, j, None, None] * same[:, None, :, j, None]
+        different = 1 - good[:, j, None, None] * same[:, :, j, None]
         added = (1 - part) * means + part * different * jnp.roll(means, 1, axis=-1)
-        skipped = (rows == j) | (j >= sizes[:, None, None, None])
+        skipped = (rows == j) | (j >= sizes[:, None, None])
         return jnp.where(skipped, means, added)
 
     none = jnp.zeros((*good.shape, draws), points.dtype).at[..., 0].set(1)
@@ -147,47 +138,30 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
 
 
 class _Mean(NamedTuple):
-    """A mean over prompts of numbers from 0 to `most`, at each threshold `[t]`."""
+    """A mean over prompts."""
 
-    values: np.ndarray
-    influences: np.ndarray  # Of units, `[t, g]`: their root mean square is the error.
+    value: float
+    influences: np.ndarray  # Of units, `[g]`: their root mean square is the error.
     freedom: int
-    most: int
 
     @classmethod
-    def of(cls, by_prompt: np.ndarray, unit: np.ndarray | None, count: int, most: int) -> _Mean:
-        """Of values `[p, t]` of prompts, which belong to `count` units."""
-        values, independent = by_prompt.mean(axis=0), 0 if unit is None else np.unique(unit).size
+    def of(cls, by_prompt: np.ndarray, unit: np.ndarray | None, count: int) -> _Mean:
+        """Of values `[p]` of prompts, which belong to `count` units."""
+        value, independent = float(by_prompt.mean()), 0 if unit is None else np.unique(unit).size
         if unit is None or independent < 2:
-            return cls(values, np.full((values.size, 1), math.nan), 0, most)
-        sums = np.stack([np.bincount(unit, of, count) for of in (by_prompt - values).T])
+            return cls(value, np.full(1, math.nan), 0)
         scale = math.sqrt(count * independent / (independent - 1)) / unit.size
-        return cls(values, scale * sums, independent - 1, most)
+        influences = scale * np.bincount(unit, by_prompt - value, count)
+        return cls(value, influences, independent - 1)
 
-    def ends(self, times: float) -> np.ndarray:
-        """The ends so many errors away, `[t, 2]`; NaN if the error is 0, or not known."""
-        errors = root_mean_square(self.influences)
-        width = times * np.where(errors > 0, errors, math.nan)[:, None]
-        return np.clip(self.values[:, None] + width * [-1, 1], 0, self.most)
-
-    def estimate(self, k: int) -> Estimate:
-        """The mean at one threshold, with its error and Student's interval."""
+    def estimate(self, most: int) -> Estimate:
+        """The mean of numbers up to `most`, with its error and Student's interval."""
         from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
 
-        ends = self.ends(float(stdtrit(self.freedom, 0.975)))[k]
-        error = float(root_mean_square(self.influences[k]))
-        return Estimate(float(self.values[k]), error, tuple(ends.tolist()))
-
-    def band(self, seed: int) -> np.ndarray:
-        """The ends `[t, 2]` that hold at all thresholds at once: all errors are drawn together."""
-        errors, generator = root_mean_square(self.influences), np.random.default_rng(seed)
-        scaled = self.influences[errors > 0] / errors[errors > 0, None]
-        lengths, axes = np.linalg.eigh(scaled @ scaled.T / scaled.shape[1])
-        drawn = generator.standard_normal((_RESAMPLES, lengths.size))
-        largest = np.abs(drawn * np.sqrt(np.maximum(lengths, 0)) @ axes.T).max(axis=1, initial=0)
-        freedom = max(self.freedom, 1)
-        spread = np.sqrt(generator.chisquare(freedom, _RESAMPLES) / freedom)
-        return self.ends(float(np.quantile(largest / spread, 0.95)))
+        error = float(root_mean_square(self.influences))
+        width = float(stdtrit(self.freedom, 0.975)) * (error if error > 0 else math.nan)
+        ends = np.clip([self.value - width, self.value + width], 0, most)
+        return Estimate(self.value, error, tuple(ends.tolist()))
 
 
 def _diversity(

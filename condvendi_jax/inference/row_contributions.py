@@ -20,7 +20,6 @@ from condvendi_jax.inference.errors import row_influences
 from condvendi_jax.inference.results.evaluation import score_name, score_names
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.spectra.order_two import Leaving
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -33,25 +32,19 @@ class Contributions(Result):
         derivative of the score in the weight of the row, while the weights of the other rows shrink
         in proportion. A negative one marks a redundant row. Without prompts, all information is 1
         and has none. Of a row of weight zero, NaN unless the order is 2.
-      left_out: of each row, `[n]` for each score: the score of all rows less the score without the
-        row, exactly; at order 2 without truncation, None elsewhere. Its mean is not zero, because a
-        score changes with n as well.
       shares: the weight of each row, `[n]`, of sum one.
       bandwidths: of outputs and prompts, and where they come from.
     """
 
     decomposition: Decomposition
     influences: PerScore
-    left_out: PerScore | None
     shares: np.ndarray
     bandwidths: Mapping[str, RuledBandwidth]
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each row."""
-        columns = {"share": self.shares}
-        for what, scores in (("influence_on", self.influences), ("left_out_of", self.left_out)):
-            for name, values in (scores._asdict() if scores else {}).items():
-                columns[f"{what}_{name}"] = values
+        influences = self.influences._asdict().items()
+        columns = {"share": self.shares} | {f"influence_on_{name}": of for name, of in influences}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [{"row": k, **dict(zip(columns, row, strict=True))} for k, row in enumerate(rows)]
 
@@ -116,26 +109,14 @@ def contributions(
       TypeError, ValueError: `decompose` would refuse the data, or n x n arrays exceed the memory.
 
     Examples:
-      Three outputs are the same, and the fourth stands alone. RKE is 1.6; without one of the
-      three it is 9 / 5, without the fourth it is 1:
+      Three outputs are the same, and the fourth stands alone:
 
       >>> import condvendi_jax as cv
       >>> result = cv.contributions([[0], [0], [0], [1]], kernel=cv.Gaussian(0.1), order=2)
       >>> print(result.influences.vendi.round(2))
       [-0.64 -0.64 -0.64  1.92]
-      >>> print(result.left_out.vendi.round(2))
-      [-0.2 -0.2 -0.2  0.6]
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    exact, shares = not entropy.needs_spectrum, pairs.shares
-    rows = np.arange(pairs.n)
-    leaving = [Leaving(rows, rows[:, None], shares[:, None])] if exact else None
-    result = row_influences(pairs, entropy, method, leaving)
-    left_out = None
-    if exact and result.deletions is not None:
-        # NaN where nothing is left without the row.
-        times = shares / np.where(shares < 1, 1 - shares, np.nan)
-        each = zip(map(float, result.decomposition.scores), result.deletions, strict=True)
-        left_out = PerScore(*(-of * np.expm1(-lost[0] / of * times) for of, lost in each))
+    result = row_influences(pairs, entropy, method)
     of_rows = PerScore(*(of.mean(axis=0) for of in result.rows))
-    return Contributions(result.decomposition, of_rows, left_out, shares, pairs.bandwidths)
+    return Contributions(result.decomposition, of_rows, pairs.shares, pairs.bandwidths)

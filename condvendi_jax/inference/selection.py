@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.grams import sums as pairwise
@@ -20,8 +18,7 @@ from condvendi_jax.grams.fold import Factors, Subsets
 from condvendi_jax.spectra import order_two
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Selection(Result):
+class Selection(NamedTuple):
     """The rows that `select` chose.
 
     Attributes:
@@ -32,22 +29,16 @@ class Selection(Result):
     rows: np.ndarray
     scores: np.ndarray
 
-    def lines(self) -> list[dict[str, Any]]:
-        """A line for each chosen row."""
-        both = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
-        return [{"row": row, "score": score} for row, score in both]
-
 
 @checks.outside_transformations
 @takes_pairs
-def select(
-    pairs: Pairs, *, k: int, per_prompt: int | None = None, first: int | None = None
-) -> Selection:
+def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
     """The k rows with the largest Conditional-RKE, or RKE without prompts, chosen greedily.
 
     Every step adds the row after which the score of the chosen rows is largest; of equal ones, the
-    row of the lowest number. A step takes one row of kernel values, O(n d), and a `first` row of
-    largest influence (`contributions`) O(n^2 d). Greedy sets are often, not always the best.
+    row of the lowest number. The first is the row of largest influence (`contributions`), O(n^2 d);
+    every further step takes one row of kernel values, O(n d). Greedy sets are often, not always the
+    best.
 
     Conditional-RKE is large where the same prompt has different outputs, so that the rows of a few
     prompts are chosen first. To choose the most diverse outputs of every prompt, limit their number
@@ -57,7 +48,6 @@ def select(
       pairs: the data, or what makes it, as for `decompose`.
       k: how many rows to choose, 1 to n.
       per_prompt: the largest number of rows with equal prompts; no limit where None.
-      first: the number of the row to start with; that of the largest influence where None.
 
     Returns:
       A `Selection`.
@@ -76,16 +66,13 @@ def select(
     """
     pairs.refuse_weights("rows to choose")
     k, most = _check_counts(pairs, k, per_prompt)
-    if first is not None and checks.check_count(first, name="first", minimum=0) >= pairs.n:
-        raise ValueError(f"first: expected a row number below {pairs.n}, received {first}.")
     near = pairs.gathered()
     factors, subsets = order_two.factors_of(near)
     subsets = subsets[1:] or subsets  # Of the prompts and the pairs, or of the outputs alone.
-    start = jnp.asarray(first or 0)
-    if first is None:  # By the influence on an entropy of order 2, but for a constant.
-        sums = 1 + pairwise.row_norms(factors, subsets)
-        *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
-        start = jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
+    # By the influence on an entropy of order 2, but for a constant.
+    sums = 1 + pairwise.row_norms(factors, subsets)
+    *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
+    start = jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
     kinds = np.zeros(near.n, int) if per_prompt is None else near.prompt_kinds[1]
     rows, added = _greedy(factors, start, kinds, most, subsets=subsets, k=k)
     above, below = np.cumsum(np.asarray(added, np.float64), axis=0).T

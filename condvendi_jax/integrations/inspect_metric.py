@@ -34,8 +34,8 @@ def answer_diversity(
     The answers are `score.answer` of all epochs. A sample is a prompt that no other sample shares
     (`Indicator`). The conditional score is then a mean, over samples, of the effective number of
     different answers: geometric at order 1, harmonic at order 2, which is unbiased: it does not
-    grow with the number of epochs. `condvendi score --records` gives the same number for the log,
-    with `--equal_prompts` and this bandwidth.
+    grow with the number of epochs. `condvendi score` gives the same number for the log, with
+    `--equal_prompts` and this bandwidth.
 
     Args:
       bandwidth: of the Gaussian kernel of the answers. Compare models at one bandwidth only.

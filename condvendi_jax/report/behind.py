@@ -97,7 +97,7 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
         influences.append(getattr(result.influences, main))
         scores.append(float(getattr(result.decomposition.scores, main)))
         labels = prompt[model == index]
-        tables.append(prompt_table(pairs, order=2, labels=labels, unbiased=False))
+        tables.append(prompt_table(pairs, order=2, labels=labels))
     return Behind(
         [*models],
         model,

@@ -55,12 +55,11 @@ def pointwise_mutual_information(
       Without a ridge, invertible affine maps of either modality do not change it.
 
     Raises:
-      TypeError, ValueError: the inputs are not finite real arrays that pair up, only one reference
-        is given, the reference has other dimensions, the ridge is not a positive number; or,
-        without a ridge, the reference has m <= d_x + d_t pairs or a singular covariance.
+      TypeError, ValueError: the inputs are not finite real arrays that pair up; or, without a
+        ridge, the reference has m <= d_x + d_t pairs or a singular covariance.
 
     References:
-      Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 4.
+      Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 3 to 5.
 
     Examples:
       >>> import numpy as np
@@ -92,18 +91,13 @@ def mutual_information_divergence(
 ) -> jax.Array:
     """MID: the mean point-wise mutual information of the evaluated pairs (MID eq. 5).
 
-    Args and errors are those of `pointwise_mutual_information`: `reference_outputs`,
-    `reference_prompts` and `ridge` too.
+    Args, Raises: as `pointwise_mutual_information`.
 
     Returns:
       A scalar in nats, bounded on neither side; larger is better aligned. For the reference pairs
       themselves, without a ridge, it is the mutual information of their Gaussian,
-      log(det S_x det S_t / det S_z) / 2 (MID eq. 3). With a ridge that is the score of one pair,
-      the mean of the references. Other real pairs score less by about (d_x d_t) / m, and the
-      information itself is too large by half that: compare scores only under the same reference.
-
-    References:
-      Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
+      log(det S_x det S_t / det S_z) / 2 (MID eq. 3). Other real pairs score less by about
+      (d_x d_t) / m: compare scores only under the same reference.
     """
     return jnp.mean(pointwise_mutual_information(outputs, prompts, **references))
 
@@ -189,16 +183,11 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
 
     Returns:
       A scalar in nats, 0 or more, symmetric in the two samples: 0 where their kernel covariances
-      agree, infinite where no point of one resembles a point of the other. exp(-RRKE / 2), in
-      [0, 1], is the root fidelity.
+      agree, infinite where no point of one resembles a point of the other.
 
     Raises:
       TypeError, ValueError: the inputs are not two finite real arrays with the same number of
         columns, the kernel is not defined on them, or the cross Gram does not fit in memory.
-
-    References:
-      Jalali, Li and Farnia, An Information-Theoretic Evaluation of Generative Models (NeurIPS
-      2023), section 3.3 and Theorem 7.
 
     Examples:
       Two modes and four, two of them common: -log(2^2 / (2 * 4)) = log 2.

@@ -80,9 +80,6 @@ def cluster_vendi(
       TypeError, ValueError: the outputs are not a finite real array `[n, d]`; the labels are not n,
         of different kinds, or hold a NaN; or another argument is not one of those above.
 
-    References:
-      CV appendix G.1.
-
     Examples:
       One prompt has four outputs that the other lacks, which, as often, has one:
 
@@ -109,7 +106,12 @@ def scores_by_cluster(
     """The Vendi score of each cluster's outputs; the arguments are those of `cluster_vendi`."""
     entropy = Entropy(order=order)
     methods.check_method(method)
-    points = _outputs_alone(outputs, kernel)
+    if not isinstance(outputs, Pairs):
+        outputs = Pairs(outputs, output_kernel=check_kernel(kernel, name="kernel"))
+    elif kernel is not None:
+        raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
+    near = outputs.gathered()
+    points = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n, weights=near.weights)
     checks.check_indices({"outputs": points, "labels": labels})
     names, cluster = checks.check_labels(labels, points.n)
     weighted = points.weights is not None
@@ -131,15 +133,6 @@ def scores_by_cluster(
     return ClusterScores(names, sizes, scores, entropy.order, masses if weighted else sizes)
 
 
-def _outputs_alone(outputs: ArrayLike | Pairs, kernel: Kernel | None) -> Pairs:
-    if not isinstance(outputs, Pairs):
-        return Pairs(outputs, output_kernel=check_kernel(kernel, name="kernel")).gathered()
-    if kernel is not None:
-        raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
-    pairs = outputs.gathered()
-    return Pairs.trusted(pairs.arrays[:1], pairs.kernels[:1], n=pairs.n, weights=pairs.weights)
-
-
 class PromptMode(NamedTuple):
     """One eigendirection v of K_T / n, and the diversity of the outputs that it weights.
 
@@ -149,16 +142,12 @@ class PromptMode(NamedTuple):
         eigenvector of diag(w)^(1/2) K_T diag(w)^(1/2).
       vendi, rke: exp of the entropy of order 1 and 2 of K_X o v v^T, a matrix of trace one: the
         effective number of modes of the outputs in this prompt mode.
-      output_shares, output_directions: that matrix's leading eigenvalues `[m]` and eigenvectors
-        `[n, m]`, the output modes in the prompt mode.
     """
 
     share: float
     direction: np.ndarray
     vendi: float
     rke: float
-    output_shares: np.ndarray
-    output_directions: np.ndarray
 
     @property
     def weights(self) -> np.ndarray:
@@ -173,9 +162,7 @@ class PromptMode(NamedTuple):
 
 @checks.outside_transformations
 @takes_pairs
-def prompt_modes(
-    pairs: Pairs, *, count: int = 3, directions: int = 3, method: Method = AUTO
-) -> list[PromptMode]:
+def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list[PromptMode]:
     """The leading modes of the prompts, and how diverse the outputs are in each.
 
     K_X o K_T / n = sum_i lambda_i (K_X o v_i v_i^T)                          (CV-early section 5)
@@ -192,7 +179,6 @@ def prompt_modes(
     Args:
       pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
       count: the number of prompt modes, at most the number of distinct prompts.
-      directions: the number of output modes in each, at most n.
       method: how to compute the entropy of order 1; that of order 2 is exact.
 
     Returns:
@@ -200,11 +186,7 @@ def prompt_modes(
       matrix is formed: eigenvectors come from products with a Gram, by SciPy's `eigsh`.
 
     Raises:
-      TypeError, ValueError: the pairs are refused by `decompose`, or `count` or `directions` is out
-        of range.
-
-    References:
-      CV-early section 5; CV figs 6, 13-15 and 24.
+      TypeError, ValueError: the pairs are refused by `decompose`, or `count` is out of range.
 
     Examples:
       Twice as many prompts about dogs as about sofas, with four outputs and one:
@@ -225,9 +207,8 @@ def prompt_modes(
     _, kind = pairs.prompt_kinds
     masses = np.bincount(kind, pairs.shares)
     kinds = int(np.count_nonzero(masses))
-    for name, value, largest in (("count", count, kinds), ("directions", directions, pairs.n)):
-        if checks.check_count(value, name=name, minimum=1) > largest:
-            raise ValueError(f"{name}: expected at most {largest}, received {value}.")
+    if checks.check_count(count, name="count", minimum=1) > kinds:
+        raise ValueError(f"count: expected at most {kinds}, received {count}.")
     # Rows of one prompt have entries in the ratio of the roots of their weights: one row for each
     # prompt, of their total weight.
     _, first = np.unique(kind, return_index=True)
@@ -242,8 +223,7 @@ def prompt_modes(
         gram = gram_x.scaled(jnp.asarray(direction, gram_x.dtype))
         vendi = math.exp(computation.entropy_of(gram, von_neumann, method))
         rke = 1 / float(_squared_norm(gram))
-        leading = _leading(gram, directions)
-        modes.append(PromptMode(float(share), direction, vendi, rke, *leading))
+        modes.append(PromptMode(float(share), direction, vendi, rke))
     return modes
 
 

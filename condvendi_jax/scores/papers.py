@@ -1,9 +1,4 @@
-"""The scores: exponentials of entropies, of conditional entropies and of information.
-
-    Vendi(X) = Conditional-Vendi(X|T) * Information-Vendi(X;T)        (CV eq. 8)
-
-at every order: order 1 is Vendi, order 2 is RKE. All are effective numbers of modes.
-"""
+"""The scores: exponentials of entropies, of conditional entropies and of information."""
 
 from __future__ import annotations
 
@@ -36,8 +31,8 @@ def decompose(
         Without prompts only H(X) is computed: Vendi.
       order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass.
       truncation: the number of eigenvalues that every entropy keeps (CV eq. 13); all where None.
-      method: how to compute eigenvalues: `Auto` (with a key, it estimates where all eigenvalues
-        would take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
+      method: how to compute eigenvalues: `Auto` (with a key, it estimates where all would take
+        long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
       unbiased: whether order 2 leaves out the pairs of a row with itself, so that scores do not
         grow with n. If most rows answer a prompt that has several answers, scores are those of
         these prompts with any number of answers to each, and prompts with one answer are left out;
@@ -46,10 +41,8 @@ def decompose(
     Returns:
       A `Decomposition`: three entropies in nats, the scores as effective numbers of modes, and, for
       estimated scores, standard errors and intervals. In float32 the orders other than 2 carry four
-      to five digits; enable x64 for more.
-
-      Differentiable in the arrays and the bandwidths. The gradient of estimated scores is estimated
-      from the same probes, which is not available inside jit.
+      to five digits; enable x64 for more. Differentiable in the arrays and the bandwidths, where
+      scores are estimated outside jit only.
 
     Raises:
       TypeError, ValueError: as `Pairs`; an argument is out of range, a key is needed and missing,
@@ -87,13 +80,9 @@ def _some_scores(
 def conditional_vendi(
     pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
 ) -> jax.Array:
-    """exp H(X|T), the model-induced diversity (CV eq. 6; truncated, eq. 13).
+    """exp H(X|T), the effective number of modes that the model adds (CV eq. 6; truncated, eq. 13).
 
-    Args, Raises: as `decompose`, which also gives the interval of an estimate.
-
-    Returns:
-      A scalar, the effective number of modes that the model adds, in [1, n]; a truncated score can
-      fall below 1. H(X) is not computed.
+    A scalar in [1, n]; truncated it can fall below 1. Args, Raises: as `decompose`.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -110,12 +99,9 @@ def conditional_vendi(
 def information_vendi(
     pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
 ) -> jax.Array:
-    """exp I(X;T), the prompt-induced diversity (CV eq. 7).
+    """exp I(X;T), the effective number of modes that is due to the prompts (CV eq. 7).
 
-    Args, Raises: as `decompose`.
-
-    Returns:
-      A scalar, an effective number of modes. At orders other than 1 it may fall below 1.
+    A scalar; at orders other than 1 it may fall below 1. Args, Raises: as `decompose`.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -131,8 +117,7 @@ def information_vendi(
 def conditional_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """||K_T||_F^2 / ||K_X o K_T||_F^2, `conditional_vendi` at order 2 (CV eq. 9 and 11).
 
-    Args, Returns, Raises: as `conditional_vendi`, and `unbiased` as `decompose`, with which it may
-    exceed n; exact at any n.
+    A scalar in [1, n], exact at any n; it may exceed n if `unbiased`. Args, Raises: as `decompose`.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -147,7 +132,7 @@ def conditional_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
 def information_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """n^2 ||K_X o K_T||^2 / (||K_X||^2 ||K_T||^2), `information_vendi` at order 2 (CV eq. 11).
 
-    Args, Returns, Raises: as `information_vendi`, and `unbiased` as `decompose`; exact at any n.
+    A scalar, exact at any n. Args, Raises: as `decompose`.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -162,13 +147,9 @@ def information_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
 def vendi(
     pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
 ) -> jax.Array:
-    """exp H(X), the unconditional Vendi score (CV eq. 3).
+    """exp H(X), the effective number of modes of outputs of any prompts (CV eq. 3).
 
-    Args, Raises: as `decompose`, which also gives the interval of an estimate. The score ignores
-      prompts; `kernel=` is short for `output_kernel=`.
-
-    Returns:
-      A scalar, the effective number of modes, in [1, n].
+    A scalar in [1, n]. Args, Raises: as `decompose`; `kernel=` is short for `output_kernel=`.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -182,8 +163,7 @@ def vendi(
 def rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """||K / n||_F^-2, the Renyi kernel entropy score: `vendi` at order 2 (CV eq. 4).
 
-    Args, Returns, Raises: as `vendi`, and `unbiased` as `decompose`, with which it may exceed n;
-    exact at any n.
+    A scalar in [1, n], exact at any n; it may exceed n if `unbiased`. Args, Raises: as `vendi`.
 
     Examples:
       >>> import condvendi_jax as cv

@@ -2,11 +2,10 @@
 # # Curate a data set
 #
 # **Question.** I collected answers to my prompts from three sources. Which rows repeat others, for
-# which prompts do I need more, which 60 rows should I keep, and how much should I take from each
-# source?
+# which prompts do I need more, and which 60 rows should I keep?
 #
-# **At the end** you have a list of redundant rows, the prompts with too little variety, a subset
-# that is more diverse than a random one of the same size, and the weights of the sources.
+# **At the end** you have a list of redundant rows, the prompts with too little variety, and a
+# subset that is more diverse than a random one of the same size.
 
 # %%
 import zlib
@@ -130,19 +129,6 @@ print({name: int(np.sum(taken == name)) for name in outputs})
 # %% [markdown]
 # A diverse subset is not a good one by itself: errors and nonsense are diverse, too. Remove them
 # first.
-#
-# ## 5. How much of each source?
-#
-# `mixture` gives the weights with the largest Conditional-RKE. The mixture has as many rows as one
-# source.
-
-# %%
-mix = cv.mixture(outputs, asked, **kernels)
-print(mix)
-
-# %% [markdown]
-# Both sources with several dishes get a part, because each knows dishes that the other does not
-# know. The bot gets little: it has one dish for each vegetable.
 #
 # ## What to report
 #

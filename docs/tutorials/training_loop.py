@@ -15,7 +15,6 @@ import numpy as np
 import optax
 
 import condvendi_jax as cv
-from condvendi_jax.integrations.flax_metric import StoredDecomposition
 
 # %% [markdown]
 # ## 1. Data, a generator and two losses
@@ -64,10 +63,9 @@ def energy_distance(outputs, good):
 # %% [markdown]
 # ## 2. The loop
 #
-# `StoredDecomposition` is a metric of Flax: `update` takes a batch of any size, `compute` gives the
-# scores of all batches so far, and `reset` starts again. Batches and their order do not change the
-# result. It also works in an `nnx.MultiMetric`. Choose the bandwidths before the loop, because they
-# cannot change later.
+# We keep the batches of an epoch, of any size, and score all of them together. Batches and their
+# order do not change the result. Choose the bandwidths before the loop: scores of other bandwidths
+# do not compare.
 
 # %%
 kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
@@ -86,15 +84,17 @@ def train(loss, epochs=12):
 
     params = {"offset": jnp.ones(2), "spread": 0.5 * jnp.eye(2)}
     state, keys = optimizer.init(params), jax.random.split(jax.random.key(0), (epochs, 20))
-    metric, history = StoredDecomposition(**kernels, order=2), []
+    history = []
     for epoch in range(epochs):
         for key in keys[epoch]:
             params, state, value = step(params, state, key)
-        metric.reset()
+        batches = []
         for key in keys[epoch, :4]:  # Four batches of 100 to score.
             prompts, _ = data(key, 100)
-            metric.update(outputs=generate(params, key, prompts), prompts=prompts)
-        history.append({"loss": float(value), "score": float(metric.compute().conditional)})
+            batches.append((generate(params, key, prompts), prompts))
+        outputs, prompts = map(jnp.concatenate, zip(*batches, strict=True))
+        score = float(cv.conditional_rke(outputs, prompts, **kernels))
+        history.append({"loss": float(value), "score": score})
     return history
 
 
@@ -129,15 +129,10 @@ _ = axes[1].legend()
 #
 # ## 3. Other scores of the same batches
 #
-# `compute` takes the arguments of `cv.decompose`, and gives all scores of any order. The metric
-# works outside jit. Inside a compiled step, compute `cv.decompose` of the batch. A mask marks the
-# padding of a last batch.
+# `cv.decompose` gives all scores of any order. Inside a compiled step, compute it of the batch.
 
 # %%
-stored = StoredDecomposition(**kernels)
-for rows in np.array_split(np.arange(400), 4):
-    stored.update(outputs=good[rows], prompts=prompts[rows], mask=np.ones(len(rows), bool))
-scores = stored.compute()
+scores = cv.decompose(good, prompts, **kernels)
 print(f"Vendi {float(scores.vendi):.1f}, Conditional-Vendi {float(scores.conditional):.2f}")
 
 # %% [markdown]
@@ -146,5 +141,5 @@ print(f"Vendi {float(scores.vendi):.1f}, Conditional-Vendi {float(scores.conditi
 # Report the kernels, how many outputs a score is of, at which steps you scored, and the score of
 # real data of the same number beside it. The papers' scores of few are lower.
 #
-# Next: [all options of these metrics](../training_loops.md), [bandwidths](../bandwidths.md), [a
+# Next: [an alarm in training](../training_loops.md), [bandwidths](../bandwidths.md), [a
 # reward for TRL](../integrations.md#trl-a-reward), [what to report](../what_to_report.md).

@@ -13,6 +13,7 @@ from scipy import stats
 import condvendi_jax as cv
 from condvendi_jax.base import checks
 from experiments import lab
+from experiments.conditional_vendi.vendi_profile import vendi_profile
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style
 from experiments.lab.agreement import ranks
@@ -77,20 +78,16 @@ class Bandwidth(lab.Study):
         return {"order": tuple(ORDERS), "sweep": SWEEPS}
 
     def compute(self, state, context, *, order, sweep):
-        """Scores, bands and signs of one sweep; see `cv.profile`."""
+        """Scores, bands and signs of one sweep; see `cv.profile` and `vendi_profile`."""
         outputs = np.split(state.outputs, len(self.models))  # Model by model.
         whole = dataclasses.replace(self.bandwidths, scales=(1.0,)).axis[0]
-        found = cv.profile(
-            dict(zip(self.models, outputs, strict=True)),
-            state.prompts[: self.n],
-            **whole.kernels,
-            over=sweep,
-            multiples=self.multiples,
-            order=ORDERS[order],
-            unbiased=False,
-            seed=context.shared_seed,
-            progress=context.say,
-        )
+        data = dict(zip(self.models, outputs, strict=True)), state.prompts[: self.n]
+        options = {"over": sweep, "multiples": self.multiples, "seed": context.shared_seed}
+        options["progress"] = context.say
+        if order == "RKE":
+            found = cv.profile(*data, **whole.kernels, **options, unbiased=False)
+        else:
+            found = vendi_profile(*data, whole.kernels, **options)
         pairs = [(pair.first, pair.second) for pair in found.pairs if pair.score == "conditional"]
         names = [score.lower() for score in SCORES]
         compared = [[found.pair(*pair, name) for pair in pairs] for name in names]

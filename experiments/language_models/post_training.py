@@ -14,7 +14,7 @@ import condvendi_jax as cv
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
-from experiments.language_models import judged
+from experiments.language_models import judged, reweighting
 
 WHOLE, SAME, MATCHED = "whole", "same prompts", "matched"
 BOTH, ALL = "both", "all"
@@ -96,7 +96,7 @@ class PostTraining(lab.Study):
           a prompt; `near`, the mean cosine of an answer and its prompt. `correlation` over `score`,
           `model` and `end`: Spearman's, of the prompts' effective numbers with `distinct`, with a
           95% interval over the prompts. `reweighted` over `score`, `distance` and `model`: the
-          papers' score at the weights of `cv.reweight`, for the last benchmark's whole answers at
+          papers' score at the weights of `reweight`, for the last benchmark's whole answers at
           the scale shown.
         """
         parts, rows = state
@@ -151,7 +151,7 @@ class PostTraining(lab.Study):
         return found.merge(others, join="left")
 
     def _reweighted(self, outputs: np.ndarray, width: judged.Width) -> np.ndarray:
-        """The papers' scores `[scores, distances, models]` at the weights of `cv.reweight`.
+        """The papers' scores `[scores, distances, models]` at the weights of `reweight`.
 
         An MMD within each of P prompts is root P times the one of all answers.
         """
@@ -160,7 +160,8 @@ class PostTraining(lab.Study):
         for stage, answers in enumerate(outputs.reshape(len(outputs), len(prompt), -1)):
             for place, within in enumerate(self.distances):
                 distance = within / outputs.shape[1] ** 0.5
-                weights = cv.reweight(answers, prompt, distance=distance, **width.kernels)
+                equal = cv.Pairs(answers, prompt, **width.kernels)
+                weights = reweighting.reweight(equal, distance=distance)
                 pairs = cv.Pairs(answers, prompt, weights=weights, **width.kernels)
                 for score, order in enumerate(_ORDERS):
                     values[score, place, stage] = cv.decompose(pairs, order=order).conditional

@@ -10,7 +10,6 @@ from jax import lax
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
-from condvendi_jax.integrations import LookEvery
 from experiments import lab
 from experiments.generators import mixture_gan
 from experiments.lab import figures, style, tables
@@ -96,13 +95,12 @@ class Collapse(lab.Study):
             drawn.append(draw(of, step, self.samples))
             return drawn[-1]
 
-        look = LookEvery(monitor, sample, steps=self.every, log=seen.append, stop=False)
         for step in range(self.every, self.steps + 1, self.every):
             updates = jnp.arange(self.start + step - self.every, self.start + step)
             networks = state[rate](networks, step_key, updates)
             with warnings.catch_warnings():  # After a collapse all samples are equal.
                 warnings.filterwarnings("ignore", ".*numerically constant", UserWarning)
-                look(step, networks, step)
+                seen.append(monitor.look(sample(networks, step), step=step))
             context.say(f"step {step}: {seen[-1].looks[-1].score:.2f}")
         last, alarm = seen[-1], seen[-1].alarm
         captured = [int(law.captured(law.good_shares(of.reshape(-1, 2)))) for of in drawn]

@@ -1,11 +1,6 @@
 """Small data that the tests of several studies write, and the flags that read them."""
 
-from __future__ import annotations
-
 import math
-import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +10,7 @@ from experiments.generators.populations import GaussianMixture
 _N, _MODES = 150, 10
 
 
-def write(folder: pathlib.Path, **arrays: Any) -> list[str]:
+def write(folder, **arrays):
     """Writes arrays by role, words a line each; gives the flags that read them.
 
     Outputs are in x.npy, prompts in t.npy, each other role in a file of its name.
@@ -33,17 +28,17 @@ def write(folder: pathlib.Path, **arrays: Any) -> list[str]:
     return flags
 
 
-def flags(**values: Any) -> list[str]:
+def flags(**values):
     """Flags with their values."""
     return [f"--{name}={value}" for name, value in values.items()]
 
 
-def widths(outputs: float, prompts: float | None = None) -> list[str]:
+def widths(outputs, prompts=None):
     """The flags of bandwidths that are given."""
     return flags(output_bandwidth=outputs, prompt_bandwidth=prompts or outputs)
 
 
-def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
+def write_pairs(folder, seed):
     """Writes a mixture of ten modes whose prompts name the mode; gives the flags that read it."""
     generator = np.random.default_rng(seed)
     mode = generator.integers(0, _MODES, _N)
@@ -53,29 +48,24 @@ def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
     return write(folder, outputs=outputs, prompts=prompts, types=types, models=models)[:2]
 
 
-def small_pairs(*flags: str) -> Callable[[pathlib.Path, int], list[str]]:
+def small_pairs(*flags):
     """These flags, on pairs that are written into the folder."""
     return lambda folder, seed: [*write_pairs(folder, seed), *flags]
 
 
-def write_answers(folder: pathlib.Path, seed: int, numbers: Mapping[str, int]) -> list[str]:
+def write_answers(folder, seed, numbers):
     """Writes models with a known number of different answers to each prompt; gives the flags.
 
-    Six prompts with four answers of each model. Different answers lie 5 apart, so that at a
-    bandwidth of 1 Conditional-* is the model's number; in `cut` the numbers are reversed. The
-    labels `classes` are the different answers, the `rewards` of the first answer of a class 2, and
-    `words` rise with the number. Rows are in no order.
-
-    Args:
-      folder: that is written into.
-      seed: of the order of the rows and the places of the answers.
-      numbers: of each model, its number of different answers: 1, 2 or 4.
+    Six prompts with four answers of each model, of which 1, 2 or 4 differ (`numbers`). Different
+    answers lie 5 apart, so that at a bandwidth of 1 Conditional-* is the model's number; in `cut`
+    the numbers are reversed. The labels `classes` are the different answers, the `rewards` of the
+    first answer of a class 2, and `words` rise with the number. Rows are in no order.
     """
     generator = np.random.default_rng(seed)
     prompts, size = 6, 4
     places = 3.5 * np.linalg.qr(generator.normal(size=(24, 24)))[0].reshape(prompts, size, 24)
 
-    def outputs(count: int) -> np.ndarray:
+    def outputs(count):
         return places[:, np.arange(size) % count].reshape(-1, 24)
 
     counts = list(numbers.values())
@@ -95,9 +85,7 @@ def write_answers(folder: pathlib.Path, seed: int, numbers: Mapping[str, int]) -
     )
 
 
-def write_designers(
-    folder: pathlib.Path, seed: int, *, prompts: int, designs: Sequence[int]
-) -> list[str]:
+def write_designers(folder, seed, *, prompts, designs):
     """Writes the outputs of models that have so many different ones of every prompt, each as often.
 
     Outputs lie a unit or more apart, prompts ten; gives the flags.
@@ -111,13 +99,13 @@ def write_designers(
     return write_line(folder, outputs, prompt, models)
 
 
-def write_line(folder: pathlib.Path, outputs: Any, prompt: Any, models: Any) -> list[str]:
+def write_line(folder, outputs, prompt, models):
     """Writes outputs a unit apart on a line, and prompts ten; gives the flags that read them."""
     lines = {"outputs": 1.0 * outputs[:, None], "prompts": 10.0 * prompt[:, None]}
     return write(folder, **lines, prompt=prompt, models=models)
 
 
-def write_uneven_models(folder: pathlib.Path, seed: int) -> list[str]:
+def write_uneven_models(folder, seed):
     """Writes three models whose outputs of a prompt have 1, 2 and 4 modes; gives their flags.
 
     Twelve prompts of eight outputs each; the last model has only ten of the prompts. Modes of one

@@ -8,9 +8,9 @@ import xarray as xr
 from oracles import gaussian_gram, scores
 from small import flags
 
-from experiments.calibration import bandwidth_rules, known_modes
+from experiments.calibration import bandwidth_rules
 from experiments.calibration.bandwidth_rules import BandwidthRules
-from experiments.calibration.known_modes import NAMED, OPEN, TOTAL, Half, Question
+from experiments.calibration.known_modes import OPEN, TOTAL, Half, Question
 from experiments.lab import Context, pages
 
 
@@ -72,26 +72,6 @@ def test_labels_give_a_bandwidth_that_counts_the_classes_of_its_pairs():
     assert np.isnan(list(bandwidth_rules.by_labels(points, None, RNG).values())).all()
 
 
-@pytest.mark.parametrize("name", known_modes.SETS)
-def test_sets_are_split_and_have_what_is_said_of_them(name):
-    halves, questions = known_modes.SETS[name](np.random.default_rng(0), 200)
-    for half in halves:
-        assert 60 < len(half.outputs) == len(half.slot) < 450
-        for question in questions:
-            assert len(question.levels) == len(question.truth) <= bandwidth_rules._LEVELS
-            assert {slot for level in question.levels for slot in level} <= set(half.slot)
-    one, two = ({row.tobytes() for row in half.outputs} for half in halves)
-    assert len(one & two) < 0.05 * len(one)  # Two captions may have the same words.
-    if name in ("designs", "captioning", "language"):
-        for half in halves:
-            of = np.unique(half.prompts[OPEN], axis=0, return_inverse=True)[1].reshape(-1)
-            assert (np.unique(np.stack([of, half.slot]), axis=1, return_counts=True)[1] == 1).all()
-    if any(question.name == NAMED for question in questions):
-        # Of a type only the wording differs: its outputs and the types of open prompts do not.
-        named, open_ = (len(np.unique(halves[0].prompts[of], axis=0)) for of in (NAMED, OPEN))
-        assert named == 10 * open_
-
-
 def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
     """Rule `b` is right on both of the first sets, `a` on the third, whose scores `b` reverses."""
     names = ["a", "b", bandwidth_rules.OF_PAIRS, bandwidth_rules.OF_SHARE]
@@ -137,17 +117,6 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
             of_one = found.order_one.sel(fixed="variance rule").item()
             assert of_one == pytest.approx(scores(*grams, order=1)["conditional"], rel=1e-3)
     assert found.truth.values[:2].tolist() == [1, 2] and found.truth[2:].isnull().all()
-
-
-@pytest.mark.slow
-def test_a_run_is_judged_and_drawn(run):
-    shown = bandwidth_rules.finalists(run.found).value
-    candidates = [*bandwidth_rules.FIXED, bandwidth_rules.CHOSEN]
-    counts = shown.sel(set=["captioning", "plane"], question=OPEN, candidate=candidates)
-    assert np.isfinite(counts).all() and shown.sel(set="human").isnull().all()
-    assert [grid.row_count for grid in run.study.tables(run)] == [3, 4, 3]
-    (figure,) = BandwidthRules.figures([run]).values()
-    figure.draw_without_rendering()
 
 
 def test_half_of_the_variance_rule_ranks_better_on_sets_left_out():

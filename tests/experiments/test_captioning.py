@@ -1,14 +1,11 @@
 """The captioning study: captioners with a known number of captions, and several side by side."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
 from small import flags, widths, write
-from studies import execute
 
 from experiments import lab
 from experiments.conditional_vendi import captioning
@@ -144,40 +141,6 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
     assert setup.study.captioners == ("a", "b") and found.value.shape == (2, 1, 3)
 
 
-def test_kinds_photographs_and_orders_are_chosen():
-    pairs = blurred(0)
-    kinds = np.repeat(["dog", "dog", "street", "other"], 30)
-    pairs = dataclasses.replace(pairs, labels={**pairs.labels, "pictures": kinds})
-    setup, found = computed(pairs, photographs=12, orders=(2.0,))
-    assert setup.study.counts == {"dog": 12, "street": 10, "all": 22}
-    assert found.value.shape == (6, 1, 3)
-    rows = set(setup.state[1]["dog"].captions["k = 3"].ravel())
-    assert set(kinds[list(rows)]) == {"dog"} and len(rows) == 36
-
-
-WRONG = {"--groups=5": "at most the 4 photographs of cat, received 5", "--orders=0": "order"}
-WRONG |= {"--groups=1": "--groups", "--photographs=1": "--photographs"}
-test_bad_flags_are_refused = studies.refuses(Captioning, *WRONG.items())
-
-
-LABELS = {"models": np.arange(24), "prompt": np.arange(24) // 8, "pictures": ["other"] * 24}
-
-
-@pytest.mark.parametrize("role", LABELS)
-def test_labels_that_do_not_fit_together_are_refused(tmp_path, role):
-    own = small(tmp_path, 0)
-    np.save(tmp_path / "changed.npy", LABELS[role])
-    with pytest.raises(ValueError, match=f"--{role}: expected"):
-        execute(Captioning, tmp_path, *own, f"--{role}={tmp_path / 'changed.npy'}")
-
-
-def test_the_figure_has_lines_against_k_and_says_what_it_shows(finished):
-    figure = Captioning.figures([finished])["captioning"]
-    names = [axes.get_ylabel() for axes in figure.axes[::3]]
-    assert names == ["Conditional-Vendi", "Conditional-RKE", "Information-Vendi", "Information-RKE"]
-    shown = {"scale": 1, "kind": "all", "order": 2, "score": "conditional"}
-    panel, values = figure.axes[4], finished.found.value.sel(shown)
-    np.testing.assert_allclose(panel.containers[2][0].get_ydata(), values)
-    np.testing.assert_allclose(panel.lines[-2].get_ydata(), values[:2])
-    assert panel.lines[-1].get_ydata().tolist() == [1, 2]
-    assert "4 groups" in figure.get_supxlabel()
+test_bad_flags_are_refused = studies.refuses(
+    Captioning, ("--groups=5", "at most the 4 photographs of cat, received 5")
+)

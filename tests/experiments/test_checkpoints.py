@@ -1,6 +1,5 @@
 """Trained parameters on disk: whose they are, what is refused, when something is trained."""
 
-import os
 import re
 
 import chex
@@ -10,8 +9,9 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
-from experiments.generators import checkpoints
+from experiments.generators import checkpoints, latent_diffusion, mixture_gan, picture_encoder
 from experiments.generators.fitting import Places
+from experiments.generators.mixture_gan import Training as Gan
 from experiments.lab import records
 
 pytestmark = pytest.mark.slow
@@ -143,8 +143,15 @@ def test_a_cache_that_cannot_be_written_is_found_out_before_training(get):
     assert get.times == 0
 
 
-def test_the_users_cache_is_taken_where_none_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    Places().trained(IDENTITY, lambda: {"a": np.zeros(1)})
-    (file,) = (tmp_path / "condvendi" / "trained").iterdir()
-    assert file.name.startswith("model-") and os.path.getsize(file) < 2000
+def test_every_shipped_file_is_of_a_training_as_it_is_now():
+    """A number of a training that changes, or leaves its identity, changes the file's name."""
+    kinds = mixture_gan.KINDS.items()
+    gans = [Gan(m, kind, of.steps) for m in mixture_gan.MIXTURES for kind, of in kinds]
+    identities = [
+        *map(latent_diffusion.coder_identity, latent_diffusion.TRAININGS.values()),
+        *map(latent_diffusion.identity, latent_diffusion.TRAININGS.values()),
+        *map(picture_encoder.identity, picture_encoder.TRAININGS.values()),
+        *map(mixture_gan.identity, gans),
+    ]
+    names = {path.name for path in checkpoints.SHIPPED.iterdir()}
+    assert names == {checkpoints.file_name(identity) for identity in identities}

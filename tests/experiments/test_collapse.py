@@ -45,23 +45,6 @@ def test_both_rates_have_one_baseline(finished):
     assert one.baseline[0].item() == pytest.approx(rke, rel=0.3)
 
 
-def test_the_table_and_the_figure_say_when(finished):
-    (grid,) = finished.study.tables(finished)
-    cells = [list(column.cells) for column in grid.columns]
-    alarm = finished.found.alarm.sel(rate=DOUBLING, repeat=0).item()
-    assert cells[3] == ["-", f"{alarm:.3g}"]
-    (of,) = Collapse.facts([finished]).values()
-    then = finished.found.score.sel(rate=DOUBLING, repeat=0).isel(look=int(alarm / 20) - 1)
-    assert of.sel(what="then", rate=DOUBLING, repeat=0) == then
-    figure = Collapse.figures([finished])["collapse"]
-    titles = [panel.get_title() for panel in figure.axes]
-    assert f"alarm, {alarm:,.0f}" in titles
-    assert "20 batches of 5 samples" in figure._supxlabel.get_text().replace("\n", " ")
-
-
 test_bad_flags_are_refused = studies.refuses(
-    Collapse,
-    ("--every=7", "--every=7: expected a divisor of --steps=60"),
-    ("--tolerated=1.5", "--tolerated: expected a share up to 1, received 1.5"),
-    ("--samples=2", "--samples"),
+    Collapse, ("--every=7", "--every=7: expected a divisor of --steps=60")
 )

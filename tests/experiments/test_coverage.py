@@ -81,28 +81,8 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
         np.testing.assert_allclose(found.share.sel(k=k), brute_force(references, samples, k))
 
 
-def test_tables_figure_and_facts_compare_equal_numbers_of_samples(finished):
-    facts, modes = Coverage.facts([finished]), finished.found.modes.sel(scale=1)
-    assert facts["shared"] <= modes.sel(kept=1).isel(repeat=0).dropna("n").n.max() < 120
-    last = modes.sel(kept=4, n=120).mean("repeat").item()
-    assert facts["last"]("RKE-MC", 4, 1.0) == pytest.approx(last)
-    assert facts["settled"](4, 2.0) in finished.study.sizes[:4]
-    equal = modes.sel(n=facts["shared"]).mean("repeat")
-    cells = list(zip(*(column.cells for column in facts["table"].columns), strict=True))
-    assert ("RKE-MC", "1", f"{equal[0]:.3g}", f"{equal[1]:.3g}") in cells
-    assert [*finished.study.tables(finished)][-1].row_count == 3 * len(finished.study.sizes)
-    figure = Coverage.figures([finished])["coverage"]
-    caption = figure._supxlabel.get_text().replace("\n", " ").lower()
-    for part in ("240 outputs", "2 random halves", "seed 0", "bandwidth 10"):
-        assert part in caption
-    shares = [lines[0].get_ydata()[1] for lines in figure.axes[5].containers]
-    np.testing.assert_allclose(shares, equal / equal[1])
-    assert figure.axes[5].get_title() == f"RKE-MC, {facts['shared']} samples each"
-
-
 test_bad_flags_are_refused = studies.refuses(
     Coverage,
     ("--kept=5", "between 1 and the 4 types, received 5"),
     ("--neighbours=3,5,100 --kept=1", "100 are not fewer than the .* samples"),
-    ("--prompts=t.npy", "Unknown command line flag 'prompts'"),
 )

@@ -47,12 +47,6 @@ def test_outputs_that_have_nothing_in_common_are_counted(finished):
     # Unlike outputs are any number; a single one of each prompt says nothing.
     unbiased = found.value.sel(curve=UNBIASED, prompts=APART)
     assert unbiased.sel(k=1).isnull().all() and (unbiased.sel(k=[2, 3, 4]) > 100).all()
-    (grid,) = study.tables(finished)
-    rows = zip(*(column.cells for column in grid.columns), strict=True)
-    (row,) = (row for row in rows if row[:3] == ("1", APART, "Conditional-RKE"))
-    assert row[4].startswith("4 ± ")
-    caption = " ".join(designs.Designs.figures([finished])["designs"].get_supxlabel().split())
-    assert "12 prompts with 4 outputs or more, n = 12" in caption
 
 
 @pytest.fixture(scope="module")
@@ -106,38 +100,8 @@ def test_models_come_in_one_order_for_all_prompts_where_they_are_known(known):
     assert all(len(set(column)) == 1 for column in models[chosen].T) == known
 
 
-def test_models_of_one_house_are_alike(tmp_path):
-    flags = small(tmp_path, 0)
-    outputs = np.load(tmp_path / "x.npy").reshape(12, 4, 1)
-    outputs[:, 1] = outputs[:, 0]
-    np.save(tmp_path / "x.npy", outputs.reshape(48, 1))
-    run = execute(designs.Designs, tmp_path, *flags)
-    found = run.found.sel(scale=1, prompts=APART)
-    alike = found.alike.sel(model="model 0")  # In both draws.
-    np.testing.assert_allclose(alike.sel(other=["model 0", "model 1"]), 1)
-    assert (alike.sel(other=["model 2", "model 3"]) < 0.01).all()
-    assert found.value.sel(curve=WHOLE, k=4, draw=0).item() == pytest.approx(16 / 6, rel=1e-3)
-
-
-def test_the_cosine_kernel_tells_no_prompts_apart(tmp_path):
-    own = small(tmp_path, 0)[:4]
-    for name in ("x", "t"):
-        values = 1 + np.load(tmp_path / f"{name}.npy")
-        np.save(tmp_path / f"{name}.npy", np.concatenate([values, values[::-1] ** 2], axis=1))
-    run = execute(designs.Designs, tmp_path, *own, "--kernel=cosine", "--draws=1", "--most=2")
-    assert run.found.prompts.values.tolist() == [BLENDED]
-    assert np.isfinite(run.found.error.sel(curve=NAMES[1])).all()
-
-
 @pytest.mark.parametrize(
     ("counts", "most"), [([9] * 100 + [5] * 900, 9), ([9] * 99 + [5] * 901, 5), ([4, 4, 2, 1], 4)]
 )
 def test_the_number_of_outputs_is_what_enough_prompts_have(counts, most):
     assert designs.most_of(np.array(counts)) == most
-
-
-def test_labels_and_embeddings_agree_on_the_prompts():
-    rows = np.arange(4.0)[:, None]
-    pairs = PairedEmbeddings("own", rows, rows, "", {"prompt": np.array([0, 1, 2, 2])})
-    with pytest.raises(ValueError, match="3 labels for 4 different rows of the prompts"):
-        designs.Designs().prepare(lambda: pairs, 0)

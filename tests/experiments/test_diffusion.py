@@ -136,11 +136,6 @@ def test_batch_after_batch_is_a_loop_that_carries_the_memory():
     assert none is None
 
 
-def test_latents_have_the_dtype_of_the_prompts(dtype):
-    latents, _ = sample(half, KEY, prompts(3).astype(dtype), shape=(2,), steps=3)
-    assert latents.dtype == dtype
-
-
 def test_what_cannot_be_sampled_is_refused():
     for given, options, words in (
         (prompts(3), {"solver": "euler"}, "solver: expected one of ddim, dpm2, received 'euler'"),

@@ -78,17 +78,3 @@ def test_correlations_are_over_generators_with_signs_and_ranges(finished):
     assert (ranks.sel(score="FID") > 0.5).all()  # Lower is better.
     ours = generator_scores.correlations(finished.found).sel(data="ring", bandwidth="count")
     assert (ours.sel(end="low") < ours.sel(end="high")).any()
-
-
-def test_tables_figure_and_facts(finished):
-    scores, ranks = finished.study.tables(finished)
-    assert scores.row_count == 2 * 6 and ranks.row_count == 2 * (1 + len(PRINTED))
-    (figure,) = GeneratorScores.figures([finished]).values()
-    assert [panel.get_title() for panel in figure.axes][:2] == ["ring, ours", "CIFAR-10, printed"]
-    facts = GeneratorScores.facts([finished])
-    of = finished.found.value.sel(data="ring", generator=REAL, bandwidth="count", score="RKE-MC")
-    shown = facts["scores"].sel(
-        data="ring", generator="the_data", bandwidth="count", score="RKE-MC"
-    )
-    assert shown.value == pytest.approx(of.mean().item())
-    assert shown.error == pytest.approx(12.706 * of.std(ddof=1).item() / np.sqrt(2), rel=1e-3)

@@ -1,12 +1,10 @@
 """The study of what guidance costs: sizes are known, seconds are not."""
 
-import jax
 import numpy as np
 import pytest
-import xarray as xr
+import studies
 from small import flags
 
-from experiments import lab
 from experiments.cost.guidance_cost import GuidanceCost
 
 pytestmark = pytest.mark.slow
@@ -18,51 +16,27 @@ def small(folder, seed):
 
 
 # Of the fashion model.
-LATENT, PROMPT, BATCH = 256, 384, 4
+LATENT, PROMPT = 256, 384
+
+finished = studies.finished(GuidanceCost)
 
 
-def prepared(**options):
-    defaults = {"model": "fashion", "windows": (8, 32), "spectra": 32, "batch": BATCH, "repeats": 3}
-    return GuidanceCost(**(defaults | options)).prepare(lambda: None, 0)
-
-
-@pytest.fixture(scope="module")
-def measured():
-    """What the cells of two windows cost."""
-    setup = prepared()
-    context = lab.Context(jax.random.key(1), jax.random.key(0), lambda words: None)
-    cells = [cell.values for cell in setup.study.cells()]
-    return lab.gather([(c, setup.study.compute(setup.state, context, **c)) for c in cells])
-
-
-def test_the_state_is_the_window_and_every_repetition_is_kept(measured):
+def test_the_state_is_the_window_and_every_repetition_is_kept(finished):
     """Pairs, as they are and centred with norms and centres; slots, counts, bandwidths; sums."""
-    state = measured.state
+    measured = finished.found
     for kind, sums in (("conditional_rke", 2), ("conditional_vendi", 0)):
         numbers = LATENT + PROMPT
+        state = measured.state.sel(kind=kind).dropna("window")
         expected = state.window * (4 * (2 * numbers + 2 + sums) + 1) + 4 * (numbers + 4)
-        np.testing.assert_array_equal(state.sel(kind=kind), expected)
+        np.testing.assert_array_equal(state, expected)
     for name in ("step", "update", "remember"):
         assert measured[name].sizes["repeat"] == 3
-        assert (measured[name] > 0).all()
-
-
-def test_a_row_has_the_spread_of_the_turns():
-    study = GuidanceCost(windows=(8, 32), spectra=8)
-    turns = {"update": [2.0, 3.0, 1.0], "step": [2.0, 2.0, 4.0], "remember": [1.0, 2.0, 3.0]}
-    sizes = {"state": 2**20, "update_bytes": 2**21, "step_bytes": 2**22}
-    found = xr.Dataset({k: ("repeat", of) for k, of in turns.items()} | sizes)
-    run = lab.Run(study, None, {"seed": 0}, dict.fromkeys(study.cells(), found), {}, [])
-    facts = GuidanceCost.facts([run])
-    cells = [next(column.cells) for column in facts["table"].columns]
-    assert cells[:4] == ["Conditional-RKE", "8", "1 (0.25-1.5)", "2000 (1000-3000)"]
-    assert cells[5:] == ["1", "2"]
-    assert facts["steps"]("rke", 32) == 1.0
-    assert facts["ms"]("step", "vendi", 8) == 2000
+        assert (measured[name].sel(window=8) > 0).all()
 
 
 def test_windows_bandwidths_and_noise_follow_the_flags():
-    setup = prepared(windows=(32, 8), spectra=8)
+    options = {"model": "fashion", "windows": (32, 8), "spectra": 8, "batch": 4, "repeats": 3}
+    setup = GuidanceCost(**options).prepare(lambda: None, 0)
     assert " ".join(map(str, setup.study.cells())) == (
         "conditional_rke-8 conditional_rke-32 conditional_vendi-8"
     )

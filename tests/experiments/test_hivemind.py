@@ -7,7 +7,6 @@ import pytest
 import studies
 from scipy import stats
 from small import flags, write, write_answers
-from studies import execute
 
 from experiments import data
 from experiments.language_models import judged
@@ -140,20 +139,3 @@ def test_the_family_effect_is_tested_by_relabelling_models():
     found = result(outputs, families=("one", "one", "two", "two"), vendors=("1", "1", "2", "2"))
     assert found.family_effect > 0.3
     assert found.family_p_value.item() == pytest.approx(1 / 3, abs=0.06)
-
-
-def test_ones_own_labels_are_checked_and_the_texts_alone_suffice(tmp_path):
-    flags = small(tmp_path, 0)
-    names = (tmp_path / "models.txt").read_text().split()
-    write(tmp_path, families=np.array(["x", *names[1:]]))
-    with pytest.raises(ValueError, match="--families: expected one for each model"):
-        execute(Hivemind, tmp_path, *flags, f"--families={tmp_path / 'families.txt'}")
-    prompt = np.load(tmp_path / "prompt.npy")
-    np.save(tmp_path / "prompt.npy", np.zeros_like(prompt))
-    with pytest.raises(ValueError, match="--prompt: expected at least three prompts"):
-        execute(Hivemind, tmp_path, *flags)
-    np.save(tmp_path / "prompt.npy", prompt)
-    fewer = [f for f in flags if not any(f"--{n}=" in f for n in ("vendors", "truncated"))]
-    run = execute(Hivemind, tmp_path, *fewer)
-    assert run.study.texts == ("whole",) and run.study.vendors == run.study.families
-    assert set(Hivemind.figures([run])) == set(Hivemind.drawings)

@@ -7,7 +7,6 @@ import numpy as np
 import oracles
 import pytest
 import studies
-import xarray as xr
 from scipy import stats
 from small import flags, widths, write
 from studies import computed
@@ -104,15 +103,6 @@ def test_entropies_of_sets_are_those_of_numpy_at_every_order():
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def test_the_cosine_kernel_has_no_bandwidth():
-    pairs = judged_sets()
-    setup = Human(bandwidths=lab.Scales("cosine"), orders=(1.0,), folds=2).prepare(lambda: pairs, 0)
-    assert list(setup.study.plain) == ["Vendi, cosine"] and setup.study.tried["multiple"] == [1.0]
-    grams = [x @ x.T for x in pairs.outputs.astype(np.float64).reshape(20, 4, 3)]
-    wanted = [oracles.entropy(gram, order=1) for gram in grams]
-    np.testing.assert_allclose(setup.state[2]()[0], wanted, atol=1e-4)
-
-
 def test_similarities_are_scored_in_place_of_kernels_wherever_the_rows_of_a_set_are():
     pairs, members = judged_sets(sets=6), np.arange(24).reshape(6, 4).T.reshape(-1)
     grams = np.stack([x @ x.T for x in pairs.outputs.astype(np.float64).reshape(6, 4, 3)])
@@ -170,12 +160,6 @@ def test_pools_are_scored_as_the_library_scores_them():
     assert all(len({*sets.context[pool]}) == len(pool) == 6 for pool in (*above, *below))
     assert np.isfinite(right[0, ..., 1]).all()
     assert np.isnan(right[1, ..., 1]).all() and np.isnan(right[..., 2]).all()
-
-
-def test_enough_contexts_are_those_from_which_on_the_order_is_right():
-    right = [[1, 0.9, 0.95], [1, 1, 0.9], [0.95, np.nan, np.nan]]
-    found = judgements.enough(xr.DataArray(right, {"contexts": [1, 2, 4]}, ("task", "contexts")))
-    np.testing.assert_array_equal(found, [4, np.nan, 1])
 
 
 def test_rank_correlation_is_that_of_scipy():
@@ -283,27 +267,6 @@ def test_published_metrics_labels_and_temperatures_are_beside():
 
 test_bad_flags_are_refused = studies.refuses(
     Human,
-    ("--folds=1", "--folds"),
     ("--folds=20", "expected 40 contexts or more in each task, received 24 in task 0"),
-    ("--contexts=0", "--contexts: expected a number at least 1"),
     ("--orders=0", "order"),
-    ("--draws=0", "--draws"),
-    ("--resamples=1", "--resamples"),
 )
-
-
-@pytest.mark.parametrize(
-    ("role", "row", "value", "message"),
-    [
-        ("people", 5, 99.0, "people: expected one value a set, row [45] differs"),
-        ("people", slice(4, 8), np.nan, "people: expected finite numbers"),
-        ("sets", 79, 99, "sets: expected two responses or more in each, received 1"),
-    ],
-)
-def test_what_differs_within_a_set_is_refused(role, row, value, message):
-    pairs = judged_sets()
-    values = pairs.labels[role].copy()
-    values[row] = value
-    labels = pairs.labels | {"people": np.zeros(80), role: values}
-    with pytest.raises(ValueError, match=message):
-        Responses.of(dataclasses.replace(pairs, labels=labels))

@@ -18,12 +18,10 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from absl import flags
 from rich.table import Table
 from small import write_pairs
 from studies import changed
 
-from condvendi_jax.cli import command
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import (
@@ -56,8 +54,7 @@ class Toy(lab.Study):
 
     def prepare(self, load, seed):
         pairs = load()
-        arrays = {"outputs": pairs.outputs, "types": pairs.labels["types"]}
-        return self.ready(pairs, arrays=arrays, state=pairs)
+        return self.ready(pairs, state=pairs)
 
     def axes(self):
         return {"kind": [self.kind], "power": self.powers}
@@ -223,8 +220,6 @@ def test_files_of_others_are_left_alone(tmp_path, own, name, content, message):
 
 DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-20]),
-    "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_text("{}"),
     "another cell": lambda path: path.write_bytes((path.parent / "mean-2.nc").read_bytes()),
 }
 
@@ -409,17 +404,6 @@ def test_flags_reach_the_study_in_their_types(tmp_path, own):
     assert sums.results[place(1, "sum")].value == pytest.approx(outputs.sum())
 
 
-def test_help_lists_every_flag_and_what_it_needs(capsys):
-    runner.execute(Toy, ["toy", "--help"])
-    lines = capsys.readouterr().out.splitlines()
-    listed = {line.split(":")[0].strip() for line in lines if line.startswith("  --")}
-    options = {f"--{field.name}" for field, _ in runner.flag_fields(Toy)}
-    shared = {"--data", "--outputs", "--prompts", "--types", "--seed", "--output", "--help"}
-    assert listed == options | shared | {"--outputs_key", "--prompts_key", "--types_key"}
-    for words in ("only with --kind=mean", "default 1,2"):
-        assert any(words in line for line in lines)
-
-
 def test_bad_rows_are_the_users_rows(tmp_path, own):
     flags = own()
     outputs = np.load(tmp_path / "x.npy")
@@ -446,19 +430,12 @@ def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
     second = np.random.default_rng(0).normal(size=(150, 3)).astype(np.float32)
     np.save(tmp_path / "second.npy", second)
     more = [f"--second_prompts={tmp_path / 'second.npy'}", f"--models={tmp_path / 'models.txt'}"]
-    execute(tmp_path, *flags, *more, study=looking)
+    execute(tmp_path / "more", *flags, *more, study=looking)
     np.testing.assert_array_equal(seen[-1].further["second_prompts"], second)
     assert seen[-1].labels["models"][0].startswith("model ")
     np.save(tmp_path / "second.npy", second[:9])
     with pytest.raises(ValueError, match="150 prompts and 9 second_prompts"):
         execute(tmp_path, *flags, *more, study=looking)
-    with pytest.raises(ValueError, match="--outputs: one's own data need a file"):
-        runner.execute(looking, ["toy", more[0], f"--output={tmp_path / 'none'}"])
-
-
-def test_another_data_set_has_a_folder_of_its_own():
-    assert Toy().folder("emoji") == Toy().folder() == "toy-mean"
-    assert Toy().folder("mixture") == "toy-mixture-mean"
 
 
 # --- bandwidths -------------------------------------------------------------------------------
@@ -493,25 +470,6 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
     assert widths(Scales(kernel="cosine").resolve(pairs, 0)) == [(None, None)]
 
 
-def test_a_caption_says_the_bandwidths_and_their_rule():
-    pairs = pairs_of()
-    given = Scales(output_bandwidth=2.0, prompt_bandwidth=3.0).resolve(pairs, 0)
-    again = dataclasses.replace(given, output_bandwidth=4.0)
-    words = "Gaussian bandwidths (outputs / prompts)"
-    assert scales.words([given]) == [f"{words} 2 / 3: given x 0.5, 1, 2"]
-    assert scales.words([given, again, given], 1.0) == [f"{words} 2 / 3 and 4 / 3: given"]
-    ruled = scales.words([Scales().resolve(pairs, 0), given], 0.5)
-    assert len(ruled) == 2 and ruled[0].endswith(": variance rule x 0.5")
-    # Where several data have bandwidths of their own, a study keeps the rule alone.
-    several = Scales(scales=(0.5, 2.0))
-    assert scales.words([several]) == ["Gaussian bandwidths: variance rule x 0.5, 2"]
-    for kind in (Scales, Rules):
-        assert scales.words([kind(kernel="cosine").resolve(pairs, 0)]) == ["Cosine kernel"]
-    median = scales.by_rule(pairs, "median", 0)
-    widths = f"median {median.outputs:.3g} / {median.prompts:.3g}"
-    assert scales.words([Rules(rules=("median",)).resolve(pairs, 0)]) == [f"{words} {widths}"]
-
-
 def given(**widths):
     return {f"{name}_bandwidth": width for name, width in widths.items()}
 
@@ -535,32 +493,6 @@ def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
 
 
 # --- keys, progress, interruption --------------------------------------------------------------
-
-
-def test_a_run_shows_its_progress(tmp_path, own, monkeypatch, capsys):
-    lines = []
-
-    class Bar(command._Lines):
-        def update(self, *task, **changes):
-            super().update(*task, **changes)
-            lines.append(self._words)
-
-        def advance(self, *task):
-            super().advance(*task)
-            lines.append(self._done)
-
-    monkeypatch.setattr(command, "progress_bar", Bar)
-
-    class Telling(Toy):
-        def compute(self, state, context, **cell):
-            context.say("half")
-            return super().compute(state, context, **cell)
-
-    execute(tmp_path, *own(), study=Telling)
-    cells = ["[1/2] mean-1", "[2/2] mean-2"]
-    each = [line for k, cell in enumerate(cells, 1) for line in (cell, f"{cell}: half", k)]
-    assert lines == ["reading the data", 0, *each]
-    assert "[1/2] mean-1: 0." in capsys.readouterr().err
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path):
@@ -609,12 +541,6 @@ def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):
         execute(tmp_path, *own(), study=changed(Toy, compute=compute))
     (note,) = caught.value.__notes__
     assert re.search(r"test_lab\.py:\d+: where mean-1 was computed", note)
-
-
-def test_two_cells_of_one_name_are_refused(tmp_path, own):
-    twice = changed(Toy, cells=lambda: [place(1, "a b"), place(1, "a_b")])
-    with pytest.raises(ValueError, match="two cells have the same name"):
-        execute(tmp_path, *own(), study=twice)
 
 
 # --- types ------------------------------------------------------------------------------------
@@ -700,27 +626,6 @@ def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
         assert [(folder / path.name).read_bytes() for path in paths] == first
 
 
-def test_labels_of_lines_that_end_together_do_not_overlap():
-    figure, (axes,) = style.panels(1)
-    for k, end in enumerate((1.0, 1.01, 1.02, 5.0)):
-        axes.plot([0, 1], [0, end], label=f"line {k}")
-    axes.plot([0, 1], [0, 3])
-    style.label_lines(axes)
-    figure.draw_without_rendering()
-    boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
-    assert len(boxes) == 4
-    assert all(below.y1 <= above.y0 + 1 for below, above in zip(boxes, boxes[1:], strict=False))
-    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
-
-
-def test_a_caption_stays_within_the_figure():
-    figure, _ = style.panels(2)
-    style.caption(figure, "one of the many words that stand below a figure, " * 12)
-    figure.draw_without_rendering()
-    box = figure._supxlabel.get_window_extent()
-    assert box.x1 <= figure.bbox.x1 and box.y0 >= 0
-
-
 # --- imports ----------------------------------------------------------------------------------
 
 
@@ -749,10 +654,3 @@ def test_no_cell_of_a_table_is_cut_or_broken(monkeypatch, capsys):
     text = capsys.readouterr().out
     (line,) = [line for line in text.splitlines() if "first one" in line]
     assert "12.3456 ± 0.0012" in line and "Conditional-Vendi" in text and "a title" in text
-
-
-def test_a_flag_of_several_values_may_be_given_again():
-    values = flags.FlagValues()
-    flags.DEFINE_multi_integer("n", [1], "Sizes.", flag_values=values)
-    assert runner.parse(values, ["program", "--n=2", "--n=3", "word"]) == ["word"]
-    assert values.n == [2, 3]

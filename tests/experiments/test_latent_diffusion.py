@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import subprocess
-import sys
 
 import chex
 import jax
@@ -11,14 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from scipy.special import softmax
 
 from experiments.generators import (
     checkpoints,
     diffusion,
     fitting,
     latent_diffusion,
-    networks,
     picture_encoder,
     pictures,
 )
@@ -32,7 +28,6 @@ SIZES = Sizes(channels=1, latent=2, hidden=8, blocks=1, patch=4, width=16, depth
 IDENTITY = records.identify("small", 1, {"width": 16}, {}, 0)
 # Two kinds, in two wordings each; the latents of each are constants, 1 and -0.5.
 WORDINGS = np.random.default_rng(0).normal(size=(2, 2, 384)).astype(np.float32) / 20
-LATER = ("denoising_steps", "denoising_rate", "horizon")  # Of the denoiser alone.
 
 
 def denoising(steps):
@@ -48,47 +43,6 @@ def denoising(steps):
 
 def fit(trainer, arrays):
     return fitting.fit(trainer, arrays, jax.random.key(0), IDENTITY, Places())
-
-
-def test_the_autoencoder_has_the_shapes_it_says_and_bounded_log_variances():
-    coder = latent_diffusion._make_autoencoder(dataclasses.replace(SIZES, channels=3))
-    coder.moments.kernel[...] *= 0
-    coder.moments.bias[...] = jnp.array([0.0, 3.0, 1e3, -1e3])
-    mean, log_variance = coder.encode(jnp.ones((2, 32, 32, 3)))
-    assert mean.shape == log_variance.shape == (2, GRID, GRID, 2)
-    np.testing.assert_array_equal(mean[0, 0, 0], [0, 3])
-    np.testing.assert_array_equal(log_variance[0, 0, 0], [5, -20])
-    assert jax.eval_shape(coder.decode, mean).shape == (2, 32, 32, 3)
-
-
-def test_a_layer_is_scaled_shifted_attention_and_a_gated_network():
-    """Against NumPy in float64, head by head."""
-    layer = networks.Layer(8, 2, rngs=nnx.Rngs(1))
-    rng = np.random.default_rng(0)
-    x, condition, table = (rng.normal(size=shape) for shape in ((2, 3, 8), (2, 6, 8), (6, 8)))
-    layer.table[...] = jnp.asarray(table, jnp.float32)
-
-    def linear(name, rows):
-        of = getattr(layer, name)
-        return rows @ np.asarray(of.kernel[...], float) + np.asarray(of.bias[...], float)
-
-    def normal(rows):
-        return (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-6)
-
-    expected = []
-    for tokens, given in zip(x, condition + table, strict=True):
-        shift, scale, gate, shift_up, scale_up, gate_up = given
-        q, k, v = np.split(linear("mix", normal(tokens) * (1 + scale) + shift), 3, axis=1)
-        heads = [
-            softmax(q[:, part] @ k[:, part].T / 2, axis=1) @ v[:, part]
-            for part in (slice(0, 4), slice(4, 8))
-        ]
-        tokens = tokens + gate * linear("out", np.concatenate(heads, axis=1))
-        inner = linear("up", normal(tokens) * (1 + scale_up) + shift_up)
-        gelu = inner / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
-        expected.append(tokens + gate_up * linear("down", gelu))
-    found = nnx.jit(networks.Layer.__call__)(layer, *map(jnp.float32, (x, condition)))
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
 def test_the_denoiser_learns_what_its_prompts_show():
@@ -145,35 +99,20 @@ def test_the_autoencoders_loss_by_hand():
     assert abs(drawn[0].mean() - 2) < 0.2 and abs(drawn[0].std() - 3) < 0.15
 
 
-def test_updates_are_adams_with_clipped_slopes_and_decaying_weights_and_are_averaged():
-    """Against NumPy in float64: up to the rate in a tenth of the horizon, then down as a cosine."""
-
+def test_parameters_are_averaged_over_the_updates():
     def loss(model, arrays, key):
         return jnp.sum(jnp.square(model.kernel[...])) / 2  # Its slope is the kernel.
 
     network = nnx.Linear(2, 1, use_bias=False, rngs=nnx.Rngs(0))
     network.kernel[...] = jnp.array([[2.0], [-1.5]])
-    rate, horizon = 0.1, 40
-    trainer = Trainer(network, loss, steps=30, rate=rate, horizon=horizon)
-    at, found = trainer.start(), []
-    x, mean, square = np.array([2.0, -1.5]), np.zeros(2), np.zeros(2)
-    expected, norms, average = [], [], x
+    trainer = Trainer(network, loss, steps=30, rate=0.1, horizon=40)
+    at, average = trainer.start(), np.array([2.0, -1.5])
     for step in range(30):
         at, _ = trainer.advance(at, None, jax.random.key(0))
-        found.append(np.asarray(at.params["kernel"][...])[:, 0])
-        norms.append(np.linalg.norm(x))
-        slope = x / max(1.0, norms[-1])
-        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
-        way = mean / (1 - 0.9 ** (step + 1)) / np.sqrt(square / (1 - 0.999 ** (step + 1)))
-        down = 0.01 + 0.99 * (1 + np.cos(np.pi * (step - 4) / (horizon - 4))) / 2
-        x = x - rate * (step / 4 if step < 4 else down) * (way + 1e-3 * x)
-        expected.append(x)
         keep = min(0.999, (1 + step) / (10 + step))
-        average = keep * average + (1 - keep) * x
-    assert norms[0] > 2 and norms[-1] < 0.9  # Clipped at first, and no longer.
-    # In float32 one less 0.999 to a power of few steps is right to three or four digits.
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
+        average = keep * average + (1 - keep) * np.asarray(at.params["kernel"][...])[:, 0]
     np.testing.assert_allclose(at.average["kernel"][...][:, 0], average, rtol=1e-4)
+    assert loss(nnx.merge(nnx.graphdef(network), at.params), None, None) < 0.5
     assert int(at.step) == 30
 
 
@@ -197,9 +136,8 @@ def test_the_shipped_models_draw_what_the_shipped_encoders_recognise(name, best,
     assert np.mean(picture_encoder.found_among(logits, kinds, best)) > least
 
 
-@pytest.fixture
-def small(tmp_path, monkeypatch):
-    """A collection of sixteen pictures, trained for three updates."""
+def test_a_model_is_trained_once_on_what_is_not_held_out_and_then_read(tmp_path, monkeypatch):
+    """On a collection of sixteen pictures, for three updates and two."""
     rng = np.random.default_rng(0)
     read = pictures.Pictures(
         rng.integers(0, 256, (16, 32, 32, 1), np.uint8), np.arange(16) % 2, np.arange(16) >= 12
@@ -211,11 +149,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", collection)
     training = Training("fashion", SIZES, encoding_steps=3, denoising_steps=2, horizon=6, batch=4)
     monkeypatch.setitem(latent_diffusion.TRAININGS, "fashion", training)
-    return Places(tmp_path, tmp_path / "cache", tmp_path / "shipped"), training, read
-
-
-def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
-    places, training, read = small
+    places = Places(tmp_path, tmp_path / "cache", tmp_path / "shipped")
     fits, fit = [], fitting.fit
     monkeypatch.setattr(fitting, "fit", lambda *given: fits.append(given[:3]) or fit(*given))
     model = latent_diffusion.load("fashion", places)
@@ -223,54 +157,14 @@ def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
     again = latent_diffusion.load("fashion", dataclasses.replace(places, pictures=None))
     for one, other in ((model.coder, again.coder), (model.denoiser, again.denoiser)):
         chex.assert_trees_all_equal(one, other)
-    # A sampler of both is compiled once.
-    assert jax.tree.structure(model.denoise) == jax.tree.structure(again.denoise)
-    stored = [checkpoints.load(path) for path in places.cache.iterdir()]
-    found = [tree[name] for tree in stored for name in ("coder", "denoiser") if name in tree]
-    assert len(stored) == len(found) == 2
-    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype(np.float16)}
-    # Training pictures alone; their latents have zero mean and unit variance.
+    # Latents have zero mean and unit variance.
     (of_coder, pixels, first), (of_denoiser, (latents, kinds, wordings), second) = fits
-    assert (of_coder.steps, of_denoiser.steps) == (3, 2)
+    assert (of_coder.steps, of_denoiser.steps) == (3, 2) and first != second  # Keys.
     np.testing.assert_array_equal(pixels, read.pixels[:12])
     np.testing.assert_allclose(np.mean(latents, (0, 1, 2)), 0, atol=1e-4)
     np.testing.assert_allclose(np.std(latents, (0, 1, 2)), 1, rtol=1e-4)
     np.testing.assert_array_equal(kinds, read.kinds[:12])
     np.testing.assert_array_equal(wordings, WORDINGS)
-    assert first != second  # Keys.
     raw, _ = latent_diffusion._encode(model.coder, read.pixels[:12] / np.float32(255))
     shown = model.decode(jnp.asarray(latents))
     np.testing.assert_allclose(shown, latent_diffusion._decode(model.coder, raw), atol=1e-4)
-    wild = model.decode(1000 * jnp.asarray(latents))
-    assert float(wild.min()) == 0 and float(wild.max()) == 1
-
-
-def test_every_number_of_a_training_is_in_its_identity(small):
-    _, training, _ = small
-    for name in ("encoding_steps", "batch", "encoding_rate", *LATER):
-        other = dataclasses.replace(training, **{name: getattr(training, name) * 2})
-        assert latent_diffusion.identity(other) != latent_diffusion.identity(training)
-        found, before = map(latent_diffusion.coder_identity, (other, training))
-        assert (found != before) == (name not in LATER)
-    for field in dataclasses.fields(SIZES):
-        sizes = dataclasses.replace(SIZES, **{field.name: getattr(SIZES, field.name) * 2})
-        other = dataclasses.replace(training, sizes=sizes)
-        assert latent_diffusion.identity(other) != latent_diffusion.identity(training)
-
-
-def python(*words):
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True)
-
-
-def test_flags_say_what_is_trained_and_where_it_finds_and_leaves_things():
-    for module in ("latent_diffusion", "picture_encoder"):
-        done = python("-m", f"experiments.generators.{module}")
-        assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1
-        assert done.stderr.endswith(": expected one of fashion, emoji, received ''.\n")
-    says = "lambda name, p: p.say(f'{name} {p.pictures} {p.cache} {p.shipped}')"
-    program = "-c", f"from experiments.generators import fitting\nfitting.run({says})", "fashion"
-    done = python(*program, "--output=a", "--pictures=b")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "fashion b a a\n")
-    assert all(flag in python(*program, "--help").stdout for flag in ("--output", "--pictures"))
-    done = python(*program, "emoji")
-    assert done.returncode == 2 and "unexpected argument 'emoji'" in done.stderr

@@ -95,24 +95,3 @@ def test_the_trend_is_over_the_types():
     assert correlation == pytest.approx(each.mean())
     half = 4.302653 * each.std(ddof=1) / np.sqrt(3)
     assert interval == pytest.approx((each.mean() - half, each.mean() + half))
-
-
-def test_the_tables_and_the_figures(finished):
-    scores, trends = finished.study.tables(finished)
-    assert [*scores.columns[1].cells] == ["0", "0.5", "1"] * 2
-    assert next(scores.columns[-1].cells).startswith("1 ± ")
-    assert trends.row_count == 2
-    facts = LatentTruncation.facts([finished])
-    assert facts["end"]("knob", "RKE-within-type", 1) == pytest.approx(4, rel=1e-3)
-    assert [*facts["tables"]["knob"].columns[1].cells] == ["0", "1"] * 2  # The ends alone.
-    figures = LatentTruncation.figures([finished])
-    assert set(figures) == {"latent_truncation"}
-    assert "RKE rises by 300%" in figures["latent_truncation"].axes[0].get_title()
-    caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("3 groups of", "seed 0", "(outputs / prompts) 4 / 4"):
-        assert part in caption
-
-
-test_bad_flags_are_refused = studies.refuses(
-    LatentTruncation, ("--samples=1", "--samples"), ("--groups=1", "--groups")
-)

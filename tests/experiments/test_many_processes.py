@@ -1,10 +1,7 @@
 """The study of several processes: its cells, its gains, and what goes over the wire."""
 
-import pytest
-import xarray as xr
 from small import flags
 
-from experiments import lab
 from experiments.cost import many_processes as study
 
 
@@ -17,25 +14,3 @@ def test_cells_keep_the_pairs_or_the_work_of_a_process():
     spectral = [cell[1:] for cell in cells if cell[0] == "spectral"]
     assert spectral == [(1024, 1), (512, 1), (1024, 2), (724, 2), (1024, 4)]
     assert len(cells) == 2 * len(spectral)
-
-
-def test_a_row_has_the_fastest_call_and_the_slowest_and_gains_are_of_as_many_pairs():
-    given, results = study.ManyProcesses(n=64, processes=(1, 2)), {}
-    for cell in given.cells():
-        way, n, count = cell.values.values()
-        busy = ("end", [8.0 * n / count, 9.0 * n])
-        of = {"busy": busy, "wall": busy, "loopback": ("end", [4e6 * (count - 1)] * 2)}
-        results[cell] = xr.Dataset(of)
-    run = lab.Run(given, None, {"seed": 0}, results, {}, [])
-    facts = study.ManyProcesses.facts([run])
-    rows = [list(row) for row in zip(*(c.cells for c in facts["table"].columns), strict=True)]
-    assert ["spectral", "64", "2", "256 (576)", "256 (576)", "2", "2.0"] in rows
-    assert ["order 2", "45", "1", "360 (405)", "360 (405)", "1", "0.0"] in rows
-    assert facts["gain"]("order_2", 2) == 2
-    assert facts["fastest"]("busy", "spectral", 64, 2) == 256
-
-
-def test_one_process_alone_is_compared_with_nothing():
-    with pytest.raises(ValueError, match="--processes: expected a number above 1"):
-        study.ManyProcesses(processes=(1,)).prepare(lambda: None, 0)
-    assert study.ManyProcesses(processes=(2,)).prepare(lambda: None, 0).study.processes == (1, 2)

@@ -1,7 +1,5 @@
 """The diffusion on mixtures: against NumPy, numerical integration and exact samples."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ from scipy import stats
 from small import population_of
 
 import condvendi_jax as cv
-from experiments.generators import diffusion, mixture_diffusion
+from experiments.generators import mixture_diffusion
 from experiments.generators.mixture_diffusion import MIXTURES, mean_length
 
 pytestmark = pytest.mark.slow
@@ -22,21 +20,6 @@ SPREAD = 0.5
 
 def small():
     return mixture_diffusion.mixture(CENTRES, SPREAD, WEIGHTS)
-
-
-@functools.cache
-def drawn(name, solver, steps):
-    """3,000 samples of every prompt by a solver, or of the law itself."""
-    mixture = MIXTURES[name]()
-    prompts = jnp.repeat(mixture.prompts, 3000, axis=0)
-    key = jax.random.key(1)
-    if solver == "exact":
-        points = mixture.sample(key, prompts)
-    else:
-        points, _ = diffusion.sample(
-            mixture.denoise, key, prompts, shape=(2,), steps=steps, solver=solver
-        )
-    return np.asarray(points).reshape(len(mixture.weights), 3000, 2)
 
 
 def test_the_clean_prediction_is_the_posterior_mean_by_integration(x64):
@@ -73,7 +56,9 @@ def test_no_prompt_is_all_prompts_equally(x64):
 @pytest.mark.parametrize("name", MIXTURES)
 def test_exact_samples_are_of_the_law(name):
     mixture = MIXTURES[name]()
-    for prompt, points in enumerate(drawn(name, "exact", None)):
+    prompts = jnp.repeat(mixture.prompts, 3000, axis=0)
+    drawn = np.asarray(mixture.sample(jax.random.key(1), prompts)).reshape(-1, 3000, 2)
+    for prompt, points in enumerate(drawn):
         weights = np.asarray(mixture.weights[prompt])
         band = 4 * np.sqrt(weights * (1 - weights) / 3000) + 1e-3
         shares = mixture.shares(points, prompt)
@@ -85,24 +70,10 @@ def test_exact_samples_are_of_the_law(name):
         assert abs(np.mean(values)) < 4 * np.std(values, ddof=1) / 10
     # Its closed form of Conditional-RKE against the score of samples.
     kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.5)}
-    outputs = drawn(name, "exact", None)[:, :200].reshape(-1, 2)
+    outputs = drawn[:, :200].reshape(-1, 2)
     found = cv.conditional_rke(outputs, jnp.repeat(mixture.prompts, 200, axis=0), **kernels)
     exact = population_of(mixture).conditional_rke(**kernels)
     assert float(found) == pytest.approx(float(exact), rel=0.06)
-
-
-@pytest.mark.parametrize("solver", diffusion.SOLVERS)
-def test_sampled_points_are_of_the_law(solver):
-    """Energy distance and shares at 60 steps; too few steps are told from it."""
-    mixture = MIXTURES["apart"]()
-    for prompt, points in enumerate(drawn("apart", solver, 60)):
-        weights = np.asarray(mixture.weights[prompt])
-        assert abs(mixture.energy_distance(points, prompt)) < 0.02
-        shares = mixture.shares(points, prompt)
-        assert np.abs(shares - weights).sum() / 2 < 0.04
-        assert shares.sum() > 0.97
-    few = drawn("apart", solver, 3)
-    assert min(mixture.energy_distance(p, j) for j, p in enumerate(few)) > 0.02
 
 
 def test_the_mean_length_is_rices():

@@ -1,4 +1,4 @@
-"""Mixtures in the plane and their pairing."""
+"""Mixtures in the plane, their pairing, and the closed forms of Gaussian mixtures."""
 
 import dataclasses
 import itertools
@@ -6,8 +6,11 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from oracles import gaussian_gram
 
+import condvendi_jax as cv
 from experiments.generators.mixtures2d import Geometry, columns, draw_pairs, match
+from experiments.generators.populations import GaussianMixture
 
 pytestmark = pytest.mark.slow
 
@@ -50,3 +53,23 @@ def test_pairs_keep_every_point_and_its_component():
     other = moved.outputs - further.outputs(4).centres[moved.output_modes]
     # The noise is the key's.
     np.testing.assert_allclose(np.sort(noise[:, 0]), np.sort(other[:, 0]), atol=1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gaussian_mixture_against_samples():
+    """Closed-form RKE and Conditional-RKE against the U-statistic of a sample."""
+    rng = np.random.default_rng(1)
+    factors = rng.normal(size=(2, 3, 3)) * 0.5
+    mixture = GaussianMixture(
+        rng.normal(size=(2, 3)), factors @ factors.transpose(0, 2, 1), [0.3, 0.7], d_x=2
+    )
+    n = 3000
+    outputs, prompts = (np.asarray(part) for part in mixture.sample(jax.random.key(0), n))
+    off = ~np.eye(n, dtype=bool)
+    kx, kt = gaussian_gram(outputs, 0.8)[off] ** 2, gaussian_gram(prompts, 1.1)[off] ** 2
+    exact = mixture.rke(kernel=cv.Gaussian(0.8))
+    np.testing.assert_allclose(exact, 1 / kx.mean(), rtol=0.05)
+    conditional = mixture.conditional_rke(
+        output_kernel=cv.Gaussian(0.8), prompt_kernel=cv.Gaussian(1.1)
+    )
+    np.testing.assert_allclose(conditional, kt.mean() / (kx * kt).mean(), rtol=0.05)

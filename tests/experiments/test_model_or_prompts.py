@@ -38,11 +38,6 @@ def test_only_what_prompts_leave_open_is_conditional(tmp_path, monkeypatch):
         for scores in (["Vendi", "Conditional-Vendi"], ["RKE", "Conditional-RKE"]):
             found = run.found.value.sel(scale=1, set=name, score=scores)
             np.testing.assert_allclose(found, [values] * 10, rtol=rtol)
-    (figure,) = ModelOrPrompts.figures([run]).values()
-    breed, scenes = (drawn[0].get_ydata() for drawn in figure.axes[0].containers)
-    np.testing.assert_allclose(breed, 0.1, rtol=1e-4)
-    np.testing.assert_allclose(scenes, [1, 0.1, 1, 0.1], rtol=0.2)
-    assert [table.row_count for table in run.study.tables(run)] == [6, 6]
 
 
 def test_draws_share_no_photograph_and_have_the_wordings_that_they_say():

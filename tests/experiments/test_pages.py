@@ -68,14 +68,11 @@ def test_marked_tokens_and_tables_are_written_anew(facts):
     [
         "It is 6.57 there.",
         "| a | 3 |",
-        "from 1,000 on",
-        "*3%*, and",
         "[0.70, 0.97<!--x:.2f-->]",
         "± 0.03",
         "-0.66 here",
         "1e-7",
         "in 2.5 of CV fig. 5",
-        "order 3.5",
     ],
 )
 def test_a_number_that_nothing_binds_is_seen(text):

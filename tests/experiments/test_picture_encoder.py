@@ -43,18 +43,6 @@ def test_features_are_directions_and_the_same_in_the_loops_of_a_sampler():
     np.testing.assert_allclose(features, picture_encoder._features(plain, pixels), atol=1e-5)
 
 
-def test_logits_are_cosines_times_a_bounded_scale():
-    network = stirred()
-    prompts = jax.random.normal(jax.random.key(2), (4, 384))
-    rows = picture_encoder.unit(jax.random.normal(jax.random.key(3), (2, 8)))
-    words = np.asarray(prompts @ network.words.kernel[...], np.float64)
-    cosines = np.asarray(rows, np.float64) @ (words / np.linalg.norm(words, axis=1)[:, None]).T
-    for log_scale, scale in ((0.5, np.exp(0.5)), (50.0, 100.0)):
-        network.scale[...] = jnp.asarray(log_scale)
-        found = picture_encoder._logits(network, rows, prompts)
-        np.testing.assert_allclose(found, scale * cosines, rtol=1e-3, atol=1e-3)
-
-
 def test_a_shifted_picture_is_moved_whole_and_its_edge_repeated():
     picture = np.arange(36).reshape(6, 6)
     wide = np.pad(picture, 2, mode="edge")
@@ -119,16 +107,6 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     assert np.mean(picture_encoder.found_among(logits, kinds, 1)) > 0.95
     again = picture_encoder.load("fashion", places)  # Without pictures.
     chex.assert_trees_all_equal(again.network, encoder.network)
-
-
-def test_the_identity_knows_every_setting_and_the_pictures(monkeypatch):
-    identity = picture_encoder.identity(TINY)
-    for field in dataclasses.fields(TINY)[1:]:  # After the collection.
-        changed = dataclasses.replace(TINY, **{field.name: 2 * getattr(TINY, field.name)})
-        assert picture_encoder.identity(changed) != identity
-    other = dataclasses.replace(pictures.COLLECTIONS["fashion"], digest="other")
-    monkeypatch.setitem(pictures.COLLECTIONS, "fashion", other)
-    assert picture_encoder.identity(TINY) != identity
 
 
 @pytest.mark.parametrize(("name", "best", "least"), [("fashion", 1, 0.88), ("emoji", 5, 0.53)])

@@ -118,19 +118,6 @@ def test_the_emoji_that_are_held_out_are_those_of_the_shipped_features(tmp_path,
     np.testing.assert_array_equal(found.kinds[found.held_out], kinds)
 
 
-def test_prompts_are_of_unit_norm_and_name_their_kinds():
-    fashion, emoji = (pictures.COLLECTIONS[name].prompts() for name in ("fashion", "emoji"))
-    assert fashion.embeddings.shape == (10, 12, 384)
-    assert emoji.embeddings.shape == (1652, 1, 384)
-    for prompts, within in ((fashion, 1e-3), (emoji, 1e-6)):  # As float16 has them; scaled again.
-        assert len(prompts.names) == len(prompts.embeddings)
-        norms = np.linalg.norm(prompts.embeddings, axis=2)
-        np.testing.assert_allclose(norms, 1, atol=within)
-    pairs = load("emoji")
-    own = emoji.embeddings[pairs.labels["prompt"], 0]
-    np.testing.assert_allclose(own, pairs.prompts, atol=1e-6)
-
-
 def test_wordings_name_their_kind_and_fill_the_file(tmp_path, monkeypatch):
     texts = Texts()
     monkeypatch.setattr(builder, "load_minilm", lambda: texts)

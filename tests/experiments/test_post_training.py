@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import studies
 from small import flags, write
-from studies import execute
 
 from experiments import data
 from experiments.language_models import judged
@@ -125,29 +124,19 @@ def test_reweighting_moves_a_rare_answer_as_far_as_the_distance():
     np.testing.assert_allclose(found.sel(model="b"), 4, rtol=1e-3)  # No gain.
 
 
-@pytest.fixture(scope="module")
-def stages():
-    """Answers of three stages to 40 prompts, which move further apart, and closer."""
+def test_effects_and_shares_are_those_of_the_prompts_numbers():
+    """At order 2 a prompt's number is 1 over the mean of its squared kernel.
+
+    The answers of three stages move further apart, and closer; one of prompt 3 is empty.
+    """
     generator = np.random.default_rng(0)
-    spread = np.array([1.0, 0.7, 0.72])[:, None, None, None] * generator.uniform(
-        0.5, 1.5, size=(40, 1, 1)
-    )
-    return (spread * generator.normal(size=(3, 40, 4, 3))).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def pairs(stages):
-    """The same with labels; the first stage has one empty answer to prompt 3."""
+    spread = np.multiply.outer([1.0, 0.7, 0.72], generator.uniform(0.5, 1.5, size=(40, 1, 1)))
+    stages = (spread * generator.normal(size=(3, 40, 4, 3))).astype(np.float32)
     prompt = np.tile(np.repeat(np.arange(40), 4), 3)
     labels = {"models": np.repeat(["a", "b", "c"], 160), "prompt": prompt}
     labels["words"] = np.where(np.arange(480) == 13, 0, 5)
-    outputs, prompts = stages.reshape(-1, 3), np.zeros((480, 3))
-    return data.PairedEmbeddings("", outputs, prompts, "", labels)
-
-
-def test_effects_and_shares_are_those_of_the_prompts_numbers(stages, pairs):
-    """At order 2 a prompt's number is 1 over the mean of its squared kernel."""
-    rows = stages.astype(float).reshape(3, 40, 4, 3)
+    pairs = data.PairedEmbeddings("", stages.reshape(-1, 3), np.zeros((480, 3)), "", labels)
+    rows = stages.astype(float)
     squares = np.sum((rows[:, :, :, None] - rows[:, :, None]) ** 2, axis=-1)
     squares = np.exp(-squares / 1.2**2)
     numbers = 1 / np.mean(squares, axis=(2, 3))
@@ -168,22 +157,3 @@ def test_effects_and_shares_are_those_of_the_prompts_numbers(stages, pairs):
     assert found.empty.values.tolist() == [1, 0, 0]
     full = 1 / np.mean(1 / np.delete(numbers, 3, axis=1), axis=1)
     np.testing.assert_allclose(found.full, full)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ({"matched": 2}, "--matched: expected 0 and 1"),
-        ({"prompt": 9}, "--matched: prompt 9 has matched answers and no whole ones"),
-    ],
-)
-def test_matched_answers_need_whole_ones(tmp_path, labels, message):
-    flags = small(tmp_path, 0)
-    ((role, value),) = labels.items()
-    values = np.load(tmp_path / f"{role}.npy")
-    matched = np.load(tmp_path / "matched.npy") == 1
-    chosen = matched & (np.load(tmp_path / "prompt.npy") == 5)
-    values[chosen] = value
-    np.save(tmp_path / f"{role}.npy", values)
-    with pytest.raises(ValueError, match=message):
-        execute(PostTraining, tmp_path, *flags)

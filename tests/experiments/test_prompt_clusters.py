@@ -5,7 +5,7 @@ import pytest
 import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
-from small import small_pairs, widths, write
+from small import widths, write
 from studies import execute
 
 from experiments.conditional_vendi import prompt_clusters
@@ -13,13 +13,10 @@ from experiments.conditional_vendi.prompt_clusters import PromptClusters
 
 pytestmark = pytest.mark.slow
 
-small = small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median")
-
-
 GROUPS, MEMBERS = 4, 5
 
 
-def write_groups(folder):
+def small(folder, seed):
     """Four groups of five prompts that the kernel cannot tell apart, an output each of its own.
 
     Of two models; a third one has too few of the prompts.
@@ -34,15 +31,10 @@ def write_groups(folder):
     return [*flags, *widths(0.35, 1), "--scales=1", "--counts=2,4,20", "--repeats=2"]
 
 
+run = studies.finished(PromptClusters)
 test_bad_flags_are_refused = studies.refuses(
-    PromptClusters, ("--counts=2,30", "at most the 10 prompts")
+    PromptClusters, ("--counts=2,30", "at most the 20 prompts")
 )
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("groups")
-    return execute(PromptClusters, folder, *write_groups(folder))
 
 
 def test_scores_against_k_are_those_of_the_population(run):
@@ -84,33 +76,8 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
         np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
-def test_a_figure_shows_growth_and_its_range_over_models(run):
-    figure = PromptClusters.figures([run])["prompt_clusters"]
-    titles = [axes.get_title().partition("\nat k = 20: x ") for axes in figure.axes]
-    assert [title[0] for title in titles] == list(prompt_clusters.PANELS)
-    assert [title[2] for title in titles] == ["5", "2", "5", "2"]
-    caption = " ".join(figure.get_supxlabel().split())
-    for part in ("20 prompts", "medoids; 2 starts", "without small", "of 2 models"):
-        assert part in caption
-    (grid,) = run.study.tables(run)
-    assert [next(column.cells) for column in grid.columns][1:3] == ["model 0", "Conditional-Vendi"]
+def test_growth_is_a_geometric_mean_with_its_range_over_models():
     values = xr.DataArray([[1.0, 2, 3], [2, 2, 1]], {"model": [0, 1], "k": [2, 4, 8]})
     found = prompt_clusters.growth(values)
     np.testing.assert_allclose(found.value, [1, 1.5, 1.75])
     np.testing.assert_allclose(found.ends, [[1, 1, 0.5], [1, 2, 3]])
-
-
-def test_fewer_prompts_are_drawn_and_an_output_of_each_in_every_start(tmp_path):
-    flags = small(tmp_path, 0)
-    run = execute(PromptClusters, tmp_path, *flags, "--largest=8", "--counts=8")
-    assert (run.study.prompts, run.study.models) == (8, (prompt_clusters.ALL,))
-    vendi = run.found.value.sel(score="Vendi", scale=1)
-    assert (vendi.sel(repeat=0) != vendi.sel(repeat=1)).all()
-
-
-def test_models_without_common_prompts_are_refused(tmp_path):
-    flags = write_groups(tmp_path)
-    for names in (["a", "b"] * 22, [str(number) for number in range(44)]):
-        write(tmp_path, models=names[:43])
-        with pytest.raises(ValueError, match="4 prompts or more that all models have, got 0"):
-            execute(PromptClusters, tmp_path, *flags)

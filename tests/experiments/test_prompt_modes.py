@@ -4,20 +4,16 @@ import numpy as np
 import pytest
 import studies
 from oracles import gaussian_gram
-from small import small_pairs, widths, write
-from studies import execute
+from small import widths, write
 
 from experiments import lab
-from experiments.conditional_vendi import prompt_modes
 from experiments.conditional_vendi.prompt_modes import PromptModes, told
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
 
-small = small_pairs("--modes=3", "--rule=median")
 
-
-def write_groups(folder):
+def small(folder, seed):
     """Dogs: 12 prompts and eight outputs; sofas: 9 and two; planes: 6 and one; two pairs each."""
     group = np.repeat([0, 1, 2], [24, 18, 12])
     prompt = np.arange(54) // 2
@@ -27,15 +23,10 @@ def write_groups(folder):
     return [*flags, *widths(0.1, 1), "--scales=1,0.5", "--modes=3"]
 
 
+run = studies.finished(PromptModes)
 test_bad_flags_are_refused = studies.refuses(
-    PromptModes, ("--modes=11", "--modes: expected at most the 10 prompts, got 11")
+    PromptModes, ("--modes=28", "--modes: expected at most the 27 prompts, got 28")
 )
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("groups")
-    return execute(PromptModes, folder, *write_groups(folder))
 
 
 def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
@@ -89,31 +80,3 @@ def test_a_difference_of_modes_that_share_prompts_is_paired(run):
     assert vendi.error.sel(mode=2).item() == pytest.approx(2 * 0.3, rel=1e-3)
     # Of modes 2 and 3 alone: log 2 in errors of sqrt(0.09 + 0.01).
     assert vendi.among.item() == pytest.approx(np.log(2) / np.sqrt(0.1), rel=1e-3)
-
-
-def test_whole_prompts_are_drawn(tmp_path):
-    run = execute(PromptModes, tmp_path, *write_groups(tmp_path), "--largest=20")
-    assert (run.study.n, len(run.study.names)) == (20, 10)
-    prompts = np.load(tmp_path / "t.npy")
-    rows = [prompt_modes.whole_prompts(prompts, 21, seed) for seed in (0, 1)]
-    kept = prompts[rows[0]]
-    assert len(kept) == 20
-    assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
-    assert not np.array_equal(*rows)
-
-
-def test_figure_and_tables_show_the_scores_of_modes_with_their_errors(run):
-    (figure,) = PromptModes.figures([run]).values()
-    assert len(figure.axes) == 2 * 2
-    points, _, (bars,) = figure.axes[0].containers[0]
-    np.testing.assert_allclose(points.get_ydata(), [8, 2, 1], rtol=1e-3)
-    ends = np.diff([segment[:, 1] for segment in bars.get_segments()])[:, 0] / 2
-    errors = told(run.found).error.sel(scale=1, score="Vendi")
-    np.testing.assert_allclose(ends, 2.0555 * errors, rtol=1e-3)  # Student's t, 26 degrees.
-    assert figure.axes[0].get_title().startswith("bandwidths x 1: modes 2-3\ndiffer by up to")
-    caption = " ".join(figure.get_supxlabel().split())
-    assert "54 pairs of 27 prompts" in caption and "95% over prompts" in caption
-    scores, apart, carried, prompts = run.study.tables(run)
-    assert " ± " in next(scores.columns[2].cells) and next(apart.columns[3].cells) == "0"
-    assert [next(column.cells) for column in carried.columns[2:]] == ["0.4444", "24"]
-    assert next(prompts.columns[2].cells).startswith("prompt ")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import studies
 from small import flags, write
-from studies import execute
 
 import condvendi_jax as cv
 from experiments import data
@@ -14,45 +13,38 @@ from experiments.language_models.same_answers import SameAnswers, area, best_thr
 pytestmark = pytest.mark.slow
 
 
+SAME = np.arange(40) % 2 == 1
+APART = np.where(SAME, np.linspace(0.2, 0.4, 40), np.linspace(0.6, 1.2, 40))
+APART[38] = 0.3
+
+
 def small(folder, seed):
     """Writes 40 pairs of answers, half of them for training; gives the flags.
 
     Pairs that are the same lie 0.2 to 0.4 apart, those that differ 0.6 to 1.2; one of them, 0.3.
     """
     generator = np.random.default_rng(seed)
-    same = np.arange(40) % 2
-    apart = np.where(same == 1, np.linspace(0.2, 0.4, 40), np.linspace(0.6, 1.2, 40))
-    apart[38] = 0.3
     first = generator.normal(size=(40, 5))
     towards = generator.normal(size=(40, 5))
     towards /= np.linalg.norm(towards, axis=1, keepdims=True)
     files = write(
         folder,
         outputs=first,
-        second=first + apart[:, None] * towards,
-        same=same,
+        second=first + APART[:, None] * towards,
+        same=SAME.astype(int),
         train=(np.arange(40) < 20).astype(int),
-        classes=np.where(np.arange(40) < 8, same, -1),
+        classes=np.where(np.arange(40) < 8, SAME, -1),
     )
     return [*files, *flags(resamples=20)]
 
 
 finished = studies.finished(SameAnswers)
-refuses_flags = studies.refuses(SameAnswers, ("--resamples=1", "--resamples"))
-
-
-def distances(part):
-    """The distances of the pairs and their labels, as `small.same_answers` says them."""
-    same = np.arange(40) % 2 == 1
-    apart = np.where(same, np.linspace(0.2, 0.4, 40), np.linspace(0.6, 1.2, 40))
-    apart[38] = 0.3
-    rows = slice(0, 20) if part == "training" else slice(20, 40)
-    return apart[rows], same[rows]
 
 
 @pytest.mark.parametrize("part", ["training", "validation"])
 def test_what_is_counted_and_how_far_it_agrees_are_those_of_the_distances(finished, part):
-    apart, same = distances(part)
+    rows = slice(0, 20) if part == "training" else slice(20, 40)
+    apart, same = APART[rows], SAME[rows]
     found = finished.found.sel(part=part)
     for name, width in finished.study.bandwidths.items():
         squares = np.exp(-((apart / width) ** 2))
@@ -94,12 +86,3 @@ def test_equal_answers_that_people_call_different_have_no_part_in_the_bandwidth(
     )  # fmt: skip
     found = judged.Judgements.of(pairs).bandwidth()
     assert found == cv.bandwidth_from_pairs(first[:4], second[:4], same[:4] == 1, share=0.5)
-
-
-def test_ones_own_labels_and_answers_are_checked(tmp_path):
-    flags = small(tmp_path, 0)
-    with pytest.raises(ValueError, match="--second"):
-        execute(SameAnswers, tmp_path, *[flag for flag in flags if "--second" not in flag])
-    write(tmp_path, same=np.arange(40) % 3)
-    with pytest.raises(ValueError, match="--same: expected 0 and 1"):
-        execute(SameAnswers, tmp_path, *flags)

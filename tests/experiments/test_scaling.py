@@ -1,7 +1,6 @@
 """The benchmark: what its contestants compute, who takes part, how it is run, what is derived."""
 
 import math
-import os
 import sys
 import time
 from functools import partial
@@ -13,16 +12,13 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, measured, peers, scaling_figures, timing, worker
+from experiments.cost import contests, engines, peers, timing
 from experiments.cost import points as sets
-from experiments.cost.accelerator import Accelerator
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.measured import Record
 from experiments.cost.points import Points
 from experiments.cost.scaling import Scaling
-from experiments.cost.worker import Contestant, Worker
-from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths, Cell, Context, Run
+from experiments.lab import Bandwidths
 
 pytestmark = pytest.mark.slow
 
@@ -167,19 +163,6 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
     assert [*left_out.values()] == reasons
 
 
-def test_who_is_called_again():
-    """The first call warms up, unless all are long and nothing is compiled."""
-
-    def due(*seconds, **given):
-        return contests.is_due(Entry(peers.float64, **given), seconds, settings())
-
-    assert due() and due(0.2, 0.2, 0.2) and due(5.0, 0.1, 0.1) and due(5.0, 5.0)
-    assert not (due(0.2, 0.2, 0.2, 0.2) or due(5.0, 0.1, 0.1, 0.1) or due(5.0, 5.0, 5.0))
-    assert due(5.0, 5.0, 5.0, compiles=True) and not due(5.0, 5.0, 5.0, 5.0, compiles=True)
-    assert due(calls="once") and not due(0.1, calls="once")
-    assert due(9.0, 9.0, 9.0, calls="seeds") and not due(0.1, 0.1, 0.1, 0.1, calls="seeds")
-
-
 def test_contestants_are_called_in_turn_each_in_its_process(cell):
     entries = {
         "norms": Entry(peers.float64),
@@ -197,70 +180,13 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
     assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
 
 
-def test_a_process_holds_the_runtime_of_its_contestant_only(cell, monkeypatch, tmp_path):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
-    with Worker() as process:
-        process.request("prepare", peers.float64, cell)
-        assert not process.request("ask", partial(eval, "'jax' in __import__('sys').modules"))
-        cache = "__import__('jax').config.jax_enable_compilation_cache"
-        assert not process.request("ask", partial(eval, cache))
-
-
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak stays")
-def test_memory_of_loading_and_compiling_does_not_count():
-    def make(cell):
-        np.ones(10**7).sum()
-        return Contestant(ready=lambda seed: lambda: None, read=lambda result: {})
-
-    server = worker.Server()
-    server.prepare(make, {})
-    assert server.finish()["memory_bytes"] < 40e6
-
-
-def test_short_calls_after_the_first_are_repeated_and_the_median_counts(monkeypatch):
-    counted = iter(np.cumsum([0, 0.01, 1, 0.09, 1, 0.08, 1, 0.2]))
-    monkeypatch.setattr(time, "perf_counter", lambda: next(counted))
-    server = worker.Server()
-    server.prepare(lambda cell: Contestant(lambda seed: lambda: None, lambda result: {}), {})
-    assert server.run(0)["seconds"] == pytest.approx(0.01)
-    assert server.run(0)["seconds"] == pytest.approx(0.09)
-
-
-def timed(*seconds, values=({},), memory=3):
-    values = [*values] * (len(seconds) // len(values))
-    return {"seconds": seconds, "values": values, "memory_bytes": memory * 2**20}
-
-
-ORDER_TWO = {
-    "library": timed(9.0, 1.0, 2.0, 4.0, values=[{"joint": 1.0}]),
-    "dense torch": timed(0.5, 4.0, 6.0, 8.0, memory=12),
-    "dense JAX": timed(0.5, 4.0, 6.0),
-    "float64": timed(1.0, values=[{"joint": 1 + 1e-7}]),
-}
-ESTIMATES = [[0.001, -0.001, 0.002], [-0.001, -0.003, 0.0005], [0.003, 0.001, 0.004]]
-MEASURE = {
-    "exact": timed(10.0, 20.0, 10.0, values=[{"vendi": 0.0, "vendi-t9": 0.0, "joint": 0.0}]),
-    "stored": timed(30.0, 1.0, 2.0, 2.0),
-    "by tolerance": timed(1, 1, 1, values=[{"vendi": of, "vendi-t9": of} for of in ESTIMATES]),
-    "by budget": timed(1, 1, 1, values=[{"joint 448": [0.001] * 3}]),
-    "plain SLQ": timed(1, 1, 1, values=[{"joint 448 56x8": 0.05, "joint 448 28x16": -0.02}]),
-}
-
-
-def fabricated(sizes=(5000, 10_000, 20_000)):
-    """Results with errors, ratios and coverage that can be read off."""
-    cells = [("order 2", "mixture", n, ORDER_TWO) for n in sizes]
-    cells = [*cells, ("measure", "own", 4000, MEASURE)]
-    left_out = {"rke-score": "is not there"}
-    results = {
-        Cell((("part", p), ("data", d), ("n", n))): dataset(of, left_out) for p, d, n, of in cells
-    }
-    origin = {"platform": "Linux", "dtype": "float32", "date": "2026-11-21", "versions": {}}
-    return Run(settings(), None, {"seed": 5}, results, dict.fromkeys(results, origin), [])
-
-
 def test_two_calls_are_no_number_and_three_have_a_spread():
-    record = measured.records(fabricated())[0]
+    seconds = {"library": (9.0, 1.0, 2.0, 4.0), "dense torch": (0.5, 4.0, 6.0, 8.0)}
+    timed = {
+        name: {"seconds": of, "values": [{}] * len(of), "memory_bytes": 1}
+        for name, of in (seconds | {"dense JAX": (0.5, 4.0, 6.0)}).items()
+    }
+    record = Record("order 2", "mixture", 5000, dataset(timed, {"rke-score": "is not there"}))
     assert record.seconds("library") == (2.0, 1.0, 4.0)
     assert record.ratio("dense torch", "library") == (3.0, 2.0, 4.0)
     with pytest.raises(ValueError, match="library is compared with itself"):
@@ -272,83 +198,6 @@ def test_two_calls_are_no_number_and_three_have_a_spread():
         assert np.isnan(record.mebibytes(name))
     assert timing.spread([1.0, np.nan, 2.0]).words() == "-"
     assert timing.spread([1234.0, 0.5, 2.0]).words(2) == "2 (0.5-1200)"
-
-
-def test_tables_and_figures_show_no_contestant_of_fewer_calls():
-    run = fabricated()
-    order_two, exact, measure, memory, accuracy = run.study.tables(run)
-    shown = {column.header: next(column.cells) for column in order_two.columns[2:]}
-    assert shown == {"library": "2 (1-4)", "dense torch": "6 (4-8)"}
-    assert exact.row_count == 0
-    assert [next(column.cells) for column in memory.columns[2:]] == ["3", "12"]
-    assert "left out: rke-score (order 2, mixture, n = 5,000): is not there" in accuracy.caption
-    (figure,) = Scaling.figures([run]).values()
-    curves, shares = figure.axes
-    lines = [line.get_label() for line in curves.get_lines() if line.get_label()[0] != "_"]
-    assert lines == ["ours", "dense torch"]
-    assert "dense torch at n = 20,000: 3 (2-4) times ours" in curves.get_title()
-    assert shares.get_lines()[0].get_xdata() == pytest.approx([10.0])
-    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes)
-    # Two sizes are no curve, and a contestant without numbers has no panel.
-    (shares,) = scaling_figures.draw(fabricated(sizes=(5000, 10_000))).axes
-    assert "order 1" in shares.get_title()
-
-
-def test_errors_and_coverage_are_counted_over_seeds():
-    run = fabricated()
-    record = measured.records(run)[-1]
-    of = record.errors("by tolerance").sel(quantity="vendi")
-    assert of.error.values == pytest.approx([0.001, 0.001, 0.003], rel=2e-3)
-    assert of.held.values.tolist() == [1, 1, 0]
-    assert of.half.values == pytest.approx([0.0015, 0.00175, 0.0015], rel=2e-3)
-    # The better split of plain quadrature counts.
-    assert record.at_products("plain SLQ") == pytest.approx([0.0198] * 3, rel=1e-2)
-    facts = Scaling.facts([run])
-    assert facts["factor"] == pytest.approx(19.8, rel=1e-2)
-    assert facts["norm_error"] == pytest.approx(1e-7, rel=1e-3)
-    assert facts["intervals"] == 6
-    assert facts["ratio"]("order2", "dense_torch", "library") == (20_000, 3, 2, 4, 4)
-    assert np.isnan(facts["ratio"]("order2", "dense_JAX", "library")).all()
-    few = dataset(MEASURE | {"by tolerance": timed(1, values=[{"vendi": ESTIMATES[0]}])}, {})
-    assert not Record("measure", "own", 9, few).errors("by tolerance").quantity.size
-
-
-def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
-    asked = {}
-
-    def run_cell(entries, request, study, say):
-        asked.update(request, entries=list(entries))
-        return {"spectrum": timed(1.0)}, {"jnp.linalg.eigvalsh": "failed"}
-
-    monkeypatch.setattr(contests, "run_cell", run_cell)
-    context, state = Context(None, None, lambda words: None), (points[2], 9e8)
-    found = settings().compute(state, context, part="exact", data="mixture", n=500)
-    assert asked["entries"] == ["spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh"]
-    assert (asked["bandwidths"], asked["truncations"]) == ([0.7, 0.9], [10, 25, 200])
-    assert asked["outputs"] == points[1][0]
-    reasons = found.left_out.to_series()
-    assert reasons["vendi_score"] == "vendi-score is not there"
-    assert (reasons["jnp.linalg.eigvalsh"], reasons["spectrum"]) == ("failed", "")
-
-
-def test_the_settings_and_arrays_follow_the_options_and_the_device(points):
-    pairs = PairedEmbeddings("own", *(np.load(p)[:70] for p in points[1]), "own pairs")
-    setup = Scaling(parts=("exact", "measure"), exact_n=64, measure_n=80).prepare(lambda: pairs, 7)
-    found = setup.study
-    assert (found.platform, setup.provenance["device"]) == ("cpu", found.device)
-    kinds = [(name, of.kind, of.n) for name, of in found.points.items()]
-    own = [("own", "real", 70), ("own, narrow", "narrow", 70)]
-    assert kinds == [("mixture", "mixture", 80), *own]
-    narrow, wide = (found.points[name].bandwidths.outputs for name in ("own, narrow", "own"))
-    assert narrow == pytest.approx(0.65 * wide)
-    # What is narrow has the arrays of the set, in another order.
-    shuffled, given = setup.arrays["own outputs"], pairs.outputs
-    assert not np.array_equal(shuffled, given)
-    assert {tuple(row) for row in shuffled} == {tuple(row) for row in given}
-    setup.close()
-    with pytest.raises(ValueError, match="accelerator: expected an accelerator, received"):
-        Accelerator().prepare(lambda: pairs, 7)
-    assert Accelerator(points=settings().points).cells()[0].values["n"] == 4000
 
 
 def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):

@@ -17,21 +17,15 @@ from experiments.lab import models
 pytestmark = pytest.mark.slow
 
 
-def write_neighbourhoods(folder, seed, modes, *, clips=1) -> list[str]:
+def write_neighbourhoods(folder, modes, clips=2) -> list[str]:
     """Writes models of known scores on the same prompts; gives the flags that read it.
 
     Prompts are 16 in each of five neighbourhoods far from each other. In each neighbourhood a
-    model's outputs take its number of far modes equally often, others in every neighbourhood: at
+    model's outputs take its number of far modes (by `modes`, a divisor of 16) equally often: at
     bandwidths of 1 all Conditional-* are that number, all Information-* are 5. The labels `words`
-    rise with the number; `cut` are outputs of the reversed numbers, `prompt` the prompt of a row.
-
-    Args:
-      folder: that is written into.
-      seed: of the jitter, the directions and the order of the rows.
-      modes: of each model, a divisor of 16.
-      clips: outputs of each model a prompt.
+    rise with the number; `cut` are outputs of the reversed numbers.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     places, prompts = 5, 16
     place = np.repeat(np.arange(places), prompts)
     near = 0.01 * generator.normal(size=(len(place), 4))
@@ -76,7 +70,7 @@ finished = studies.finished(SideBySide)  # The models of MODES, on prompts that 
 def balanced(tmp_path_factory):
     """The models of KNOWN on the same prompts, and one alone in a source, with two of each."""
     folder = tmp_path_factory.mktemp("balanced")
-    files = write_neighbourhoods(folder, 0, {**KNOWN, "alone": 8}, clips=2)
+    files = write_neighbourhoods(folder, {**KNOWN, "alone": 8})
     names = (folder / "models.txt").read_text().split()
     np.save(folder / "source.npy", ["one" if name == "alone" else "two" for name in names])
     more = flags(truncated=folder / "cut.npy", words=folder / "words.npy", scales=1, groups=8)
@@ -200,24 +194,3 @@ def test_samples_of_each_prompt_are_fewer():
     found = side_by_side.by_samples(outputs, far, lab.Bandwidths(1.0, 1.0, 1.0, "given"))
     np.testing.assert_allclose(found[:, 3], [1, (1 + 2 + 2) / 3, 9 / 5], rtol=1e-3)
     np.testing.assert_allclose(found[2, 0], 3 / 2 ** (2 / 3), rtol=1e-3)
-
-
-def test_tables_titles_and_captions_say_what_is_compared(finished, balanced):
-    scores, *_ = finished.study.tables(finished)
-    rows = {row[2:4]: row[4] for row in zip(*(c.cells for c in scores.columns), strict=True)}
-    assert rows["1", "four"].endswith(" a") and rows["1", "one"].endswith(" c")
-    assert len(list(balanced.study.tables(balanced))) == 5
-    (figure,) = SideBySide.figures([finished]).values()
-    assert figure.axes[2].get_title() == "Conditional-RKE, unbiased:\n3 whole of 3 pairs told apart"
-    assert set(SideBySide.figures([balanced])) == {"side_by_side_two"}
-
-
-test_bad_flags_are_refused = studies.refuses(
-    SideBySide, ("--least_prompts=1", "--least_prompts"), ("--groups=1", "--groups")
-)
-
-
-def test_lengths_are_numbers(tmp_path):
-    given = small(tmp_path, 0)
-    with pytest.raises(ValueError, match="--words: expected a number for each output"):
-        execute(SideBySide, tmp_path, *given, f"--words={tmp_path / 'models.txt'}")

@@ -1,4 +1,4 @@
-"""Every study that is registered: run, interrupted, resumed, refused other data, redrawn."""
+"""Every study that is registered: its command, its committed results, its figures."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ import sys
 import pytest
 from processes import HANG_S, started, wait_until
 from small import small_pairs
-from studies import changed, execute, small_run
+from studies import execute, small_run
 
 from experiments import THEMES, lab
 from experiments import __main__ as overview
@@ -20,84 +20,32 @@ ROOT = pathlib.Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 
 
-def flags_of(study, folder, seed):
-    return [study.name, *small_run(study, folder, seed), f"--output={folder / 'results'}"]
-
-
-def interrupted_before_the_second_cell(study):
-    done = []
-
-    class Interrupted(study):
-        def compute(self, *arguments, **cell):
-            if done:
-                raise KeyboardInterrupt
-            done.append(1)
-            return super().compute(*arguments, **cell)
-
-    return Interrupted
-
-
-def computing_only(study, wanted):
-    class Watched(study):
-        def compute(self, *arguments, **cell):
-            assert cell in [c.values for c in wanted], f"{cell} was computed again"
-            return super().compute(*arguments, **cell)
-
-    return Watched
-
-
-# One of pairs, one of several models, and one of outputs alone.
-LIFECYCLES = ["convergence", "side_by_side", "coverage"]
 # Studies whose own tests do not run them as a whole.
-RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "many_processes"]
-RUN_HERE += ["scaling"]
-
-
-@pytest.mark.parametrize(
-    "name", [LIFECYCLES[0], *(pytest.param(n, marks=pytest.mark.slow) for n in LIFECYCLES[1:])]
-)
-def test_a_study_keeps_resumes_refuses_and_redraws(name, tmp_path, capsys):
-    study = registry.load(name)
-    assert study.name == name
-    flags = flags_of(study, tmp_path, seed=0)
-    undrawn = changed(study, figures=lambda runs: {})  # Drawing takes as long as computing.
-    with pytest.raises(KeyboardInterrupt):
-        runner.execute(interrupted_before_the_second_cell(undrawn), flags)
-    (folder,) = runner.run_folders(study, tmp_path / "results")
-    half = store.read_run(folder, study)
-    assert len(half.results) == 1
-    kept = {path: path.stat().st_mtime_ns for path in folder.glob("[!.]*")}
-
-    runner.execute(computing_only(undrawn, half.missing), flags)
-    run = store.read_run(folder, study)
-    assert not run.missing
-    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
-    assert all({"device", "dtype", "date", "seconds"} <= set(p) for p in run.provenance.values())
-
-    drawn = runner.draw(computing_only(study, []), [run], tmp_path / "figures")
-    assert drawn == [] or {path.suffix for path in drawn} == {".png", ".pdf"}
-    assert all(path.stat().st_size > 1000 for path in drawn)
-    capsys.readouterr()
-
-    damaged = next(iter(run.results))
-    (folder / f"{damaged}.nc").write_text("{")
-    runner.execute(computing_only(undrawn, [damaged]), flags)
-    assert "damaged" in capsys.readouterr().err
-
-    flags_of(study, tmp_path, seed=1)  # Other contents under the same names.
-    with pytest.raises(ValueError, match="outputs.* there, .* asked for|sha256"):
-        runner.execute(computing_only(study, []), flags)
+RUN_HERE = ["hivemind", "many_processes", "scaling"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUN_HERE)
-def test_a_study_runs_and_is_drawn(name, tmp_path):
+def test_a_study_runs(name, tmp_path):
     study = registry.load(name)
-    run = execute(study, tmp_path, *small_run(study, tmp_path, 0))
-    assert not run.missing
-    for figure in study.figures([run]).values():
-        assert len(figure.axes) >= 1
+    assert not execute(study, tmp_path, *small_run(study, tmp_path)).missing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_committed_results_give_tables_and_captioned_figures(name):
+    study = registry.load(name)
+    folders = runner.run_folders(study, runner.COMMITTED)
+    runs = [store.read_run(folder, study) for folder in folders]
+    assert all(grid.row_count for run in runs for grid in run.study.tables(run))
+    drawn = study.figures(runs) if runs else {}
+    assert set(drawn) == set(study.drawings)
+    for figure in drawn.values():
         figure.draw_without_rendering()
+        caption = figure._supxlabel
+        box, words = caption.get_window_extent(), caption.get_text().replace("\n", " ")
+        assert box.x1 <= figure.bbox.x1 and box.y0 >= 0
+        assert study.unrepeated or not study.random or re.search(r"[sS]eed \d", words)
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # Of runpy.
@@ -206,9 +154,9 @@ def test_what_makes_no_sense_is_refused_in_a_line(arguments, message):
 def test_an_interrupt_ends_with_130_keeps_cells_and_the_command_resumes(tmp_path):
     """By a real signal, in the middle of the cells."""
     study = registry.load("convergence")
-    _, *flags = flags_of(study, tmp_path, seed=0)
-    flags = [flag for flag in flags if not flag.startswith("--repeats")]
-    whole = [sys.executable, "-m", "experiments", "run", "convergence", *flags, "--repeats=400"]
+    flags = [flag for flag in small_run(study, tmp_path) if not flag.startswith("--repeats")]
+    flags += ["--repeats=400", f"--output={tmp_path / 'results'}"]
+    whole = [sys.executable, "-m", "experiments", "run", "convergence", *flags]
     folder = tmp_path / "results" / "convergence-gaussian"
     with started(whole) as process:
         wait_until(lambda: len(list(folder.glob("median-*.nc"))) > 1, process)
@@ -219,14 +167,6 @@ def test_an_interrupt_ends_with_130_keeps_cells_and_the_command_resumes(tmp_path
     run = store.read_run(folder, study)
     assert 0 < len(run.results) < 400
     assert not list(folder.glob("*.png"))
-
-
-def test_children_can_be_interrupted_whatever_the_parent_was_started_with():
-    """Python takes over an ignored SIGINT; the tests must not."""
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "True"
 
 
 def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):

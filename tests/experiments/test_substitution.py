@@ -5,7 +5,7 @@ import pytest
 import studies
 import xarray as xr
 from small import flags, widths, write_uneven_models
-from studies import computed, execute
+from studies import computed
 
 from experiments import lab
 from experiments.conditional_vendi import substitution
@@ -23,9 +23,6 @@ def small(folder, seed):
 
 
 finished = studies.finished(Substitution)
-wrong = ("--steps=0", "--pairs=2", "--repeats=1", "--dimensions=0")
-cases = [(flag, flag.partition("=")[0]) for flag in wrong]
-test_bad_flags_are_refused = studies.refuses(Substitution, *cases)
 
 
 def result(outputs, prompts, prompt, **fields):
@@ -108,22 +105,3 @@ def test_saturation_is_read_between_the_shares_unless_the_metric_moves_by_chance
     assert substitution.saturates(early).values == pytest.approx([0.375, 0.75])
     chance = substitution.left(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
     assert chance.isnull().all() and substitution.saturates(chance).isnull().all()
-
-
-def test_the_table_says_how_far_metrics_fall_and_the_figure_shows_mid_in_its_own_units(finished):
-    (grid,) = finished.study.tables(finished)
-    ends = finished.found.value.sel(metric=INFORMATION[0], share=[0, 1], replaced=OTHER)
-    first, last = ends.mean("repeat").values.ravel()
-    cells = [next(column.cells) for column in grid.columns[2:]]
-    assert cells[0].startswith(f"{first:.4g} ± ") and cells[3].startswith(f"{first - last:.4g} ± ")
-    figure = Substitution.figures([finished])["substitution"]
-    mid = finished.found.value.sel(metric="MID", replaced=OTHER, scale=1).mean("repeat")
-    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), mid)
-    assert "64 pairs" in figure.get_supxlabel() and "2 draws" in figure.get_supxlabel()
-
-
-def test_prompts_of_one_output_each_are_refused(tmp_path):
-    flags = small(tmp_path, 0)
-    np.save(tmp_path / "prompt.npy", np.arange(272))
-    with pytest.raises(ValueError, match="at least 8 prompts of several outputs each, received 0"):
-        execute(Substitution, tmp_path, *flags)

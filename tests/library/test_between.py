@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 import scipy.linalg
-import scipy.stats
 from canonical import N
 from oracles import assert_close, gaussian_gram
 
@@ -147,19 +146,15 @@ def test_equal_models_count_as_one_and_disjoint_ones_as_all(x64):
     assert found.largest == 3
 
 
-@pytest.mark.parametrize("k", [2, 10])
-def test_two_samples_of_one_model_overlap_by_one(k):
+def test_two_samples_of_one_model_overlap_by_one():
     """A and B answer 0 or 1, C 0 or 3: half the answers of a model are equal, 1/4 of A and C."""
-    coins = (scipy.linalg.hadamard(32)[:, 1 : 3 * k + 1] > 0).astype(int)
+    coins = (scipy.linalg.hadamard(32)[:, 1:31] > 0).astype(int)
     said = dict(zip("ABC", np.split(coins, 3, axis=1), strict=True))
     models = {name: (1 + 2 * (name == "C")) * of.reshape(-1, 1) for name, of in said.items()}
-    prompts = np.repeat(np.arange(32), k)[:, None]
-    found = cv.between_models(models, prompts, **LABELS)
-    assert (found.untested, found.left_out) == (None, 0)
-    expected = [[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]]
-    np.testing.assert_allclose(found.overlaps, expected, rtol=1e-5)
+    found = cv.between_models(models, np.repeat(np.arange(32), 10)[:, None], **LABELS)
+    assert (found.withheld, found.left_out) == (None, 0)
+    np.testing.assert_allclose(found.overlaps, [[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]], rtol=1e-5)
     np.testing.assert_allclose(found.number, 3 * 1.5 / 3.5, rtol=1e-5)
-    assert found.difference(("A", "B"), ("B", "A")).p_value == 1
 
 
 def test_prompts_of_their_own_can_bring_the_number_below_one():
@@ -169,7 +164,6 @@ def test_prompts_of_their_own_can_bring_the_number_below_one():
     found = cv.between_models(models, prompts, **LABELS, errors=False)
     received = [found.number, found.largest, found.overlaps[0, 1]]
     np.testing.assert_allclose(received, [0.75, 1.5, 2], rtol=1e-6)
-    assert "the same prompts" in found.untested
     assert "0.75 of 2 (at most 1.5, because prompts differ between models)" in str(found)
 
 
@@ -179,7 +173,6 @@ def test_models_without_a_common_prompt_have_no_overlap():
     found = cv.between_models(models, prompts, **LABELS)
     np.testing.assert_allclose([found.number, found.largest], 1, rtol=1e-5)
     assert math.isnan(found.overlaps[0, 1]) and math.isnan(found.overlap_errors[0, 1])
-    assert math.isnan(found.difference(("a", "b"), ("a", "a")).p_value)
     assert str(found).splitlines()[3].split() == ["a", "1", "-"]
 
 
@@ -191,24 +184,6 @@ def test_models_far_apart_keep_the_distances_within_each():
     found = cv.between_models(models, output_kernel=cv.Gaussian(1e-3), errors=False)
     assert_close(np.float32(found.number), 2)
     assert_close(found.overlaps.astype(np.float32), np.eye(2))
-
-
-def test_two_overlaps_are_compared_by_paired_groups():
-    models, prompts = draw("shared", n=N)
-    found = run(models | {"d": models["a"]}, prompts)
-    difference = found.difference(("a", "b"), ("c", "a"))
-    assert difference[:2] == ("a and b", "c and a")
-    np.testing.assert_allclose(difference.value, found.overlaps[0, 1] - found.overlaps[0, 2])
-    changes = found.overlap_influences[0, 1] - found.overlap_influences[0, 2]
-    np.testing.assert_allclose(difference.standard_error, np.sqrt(np.mean(changes**2)))
-    t = difference.value / difference.standard_error
-    np.testing.assert_allclose(difference[4:6], 2 * scipy.stats.t.sf(t, df=found.groups - 1))
-    assert found.difference(("c", "a"), ("a", "b")).value == -difference.value
-    assert found.difference(("a", "b"), ("d", "b")).p_value == 1  # But for rounding.
-    few = run(models, prompts, groups=4).difference(("a", "b"), ("a", "c"))
-    assert few.standard_error > 0 and math.isnan(few.p_value)
-    with pytest.raises(KeyError, match="'e' is none of the models"):
-        found.difference(("a", "b"), ("a", "e"))
 
 
 def test_every_argument_changes_the_answer():
@@ -229,15 +204,13 @@ def test_results_are_plain_data_and_print_as_text():
     found = run(*draw("shared"))
     plain = json.loads(json.dumps(found.as_dict()))
     assert (plain["number"], plain["largest"], plain["groups"]) == (found.number, 3, found.groups)
-    assert plain["standard_error"] == found.standard_error > 0
     first, second, value, error, *_ = plain["overlaps"][1].values()
     assert (first, second, value) == ("a", "c", found.overlaps[0, 2])
     assert error == found.overlap_errors[0, 2] > 0
-    line, heading, _, row, *_, last = str(found).splitlines()
+    line, _, _, row, *_, last = str(found).splitlines()
     start = "effective number of different models given the prompts, order 2: "
     assert line == start + tables.with_error(found.number, found.standard_error) + " of 3"
     cell = tables.with_error(found.overlaps[0, 1], found.overlap_errors[0, 1])
-    assert heading.split() == ["overlap", "a", "b", "c"]
     assert row.split()[:5] == ["a", "1", *cell.split()]
     assert last.endswith(f"deletions of {found.groups} groups of rows of one prompt")
 
@@ -259,27 +232,17 @@ def test_bad_input_is_refused():
     assert found.number > 1 and math.isnan(found.standard_error)
 
 
-@pytest.mark.filterwarnings("ignore:models. a .7 prompts")
-@pytest.mark.parametrize("how", ["shared", "own", "none"])
-def test_compare_shows_the_same(how):
-    models, prompts = draw(how, n=N)
-    kernels = {"output_kernel": cv.Gaussian(WIDTHS[0])}
-    if how != "none":
-        kernels["prompt_kernel"] = cv.Gaussian(WIDTHS[1])
-    if how == "own":  # Scores of different n are compared with a warning.
-        models, prompts = ({name: own[:N] for name, own in of.items()} for of in (models, prompts))
+def test_compare_shows_the_same():
+    models, prompts = draw("shared", n=N)
+    kernels = {"output_kernel": cv.Gaussian(WIDTHS[0]), "prompt_kernel": cv.Gaussian(WIDTHS[1])}
     options = {"groups": 5, "seed": 2}
     found = run(models, prompts, **options)
     compared = cv.compare(models, prompts, **kernels, orders=[1, 2], **options)
     assert compared.between.as_dict() == found.as_dict() == compared.as_dict()["between"]
-    line, *table = str(found).splitlines()[:6]
-    text = compared.details()
-    assert "\n".join([line, *table]) in text
-    assert all(note in text for note in str(found).splitlines()[6:])
+    assert all(line in compared.details() for line in str(found).splitlines())
     rows = list(csv.DictReader(io.StringIO(compared.comma_separated())))
     received = [[*row.values()][3:7] for row in rows if row["score"] == "overlap"]
-    plain = [[*map(str, overlap.values())] for overlap in found.as_dict()["overlaps"]]
-    assert received == plain
+    assert received == [[*map(str, overlap.values())] for overlap in found.lines()]
     (row,) = (row for row in rows if row["score"] == "different_models")
     assert [*row.values()][1:7] == ["2", "", "", "", str(found.number), str(found.standard_error)]
 
@@ -308,7 +271,6 @@ def test_prompts_with_other_weights_are_other_prompts(x64):
         found = run(models, given, weights=counts, errors=False)
         received = [found.number, found.largest, found.overlaps[0, 1]]
         np.testing.assert_allclose(received, [*expected[:2], expected[2][0, 1]], rtol=1e-9)
-        assert "the same prompts" in found.untested
 
 
 def test_a_prompt_with_one_answer_is_left_out_beside_repeated_ones(x64):
@@ -323,7 +285,7 @@ def test_a_prompt_with_one_answer_is_left_out_beside_repeated_ones(x64):
     assert "leave out 1 prompts" in str(found) and "leave out" not in str(expected)
     np.testing.assert_allclose(found.overlaps, expected.overlaps, rtol=1e-9)
     split = run(models, prompts, groups=np.arange(24) % 6)
-    assert math.isnan(split.standard_error) and "split the answers" in split.untested
+    assert math.isnan(split.standard_error) and "split the answers" in str(split)
 
 
 def test_blocks_of_rows_do_not_change_the_number(x64, monkeypatch):

@@ -43,12 +43,8 @@ def files_of_embeddings(tmp_path_factory):
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)) + "\n")
     np.savez(folder / "t.npz", prompts=PROMPTS, labels=np.arange(N))
     save_file({"prompts": PROMPTS}, folder / "t.safetensors")
-    for name, (x, t) in {"bandwidths": (0.8, 0.6), "none": (None, None)}.items():
-        widths = {"outputs": {"bandwidth": x}, "prompts": {"bandwidth": t}}
-        (folder / f"{name}.json").write_text(json.dumps({"bandwidths": widths}))
     (folder / "prompts.txt").write_text("a cat\na dog\nat last\n")
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
-    np.savetxt(folder / "numbers.csv", OUTPUTS, delimiter=",")
     (folder / "blank.txt").write_text("a\n\nb\n")
     weights = {"weights": [f"{k % 4}" for k in range(N)], "negative": ["1", "-0.5"]}
     weights |= {"halves": [f"{k % 4 / 2}" for k in range(N)], "words": ["1", "two"]}
@@ -82,15 +78,13 @@ def _started(folder, *arguments, command=COMMAND, **options):
 
 
 def test_pairs_with_given_bandwidths(score):
-    report, out = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN, "--groups=4")
+    report, out = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN)
     assert (report["n"], report["dtype"], report["kernel"]) == (N, "float32", "gaussian")
     for role, width in (("outputs", 0.8), ("prompts", 0.6)):
         expected = {"bandwidth": pytest.approx(width), "rule": "given", "relative_error": None}
         assert report["bandwidths"][role] == expected
     assert report["inputs"] == {"outputs": "x.npy", "prompts": "t.npz", "prompts_key": "prompts"}
-    by = {"method": "deletions", "groups": 4, "units": "rows of one prompt", "reason": None}
-    assert (report["seed"], report["scores"][0]["errors_by"]) == (0, by)
-    assert report["provenance"]["versions"]["condvendi_jax"]
+    assert report["seed"] == 0 and report["provenance"]["versions"]["condvendi_jax"]
     assert set(report["provenance"]) >= {"device", "x64", "date", "platform", "python"}
     assert [row["order"] for row in report["scores"]] == [2, 1]
     for row in report["scores"]:
@@ -126,16 +120,8 @@ def test_equal_prompts_are_equal_texts(score, folder):
     assert report["scores"][0]["information"] == pytest.approx(2)
 
 
-def test_flags_alone_are_those_of_score(folder, capfd):
-    record = json.dumps({"prompt": "a question", "answers": ["one word", "two more words"]})
-    (folder / "records.jsonl").write_text(f"{record}\n{record.replace('question', 'riddle')}\n")
-    words = ("--records=records.jsonl", "--order=2", "--output_bandwidth=1", "--cache=cache")
-    __main__.main(["condvendi", *words, "--text_encoder=fake_encoders:Means", "--noerrors"])
-    assert "Of 2 answers to a prompt, about " in capfd.readouterr().out
-
-
 def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
-    options = (X, "--prompts=t.safetensors", "--prompt_bandwidth=0.6", "--order=2", "--groups=4")
+    options = (X, "--prompts=t.safetensors", "--prompt_bandwidth=0.6", "--order=2")
     report, out = score(*options)
     assert "variance < 0.01" in report["bandwidths"]["outputs"]["rule"]
     assert "variance < 0.01" in out
@@ -145,10 +131,7 @@ def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
     assert median["bandwidths"]["outputs"] != report["bandwidths"]["outputs"]
     other, _ = score(*options, "--seed=1")
     assert (report["seed"], other["seed"]) == (0, 1)
-    assert other["scores"][0]["standard_errors"] != report["scores"][0]["standard_errors"]
     assert other["bandwidths"]["outputs"] != report["bandwidths"]["outputs"]
-    assert median["scores"][0]["bandwidth_errors"] is None
-    assert report["scores"][0]["bandwidth_errors"]["vendi"] > 0
 
 
 def test_groups_of_a_file(score):
@@ -188,7 +171,7 @@ def test_outputs_alone_give_vendi_and_rke(score):
         assert row["truncation"] == 2
         assert "conditional" not in row
         assert row["standard_errors"] is None
-    assert "standard errors were not computed" in out and "sampling only" not in out
+    assert "sampling only" not in out
     assert report["errors_cover"] is None
 
 
@@ -311,11 +294,8 @@ def test_long_texts_reach_the_default_encoder(score, monkeypatch):
 WIDTH = "--output_bandwidth=1"
 READ = {
     "outputs": (X, "--json=x.npy"),
-    "prompts": (X, T, "--json=./t.npy"),
     "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
-    "weights": (X, WIDTH, "--weights=weights.txt", "--json=weights.txt"),
-    "texts": ("answers.txt", "--json=answers.txt"),
-    "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
+    "texts": (X, "--prompts=prompts.txt", "--json=./prompts.txt"),
     "the cache": ("answers.txt", "--cache=kept", "--json=kept/rows.npz"),
     "a picture": ("photos", "--json=photos/1.PNG"),
 }
@@ -345,17 +325,8 @@ def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
     assert "return self.weights[items]" in "".join(err)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "import sys; sys.exit(0)",
-        "class E:\n    def __init__(self): raise SystemExit(0)",
-        "class E:\n    def encode(self, items): raise SystemExit(0)",
-    ],
-)
-def test_an_encoder_that_ends_the_program_is_an_error(folder, monkeypatch, body):
-    (folder / "leaving.py").write_text(body)
-    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+def test_an_encoder_that_ends_the_program_is_an_error(folder):
+    (folder / "leaving.py").write_text("class E:\n    def encode(self, items): raise SystemExit(0)")
     with pytest.raises(ValueError, match="leaving:E.*SystemExit"):
         words = ("answers.txt", "--text_encoder=leaving:E", "--cache=cache")
         __main__.main(["", "score", *words])
@@ -379,14 +350,11 @@ NO_EFFECT = "has no effect"
 FAKE = "--text_encoder=fake_encoders:Means"
 BAD_INPUTS = {
     # Of the parser.
-    f"{X} --orders=2": "--orders=2; did you mean --order? --help lists all flags",
-    "--flagfile=flags.txt": "unrecognized arguments: --flagfile=flags.txt",
+    f"{X} --orders=2": "unrecognized arguments: --orders=2; --help lists all flags",
     f"{X} --prompts=": "--prompts: received nothing",
-    f"{X} --output_bandwidth=abc": "--output_bandwidth: invalid float value: 'abc'",
     f"{X} --truncation=1.5": "--truncation: invalid int value: '1.5'",
     f"{X} --x64=perhaps": "--x64: expected true or false, received",
     f"{X} {WIDTH} --order=1,none": "--order: expected different numbers above 0 or 'inf', received",
-    f"{X} {WIDTH} --order=": "--order",
     f"{X} {WIDTH} --order=1,1.0": "--order: expected different",
     f"{X} --kernel=polynomial": "--kernel: invalid choice: 'polynomial' (choose from",
     f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
@@ -394,44 +362,30 @@ BAD_INPUTS = {
     # Of the library, by the name of the flag.
     f"{X} {WIDTH} --truncation=0": "--truncation: expected",
     f"{X} --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
-    f"{X} {WIDTH} --groups=1": "--groups: expected",
-    f"{X} {WIDTH} --rtol=-0.1": "--rtol: expected a number between 0 and 1, received -0.1",
     # Files and arrays.
     f"{X} {T} --by_prompt=x.npy": "--by_prompt=x.npy would replace x.npy, which",
     f"{X} {WIDTH} --json=/dev/null/x": "--json: /dev/null/x cannot be written",
     f"{X} {WIDTH} --groups_file=blank.txt": "--groups_file: blank.txt, line 2: is blank",
-    f"{X} {WIDTH} --groups_file=labels.csv": "labels.csv: expected a file ending in",
     f"{X} {WIDTH} --weights=words.txt": "words.txt: expected numbers: could not convert",
     f"{X} {WIDTH} --weights=negative.txt": (
         "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1"
     ),
     f"{X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
-    f"{X} --prompts=numbers.csv {FAKE}": "numbers.csv: expected texts, but each line holds numbers",
     f"{X} --prompts=t.npz --prompts_key=text": "labels, prompts",
     f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
     f"answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
     # Flags that contradict one another, or do nothing.
     "": "expected one model, each a file or the folder of its pictures, received 0",
     f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
-    f"{X} {WIDTH} --groups=3 --groups_file=labels.txt": "--groups and --groups_file: give one",
-    f"{X} {WIDTH} --noerrors --groups=5": "--errors and --groups: give one",
+    f"{X} {WIDTH} --noerrors --groups_file=labels.txt": "--errors and --groups_file: give one",
     f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
-    "answers.txt --long_texts=cut --text_encoder=own:E": "--long_texts and --text_encoder",
     f"{X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
     f"{X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
-    f"{X} --prompt_bandwidth=1": f"--prompt_bandwidth=1.0: {NO_EFFECT}",
     f"{X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
-    f"{X} --kernel=cosine --rule=variance": f"--rule=variance: {NO_EFFECT}",
     f"{X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
-    f"{X} {WIDTH} --method=exact --rtol=0.1": f"--rtol=0.1: {NO_EFFECT}",
     f"{X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
-    "answers.txt --outputs_key=a": f"--outputs_key=a: {NO_EFFECT}",
     "answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
     f"{X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
-    f"{X} --prompts=prompts.txt --image_column=a": f"--image_column=a: {NO_EFFECT}",
-    f"{X} --prompts_key=a": f"--prompts_key=a: {NO_EFFECT}",
-    f"{X} {T} --prompt_column=a": f"--prompt_column=a: {NO_EFFECT}",
-    f"{X} {T} --text_encoder=a": f"--text_encoder=a: {NO_EFFECT}",
     f"{X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
 }
 
@@ -449,13 +403,12 @@ def test_flags_are_typed_checked_and_written_in_several_ways(folder):
         score_verb.Options(seed=-1)
 
 
-def test_a_method_has_its_key_of_the_seed_and_its_tolerance():
+def test_a_method_has_its_key_of_the_seed():
     def chosen(**flags):
-        return score_verb.Options(seed=3, **flags).chosen_method
+        return score_verb.Options(seed=3, **flags).chosen_method()
 
     assert chosen(method="exact") == cv.Exact()
-    assert chosen(method="stored", rtol=0.01).rtol == 0.01
-    assert chosen(method="auto").rtol == chosen().rtol == 0.002
+    assert isinstance(chosen(), cv.Auto)
     key = chosen(method="matrix-free").key
     assert (jax.random.key_data(key) == jax.random.key_data(Keys(3).probes)).all()
 
@@ -511,14 +464,11 @@ def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("JAX_ENABLE_COMPILATION_CACHE", "false"),
         ("XLA_FLAGS", "--xla_force_host_platform_device_count=2"),
         ("JAX_COMPILATION_CACHE_DIR", "{}/own"),
-        ("XDG_CACHE_HOME", "{}/file"),  # Which cannot be a folder.
     ],
 )
 def test_programs_are_not_kept_where_jax_says_so_or_they_would_be_wrong(tmp_path, name, value):
-    (tmp_path / "file").touch()
     assert not _cached(tmp_path, **{name: value.format(tmp_path)})
     assert not (tmp_path / "condvendi_jax").exists()
 
@@ -559,16 +509,14 @@ def test_help_and_version(folder, capfd):
         assert err == ""
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--help",), (X, "--order=2", "--output_bandwidth=1", "--json=seen.json")]
-)
-def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder, arguments):
+def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder):
     """As in `condvendi score ... | head -1`, with a pipe that nobody reads; files are written."""
     reading, writing = os.pipe()
     os.close(reading)
-    assert _started(folder, "score", *arguments, stdout=writing) == (1, None, [])
+    words = ("score", X, "--order=2", WIDTH, "--json=seen.json")
+    assert _started(folder, *words, stdout=writing) == (1, None, [])
     os.close(writing)
-    assert arguments == ("--help",) or json.loads((folder / "seen.json").read_text())["n"] == N
+    assert json.loads((folder / "seen.json").read_text())["n"] == N
 
 
 def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monkeypatch):
@@ -582,15 +530,15 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
 
 
 def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
-    """In the middle of a jackknife of minutes, as its progress bar says."""
+    """In the middle of an estimate of seconds, as its progress bar says."""
     np.save(folder / "large.npy", draw_pairs(700, dtype=np.float32)[0])
-    large = ("large.npy", WIDTH, "--order=1", "--groups=600")
+    large = ("large.npy", WIDTH, "--order=1")
     command = [*COMMAND, "score", *large, "--json=interrupted.json"]
     with (
         Terminal() as terminal,
         started(command, cwd=folder, stderr=terminal.writing, env=ENVIRONMENT) as process,
     ):
-        terminal.wait_for("errors of order 1: ", process)
+        terminal.wait_for("slope of order 1", process)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=HANG_S)
         assert process.returncode == 130, terminal.read()
@@ -623,7 +571,6 @@ def _interrupted(tmp_path, before, lines):
 
 
 SELF_INTERRUPTED = {
-    "computing": "signal.raise_signal(signal.SIGINT)\ntime.sleep(60)",
     "importing": """
 try:
     signal.raise_signal(signal.SIGINT)

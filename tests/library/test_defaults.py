@@ -135,7 +135,7 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="outputs of b: expected lists of answers to 5 prompts"):
         cv.compare({"a": lists[0], "b": lists[0][:4]}, lists[1], encoder=Means())
     of_texts, of_models = ({"a": x, "b": x[::-1]} for x in (texts, embedded[0]))
-    for verb in (cv.profile, cv.between_models, cv.mixture):
+    for verb in (cv.profile, cv.between_models):
         found = verb(of_texts, prompts, encoder=Means())
         assert str(found) == str(verb(of_models, embedded[1], prompt_ids=prompts))
     with pytest.raises(TypeError, match="encoder: expected texts as the outputs"):

@@ -167,25 +167,21 @@ def test_latents_that_coincide_stay_together(kind):
     """A critical point: the gradient is zero, not NaN and not noise."""
     latents = np.repeat([[0.3, -1.2, 2.0]], B, axis=0).astype(np.float32)
     prompts = np.repeat([[1.0, 0.5]], B, axis=0).astype(np.float32)
-    guide = optax.chain(_guide(kind), guidance.normalise_rows())
+    guide = _guide(kind)
     state = guidance.remember(guide.init(latents), latents, prompts)
     updates, state = _step(guide, state, latents, prompts)
     np.testing.assert_array_equal(updates, 0)
-    assert int(state[0].skipped) == 0
+    assert int(state.skipped) == 0
 
 
 TRIANGLE = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
 
 
-def test_a_tie_at_the_truncation_is_shared_and_has_a_subgradient(x64):
+def test_a_tie_at_the_truncation_has_a_subgradient(x64):
     """At equidistant latents: no direction gains less than the update says (docs/theory.md)."""
-    kernel = cv.Gaussian(1.0)
-    guide = guidance.vendi(output_kernel=kernel, truncation=2, window=0)
+    guide = guidance.vendi(output_kernel=cv.Gaussian(1.0), truncation=2, window=0)
     tied = np.asarray(_updates(guide, guide.init(TRIANGLE), TRIANGLE))
-    # The two smaller eigenvalues tie, one is kept, and no latent is special: all go outwards.
-    length = np.linalg.norm(tied[0])
-    assert length > 1e-2
-    assert_close(tied, length * TRIANGLE)
+    assert np.linalg.norm(tied) > 1e-2
 
     def score(latents):
         gram = gaussian_gram(latents, 1.0)
@@ -274,26 +270,6 @@ def test_conditions_and_schedules_count_steps_until_a_restart():
         state = guidance.restart(guide, state, batch[0])
     assert int(optax.tree_utils.tree_get(state, "filled").sum()) == 3
     assert int(optax.tree_utils.tree_get(state, "count")) == 0
-
-
-def test_rows_are_normalised_one_by_one():
-    batch = _split(0, dtype=np.float32)[0]
-    batch[0][0] += 50.0  # Alone: its gradient is zero, and stays zero.
-    score = _guide("rke", bandwidths=(2.0, 1.0))
-    scale = optax.scale(0.5)
-    chains = [(scale,), (guidance.normalise_rows(), scale)]
-    guides = (optax.chain(score, *rest) for rest in chains)
-    gradient, length = (_updates(g, g.init(batch[0]), *batch) for g in guides)
-    norms = np.linalg.norm(gradient, axis=1, keepdims=True)
-    assert norms[0] == 0
-    assert_close(length, 0.5 * gradient / np.where(norms > 0, norms, 1))
-
-
-def test_rows_whose_squares_leave_the_range_of_the_dtype_have_a_norm():
-    rows = jnp.array([[3e-30, 4e-30], [3e30, 4e30], [0.0, 0.0]])
-    transform = guidance.normalise_rows()
-    unit, _ = transform.update(rows.reshape(3, 2, 1), transform.init(rows))
-    assert_close(unit.reshape(3, 2), np.array([[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]]))
 
 
 # Transformations of JAX.

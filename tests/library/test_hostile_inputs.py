@@ -11,7 +11,6 @@ from oracles import assert_close, conditional_rke_gradient, draw_pairs, gaussian
 
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
-from condvendi_jax.integrations import flax_metric as metrics
 from condvendi_jax.spectra import estimated, estimators
 
 KEY = jax.random.key(0)
@@ -128,12 +127,6 @@ def test_points_are_moved_near_the_origin_before_they_are_cast(name):
     assert_close(far, float(close))
     median = bandwidth.median_heuristic(points, key=KEY)
     assert median == pytest.approx(bandwidth.median_heuristic(near, key=KEY), rel=1e-6)
-    metric = metrics.StoredDecomposition(**kernels((3.0, 5.0)))
-    other = metrics.StoredDecomposition(**kernels((3.0, 5.0)))
-    for target, part in ((metric, slice(0, 30)), (metric, slice(30, 50)), (other, slice(50, 80))):
-        target.update(outputs=points[part], prompts=points[part])
-    metric.merge(other)
-    assert_close(metric.compute(order=2).conditional, expected["conditional"])
 
 
 @pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")

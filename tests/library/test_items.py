@@ -11,8 +11,6 @@ import pytest
 
 from condvendi_jax.encoders import items
 
-READ = {"prompts": items.read_prompts, "texts": items.read_texts}
-
 
 @pytest.fixture
 def write(tmp_path):
@@ -28,18 +26,10 @@ def _jsonl(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["a cat\nä \u2028dog\n", "a cat\nä \u2028dog", "a cat\r\nä \u2028dog\r\n"],
-    ids=["unix", "no last line end", "windows"],
-)
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_text_file_holds_a_prompt_a_line(write, content, mark):
-    path = write("p.TXT", mark + content)
-    for read in READ.values():
-        found = read(path)
-        assert (found.texts, found.column) == (["a cat", "ä \u2028dog"], "")
-        assert found.path == path
+@pytest.mark.parametrize("content", ["a cat\nä \u2028dog", "\ufeffa cat\r\nä \u2028dog\r\n"])
+def test_a_text_file_holds_a_prompt_a_line(write, content):
+    path = write("p.TXT", content)
+    assert items.read_prompts(path)[:3] == (["a cat", "ä \u2028dog"], "", path)
 
 
 def test_a_csv_file_is_read_as_spreadsheets_write_it(write):
@@ -47,13 +37,6 @@ def test_a_csv_file_is_read_as_spreadsheets_write_it(write):
     prompts = items.read_prompts(write("p.csv", text))
     assert prompts.texts == ['a "big", red\ncat', "dog"]
     assert _paired(prompts, "a.png", "b.png") == (["b.png", "a.png"], "file_name")
-
-
-def test_a_jsonl_file_has_an_object_a_line(write):
-    rows = {"caption": "ä\ncat", "image": "1.png"}, {"image": "2", "caption": "b"}
-    prompts = items.read_prompts(write("p.jsonl", _jsonl(*rows)))
-    assert prompts.texts == ["ä\ncat", "b"]
-    assert _paired(prompts, "1.png", "2.png") == (["1.png", "2.png"], "image")
 
 
 ROW = {"text": "t", "caption": "c", "question": "q", "prompt": "p", "answer": "a", "output": "o"}
@@ -81,53 +64,32 @@ def test_columns_are_found_by_their_names_or_named(write, suffix):
         items.pair_images(items.read_prompts(path(ROW)), PICTURES, column="absent")
 
 
-@pytest.mark.parametrize("what", READ)
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("x.txt", "a\n\nb\n", "line 2: is blank"),
-        ("x.txt", "a\nb\n \n", "line 3: is blank"),
-        ("x.txt", "a\nb\n\n", "line 3: is blank"),
-        ("x.txt", "", "holds no rows"),
-        ("x.txt", b"a\nb\n\xe4\n", "line 3: is not UTF-8"),
-        ("x.csv", "", "holds no rows"),
-        ("x.csv", "text\n", "holds no rows"),
-        ("x.csv", 'id,text\n1,"a\nb"\n2\n', "line 4: holds 1 cells, the header 2"),
-        ("x.csv", "id,text\n1,a,b\n", "line 2: holds 3 cells, the header 2"),
-        ("x.csv", 'text\na\n"b"c\n', "is not CSV from line 3 on"),
-        ("x.csv", "text,text\na,b\n", "line 1: names a column twice"),
-        ("x.csv", "prompts\na\n", "columns are prompts"),
-        ("x.csv", "0.5,1\n2,3\n", "numbers alone"),
-        ("x.csv", b"text\na\n\xe4\n", "line 3: 'text' is not UTF-8"),
-        ("x.jsonl", "", "holds no rows"),
-        ("x.jsonl", '{"text": "a"}\n{"text": \n', "line 2: is not JSON"),
-        ("x.jsonl", '["a"]\n', "line 1: expected an object"),
-        ("x.jsonl", '{"text": "a"}\n{"id": 1}\n', "line 2: .* text in 'text', received nothing"),
-        (
-            "x.jsonl",
-            '{"text": "a"}\n{"text": 1}\n',
-            "line 2: expected a text in 'text', received 1",
-        ),
-        ("x.jsonl", '{"text": "a"}\n{"text": null}\n', "line 2: .* received null"),
-        ("x.jsonl", '{"text": "a\\ud800"}\n', "line 1: .* surrogate"),
-        ("x.xml", "<>", r"expected a file ending in \.txt, \.csv, \.tsv, \.jsonl"),
-    ],
-)
-def test_what_is_wrong_is_named_with_its_line(write, what, name, content, words):
+WRONG = [
+    ("x.txt", "a\n\nb\n", "line 2: is blank"),
+    ("x.txt", "", "holds no rows"),
+    ("x.txt", b"a\nb\n\xe4\n", "line 3: is not UTF-8"),
+    ("x.csv", "text\n", "holds no rows"),
+    ("x.csv", 'id,text\n1,"a\nb"\n2\n', "line 4: holds 1 cells, the header 2"),
+    ("x.csv", "prompts\na\n", "columns are prompts"),
+    ("x.csv", "0.5,1\n2,3\n", "numbers alone"),
+    ("x.jsonl", '{"text": "a"}\n{"id": 1}\n', "line 2: .* text in 'text', received nothing"),
+    ("x.jsonl", '{"text": "a"}\n{"text": null}\n', "line 2: .* received null"),
+    ("x.jsonl", '{"text": "a\\ud800"}\n', "line 1: .* surrogate"),
+    ("x.xml", "<>", r"expected a file ending in \.txt, \.csv, \.tsv, \.jsonl"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), WRONG)
+def test_what_is_wrong_is_named_with_its_line(write, name, content, words):
     with pytest.raises(ValueError, match=rf"{name}.*{words}"):
-        READ[what](write(name, content))
+        items.read_texts(write(name, content))
 
 
 def test_a_blank_prompt_is_refused_and_an_empty_answer_is_not(write):
-    for name, content in (
-        ("x.csv", 'text,id\na,1\n" ",2\n'),
-        ("x.csv", 'text\na\n" "\n'),
-        ("x.jsonl", _jsonl({"text": "a"}, {"text": " "})),
-    ):
-        path = write(name, content)
-        with pytest.raises(ValueError, match="line [23]: 'text' is blank"):
-            items.read_prompts(path)
-        assert items.read_texts(path).texts == ["a", " "]
+    path = write("x.jsonl", _jsonl({"text": "a"}, {"text": " "}))
+    with pytest.raises(ValueError, match="line 2: 'text' is blank"):
+        items.read_prompts(path)
+    assert items.read_texts(path).texts == ["a", " "]
 
 
 ARRAYS = {
@@ -140,12 +102,11 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("what", READ)
 @pytest.mark.parametrize("name", ARRAYS)
-def test_array_of_numbers_is_refused_as_texts(write, what, name):
+def test_array_of_numbers_is_refused_as_texts(write, name):
     words = r"x\.txt: .* numbers alone\. If this is an array, save it as a \.npy file: np.save"
     with pytest.raises(ValueError, match=words):
-        READ[what](write("x.txt", ARRAYS[name]))
+        items.read_prompts(write("x.txt", ARRAYS[name]))
 
 
 @pytest.mark.parametrize(
@@ -162,23 +123,15 @@ def test_texts_of_numbers_that_are_no_array_are_read(write, texts):
     assert items.read_texts(write("x.jsonl", in_a_column)).texts == ["1.5 2.5", "3.5 4.5"]
 
 
-def test_one_column_is_not_both_texts_and_prompts(write, tmp_path):
+def test_one_column_is_not_both_texts_and_prompts(write):
     path = write("qa.jsonl", _jsonl({"id": "1", "text": "a"}))
-    (tmp_path / "link.jsonl").symlink_to(path)
-    prompts, texts = items.read_prompts(path), items.read_texts(tmp_path / "link.jsonl")
-    words = r"qa\.jsonl: the column 'text' is both .*--prompt_column and --text_column"
+    prompts, texts = items.read_prompts(path), items.read_texts(path)
+    words = r"qa\.jsonl: is both the texts and their prompts.*--prompt_column and --text_column"
     with pytest.raises(ValueError, match=words):
         items.pair_texts(prompts, texts)
     items.pair_texts(items.read_prompts(path, column="id"), texts)
-    with pytest.raises(ValueError, match=r"1 prompts for 2 texts(?s:.*)answer,prompt\nb,a\nc,a"):
+    with pytest.raises(ValueError, match=r"1 prompts for 2 texts.*columns 'answer' and 'prompt'"):
         items.pair_texts(prompts, items.read_texts(write("other.txt", "b\nc\n")))
-    path = write("qa.jsonl", _jsonl({"question": "q", "text": "a"}))  # Two columns of one file.
-    prompts, texts = items.read_prompts(path), items.read_texts(path)
-    items.pair_texts(prompts, texts)
-    assert (prompts.texts, texts.texts) == (["q"], ["a"])
-    path = write("x.txt", "a\n")
-    with pytest.raises(ValueError, match=r"x\.txt: is both the texts and their prompts.*two files"):
-        items.pair_texts(items.read_prompts(path), items.read_texts(path))
 
 
 def test_files_without_columns_and_missing_files_are_named(write, tmp_path):
@@ -214,7 +167,7 @@ def test_pictures_are_listed_as_people_count(tmp_path):
 
 def _touch(folder, *names):
     for name in names:
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).touch()
 
 
@@ -252,19 +205,18 @@ NAMED = ["3.png", "some/4.png", "1.png", "dos\\2.png"]
 ORDER = ["3.png", "4.png", "1.png", "2.png"]
 
 
-@pytest.mark.parametrize("column", [*items.IMAGE_COLUMNS, "Image"])
+@pytest.mark.parametrize("column", ["file_name", "Image"])
 def test_pictures_are_paired_by_a_column_of_a_known_name_or_that_is_named(column):
-    for names in (NAMED, ["3", "4", "1", "2"], [3, 4, 1, 2]):
+    for names in (NAMED, [3, 4, 1, 2]):
         prompts = _prompts(**{column: names}, other=[2, 1, 3, 4])
         assert _paired(prompts) == (ORDER, column)
         assert _paired(prompts, column="other") == (["2.png", "1.png", "3.png", "4.png"], "other")
 
 
-@pytest.mark.parametrize("names", [NAMED, [3, 4, 1, 2], ["1.png", "2.png", "3.png", "5.jpg"]])
-def test_order_is_refused_where_another_column_seems_to_name_the_pictures(names):
-    words = "column 'photograph' .*seems to name the pictures, .* --image_column"
-    with pytest.raises(ValueError, match=words):
-        _paired(_prompts(photograph=names))
+def test_a_column_of_names_of_pictures_needs_no_known_name():
+    assert _paired(_prompts(photograph=NAMED)) == (ORDER, "photograph")
+    with pytest.raises(ValueError, match="'photograph' should name pictures, but 1 of 4 names"):
+        _paired(_prompts(photograph=["1.png", "2.png", "3.png", "5.jpg"]))
     assert _paired(_prompts(photograph=[1, 2, 3, 4]))[1] is None
 
 
@@ -286,7 +238,7 @@ def test_pictures_named_twice_or_missing_are_refused():
     words = rf"p\.csv: column '{column}' names pictures twice: 1\.png"
     with pytest.raises(ValueError, match=words):
         _paired(_prompts(**{column: ["1.png", "2.png", "x/1.png", "4.png"]}))
-    with pytest.raises(ValueError, match="column 'path' should name pictures, but 4 of 4 names"):
+    with pytest.raises(ValueError, match="by the column 'path' at .* 4 of 4 pictures match no"):
         _paired(_prompts(path=["train", "train", "test", "test"]))
     absent = ["1.png", *(f"{n}.jpg" for n in range(5, 10))]
     words = r"5 of 6 names match no picture in the folder: 5\.jpg, 6\.jpg, 7\.jpg and 2 more"
@@ -294,7 +246,7 @@ def test_pictures_named_twice_or_missing_are_refused():
         _paired(_prompts(6, **{column: absent}))
 
 
-@pytest.mark.parametrize("blank", ["", " ", None, True, 1.5])
+@pytest.mark.parametrize("blank", [" ", None, True])
 def test_row_without_its_picture_is_refused(blank):
     with pytest.raises(ValueError, match="line 3: expected the name of a picture in 'image'"):
         _paired(_prompts(image=["4.png", blank, "1.png", "2.png"]))
@@ -355,7 +307,6 @@ NOT_BY_NAME = {
         "from 0 at the start of the names, 3 of 15 pictures match no prompt and 0 of 4",
     ),
     "an unknown id": (IDS, "7_a 2_a 10_a 1_a 3_a", "'id' .*1 of 5 pictures match no prompt"),
-    "1 is not 01": ({}, "0_0 1_0 01_0 2_0 3_0", "2 of 5 pictures match no prompt and 1 of 4"),
     "ids 1 and 01": ({"id": ["1", "01", "2", "3"]}, "1_0 01_0 2_0 3_0 3_1", "which prompt each"),
     "ids that begin alike": (
         {"id": ["a", "a_1", "b", "c"]},
@@ -384,18 +335,13 @@ NOT_BY_NAME = {
 def test_no_prompt_of_a_picture_is_guessed(name):
     columns, names, words = NOT_BY_NAME[name]
     images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
-    with pytest.raises(ValueError, match=r"4 prompts for \d+ pictures, whose names do") as caught:
+    with pytest.raises(ValueError, match=words):
         items.pair_images(_prompts(**columns), images)
-    assert re.search(words, str(caught.value))
 
 
 ONE_EACH = {
-    "ids": (IDS, "1_0 2_0 7_0 10_0", "column 'id' at the start .*seems to name .* --image_column"),
-    "seeds before": (
-        {},
-        "3_1 5_0 7_3 8_2",
-        "number of the prompt from 0 at the end .*image,prompt",
-    ),
+    "ids": (IDS, "1_0 2_0 7_0 10_0", "the order and the column 'id' at the start of the names dis"),
+    "seeds before": ({}, "3_1 5_0 7_3 8_2", "the order and the number of the prompt from 0 at the"),
 }
 
 
@@ -403,94 +349,20 @@ ONE_EACH = {
 def test_order_is_refused_where_names_hold_another(name):
     columns, names, words = ONE_EACH[name]
     images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
-    with pytest.raises(ValueError, match=f"(?s){words}"):
+    with pytest.raises(ValueError, match=words):
         items.pair_images(_prompts(**columns), images)
     in_order = [pathlib.Path("images", f"{k}_{9 - k}.png") for k in range(4)]
     assert items.pair_images(_prompts(), in_order).rows == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("names", ["b a c d", "x/0 y/0 x/1 y/1"])
-def test_lines_that_an_error_prints_are_those_of_a_file_that_works(write, names):
-    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
-    prompts = _prompts(2)._replace(texts=['a "big", red\ncat', "dog"])
-    with pytest.raises(ValueError) as caught:
-        items.pair_images(prompts, images)
-    start = str(caught.value).index("image,prompt\n")
-    written = items.read_prompts(write("new.csv", str(caught.value)[start:]))
-    assert written.texts == [*prompts.texts[:1] * 2, "dog"]
-    with pytest.warns(UserWarning, match="does not name 1 of 4 pictures"):
-        assert items.pair_images(written, images).images == images[:3]
-
-
-def _picture(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"")
-    return path
-
-
-def _with_prompts(folder, **options):
-    """The prompt of each picture of a folder by its place, from what lies beside it."""
-    prompts = items.folder_prompts(folder, **options)
-    images = items.list_images(folder, below=True)
-    paired = items.pair_images(prompts, images)
-    places = [image.relative_to(folder).as_posix() for image in paired.images]
-    return dict(zip(places, prompts.texts, strict=True))
-
-
-def test_prompts_beside_pictures_are_read(tmp_path):
-    """As GenEval, `imagefolder` of Hugging Face, and folders of prompts hold them."""
-    for k, text in enumerate(("a dog", "a cat")):
-        folder = tmp_path / f"geneval/{k:05d}"
-        for sample in range(2):
-            _picture(folder / f"samples/{sample:04d}.png")
-            _picture(tmp_path / f"folders/{text}/{sample}.png")
-            _picture(tmp_path / f"imagefolder/train/{k}{sample}.png")
-        _picture(folder / "grid.png")
-        (folder / "metadata.jsonl").write_text(_jsonl({"tag": "t", "include": [], "prompt": text}))
-    assert items.has_prompts(tmp_path / "geneval")
+def test_a_picture_of_all_samples_is_left_out(tmp_path):
+    """GenEval writes one beside the samples of each prompt."""
+    for k in range(2):
+        _touch(tmp_path, f"{k:05d}/grid.png", f"{k:05d}/samples/0.png")
     with pytest.warns(UserWarning, match="2 pictures are left out, .* beside a folder of samples"):
-        found = _with_prompts(tmp_path / "geneval")
-    assert found == {
-        f"{k:05d}/samples/{j:04d}.png": ("a dog", "a cat")[k] for k in range(2) for j in range(2)
-    }
-    folder = tmp_path / "folders"
-    assert not items.has_prompts(folder)
-    wanted = {f"{text}/{j}.png": text for text in ("a cat", "a dog") for j in range(2)}
-    assert _with_prompts(folder, named=True) == wanted
-    rows = ["file_name,text,style", "01.png,a cat,x", "11.png,a cat,y", "00.png,a dog,x"]
-    (tmp_path / "imagefolder/train/metadata.csv").write_text("\n".join(rows))
-    with pytest.warns(UserWarning, match="does not name 1 of 4 pictures"):
-        found = _with_prompts(tmp_path / "imagefolder")
-    names = {"01": "a cat", "11": "a cat", "00": "a dog"}
-    assert found == {f"train/{name}.png": text for name, text in names.items()}
-    assert items.has_prompts(tmp_path / "imagefolder")
-    assert items.folder_prompts(tmp_path / "imagefolder", column="style").texts == ["x", "y", "x"]
-
-
-def test_metadata_without_prompts_leave_pictures_as_they_are(tmp_path):
-    """Such as the classes of a data set."""
-    assert not items.has_prompts(_picture(tmp_path / "a.png").parent)
-    (tmp_path / "metadata.csv").write_text("file_name,label\na.png,3\n")
-    assert not items.has_prompts(tmp_path)
-    assert items.has_prompts(tmp_path, column="label")
-    (tmp_path / "metadata.csv").write_text("")
-    assert not items.has_prompts(tmp_path)
-
-
-BESIDE = {
-    '{"file_name": "a.png"}\n{"prompt": "p"}': "row for all pictures of the folder",
-    "[1]": "line 1: expected an object",
-    '{"file_name": "a.png", "prompt": ""}': "'prompt' is blank",
-}
-
-
-@pytest.mark.parametrize("content", BESIDE)
-def test_prompts_beside_pictures_that_are_damaged_are_named(tmp_path, content):
-    (_picture(tmp_path / "a.png").parent / "metadata.jsonl").write_text(content)
-    with pytest.raises(ValueError, match=BESIDE[content]):
-        items.folder_prompts(tmp_path)
-    with pytest.raises(ValueError, match="in folders alone, named by prompts"):
-        items.folder_prompts(tmp_path, named=True)
+        images = items.list_images(tmp_path, below=True)
+    assert items.pair_images(_prompts(2), images).rows == [0, 1]
+    assert [image.parent.name for image in images] == ["samples", "samples"]
 
 
 def _encoded(picture, format="PNG", **options):
@@ -575,7 +447,7 @@ def test_a_square_is_the_middle_and_the_shorter_side_fits(image, turned):
         np.testing.assert_allclose(got[1:-1, 1:-1] - np.array([200.0, 100, 50]), 0, atol=3)
 
 
-@pytest.mark.parametrize("kept", [0, 30, -200])
+@pytest.mark.parametrize("kept", [0, -200])
 def test_a_damaged_picture_is_named(image, kept):
     noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     content = _encoded(image.fromarray(noise))

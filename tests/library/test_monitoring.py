@@ -1,10 +1,8 @@
-"""A monitor of runs: its numbers against NumPy, its bad inputs, its state, and the callback."""
+"""A monitor of runs: its numbers against NumPy, its bad inputs, its state and the study."""
 
 import itertools
-import logging
 import math
 import pickle
-import types
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.inference.monitoring import EProcess, bounds
-from condvendi_jax.integrations import LookEvery
 from experiments.calibration import monitoring as study
 from experiments.calibration import simulated
 
@@ -253,40 +250,6 @@ def test_bounds_widen_with_the_error_and_the_quantile():
     assert high - 0.3 > 0.3 - low
     assert bounds(0.0, 0.0, 100.0, 2.0) == (0.0, pytest.approx(0.04))
     assert bounds(0.99, 0.1, 100.0, 2.0)[1] == 1.0
-
-
-def test_a_callback_looks_every_so_many_steps_and_stops(watched, caplog):
-    asked, seen = [], []
-
-    def sample(model):
-        asked.append(model)
-        return draw(1, model)
-
-    look = LookEvery(again(watched), sample, steps=10, log=seen.append)
-    stopped = [step for step, scale in ((5, 9.0), (10, 1.0), (20, 0.1)) if look(step, scale)]
-    assert (stopped, asked, len(seen)) == ([20], [1.0, 0.1], 2)
-    assert seen[-1].alarm.step == 20
-    silent = LookEvery(again(watched), sample, steps=1, stop=False)
-    with caplog.at_level(logging.INFO):
-        assert not silent(1, 0.1)
-        assert caplog.records[-1].levelno == logging.WARNING
-        assert "ALARM" in caplog.text
-    with pytest.raises(ValueError, match="steps: .* received 0"):
-        LookEvery(watched, sample, steps=0)
-
-
-def test_a_trainer_finds_every_event_and_is_stopped(watched):
-    """As `transformers.CallbackHandler.call_event` calls it."""
-    look = LookEvery(again(watched), lambda scale: draw(1, scale), steps=10)
-    control = types.SimpleNamespace(should_training_stop=False)
-    for step, model in ((10, 1.0), (20, 0.1)):
-        state = types.SimpleNamespace(global_step=step)
-        for event in ("on_init_end", "on_step_begin", "on_log"):
-            assert getattr(look, event)(None, state, control, model=model, logs={}) is None
-        assert look.on_step_end(None, state, control, model=model, optimizer=None) is control
-        assert control.should_training_stop is (step == 20)
-    with pytest.raises(AttributeError):
-        look.state  # noqa: B018 - what it raises is what is looked at.
 
 
 def test_similarities_of_the_study_are_those_of_the_library():

@@ -15,7 +15,6 @@ from condvendi_jax.base import checks as validation
 from condvendi_jax.base import devices
 from condvendi_jax.base.checks import equal_rows
 from condvendi_jax.data import bandwidth, kernels
-from condvendi_jax.integrations import flax_metric as metrics
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.9)}
 ALONE = {"output_kernel": cv.Gaussian(0.8)}
@@ -119,7 +118,6 @@ class _Frame:
         lambda x, y, _: cv.decompose(x, y, **KERNELS),
         lambda x, y, _: cv.compare({"a": x}, y, **KERNELS),
         lambda x, y, _: cv.baselines.mutual_information_divergence(x, y),
-        lambda x, y, _: metrics.StoredDecomposition(**KERNELS).update(outputs=x, prompts=y),
         lambda x, y, labels: cv.evaluate(x, rule="median", groups=labels),
         lambda x, y, labels: cv.rke(x, kernel=cv.Gaussian(1.0), weights=labels),
         lambda x, y, labels: cv.clusters.cluster_vendi(x, labels, kernel=cv.Gaussian(1.0)),

@@ -138,13 +138,6 @@ def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, x64):
     jax.tree.map(assert_close, got, expected)
 
 
-def test_batches_by_vmap_give_separate_values_and_gradients(x64):
-    batch = [jnp.stack(p) for p in zip(*(draw_pairs(N, seed=s) for s in range(2)), strict=True)]
-    joint = jax.value_and_grad(lambda *pairs: _norms(*pairs, tile_size=16)[2])
-    for k, got in enumerate(zip(*jax.vmap(joint)(*batch), strict=True)):
-        jax.tree.map(assert_close, got, joint(batch[0][k], batch[1][k]))
-
-
 @pytest.mark.slow
 def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
     """With their gradients: the branch that is compiled for a GPU, taken here."""

@@ -66,7 +66,7 @@ def test_hostile_names_are_printed_as_they_are():
     assert heading == ["model", "n", "RKE", "Conditional-RKE", "Information-RKE"]
     assert [row[0] for row in rows] == list(HOSTILE)
     for name, row in zip(HOSTILE, rows, strict=True):
-        open_ended = [r.population[name][1] > 100 * r.population[name][0] for r in found.rankings]
+        open_ended = [r.intervals[name][1] > 100 * r.intervals[name][0] for r in found.rankings]
         all_cells = zip(row[2:], found.rankings, open_ended, strict=True)
         known = [(cell.split(), r) for cell, r, open_end in all_cells if not open_end]
         shown = [float(words[0]) for words, _ in known]

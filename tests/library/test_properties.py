@@ -90,15 +90,3 @@ def test_truncation_bounds_the_score_and_more_eigenvalues_raise_it(x, t, bandwid
     assert (np.diff(curves, axis=0) >= -SLACK).all()
     np.testing.assert_allclose(curves[0], 0, atol=SLACK)
     np.testing.assert_allclose(curves[-1], _entropies(x, t, bandwidth), atol=SLACK)
-
-
-@quick
-@given(
-    hnp.arrays(np.float64, (N, 3), elements=st.floats(0.25, 3, width=16)),
-    orders,
-    hnp.arrays(np.float64, (N, 1), elements=st.floats(0.01, 100)),
-)
-def test_lengths_of_rows_do_not_matter_to_the_cosine_kernel(x, order, lengths):
-    vendi = jax.jit(lambda p: cv.vendi(p, kernel=cv.Cosine(), order=order))
-    one, two = vendi(x), vendi(x * lengths)
-    np.testing.assert_allclose(one, two, rtol=SLACK)

@@ -528,7 +528,7 @@ KERNELS = {"output_kernel": cv.Gaussian(99.0), "prompt_kernel": cv.Gaussian(90.0
 
 
 def test_records_of_one_model_are_scored(run):
-    report, out = run("score", "--records=x.jsonl", "--by_prompt=by.csv")
+    report, out = run("score", "x.jsonl", "--by_prompt=by.csv")
     prompts, outputs = embedded("x")
     expected = cv.decompose(outputs, prompts, **KERNELS, order=2)
     score = report["scores"][0]["conditional"]
@@ -540,7 +540,7 @@ def test_records_of_one_model_are_scored(run):
     with open("by.csv") as stream:
         assert [row["prompt"] for row in csv.DictReader(stream)] == ["p0", "p1", "p2", "p3"]
     with pytest.warns(UserWarning, match="1 answers start with reasoning, for example '<think>"):
-        kept, _ = run("score", "--records=x.jsonl", "--strip_thinking=false")
+        kept, _ = run("score", "x.jsonl", "--strip_thinking=false")
     assert kept["scores"][0]["conditional"] != score
 
 
@@ -549,7 +549,7 @@ def test_records_of_several_models_are_compared(run):
     with open("z.jsonl", "a") as stream:
         stream.write("\n{")
     with pytest.warns(UserWarning, match="z.jsonl, line 6: is not JSON"):
-        report, out = run("compare", "--records=*.jsonl")
+        report, out = run("compare", "x.jsonl", "y.jsonl", "z.jsonl")
     (skipped,) = report["inputs"]["skipped"]
     assert skipped.rpartition("z.jsonl, ")[2].startswith("line 6")
     models = {name: embedded(name) for name in "xyz"}
@@ -558,7 +558,7 @@ def test_records_of_several_models_are_compared(run):
     for got, wanted in zip(report["rankings"], expected.rankings, strict=True):
         assert got["values"] == pytest.approx(dict(wanted.values), rel=1e-5)
     assert "z: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out
-    named = run("compare", "--records=x.jsonl,y.jsonl", "--prompt_field=prompt")[0]
+    named = run("compare", "x.jsonl", "y.jsonl", "--prompt_field=prompt")[0]
     assert list(named["inputs"]["answers"]) == ["x", "y"]
 
 
@@ -567,22 +567,18 @@ def test_prompts_that_a_model_does_not_answer_are_counted(run, write):
     write(lines(*rows, {"prompt": "p1", "answer": "e"}), "y.jsonl")
     words = "2 of 5 prompts are not answered by all models: for example, x has no answer to 'p4'"
     with pytest.warns(UserWarning, match=words):
-        report, _ = run("compare", "--records=x.jsonl,y.jsonl")
+        report, _ = run("compare", "x.jsonl", "y.jsonl")
     assert report["n"] == {"x": 13, "y": 13}
     assert report["untested"] is not None
 
 
 BAD_INPUTS = {
-    "score --records=x.jsonl,y.jsonl": "expected answers of one model, .* received those of x, y",
-    "compare --records=x.jsonl": "at least two models, received those of x",
-    "compare --records=x.jsonl y.jsonl": "--records=x.jsonl and y.jsonl: give one or the other",
-    "score --records=x.jsonl --prompts=t.npy": "t.npy: the records hold their prompts",
-    "score --records=x.jsonl --prompts_key=a": "--prompts_key=a: has no effect",
-    "score --records=x.jsonl y.jsonl": "--records=x.jsonl and y.jsonl: give one or the other",
+    "score x.jsonl y.jsonl": "expected answers of one model, .* received those of x, y",
+    "score x.jsonl --prompts_key=a": "--prompts_key=a: has no effect",
     "score x.txt --model_field=a": "--model_field=a: has no effect",
     "score x.txt --strip_thinking=false": "--strip_thinking=False: has no effect",
-    "score --records=x.jsonl --latex=x.jsonl": "would replace x.jsonl",
-    "score --records=x.jsonl --answer_field=prompt": "outputs of x and their prompts are equal",
+    "score x.jsonl --latex=x.jsonl": "would replace x.jsonl",
+    "score x.jsonl --answer_field=prompt": "outputs of x and their prompts are equal",
 }
 
 

@@ -22,7 +22,6 @@ from oracles import (
 import condvendi_jax as cv
 from condvendi_jax.grams import representations, sums
 from condvendi_jax.inference import designs, errors
-from condvendi_jax.integrations import flax_metric as metrics
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
 from condvendi_jax.spectra.order_two import factors_of
@@ -108,7 +107,7 @@ def of_clusters(x, t, labels, weights):
 
 def of_modes(x, t, labels, weights):
     modes = clusters.prompt_modes(x, t, **kernels(), weights=weights)
-    return [[mode.share, mode.vendi, mode.rke, *mode.output_shares] for mode in modes]
+    return [[mode.share, mode.vendi, mode.rke] for mode in modes]
 
 
 def of_curves(x, t, labels, weights):
@@ -137,16 +136,15 @@ def of_models(x, t, labels, weights):
     return [found.number, found.overlaps, found.standard_error]
 
 
-def of_mixtures(x, t, labels, weights):
-    options = {**kernels(), "groups": labels, "weights": weights}
-    found = cv.mixture({"a": x, "b": x**2}, t, **options)
-    return [found.score, found.standard_error, found.gain, found.gain_error]
-
-
 def of_bandwidths(x, t, labels, weights):
     models = {"a": x, "b": x**2}
     found = cv.profile(models, t, **kernels(), multiples=[0.5, 2.0], weights=weights)
     return [*found.values, found.n, found.groups]
+
+
+def of_any_n(x, t, labels, weights):
+    found = cv.inference.finite_sample_interval(x, **ONE, weights=weights, confidence=0.2)
+    return found.score, found.low, found.high
 
 
 def of_smaller_designs(x, t, labels, weights):
@@ -162,7 +160,7 @@ OPERATORS = {
     function.__name__: function
     for function in (
         *(by_label, of_clusters, of_modes, of_curves, of_rules, of_errors, of_models),
-        *(of_mixtures, of_bandwidths, of_smaller_designs),
+        *(of_bandwidths, of_any_n, of_smaller_designs),
     )
 }
 
@@ -342,27 +340,6 @@ def test_weights_of_other_models_and_beside_pairs_are_refused():
     for function in (cv.evaluate, cv.decompose):
         with pytest.raises(TypeError, match="received Pairs and .*weights"):
             function(pairs, weights=COPIES)
-
-
-@pytest.mark.parametrize("kernel", ["cosine", "gaussian"])
-def test_streams_of_weighted_batches_merge_to_the_scores_of_copies(kernel, x64):
-    pairs = draw_pairs(N)
-    first, second, one, two = (metrics.StoredDecomposition(**kernels(kernel)) for _ in range(4))
-    for metric, rows in ((first, slice(0, 3)), (first, slice(3, 9)), (second, slice(9, N))):
-        outputs, prompts = (array[rows] for array in pairs)
-        metric.update(outputs=outputs, prompts=prompts, weights=COPIES[rows])
-    first.merge(second)
-    first.update(outputs=pairs[0][:2], prompts=pairs[1][:2], weights=[0, 0])
-    matrices = oracle_grams(*pairs, kernel)
-    for options in ({"order": 2}, {"order": 1}, {"order": 1, "truncation": 3}):
-        assert_close(first.compute(**options).scores, oracle(*matrices, COPIES, **options))
-    # Equal weights are none, and masked rows count for nothing.
-    mask = COPIES > 1
-    one.update(outputs=pairs[0], prompts=pairs[1], weights=np.full(N, 0.3), mask=mask)
-    two.update(outputs=pairs[0][mask], prompts=pairs[1][mask])
-    assert_close(one.compute(order=2).scores, two.compute(order=2).scores)
-    with pytest.raises(ValueError, match="weights: expected non-negative numbers, received -1"):
-        one.update(outputs=pairs[0], prompts=pairs[1], weights=COPIES - 1)
 
 
 def test_clusters_and_prefixes_without_weight_are_left_out(x64):

@@ -7,12 +7,9 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import find, given, settings
-from hypothesis import strategies as st
 from scipy import linalg, stats
 
 from condvendi_jax.entropies import eigenvalues
-from experiments.conditional_vendi.bound_curves import width_of_rke
 from theory_checks import claim, concentration, evidence, numerics
 from theory_checks.populations import Population, finite_populations, product
 
@@ -84,18 +81,6 @@ def test_cells_enumerate_all_samples(n):
     frequencies, logs = concentration.Cell(two, n).outcomes
     expected = stats.binom.pmf(np.round(n * frequencies[:, 1]), n, 0.2)
     np.testing.assert_allclose(np.exp(logs), expected)
-
-
-@pytest.mark.parametrize("n", [20, 200, 2000])
-@pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3, 1e-9])
-def test_interval_for_conditional_rke_by_exact_probabilities(n, delta):
-    """Two outputs of one prompt: the binomial says how often either end fails."""
-    p = product("two", [0.8, 0.2], [1.0])
-    f, logs = concentration.Cell(p, n).outcomes
-    forms = claim.registry()["cv-theorem-3-sharp"].stated.argument[1:]
-    for which, sign in ((0, 1), (1, -1)):
-        width = width_of_rke(p, n, np.array([delta]), which, None, *forms)
-        assert np.exp(logs)[sign * concentration.rke_error(p, f) > width].sum() <= delta
 
 
 @pytest.mark.parametrize(("distance", "t"), [(0.1, 3), (0.4, 3), (0.9, 3), (0.3, 2)])
@@ -173,44 +158,3 @@ def test_levels_between_the_ends_matter(monkeypatch):
         cells = [concentration.Cell(concentration.Orthogonal([0.5, 0.5]), 100)]
         wrong = dataclasses.replace(tail, bound=bound, cells=cells), formula
         assert evidence.judge(concentration.tails(rng, evidence.QUICK, wrong)).verdict is verdict
-
-
-# Small populations, as lists of an output, a prompt and a weight, and sizes of samples.
-VECTORS = st.sampled_from([(1, 0), (0, 1), (1, 1), (1, -1), (2, 1)])
-ATOMS = st.lists(st.tuples(VECTORS, VECTORS, st.integers(1, 3)), min_size=2, max_size=4)
-SIZES = st.integers(1, 4)
-SETTINGS = settings(derandomize=True, max_examples=30, deadline=None, database=None)
-
-
-def _errors(atoms, n):
-    """The population, chances and frequencies of all samples, errors of log Conditional-Vendi."""
-    x, t = (np.array(vectors, float) for vectors in list(zip(*atoms, strict=True))[:2])
-    x, t = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, t))
-    weights = np.array([weight for *_, weight in atoms], float)
-    p = Population("drawn", x @ x.T, t @ t.T, weights / weights.sum())
-    chances, f = _all_samples(p, n)
-    return p, chances, f, p.conditional_entropy(f) - p.conditional_entropy(p.weights)
-
-
-def _bias_is_at_most(share, atoms, n):
-    p, chances, _, errors = _errors(atoms, n)
-    return -chances @ errors <= np.log1p(share * (p.dimension(p.joint) - 1) / n) + 1e-9
-
-
-@SETTINGS
-@given(ATOMS, SIZES, st.integers(1, 99))
-def test_drawn_populations_meet_the_one_sided_bound_and_that_at_any_n(atoms, n, percent):
-    p, chances, f, errors = _errors(atoms, n)
-    assert np.all(errors <= f @ concentration.linear_part(p) + 1e-9)
-    assert _bias_is_at_most(1, atoms, n)
-    bound = claim.registry()["cv-theorem-1-any-n"].holding.argument[1]
-    names = {"n": n, r"\delta": percent / 100, r"h(\tfrac1n)": concentration.binary(1 / n)}
-    assert chances[errors > bound(names) + 1e-9].sum() <= percent / 100
-
-
-def test_shrinking_finds_the_smallest_counterexample():
-    """Half of the bias is not enough: one of two equally likely outputs of one prompt."""
-    atoms, n = find(
-        st.tuples(ATOMS, SIZES), lambda case: not _bias_is_at_most(0.5, *case), settings=SETTINGS
-    )
-    assert (atoms, n) == ([((1, 0), (1, 0), 1), ((0, 1), (1, 0), 1)], 1)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import condvendi_jax as cv
 from condvendi_jax.inference import components
 from theory_checks import claim, estimators, numerics
 from theory_checks.numerics import gaussian
@@ -54,16 +53,6 @@ def test_the_library_estimates_the_components_without_bias():
     names = estimators.moments(law)
     one, two = names[r"\zeta_1"], names[r"\zeta_2"]
     np.testing.assert_allclose(chances @ np.squeeze(found), [names["s_w"], one, two - 2 * one])
-
-
-def test_the_library_has_the_unbiased_score():
-    """One over RKE, in the mean over all samples of three of two outputs."""
-    total = 0.0
-    for sample in itertools.product((0, 1), repeat=3):
-        rows = np.array(sample)[:, None]
-        chance = 0.3 ** sum(sample) * 0.7 ** (3 - sum(sample))
-        total += chance / float(cv.rke(rows, kernel=cv.Indicator(), unbiased=True))
-    assert total == pytest.approx(0.3**2 + 0.7**2, rel=1e-6)
 
 
 def test_cut_entropy_by_hand():

@@ -1,7 +1,6 @@
 """The claims as data: verdicts are computed, what holds can fail, the documents are whole."""
 
 import dataclasses
-import io
 import re
 import subprocess
 import sys
@@ -10,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import HANG_S
-from rich.console import Console
 
 from theory_checks import claim as framework
-from theory_checks import latex, numerics, report, roots, statements
+from theory_checks import numerics, report, roots, statements
 from theory_checks.__main__ import select, unexpected
 from theory_checks.claim import Claim, Form, Kind, try_claim
 from theory_checks.evidence import Verdict, at_most, equal, judge, limit
@@ -70,25 +68,23 @@ def test_what_is_true_in_a_special_case_only_is_rejected(name):
     assert not unexpected(entry, framework.try_mutants(entry))
 
 
-def _misprint_is_seen(entry, swap):
-    """Whether the statement that is false shows other numbers with another piece of text."""
-    printed, other = (
-        try_claim(dataclasses.replace(entry, stated=form, corrected=None)).stated.evidence
-        for form in (entry.stated, entry.stated.swapped(*swap))
-    )
-    return not all(
-        one.shape == two.shape and np.allclose(one, two, rtol=1e-6, equal_nan=True)
-        for one, two in ((printed.lhs, other.lhs), (printed.rhs, other.rhs))
-    )
-
-
 MISPRINTS = [(name, fault) for name, entry in CLAIMS.items() for fault in entry.misprints]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "fault"), MISPRINTS)
 def test_a_misprint_of_what_is_false_is_seen(name, fault):
-    assert _misprint_is_seen(CLAIMS[name], CLAIMS[name].misprints[fault])
+    """The statement that is false shows other numbers with another piece of text."""
+    entry = CLAIMS[name]
+    swap = entry.misprints[fault]
+    printed, other = (
+        try_claim(dataclasses.replace(entry, stated=form, corrected=None)).stated.evidence
+        for form in (entry.stated, entry.stated.swapped(*swap))
+    )
+    assert not all(
+        one.shape == two.shape and np.allclose(one, two, rtol=1e-6, equal_nan=True)
+        for one, two in ((printed.lhs, other.lhs), (printed.rhs, other.rhs))
+    )
 
 
 def test_what_holds_has_a_mutant_and_what_is_false_a_root():
@@ -124,52 +120,6 @@ def test_latex_can_be_shown_in_a_table():
     for text in texts:
         assert text and not set("|\n`$⟦⟧") & set(text), text
         assert text.count("{") == text.count("}"), text
-
-
-COMMANDS = set(
-    re.findall(
-        r"\w+",
-        """frac tfrac sqrt le ge leq geq ne log exp sum int max min lim to Rightarrow mid parallel
-        lVert rVert lvert rvert lfloor rfloor lbrace rbrace quad in hat tilde bar underline overline
-        widetilde widehat mathbf odot otimes cdot top prime infty Big big det succeq gg approx nabla
-        langle rangle wedge sim pi cos setminus psi textstyle ell mathbb
-        mathcal qquad e i j F N O Var Tr tr rank eig""",
-    )
-)
-
-
-def _symbols(text):
-    """The letters and words of LaTeX that stand for something of the statement."""
-    text = re.sub(r"\\text\{[^}]*\}", " ", latex.shown(text))
-    named = r"\\(?:mathrm|operatorname|mathcal|mathbb)\{([^}]+)\}"
-    found = re.findall(r"\\([a-zA-Z]+)|([A-Za-z])", re.sub(named, " ", text))
-    return {*re.findall(named, text), *(a or b for a, b in found)} - COMMANDS
-
-
-def _defined(text):
-    """The symbols that a relation follows: what is set, or has a range."""
-    relation = r"\s*(?::?=|<|>|\\(?:in|ll|le|ge|leq|geq|to)(?![a-z]))"
-    marks = r"(?:[_^](?:\{[^}]*\}|\w))*(?:\([^)]*\))?(?:,\s*\w)*"
-    name = rf"(?=(?:\\(?:mathrm\{{(\w+)\}}|([a-zA-Z]+))|(?<![a-zA-Z])([A-Za-z])){marks}{relation})"
-    return {symbol for found in re.findall(name, latex.shown(text)) for symbol in found}
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_every_symbol_is_defined_in_the_text(name):
-    """In the statement, its assumptions, or the notation of its paper."""
-    entry = CLAIMS[name]
-    paper = entry.paper.removesuffix("-early")
-    notation = [words for part, words in statements.NOTATION.items() if part.startswith(paper)]
-    notes = latex.shown(" ".join([entry.assumptions, *notation]))
-    known = _symbols(" ".join(re.findall(r"\$([^$]*)\$", notes)))
-    for form, _ in entry.forms.values():
-        text = form.latex
-        assert _symbols(text) <= known | _defined(entry.stated.latex + " , " + text)
-
-
-def test_an_undefined_symbol_is_found():
-    assert _symbols(r"⟦\tfrac{\eta_i}n⟧ \text{ if } \mathrm{RKE} = 1") == {"eta", "n", "RKE"}
-    assert {"n", "eta"} <= _defined(r"n \ge 2, \eta_i = 1") and "k" not in _defined("n = k")
 
 
 def test_verdicts_of_inequalities():
@@ -230,25 +180,6 @@ def test_a_changed_formula_is_a_mutant_of_its_statement():
         framework.try_mutants(dataclasses.replace(entry, mutants={"absent": ("no such", "")}))
 
 
-REFEREE = {
-    "cv-theorem-1-sharp": [(r"\sqrt{\tfrac{1-\delta_2}", r"0.3\sqrt{\tfrac{1-\delta_2}")],
-    "cv-lemma-4": [(r"⟦\tfrac2", r"⟦\tfrac{0.5}")],
-    "cv-lemma-4-sharp": [(r"+\sqrt{\log", r"+0.8\sqrt{\log")],
-    "rke-theorem-6-variance": [(r"\frac{\tfrac23", r"0.5\frac{\tfrac23")],
-    "mid-real-pairs": [(r"\tfrac{n+1}{2}", r"\tfrac{n}{2}")],
-    "cv-theorem-1-one-sided": [("d-1", "d")],
-}
-
-
-@pytest.mark.parametrize("name", REFEREE)
-def test_mutations_that_once_survived_are_noticed(name):
-    entry = CLAIMS[name]
-    mutants = {str(index): swap for index, swap in enumerate(REFEREE[name])}
-    changed = dataclasses.replace(entry, mutants=mutants, generality={}, loose=(np.inf,) * 99)
-    for tried in framework.try_mutants(changed).values():
-        assert tried.judgement.verdict is Verdict.FALSE
-
-
 @pytest.mark.parametrize(
     ("table", "fields", "message"),
     [
@@ -303,53 +234,6 @@ def test_forms_meet_the_same_trials():
     assert "expected FALSE" in line
 
 
-def test_statements_are_in_the_order_of_their_paper():
-    """The abstract, numbered sections, appendices."""
-
-    def key(section):
-        parts = section.split(".")
-        return [(part.isalpha(), int(part) if part.isdigit() else 0, part) for part in parts]
-
-    for paper in statements.PAPERS:
-        sections = [entry.section for entry in CLAIMS.values() if entry.paper == paper]
-        numbered = [section for section in sections if section != "abstract"]
-        assert sections == ["abstract"] * (len(sections) - len(numbered)) + numbered
-        assert numbered == sorted(numbered, key=key)
-
-
-def test_a_text_is_one_line_however_it_was_broken():
-    """White space does not count; what is no text stays what it is."""
-    for table in statements.read("roots").values():
-        for field in table.values():
-            assert "\n" not in field and "  " not in field
-    assert {table["section"] for table in statements.read("mid").values()} > {"3.3"}
-
-
-def test_the_terminal_shows_counts_then_what_is_false():
-    """Brackets are not swallowed; every claim on request alone."""
-    root = "lagrange-multiplier"
-    entry = _claim(
-        evidence_function=lambda rng, budget, value: at_most(
-            [2.0], 1.0, parameters={"x": [[0.5]]}, size=[1]
-        ),
-        expected=Verdict.FALSE, root=root,
-    )  # fmt: skip
-    texts = {}
-    for everything in (False, True):
-        stream = io.StringIO()
-        Console(file=stream, width=200).print(
-            report.pages([try_claim(entry)], everything=everything)
-        )
-        texts[everything] = stream.getvalue()
-    assert texts[False].index(ROOTS[root].title) < texts[False].index("Held: 0 of 1")
-    assert "to the 1 errors and 0 readings" in texts[False]
-    assert "Unexpected: nothing" in texts[False] and "Rejected" not in texts[False]
-    assert "gives 2.0, not 1" in texts[False] and "--only: cv-a" in texts[False]
-    assert "x = [0.5]" in texts[True]
-    assert "false in our reading" not in texts[False] and "--all" in texts[False]
-    assert "false in our reading" in texts[True]
-
-
 def test_unknown_pattern_lists_the_names():
     """A bad --only names every claim."""
     with pytest.raises(ValueError, match=next(iter(CLAIMS))):
@@ -375,7 +259,7 @@ def test_the_document_is_current():
     sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
     for name, entry in CLAIMS.items():
         words = "ours, holds" if entry.kind is Kind.OURS else entry.label(entry.expected).lower()
-        assert f"**{entry.source}**: {words}." in sections[name]
+        assert f"**{entry.source}**: {words}" in sections[name].replace("[", "")
         assert entry.stated.text in sections[name]
     for root in ROOTS.values():
         assert f"**{root.title}.**" in text and root.meaning in text

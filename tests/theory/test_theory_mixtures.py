@@ -1,13 +1,9 @@
 """The mixture theorems' populations against explicit operators; counterexamples by hand."""
 
 import dataclasses
-import random
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from scipy import linalg
 
 import condvendi_jax as cv
@@ -143,50 +139,3 @@ def test_mean_of_the_library():
     names = {r"\omega_i": np.array([5 / 7, 2 / 7]), "S_i": np.array([25 / 7, 1.0]), r"\alpha": 2}
     for form in forms:
         assert float(found) == pytest.approx(np.exp(form(names)), rel=1e-5)
-
-
-@st.composite
-def prompts_on_a_line(draw):
-    """Two or three prompts, each of some of three images; all weights are multiples of one."""
-    count = draw(st.integers(2, 3))
-    counts = draw(arrays(int, (count, 3), elements=st.integers(0, 3)))
-    hypothesis.assume(counts.sum(axis=1).all())
-    location = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count, unique=True))
-    return populations.listed(location, counts / counts.sum())
-
-
-FEW = hypothesis.settings(derandomize=True, max_examples=30, deadline=None)
-
-
-@FEW
-@hypothesis.given(mixture=prompts_on_a_line(), order=st.sampled_from([1.5, 2.0, 5.0]))
-def test_single_prompts_stay_within_the_bound(mixture, order):
-    forms = claim.registry()["cv-theorem-6-corrected-point-prompts"].holding.argument
-    assert abs(mixture.gap(order)) <= mixtures.point_prompt_bound(forms, mixture, order)[0] + 1e-9
-
-
-@FEW
-@hypothesis.given(mixture=prompts_on_a_line(), together=st.booleans())
-def test_modes_of_several_prompts_stay_within_the_bounds(mixture, together):
-    """As modes of their own, and the first two prompts as one mode."""
-    if together:
-        component = np.maximum(mixture.component - 1, 0)
-        mixture = dataclasses.replace(mixture, component=component)
-    for name, sides, order in (
-        ("cv-order-2-sharp-aggregation", mixtures.order_two, 2.0),
-        ("cv-theorem-7-von-neumann", mixtures.attained({}, mixtures.holevo_bounds), 1.0),
-    ):
-        lhs, rhs = sides(claim.registry()[name].holding.argument, mixture, order)
-        assert (lhs <= rhs + 1e-9).all(), name
-
-
-def test_a_smaller_bound_is_refuted_by_two_prompts():
-    holding = claim.registry()["cv-theorem-6-corrected-point-prompts"].holding
-    wrong = holding.swapped(r"⟦\frac", r"⟦0.8\frac").argument
-    found = hypothesis.find(
-        prompts_on_a_line(),
-        lambda mixture: mixture.gap(2.0) > mixtures.point_prompt_bound(wrong, mixture, 2.0)[0],
-        settings=hypothesis.settings(max_examples=300, database=None),
-        random=random.Random(0),
-    )
-    assert len(found.component) == 2

@@ -3,11 +3,8 @@
 import itertools
 import math
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies
-from hypothesis.extra import numpy as arrays
 from scipy import integrate, linalg
 
 from theory_checks import claim, latex, rke
@@ -80,25 +77,6 @@ def test_overlaps_of_points_are_the_kernel():
     pair = rke.Modes(ones, np.array([0.0, 2.0]), zero), rke.Modes(ones, np.array([0.5, 3.0]), zero)
     centres = gaussian(pair[0].means[:, None], pair[1].means[:, None])
     np.testing.assert_allclose(rke.overlaps(*pair, 0.5), centres, atol=1e-10)
-
-
-@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
-@hypothesis.given(
-    arrays.arrays(float, (3, 3), elements=strategies.floats(-2, 2)),
-    arrays.arrays(float, 3, elements=strategies.floats(0.01, 1)),
-    arrays.arrays(float, (3, 3), elements=strategies.floats(0, 1)),
-)
-def test_energy_of_any_three_modes_of_three_points(points, frequencies, weights):
-    """By enumeration: the energy is between the bounds by means and variances."""
-    frequencies, weights = frequencies / frequencies.sum(), weights + 0.01
-    weights /= weights.sum(1, keepdims=True)
-    means = np.sum(weights * points, axis=1)
-    names = {r"\omega_i": frequencies, "k_{ij}": gaussian(means[:, None])}
-    names["t_i"] = np.sum(weights * (points - means[:, None]) ** 2, axis=1)
-    lower, upper = (form(names) for form in _forms("rke-theorem-2-sharper"))
-    masses = (frequencies[:, None] * weights).ravel()
-    energy = masses @ gaussian(points.reshape(-1, 1)) ** 2 @ masses
-    assert lower - 1e-12 <= energy <= upper + 1e-12
 
 
 def test_laws_by_enumeration():

@@ -2,7 +2,6 @@
 
 from condvendi_jax.inference.results.between import Between
 from condvendi_jax.inference.results.comparison import Comparison, Design
-from condvendi_jax.inference.results.consensus import Consensus
 from condvendi_jax.inference.results.evaluation import (
     Advice,
     ErrorsBy,
@@ -21,7 +20,6 @@ __all__ = [
     "Advice",
     "Between",
     "Comparison",
-    "Consensus",
     "Design",
     "Difference",
     "ErrorsBy",

@@ -12,7 +12,6 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +33,7 @@ class Between(Result):
         square is the standard error; None where there are no errors.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
       units: what the groups are made of.
-      rounding: overlaps that differ by no more than this are equal.
-      untested: why `difference` tests nothing; None where it does.
+      withheld: why there are no errors although they were asked for; None elsewhere.
       left_out: how many prompts were left out, to which some model has a single answer.
     """
 
@@ -47,8 +45,7 @@ class Between(Result):
     influences: np.ndarray | None
     overlap_influences: np.ndarray | None
     units: str | None
-    rounding: float
-    untested: str | None = None
+    withheld: str | None = None
     left_out: int = 0
 
     @property
@@ -68,41 +65,6 @@ class Between(Result):
             return np.full_like(self.overlaps, math.nan)
         return _root_mean_square(self.overlap_influences)
 
-    def difference(self, first: tuple[str, str], second: tuple[str, str]) -> Difference:
-        """The overlap of two models less that of two others, with a paired test.
-
-        Args:
-          first, second: the names of two models each.
-
-        Returns:
-          A `Difference` of one test, so that `adjusted` is the p-value; NaN without errors, with
-          fewer than seven groups, or where `untested` says why.
-
-        Raises:
-          KeyError: a name is not that of a model.
-        """
-        from scipy.special import stdtr  # Imported where it is used: it is slow to import.
-
-        one, two = (tuple(map(self._number_of, pair)) for pair in (first, second))
-        value = float(self.overlaps[one] - self.overlaps[two])
-        error = p_value = math.nan
-        if self.overlap_influences is not None:
-            groups = self.overlap_influences[one] - self.overlap_influences[two]
-            error = float(_root_mean_square(groups))
-            if self.untested:
-                pass
-            elif abs(value) <= self.rounding:
-                p_value = 1.0
-            elif groups.size >= FEWEST_TESTED and not math.isnan(error):
-                p_value = float(2 * stdtr(groups.size - 1, -abs(value) / error)) if error else 0.0
-        names = " and ".join(first), " and ".join(second)
-        return Difference(*names, value, error, p_value, p_value)
-
-    def _number_of(self, model: str) -> int:
-        if model not in self.models:
-            raise KeyError(f"{model!r} is none of the models {[*self.models]}.")
-        return self.models.index(model)
-
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
         errors = self.overlap_errors
@@ -121,7 +83,7 @@ class Between(Result):
             ],
             "groups": self.groups,
             "groups_of": self.units,
-            "untested": self.untested,
+            "withheld": self.withheld,
             "prompts_left_out": self.left_out,
         }
 
@@ -163,7 +125,9 @@ class Between(Result):
                 f"different models and overlaps leave out {self.left_out} prompts to which a model "
                 "has a single answer"
             )
-        if self.groups is not None:
+        if self.withheld:
+            notes.append(f"different models and overlaps have no errors: {self.withheld}")
+        elif self.groups is not None:
             notes.append(
                 "± of different models and overlaps: one standard error of the sample, from "
                 f"deletions of {self.groups} groups of {self.units}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
@@ -19,9 +19,6 @@ from condvendi_jax.inference.results.planning import percent
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import Ranking
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MATCHED = {
     "rows": "matched row by row",
@@ -163,7 +160,7 @@ class Comparison(Result):
             for ranking in self.rankings
             for one, two, value, error, *p_values, found in ranking.differences
         ]
-        equal = f"equal {self.rankings[0].margin}, p"
+        equal = f"{self.rankings[0].equal}, p"
         return Table(
             ["score", "models", "difference", "p", "adjusted p", equal, "smallest found"], rows
         )
@@ -178,13 +175,6 @@ class Comparison(Result):
             blank = dict.fromkeys(lines[0], None) | {"order": 2}
             lines = [blank | line for line in lines]
         return lines
-
-    def plot(self) -> Figure:
-        """The models by the scores of the short table, with their intervals."""
-        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
-
-        panels = {of.name: {model: of.estimate(model) for model in of.values} for of in self.main}
-        return plots.intervals(panels, self.n.values(), self.first)
 
     def saturated(self) -> list[str]:
         """The scores that are not tested, and at which limit they are."""
@@ -212,7 +202,7 @@ class Comparison(Result):
         notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
         notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
-        notes += [*self._bandwidth_noise(), *evaluations.error_notes(every)]
+        notes += evaluations.error_notes(every)
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
@@ -231,23 +221,6 @@ class Comparison(Result):
         if self.between:
             notes += self.between.notes()
         return [*notes, f"outputs of different models are {MATCHED[self.matched]}"]
-
-    def _bandwidth_noise(self) -> list[str]:
-        """A note on the score that other draws of the rule's subsets would change most."""
-        places = [
-            (noise, ranking.standard_errors[model], f"{ranking.name} of {model}")
-            for ranking in self.rankings
-            for model, noise in (ranking.bandwidth_errors or {}).items()
-        ]
-        if not places:
-            return []
-        # Relative to the standard errors where there are any.
-        noise, error, place = max(places, key=lambda p: p[0] / p[1] if p[1] > 0 else 0.0)
-        beside = f", beside a standard error of {error:.2g}" if error > 0 else ""
-        return [
-            "choice of bandwidth: other random subsets would change every score, most of all "
-            f"{place}, by ± {noise:.2g}{beside}"
-        ]
 
     def _over_bandwidths(self) -> Sequence[str]:
         """The order of the models over the bandwidths; empty without a profile."""

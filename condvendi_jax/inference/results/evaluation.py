@@ -14,8 +14,6 @@ from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from condvendi_jax.inference.results.quality import Quality
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
@@ -110,6 +108,12 @@ class Estimate(NamedTuple):
     error: float
     ends: tuple[float, ...] | None
 
+    @property
+    def interval(self) -> str:
+        """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
+        closed = self.ends is not None and self.ends[1] <= tables.OPEN * self.ends[0]
+        return f" {tables.interval(self.ends)}" if closed else ""
+
     def as_dict(self) -> dict[str, float]:
         """The value, the error and the ends of the interval, NaN where there is none."""
         low, high = self.ends or (math.nan, math.nan)
@@ -123,8 +127,6 @@ class ScoredOrder:
     Attributes:
       decomposition: the scores, and how they were computed.
       standard_errors: of the sample, at these kernels; None where they were not computed.
-      bandwidth_errors: the standard deviations of the scores over other draws of the rule's random
-        subsets; None where no bandwidth was drawn, or no errors were computed.
       saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
       influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
         mean square is the standard error; exact ones have one replicate.
@@ -138,7 +140,6 @@ class ScoredOrder:
 
     decomposition: Decomposition
     standard_errors: PerScore | None
-    bandwidth_errors: PerScore | None = None
     saturated: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
     influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
@@ -171,14 +172,8 @@ class ScoredOrder:
 
     def cell(self, name: str, *, unbiased: bool) -> str:
         """The estimate of a score for a table."""
-        value, error, ends = self.estimate(name, unbiased=unbiased)
-        if not unbiased or self.population is None:
-            cell = tables.with_error(value, error)
-            return cell if ends is None else f"{cell} {tables.interval(ends)}"
-        cell = tables.with_interval(value, error, ends)
-        if ends is None or not ends[1] <= tables.OPEN * ends[0]:  # Open, or NaN.
-            return cell
-        return f"{cell} {tables.interval(ends)}"
+        estimate = self.estimate(name, unbiased=unbiased)
+        return tables.with_interval(*estimate) + estimate.interval
 
     def as_dict(self, names: Sequence[str], *, unbiased: bool = True) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
@@ -199,7 +194,6 @@ class ScoredOrder:
             "intervals": intervals,
             "standard_errors": plain(self.standard_errors),
             "errors_by": self.errors_by and self.errors_by._asdict(),
-            "bandwidth_errors": plain(self.bandwidth_errors),
             "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
             "slope_per_doubling": plain(self.slope),
@@ -331,19 +325,6 @@ class Evaluation(Result):
             for name in self.names
         ]
 
-    def plot(self) -> Figure:
-        """The scores of all orders with their intervals, a panel for each score."""
-        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
-
-        panels = {
-            HEADINGS[name]: {
-                label: scored.estimate(name, unbiased=unbiased)
-                for scored, unbiased, label in self._shown()
-            }
-            for name in self.names
-        }
-        return plots.intervals(panels, [self.n], self)
-
     def table(self) -> Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
         rows = [
@@ -375,11 +356,7 @@ class Evaluation(Result):
                     f"order {scored.name}: rounding to {self.dtype} may change scores by "
                     f"{moved:.0%}; use x64"
                 )
-        notes += error_notes(self.orders)
-        missing = [scored.name for scored in self.orders if scored.standard_errors is None]
-        if missing:
-            notes.append(f"standard errors were not computed for order {', '.join(missing)}")
-        return [*notes, *self._limits(), *self._bandwidth_noise()]
+        return notes + error_notes(self.orders)
 
     def embedded(self) -> list[str]:
         """Which encoder embedded texts, if `evaluate` or `compare` did."""
@@ -404,37 +381,6 @@ class Evaluation(Result):
             for scored in self.orders
             if scored.slope is not None
         ]
-
-    def _limits(self) -> list[str]:
-        """The conditional and information scores at a limit; `advice` says it of the outputs."""
-        limits: dict[tuple[str, Limit], list[str]] = {}
-        for scored in self.orders:
-            for name, limit in scored.saturated.items():
-                if name != "vendi" and scored.saturated.get("vendi") != "smallest":
-                    limits.setdefault((name, limit), []).append(scored.name)
-        return [
-            f"saturated: {HEADINGS[name]} of order {', '.join(orders)} is "
-            + limit_in_words(name, limit)
-            for (name, limit), orders in limits.items()
-        ]
-
-    def _bandwidth_noise(self) -> list[str]:
-        """Notes on the change of the scores with other draws of the rule's subsets."""
-        notes = []
-        for scored in self.orders:
-            noise = scored.bandwidth_errors
-            if self.unbiased and scored.population is not None:
-                noise = scored.population.bandwidth_errors
-            if noise is not None:
-                spread = ", ".join(
-                    f"{HEADINGS[name]} by ± {float(getattr(noise, name)):.2g}"
-                    for name in self.names
-                )
-                notes.append(
-                    f"choice of bandwidth, order {scored.name}: other random subsets would change "
-                    f"{spread}"
-                )
-        return notes
 
     def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""

@@ -15,7 +15,6 @@ from condvendi_jax.inference.results import evaluation
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.quality import Quality, undominated
 
-_Panels = Mapping[str, Mapping[str, evaluation.Estimate]]  # Of each score, by model or order.
 _PANEL_IN = (3.6, 3.2)
 # Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -23,35 +22,6 @@ _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _SHADE = "0.9"
 # The ticks of a logarithmic axis of many decades, and of one at most.
 _FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
-
-
-def intervals(panels: _Panels, n: Iterable[int], of: evaluation.Evaluation) -> Figure:
-    """Estimates as points with intervals, the first on top, a panel for each score.
-
-    Where an estimate has no interval, it is that of a normal variable with its standard error; an
-    interval without an upper end goes to the edge. The caption has the choices `of` an evaluation.
-    """
-    most = max(map(len, panels.values()))
-    drawn = Figure(figsize=(_PANEL_IN[0] * len(panels), 1.1 + 0.3 * most), layout="constrained")
-    for panel, (title, estimates) in zip(
-        drawn.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
-        heights, each = -np.arange(len(estimates)), list(estimates.values())
-        values = np.array([of.value for of in each])
-        normal = [(of.value - 1.96 * of.error, of.value + 1.96 * of.error) for of in each]
-        ends = np.array([of.ends or by_error for of, by_error in zip(each, normal, strict=True)])
-        ends = np.where(np.isnan(ends), values[:, None], ends)
-        known = [value for value in [*values, *ends.flat] if math.isfinite(value)]
-        edge = max(known, default=1.0) * 1.05
-        panel.hlines(heights, *np.minimum(ends, edge).T, color=_COLOURS[0], linewidth=1.5)
-        places = np.where(np.isfinite(values), values, ends[:, 0])
-        panel.plot(places, heights, "o", color="black", markersize=4)
-        panel.set_yticks(heights, [name.replace("$", r"\$") for name in estimates], fontsize=8)
-        panel.set_ylim(heights[-1] - 0.6, 0.6)
-        _finish(panel, title, "effective number of modes")
-    caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
-    drawn.supxlabel(f"{_numbers(n)}; lines: intervals of 95%\n{caption}", fontsize=7)
-    return drawn
 
 
 def _finish(panel: Any, title: str, label: str) -> None:
@@ -117,34 +87,24 @@ def _look(index: int) -> tuple[dict[str, Any], Any]:
 
 
 def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Evaluation) -> Figure:
-    """The share of good outputs and the diversity among them; the number over the thresholds.
+    """The share of good outputs of models, and the diversity among them, with intervals.
 
     The caption has the choices `of` an evaluation.
     """
-    first, best = next(iter(models.values())), undominated(models)
-    drawn = Figure(figsize=(8.4, 3.6 + 0.2 * (len(models) // 4)), layout="constrained")
-    plane, curves = drawn.subplots(1, 2)
+    best, drawn = undominated(models), Figure(figsize=(4.2, 3.6), layout="constrained")
+    plane = drawn.subplots()
     for index, (model, rated) in enumerate(models.items()):
-        (look, dash), name = _look(index), model.replace("$", r"\$").lstrip("_")
-        curves.plot(rated.thresholds, rated.numbers, linestyle=dash, label=name, **look)
-        curves.fill_between(rated.thresholds, *rated.bands.T, alpha=0.15, linewidth=0, **look)
+        (look, _), name = _look(index), model.replace("$", r"\$")
         x, y = rated.share.value, rated.diversity.value
         if math.isfinite(y):
             ends = [np.array(e.ends or [e.value] * 2) for e in (rated.share, rated.diversity)]
             plane.plot(ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y), linewidth=1, **look)
             plane.plot(x, y, "o", fillstyle="full" if model in best else "none", **look)
-        if model in best:
             plane.annotate(name, (x, y), (3, 3), textcoords="offset points", size=7)
-    curves.axvline(first.at_least, color="0.4", linewidth=0.9, dashes=(4, 3))
     _finish(plane, "Filled: no other model is better in both", "share of good outputs")
     plane.set_ylabel("diversity among good outputs", fontsize=8)
-    _finish(curves, f"Good and different, of {first.draws:,} draws", "quality that counts as good")
-    drawn.legend(
-        *curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7
-    )
-    lines = "lines: 95% intervals; bands: 95%, at all thresholds at once; dashed: what is good here"
     caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
-    drawn.supxlabel(f"{_numbers(n)}; {lines}\n{caption}", fontsize=7)
+    drawn.supxlabel(f"{_numbers(n)}; lines: 95% intervals\n{caption}", fontsize=7)
     return drawn
 
 

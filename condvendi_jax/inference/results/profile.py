@@ -237,16 +237,16 @@ class Profile(Result):
         pairs = [pair for pair in self.pairs if pair.score == self.main]
         if len(pairs) <= tables.LISTED:
             return [pair.in_words(self.bandwidths.tolist()) for pair in pairs]
-        one_order = sum(pair.signs.any() and not pair.depends for pair in pairs)
-        untested = sum(None not in pair.untested for pair in pairs)
-        turning = [f"{pair.first} - {pair.second}" for pair in pairs if pair.depends]
-        alike = len(pairs) - one_order - untested - len(turning)
+        turning = self._turning
         named = f" ({tables.listed(turning)})" if turning else ""
-        return [
-            f"of {len(pairs)} pairs of models, {one_order} have one order wherever they differ "
-            f"significantly; the order of {len(turning)} depends on the bandwidth{named}; {alike} "
-            f"have no significant difference; {untested} are not tested"
-        ]
+        whose = f"the order of {len(turning)} of {len(pairs)} pairs of models"
+        return [f"{whose} depends on the bandwidth{named}"]
+
+    @property
+    def _turning(self) -> list[str]:
+        """The pairs of models of which each is more diverse somewhere."""
+        pairs = [pair for pair in self.pairs if pair.score == self.main]
+        return [f"{pair.first} - {pair.second}" for pair in pairs if pair.depends]
 
     def leader(self) -> str:
         """The model that is never less diverse than another, or those in front, in words."""
@@ -255,11 +255,9 @@ class Profile(Result):
         untested = [name for name in names if all(None not in p.untested for p in pairs[name])]
         never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
         front = [name for name in never if name not in untested]
-        turning = [p for p in self.pairs if p.score == self.main and p.depends]
         turns = ""
-        if turning:
-            named = tables.listed([f"{pair.first} - {pair.second}" for pair in turning])
-            turns = f" The order depends on the bandwidth: {named}."
+        if turning := self._turning:
+            turns = f" The order depends on the bandwidth: {tables.listed(turning)}."
         for leader in front:
             wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
             if wins.any(axis=1).all():

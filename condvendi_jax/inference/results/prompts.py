@@ -16,6 +16,7 @@ from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.inference.results.evaluation import plain_order, score_name
 
 RELIABLE = 0.8  # The reliability from which on a table ranks prompts.
+_SHOWN = 3  # Prompts at each end.
 
 
 class PromptScore(NamedTuple):
@@ -28,7 +29,7 @@ class PromptScore(NamedTuple):
         at all.
       share: of its rows in the weights of all rows.
       score: the effective number of different outputs among its outputs; at order 2 one over the
-        similarity, unless the papers' score is asked for.
+        similarity.
       plug_in: the papers' score, of at most n.
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where
         all count as different, to 1, where all count as the same. Its expectation does not depend
@@ -195,39 +196,27 @@ class PromptTable(Result):
 
     def parts(self) -> list[str | Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""
-        return parts([self])
-
-
-def parts(prompt_tables: Sequence[PromptTable], count: int = 3) -> list[str | Table]:
-    """The least and the most diverse prompts, with their own scores of the order of each table."""
-    first = prompt_tables[0]
-    shown = [*first.least_diverse(count), *reversed(first.most_diverse(count))]
-    orders = [(of.decomposition.order, of.decomposition.truncation) for of in prompt_tables]
-    heading = ["prompt", "n", "similarity", "different"]
-    heading += [score_name("vendi", *order) for order in orders]
-    heading += ["to " + score_name("conditional", *order) for order in orders]
-    by_row = [{scored.row: scored for scored in of.prompts} for of in prompt_tables]
-    rows = []
-    for row in dict.fromkeys(scored.row for scored in shown):
-        of_tables = [scores[row] for scores in by_row]
-        name = of_tables[0].prompt
-        rows.append(
+        order = self.decomposition.order, self.decomposition.truncation
+        shown = [*self.least_diverse(_SHOWN), *reversed(self.most_diverse(_SHOWN))]
+        heading = ["prompt", "n", "similarity", "different", score_name("vendi", *order)]
+        heading.append("to " + score_name("conditional", *order))
+        rows = [
             [
-                f"row {row}" if name is None else tables.shortened(str(name)),
-                f"{of_tables[0].n:,}",
-                f"{of_tables[0].similarity:.3f}",
-                of_tables[0].in_words(),
-                *(f"{scored.score:.4g}" for scored in of_tables),
-                *(f"{scored.contributions.conditional:+.3g}" for scored in of_tables),
+                f"row {row}" if of.prompt is None else tables.shortened(str(of.prompt)),
+                f"{of.n:,}",
+                f"{of.similarity:.3f}",
+                of.in_words(),
+                f"{of.score:.4g}",
+                f"{of.contributions.conditional:+.3g}",
             ]
-        )
-    compared = sum(not math.isnan(scored.similarity) for scored in first.prompts)
-    if compared > 2 * count:
-        rows.insert(count, ["..."] + [""] * (len(heading) - 1))
-    title = f"{len(first.prompts):,} prompts, the least diverse first"
-    table = [first.sentence(), Table(heading, rows)] if rows else []
-    means = [of.mean_in_words() for of in prompt_tables if rows]
-    return [title, *table, *means, *_notes(first.prompts, compared)]
+            for row, of in {of.row: of for of in shown}.items()
+        ]
+        compared = sum(not math.isnan(of.similarity) for of in self.prompts)
+        if compared > 2 * _SHOWN:
+            rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
+        table = [self.sentence(), Table(heading, rows), self.mean_in_words()] if rows else []
+        title = f"{len(self.prompts):,} prompts, the least diverse first"
+        return [title, *table, *_notes(self.prompts, compared)]
 
 
 def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:

@@ -29,8 +29,6 @@ class Quality(Result):
         NaN where no two answer the same prompt.
       prompts, left_out: how many prompts have k outputs and count, and how many have fewer.
       diverse_prompts: how many prompts have two good outputs.
-      thresholds, numbers: the number at other thresholds, `[t]`.
-      bands: of `numbers`, `[t, 2]`, at 95% for all thresholds at once.
       influences, freedom: of independent prompts on the number, as in `ScoredOrder`.
     """
 
@@ -42,9 +40,6 @@ class Quality(Result):
     prompts: int
     left_out: int
     diverse_prompts: int
-    thresholds: np.ndarray
-    numbers: np.ndarray
-    bands: np.ndarray
     influences: np.ndarray
     freedom: int
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from condvendi_jax.base import checks, tables
+from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.inference.results.evaluation import Estimate, Limit, plain_order, score_name
@@ -19,30 +19,6 @@ from condvendi_jax.inference.results.planning import percent
 # unequal numbers of answers to skewed prompts, any two of up to eight models differed in up to 6.6%
 # of 1,000 trials with 5 or 6 prompts, and in up to 5.8% of 2,000 (on average 3%) with 7 to 20.
 FEWEST_TESTED = 7
-
-
-class Margin(NamedTuple):
-    """Scores within it are stated to be equal."""
-
-    size: float
-    absolute: bool  # A difference of the scores; or their ratio, above 1.
-
-    @classmethod
-    def of(cls, ratio: float | None, difference: float | None) -> Margin:
-        """The margin of a ratio, or of a difference."""
-        if difference is not None:
-            if ratio is not None:
-                raise ValueError("equal_ratio and equal_difference: give one or the other.")
-            size = checks.check_number(difference, name="equal_difference", above=0)
-            return cls(size, absolute=True)
-        ratio = 1.1 if ratio is None else ratio
-        return cls(checks.check_number(ratio, name="equal_ratio", above=1), absolute=False)
-
-    def __str__(self) -> str:
-        """In words."""
-        if self.absolute:
-            return f"within {self.size:g} effective outputs"
-        return f"within {percent(self.size)}"
 
 
 class Difference(NamedTuple):
@@ -56,8 +32,8 @@ class Difference(NamedTuple):
         there are groups; 1 where the values differ by no more than rounding; NaN where there is no
         test (`Comparison.untested`, `Ranking.saturated`).
       adjusted: the same for all pairs of models at once, by Holm's step-down.
-      equal: the p-value of two one-sided tests that the scores are within the margin (Schuirmann,
-        1987), of all pairs at once, by Holm's step-down.
+      equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
+        (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
       detectable: the smallest ratio of the two scores that such a test would have found in four of
         five samples, at the level divided by the number of pairs.
     """
@@ -82,18 +58,17 @@ class Ranking(Result):
       truncation: how many eigenvalues are kept, or None.
       values: the score of each model, the largest first; in the given order where saturated.
       standard_errors: of each model by itself; NaN where there are none.
-      intervals: (low, high) of each model's estimate at 95%; None where exact.
+      intervals: (low, high) of each model at 95%: of unbiased scores for the population, where high
+        may be infinite; of estimated ones for the sample; None where exact.
       differences: of every pair of models, in the order of `values`.
       letters: models that share a letter cannot be told apart at the level; empty where
         differences are not tested.
-      bandwidth_errors: of each model, see `ScoredOrder`.
       saturated: the limit that all values have reached; the models are neither ranked nor tested.
       unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
         the similarity.
-      population: (low, high) of unbiased scores at 95%; high may be infinite.
       plug_in: the score of each model's sample as the papers have it.
       level: the family-wise rate of false differences, and of false equalities.
-      margin: within which models are stated to be equal.
+      margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
     """
 
@@ -105,13 +80,11 @@ class Ranking(Result):
     intervals: dict[str, tuple[float, float]] | None
     differences: tuple[Difference, ...]
     letters: dict[str, str]
-    bandwidth_errors: dict[str, float] | None = None
     saturated: Limit | None = None
     unbiased: bool = False
-    population: dict[str, tuple[float, float]] | None = None
     plug_in: dict[str, float] | None = None
     level: float = 0.05
-    margin: Margin = Margin(1.1, absolute=False)
+    margin: float = 1.1
     draws: int | None = None
 
     @property
@@ -126,6 +99,11 @@ class Ranking(Result):
             return f"good and different, of {self.draws:,} draws"
         return score_name(self.score, self.order, self.truncation)
 
+    @property
+    def equal(self) -> str:
+        """What equality means, in words: 'equal within 10%'."""
+        return f"equal within {percent(self.margin)}"
+
     def difference(self, first: str, second: str) -> Difference:
         """The difference of two models, in that order; KeyError where they were not compared."""
         for difference in self.differences:
@@ -137,15 +115,14 @@ class Ranking(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        population = self.population and {
-            name: [plain_order(end) for end in ends] for name, ends in self.population.items()
+        intervals = self.intervals and {
+            name: [plain_order(end) for end in ends] for name, ends in self.intervals.items()
         }
-        return super().as_dict() | {"order": plain_order(self.order), "population": population}
+        return super().as_dict() | {"order": plain_order(self.order), "intervals": intervals}
 
     def estimate(self, model: str) -> Estimate:
         """The score of a model with its error and interval."""
-        intervals = self.population or self.intervals
-        ends = tuple(intervals[model]) if intervals else None
+        ends = tuple(self.intervals[model]) if self.intervals else None
         return Estimate(self.values[model], self.standard_errors[model], ends)
 
     def lines(self) -> list[dict[str, Any]]:
@@ -163,18 +140,17 @@ class Ranking(Result):
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
-        ends = self.population[model] if self.population else None
-        score = tables.with_interval(self.values[model], self.standard_errors[model], ends)
-        plain = f" ({self.plug_in[model]:.4g})" if self.unbiased and self.plug_in else ""
-        return f"{score}{plain} {self.letters[model]}".rstrip()
+        of, plain = self.estimate(model), ""
+        cell = tables.with_error(of.value, of.error)
+        if self.unbiased and self.plug_in:
+            cell, plain = tables.with_interval(*of), f" ({self.plug_in[model]:.4g})"
+        return f"{cell}{plain} {self.letters[model]}".rstrip()
 
     def cell_of_any_number(self, model: str) -> str:
         """An unbiased score with its interval in place of its error, and its letters."""
-        value, error, ends = self.estimate(model)
-        cell = tables.with_interval(value, None if ends else error, ends)
-        if ends and ends[1] <= tables.OPEN * ends[0]:
-            cell += f" {tables.interval(ends)}"
-        return f"{cell} {self.letters[model]}".rstrip()
+        of = self.estimate(model)
+        cell = tables.with_interval(of.value, None if of.ends else of.error, of.ends)
+        return f"{cell}{of.interval} {self.letters[model]}".rstrip()
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
@@ -194,9 +170,9 @@ class Ranking(Result):
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         lines = []
         if within:
-            lines.append(f"equal {self.margin}: {_pairs(within)}")
+            lines.append(f"{self.equal}: {_pairs(within)}")
         if alike:
-            lines.append(f"neither told apart nor equal {self.margin}: {_pairs(alike)}")
+            lines.append(f"neither told apart nor {self.equal}: {_pairs(alike)}")
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if ratios:
             ends = dict.fromkeys(percent(of) for of in (min(ratios), max(ratios)))
@@ -208,12 +184,9 @@ class Ranking(Result):
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six models' unbiased scores, and `equality`."""
         each = []
-        if self.population is not None and len(self.values) <= tables.LISTED:
-            each = [
-                f"{name} {tables.interval(ends)}"
-                for name, ends in self.population.items()
-                if ends[1] <= tables.OPEN * ends[0]
-            ]
+        if self.unbiased and len(self.values) <= tables.LISTED:
+            intervals = {name: self.estimate(name).interval for name in self.values}
+            each = [name + interval for name, interval in intervals.items() if interval]
         words = f"{self}; {listed(each)}" if each else str(self)
         return f"{words}. {equality}" if (equality := self.equality()) else words
 

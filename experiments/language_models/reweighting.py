@@ -4,17 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import condvendi_jax as cv
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernels import Indicator
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.spectra.methods import unweighted_grams
 
 
-@checks.outside_transformations
-@takes_pairs
-def reweight(pairs: Pairs, *, distance: float) -> np.ndarray:
+def reweight(pairs: cv.Pairs, *, distance: float) -> np.ndarray:
     """The weights `[n]` of largest H(X|T), or H(X), within a distance of equal weights u.
 
     They keep the share of each prompt and (q - u)' K (q - u) <= distance^2, the squared MMD for the
@@ -22,21 +18,12 @@ def reweight(pairs: Pairs, *, distance: float) -> np.ndarray:
     a warning. Minutes at n = 400, seconds under `Indicator`. A score of q is one of another law.
 
     Args:
-      pairs: the data, or what makes it, as for `decompose`. A single output keeps its weight.
+      pairs: the data, without weights. A single output to a prompt keeps its weight.
       distance: the largest MMD; within one of P `Indicator` prompts, sqrt(P) times as much.
-
-    Raises:
-      TypeError, ValueError: the data are weighted or not valid, or the distance is not above 0.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> print(cv.reweight([[0], [0], [0], [1]], kernel=cv.Gaussian(0.1), distance=0.1).round(2))
-      [0.23 0.23 0.23 0.32]
     """
     limit = checks.check_number(distance, name="distance", above=0) ** 2
-    pairs.refuse_weights("data to reweight")
     near, kinds = pairs.gathered(), pairs.prompt_kinds[1]
-    blocks = kinds if isinstance(near.kernels[-1], Indicator) else 0 * kinds  # Or one block.
+    blocks = kinds if isinstance(near.kernels[-1], cv.Indicator) else 0 * kinds  # Or one block.
     sizes, multiplier = np.bincount(blocks), jnp.zeros((), near.dtype)
     rows = np.split(np.argsort(blocks, kind="stable"), np.cumsum(sizes)[:-1])
     rows = np.stack([np.resize(block, sizes.max()) for block in rows])  # Copies fill up a block.
