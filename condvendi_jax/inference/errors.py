@@ -252,8 +252,7 @@ def standard_errors(
     count, errors = DEFAULT_GROUPS if units.count is None else units.count, {}
     groups, _ = group_models(models, count, key=units.key)
     for name, pairs in models.items():
-        words = in_words(entropy, name)
-        progress(words)
+        progress(in_words(entropy, name))
         errors[name] = delete_groups(
             pairs, entropy, groups[name], method=method, progress=progress, reason=reason
         )
@@ -437,8 +436,7 @@ def delete_groups(
         progress(f"errors of order {entropy.order:g}: {group} of {groups.count} groups done")
         kept = groups.membership != group
         rest = np.asarray(shares * kept / shares[kept].sum(), pairs.dtype)  # One program for all.
-        fitted = entropy.fitted(np.count_nonzero(kept))
-        parts.append(computation.score(pairs.weighed(rest), fitted, method))
+        parts.append(computation.score(pairs.weighed(rest), entropy, method))
     deleted = np.exp([_logs(part.entropies) for part in parts]).T
     noise = [part.estimation.standard_errors for part in parts if part.estimation]
     if noise:

@@ -201,23 +201,17 @@ class Population:
         }
 
 
-def of_pairs(
-    pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None, *, unbiased: bool = True
-) -> Population:
-    """The unbiased scores of pairs, or the papers', with errors where there are `units`.
+def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None) -> Population:
+    """The unbiased scores of pairs, with errors where there are `units`.
 
     `pair_sums` are those of all rows, if they are known.
     """
-    answers = Answers.of(pairs) if unbiased else Answers.apart(pairs)
-    points, inside = answers.points, answers.inside(order_two.sums_inside)
-    if units is None:
-        total = order_two.squares_of_others(points, points.weights)
-        sums = np.repeat(order_two.to_float64(total)[:, None], points.n, axis=1)
-        scores = _checked(answers, sums, inside)
-        return scores if unbiased else scores.at(None, 0.0)
-    units, leaving = _leaving(answers, units)
+    answers, leaving = Answers.of(pairs), []
+    if units is not None:
+        units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
-        pair_sums = PairSums.of(points, leaving)
+        pair_sums = PairSums.of(answers.points, leaving)
+    inside = answers.inside(order_two.sums_inside)
     return _checked(answers, pair_sums.rows[0], inside, units, leaving, pair_sums.inside)
 
 

@@ -109,11 +109,6 @@ def test_labels_columns_and_answers_by_prompt(x64):
         found = cv.decompose(x, t, **kernel, order=2)
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
     assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
-    rows = [*flat[:3], flat[3, :2]]
-    with pytest.raises(ValueError, match="outputs: expected rows of one length, received 3 in row"):
-        cv.rke(rows)
-    with pytest.raises(ValueError, match=r"For one number a row: `outputs = np.reshape\(outputs"):
-        cv.rke(flat[:, 0], kernel=cv.Gaussian(1.0))
 
 
 def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):

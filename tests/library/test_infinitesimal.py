@@ -16,7 +16,7 @@ from condvendi_jax.spectra import AUTO, computation, estimated, order_two
 N = 100
 WIDTHS = (0.75, 0.5)
 KERNELS = kernels(WIDTHS)
-WIDE, LESS = (dict.fromkeys(KERNELS, cv.Gaussian(width)) for width in (3.0, 2.5))
+WIDE = dict.fromkeys(KERNELS, cv.Gaussian(3.0))
 ONES, WEIGHTS = np.ones(N), np.random.default_rng(2).uniform(0.5, 2, size=N)
 WEIGHED = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 # 50 groups of unequal sizes, in no order.
@@ -149,17 +149,14 @@ def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(hea
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_rows_with_labels_of_their_own_are_independent(order, x64):
-    """Also where prompts repeat, and paired by label in whatever order."""
+    """Also where prompts repeat."""
     outputs, prompts = draw_pairs(N)
     options, order_of_rows = {**KERNELS, "orders": [order]}, np.random.default_rng(3).permutation(N)
     (alone,) = cv.evaluate(outputs, prompts, **options).orders
     (labelled,) = cv.evaluate(outputs, prompts, **options, groups=order_of_rows).orders
     np.testing.assert_allclose(labelled.standard_errors, alone.standard_errors, rtol=1e-12)
     assert labelled.errors_by == alone.errors_by == ("influences", N, "rows", None)
-    options, models = options | {"groups": order_of_rows}, {"a": outputs, "b": outputs}
-    ones = {"a": np.ones(N), "b": np.ones(N, int)}
-    found = cv.compare(models, prompts, **options, weights=ones)
-    assert found.rankings[1].differences[0].standard_error < 1e-12
+    options["groups"] = order_of_rows
     (repeated,) = cv.evaluate(outputs, prompts[LABELS], **options).orders
     assert repeated.errors_by == alone.errors_by
 
@@ -168,14 +165,12 @@ def test_rows_with_labels_of_their_own_are_independent(order, x64):
     ("n", "options", "method", "reason"),
     [
         (19, {"orders": [2]}, "deletions", "there are fewer than 20 rows"),
-        (20, {"orders": [2]}, "influences", None),
         (N, {"groups": LABELS % 49}, "deletions", "there are fewer than 50 given labels"),
         (N, {"groups": LABELS % 49, "orders": [2]}, "influences", None),
         (N, {"groups": LABELS % 49, "orders": [2], "truncation": 5}, "deletions", "50"),
         (N, {"groups": LABELS % 6, "orders": [2]}, "deletions", "fewer than 7 given labels"),
         (N, {"groups": LABELS % 7, "orders": [2]}, "influences", None),
         (N, {"orders": [0.5], "groups": np.arange(N)[::-1]}, "deletions", "100 rows are few"),
-        (N, {"orders": [0.5], **LESS}, "deletions", "100 rows are few for"),
         (N, {"orders": [0.5], **WIDE}, "influences", None),
         (N, {"orders": [2], "groups": 25}, "deletions", None),
     ],

@@ -66,6 +66,18 @@ def test_the_variance_over_answers_is_unbiased():
     assert found.within().mean() == pytest.approx(found.similarity.var(), rel=1e-5)
 
 
+def test_the_error_of_few_answers_is_at_least_that_of_equally_common_ones():
+    """Of a, a, b, b, b: U is 0.4, and of two pairs of four answers both are alike in 0.2."""
+    outputs = np.tile([0, 0, 1, 1, 1], 3)
+    pairs = cv.Pairs(outputs, np.repeat(np.arange(3), 5), rule="median")
+    of = order_two.Answers.of(pairs.under((cv.Indicator(), cv.Indicator())))
+    found = components.of_prompts(of, of.inside(order_two.sums_inside))
+    np.testing.assert_allclose(found.within(), 0.4**2 - 0.2, rtol=1e-5)
+    weights = np.array([0.5, 0.25, 0.25])
+    expected = math.sqrt(np.sum(weights**2) * 2 / 20 * (0.4 - 0.2))
+    assert found.error(weights) == pytest.approx(expected, rel=1e-5)
+
+
 def spread_of(one, two):
     """Between prompts, zeta_1 and delta of the paired difference of two models."""
     (first, *of_first), (second, *of_second) = moments(MODELS[one]), moments(MODELS[two])

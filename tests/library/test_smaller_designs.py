@@ -143,6 +143,16 @@ def test_the_seed_changes_the_mean():
     assert score().scores.conditional != score(seed=1).scores.conditional
 
 
+def test_copies_of_a_row_are_rows_of_their_own(x64):
+    outputs, copies = np.random.default_rng(0).normal(size=(30, 2)), 1 + np.arange(30) % 3
+    pairs = Pairs(outputs, output_kernel=cv.Gaussian(WIDTH), weights=copies)
+    models = (pairs, pairs.repeated())
+    found, expected = (
+        at_design(of, Entropy(), EXACT, units_of(of), Design(60, 1)) for of in models
+    )
+    np.testing.assert_allclose(found.standard_errors, expected.standard_errors, rtol=1e-9)
+
+
 def test_unequal_numbers_of_answers_become_equal(x64):
     counts = np.array([2, 5, 3, 4, 1, 2])
     outputs = np.random.default_rng(0).normal(size=(counts.sum(), 2))

@@ -94,14 +94,13 @@ class Spread(NamedTuple):
 
     def smallest_ratio(self, k: int, prompts: int, level: float, power: float) -> float:
         """The smallest ratio of two scores that is found with a power."""
-        low, high = 0.0, 1.0  # Its logarithm.
-        while self.power(k, prompts, self.effect(math.exp(high)), level) < power:
-            low, high = high, 2 * high
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            enough = self.power(k, prompts, self.effect(math.exp(middle)), level) >= power
-            low, high = (low, middle) if enough else (middle, high)
-        return math.exp(high)
+        from scipy.optimize import brentq  # Slow to import.
+
+        def missing(log_ratio: float) -> float:
+            return power - self.power(k, prompts, self.effect(math.exp(log_ratio)), level)
+
+        root: Any = brentq
+        return math.exp(root(missing, 0.0, 100.0, xtol=1e-9))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -154,11 +153,6 @@ class StudyPlan(Result):
         number, k = f"{self.best.prompts:,} {self.spread.unit}", self.best.answers
         return number if k == 1 else f"{number} with {k:,} answers each"
 
-    @property
-    def shown(self) -> list[Size]:
-        """The best size, and some of the others."""
-        return [of for of in self.sizes if of == self.best or of.answers in _SHOWN]
-
     def lines(self) -> list[dict[str, Any]]:
         """A line for each number of answers."""
         return [size._asdict() for size in self.sizes]
@@ -200,7 +194,8 @@ class StudyPlan(Result):
         """Some sizes of the study; numbers and costs are those of one model."""
         rows = [
             [f"{k:,}", f"{p:,}", f"{k * p:,}", f"{cost:,.0f}", percent(ratio)]
-            for p, k, cost, ratio, _ in self.shown
+            for p, k, cost, ratio, _ in self.sizes
+            if k in _SHOWN or k == self.best.answers
         ]
         heading = ["answers each", self.spread.unit, "outputs a model", "cost a model", "finds"]
         return Table(heading, rows)
