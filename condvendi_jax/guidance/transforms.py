@@ -210,11 +210,11 @@ def _log_score_of_spectra(
         for block, remembered in zip(blocks, ring.blocks_of_memory(state), strict=True)
     ]
     shares = counts.astype(matrices[0].dtype) / jnp.sum(counts, dtype=matrices[0].dtype)
-    joint = DenseGram.trusted(functools.reduce(jnp.multiply, matrices)).weighted(shares).dense()
+    joint = DenseGram(functools.reduce(jnp.multiply, matrices)).weighted(shares).dense()
     joint_entropy = _entropy_of(entropy, joint.matrix / joint.n)
     if len(matrices) == 1:
         return joint_entropy
-    prompts = DenseGram.trusted(matrices[1]).weighted(shares)
+    prompts = DenseGram(matrices[1]).weighted(shares)
     return joint_entropy - entropy.of_spectrum(prompts.eigenvalues())
 
 

@@ -15,7 +15,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore, PerTerm
 from condvendi_jax.grams import Operator, to_host
 from condvendi_jax.spectra import estimators, order_two
-from condvendi_jax.spectra.estimated import MatrixFree, Stored, StoredUnlessSlower
+from condvendi_jax.spectra.estimated import MatrixFree, Stored
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
 from condvendi_jax.spectra.methods import (
@@ -59,8 +59,8 @@ class Auto(Method):
         quick = gram.n <= _EXACT_UP_TO or not checks.is_concrete(grams)
         if self.key is None or all_dual(grams, terms):
             return Exact().suited_to(grams, terms)
-        if memory.fits(gram.n, gram.dtype):
-            return Exact() if quick else StoredUnlessSlower(self.key, rtol=self.rtol)
+        if quick and memory.fits(gram.n, gram.dtype):
+            return Exact()
         if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
             return Stored(self.key, rtol=self.rtol)
         return MatrixFree(self.key, rtol=self.rtol)

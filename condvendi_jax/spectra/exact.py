@@ -174,7 +174,7 @@ def _operator(
 ) -> tuple[jax.Array, jax.Array | None]:
     """A and None, or features and their smaller matrix; bandwidths are multiplied by exp(logs)."""
     roots = square_roots(weights)
-    gram = unweighted_grams(order_two.moved(points, None, drawn, logs))[name]
+    gram = unweighted_grams(order_two.moved(points, drawn, logs))[name]
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
         return eigenvalues.outer_products(gram.features * roots[:, None]), gram.features
     return gram.dense().matrix * roots[:, None] * roots[None, :], None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.grams import grams_of, to_host
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.fold import Factors, Subsets
-from condvendi_jax.grams.operators import OfPoints
+from condvendi_jax.grams.operators import OfPoints, factor_of
 
 FROBENIUS = "frobenius"  # The method of these entropies.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
@@ -91,8 +91,8 @@ def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
 
 def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
     """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
-    grams = [cast(OfPoints, gram) for gram in grams_of(points, in_tiles=True)]
-    factors = tuple(factor for gram in grams for factor in gram.factors())
+    parts = zip(points.kernels, points.arrays, strict=True)
+    factors = tuple(factor_of(kernel, array, points.layout) for kernel, array in parts)
     return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
 
 
@@ -108,13 +108,12 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
 def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`."""
     first, *second = grams_of(points)
-    grams, weights = [first, *second, *(first * other for other in second)], points.weights
-    if not in_tiles and weights is not None:  # Matrices have derivatives in forward mode too.
-        return jnp.stack([gram.squared_norm_by(weights) for gram in grams])
+    grams = [first, *second, *(first * other for other in second)]
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
-        factors, subsets = factors_of(points)
-        return pairwise.squared_norms(factors, subsets, weights=weights, layout=points.layout)
-    return jnp.stack([gram.squared_frobenius_norm() for gram in grams])
+        options: Any = {"weights": points.weights, "layout": points.layout}
+        return pairwise.squared_norms(*factors_of(points), **options)
+    shares = _shares(points)  # Matrices have derivatives in forward mode too.
+    return jnp.stack([gram.squared_norm_by(shares) for gram in grams])
 
 
 @jax.jit
@@ -146,15 +145,13 @@ def drawn(points: Pairs) -> tuple[int, ...]:
     return tuple(index for index, error in enumerate(errors) if error is not None)
 
 
-def moved(points: Pairs, weights: jax.Array | None, drawn: tuple[int, ...], logs: Any) -> Pairs:
-    """The points under other weights, the bandwidths of some kernels times the exponentials."""
+def moved(points: Pairs, drawn: tuple[int, ...], logs: Any) -> Pairs:
+    """The points, the bandwidths of some kernels times the exponentials of `logs`."""
     kernels = list(points.kernels)
     for k, index in enumerate(drawn):
         times = functools.partial(jnp.multiply, jnp.exp(logs[k]))
         kernels[index] = jax.tree.map(times, kernels[index])  # Its leaf is the bandwidth.
-    return Pairs.trusted(
-        points.arrays, tuple(kernels), n=points.n, layout=points.layout, weights=weights
-    )
+    return points.under(tuple(kernels))
 
 
 def sloped(
@@ -175,7 +172,7 @@ def _with_slopes(
 ) -> jax.Array:
     # Forward mode shares the distances; each derivative costs no product.
     def at(logs: jax.Array) -> jax.Array:
-        return function(moved(points, points.weights, drawn, logs), *given)
+        return function(moved(points, drawn, logs), *given)
 
     def along(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.jvp(at, (jnp.zeros_like(direction),), (direction,))
