@@ -218,7 +218,7 @@ def of_pairs(
     units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
         pair_sums = PairSums.of(points, leaving)
-    return _checked(answers, pair_sums.rows[0], inside, units, leaving, pair_sums.inside)
+    return _checked(answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
 
 
 def of_each(
