@@ -114,7 +114,8 @@ def read_records(
 
     Raises:
       ValueError: a file is missing, of another format, malformed as CSV, or nothing in it fits; two
-        fields may be the answer; or a package that reads a file is missing.
+        fields may be the answer; a file and a field name one model; or a package that reads a file
+        is missing.
 
     Examples:
       >>> import pathlib, tempfile
@@ -130,7 +131,7 @@ def read_records(
     others = [path for path in paths if path not in given]
     plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
     rows_of: dict[str, list[_Row]] = collections.defaultdict(list)
-    places: dict[str, set[pathlib.Path]] = collections.defaultdict(set)
+    sources: dict[str, dict[pathlib.Path, tuple[bool, bool]]] = collections.defaultdict(dict)
     used: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     skipped: list[Skipped] = []
     for path in paths:
@@ -147,11 +148,18 @@ def read_records(
             )
         for row in rows:
             model = given.get(path) or row.model or plain[path]
-            places[model].add(path)
+            sources[model][path] = path in given, row.model is not None
             rows_of[model].append(row)
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     prompts_of = {model: [row.prompt for row in rows] for model, rows in rows_of.items()}
-    notes = [f"{m}: answers of {len(of):,} files" for m, of in places.items() if len(of) > 1]
+    for model, places in sources.items():
+        if len({*places.values()}) > 1:
+            raise ValueError(
+                f"{' and '.join(map(str, places))} hold answers of {model!r}, which not all of "
+                "them name alike: give each file a name of its own, as "
+                f"other={next(reversed(places))}."
+            )
+    notes = [f"{m}: answers of {len(of):,} files" for m, of in sources.items() if len(of) > 1]
     if used["unread"]:
         notes.append(f"not read as a part of the prompt: {', '.join(map(repr, used['unread']))}")
     if ids := used["ids"]:

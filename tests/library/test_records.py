@@ -266,10 +266,13 @@ def test_answers_that_may_be_something_else_are_counted(write, name):
     assert words is None or re.search(f"m: {words}", messages[0])
 
 
-def test_files_of_one_model_are_noted(write):
+def test_a_file_and_a_field_of_one_name_are_refused(write):
     record = {"prompt": "p", "answer": "a"}
     plain, named = write(lines(record)), write(lines(record | {"model": "m"}), "o.jsonl")
-    assert cv.read_records([plain, named]).notes == ["m: answers of 2 files"]
+    with pytest.raises(ValueError, match=r"m\.jsonl and .*o\.jsonl hold answers of 'm'"):
+        cv.read_records([plain, named])
+    more = write(lines(record | {"model": "m"}), "more.jsonl")
+    assert cv.read_records([named, more]).notes == ["m: answers of 2 files"]
 
 
 def test_fields_that_are_named_win(write):
