@@ -56,13 +56,6 @@ FORMATS = (
         model="request.model",
     ),
     Format(
-        tool="MT-bench",
-        marks=("question_id", "choices[].turns"),
-        answers=("choices[].turns",),
-        id="question_id",
-        model="model_id",
-    ),
-    Format(
         tool="OpenAI batch, vLLM run-batch",
         marks=("custom_id", "response"),
         answers=(

@@ -257,7 +257,7 @@ def _read_file(
                     more = {field: _beside(record, field, *place) for field in beside}
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
-                    if strip and texts.is_blank(rest) and not texts.is_blank(text):
+                    if strip and text.strip() and not rest.strip():
                         raise Unfit(f"{name} holds reasoning without an answer")
                     answer = _checked(rest if strip else text, name)
                 except Unfit as error:
@@ -383,7 +383,7 @@ def _model(record: dict[Any, Any], named: str | None, form: Format | None) -> st
     else:
         field = _field(record, named, [MODEL_FIELD], "model")
         value = record[field]
-    if value is None or (isinstance(value, str) and texts.is_blank(value)):
+    if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if not isinstance(value, str):
         raise Unfit(f"expected a text in {field!r}, received {texts.label(value)[:40]}")
@@ -413,8 +413,6 @@ def _answers(
     if named is None and form and form.answers:
         path, value = first(record, form.answers)
         field = path.partition("[")[0]
-        if path.endswith(".turns"):  # All that the model said is one answer.
-            value = ["\n\n".join(v) if _are_texts(v) else v for v in value]
         if len(value) == 1 and path == field:
             return field, {repr(field): value[0]}
     else:
@@ -432,10 +430,6 @@ def _answers(
     return field, {f"{field!r}[{k}]": answer for k, answer in enumerate(value)}
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
-
-
 def _prompt(
     record: dict[Any, Any],
     named: str | None,
@@ -450,7 +444,6 @@ def _prompt(
             record = record if named in record else value  # Its fields are plain.
         elif named is None:
             assert form
-            value = "\n\n".join(value) if _are_texts(value) else value
             text, name = texts.given_text(value, repr(path)), values(record, form.id or "-")
             return text + "".join(f"\n\n{form.id}: {of}" for of in name), [path], []
     field = _field(record, named, PROMPT_FIELDS, "prompt")
@@ -473,7 +466,7 @@ def _prompt(
             continue  # What services report: choices of answers, options of sampling, tokens.
         value = value if isinstance(value, str) or texts.messages_of(value) else texts.label(value)
         text = texts.given_text(value, repr(name), said)
-        if text != parts[field] and not texts.is_blank(text):
+        if text.strip() and text != parts[field]:
             parts[name] = text
     read = [name for name in known if name in parts]
     return "\n\n".join(parts[name] for name in read or [field]), read or [field], []
@@ -487,7 +480,7 @@ def _holds_text(value: Any) -> bool:
 
 
 def _checked(text: str, name: str) -> str:
-    if texts.is_blank(text):
+    if not text.strip():
         raise Unfit(f"{name} is empty")
     if texts.SURROGATES.search(text):
         raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")

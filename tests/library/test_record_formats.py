@@ -63,12 +63,6 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
         json.dumps({"adapter_spec": {"model": "m"}, "request_states": each(helm)}),
         False,
     ),
-    "MT-bench": (
-        "m.jsonl",
-        jsonl(each(lambda k, _, answers: {"question_id": k, "answer_id": "x", "model_id": "m"}
-                   | {"choices": [{"index": i, "turns": [a]} for i, a in enumerate(answers)]})),
-        True,
-    ),
     "OpenAI batch, vLLM run-batch": (
         "batch.jsonl",
         jsonl(each(lambda k, _, answers: batch(
@@ -182,12 +176,6 @@ def test_questions_of_one_text_about_other_pictures_are_other_prompts(write):
     read = cv.read_records(write("m.jsonl", jsonl(records)))
     assert read.answers == {"m": ["a", "b", "c"]}
     assert len({*read.prompts["m"]}) == 2
-
-
-def test_all_turns_of_a_choice_are_one_answer(write):
-    answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
-    read = cv.read_records(write("m.jsonl", jsonl([answer])))
-    assert (read.prompts, read.answers) == ({"m": ["1"]}, {"m": ["a\n\nb"]})
 
 
 def test_a_request_that_failed_is_left_out_and_named(write):
