@@ -38,6 +38,11 @@ class Unfit(ValueError):
     """Why a record, or one of its answers, does not fit."""
 
 
+def is_blank(text: str) -> bool:
+    """Return True if a text has no visible character."""
+    return not any(char.isprintable() and char != " " for char in text)
+
+
 def without_reasoning(text: str) -> str:
     """Return the text after the blocks `<think>...</think>` that it starts with.
 

@@ -257,7 +257,7 @@ def _read_file(
                     more = {field: _beside(record, field, *place) for field in beside}
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
-                    if strip and text.strip() and not rest.strip():
+                    if strip and texts.is_blank(rest) and not texts.is_blank(text):
                         raise Unfit(f"{name} holds reasoning without an answer")
                     answer = _checked(rest if strip else text, name)
                 except Unfit as error:
@@ -466,7 +466,7 @@ def _prompt(
             continue  # What services report: choices of answers, options of sampling, tokens.
         value = value if isinstance(value, str) or texts.messages_of(value) else texts.label(value)
         text = texts.given_text(value, repr(name), said)
-        if text.strip() and text != parts[field]:
+        if text != parts[field] and not texts.is_blank(text):
             parts[name] = text
     read = [name for name in known if name in parts]
     return "\n\n".join(parts[name] for name in read or [field]), read or [field], []
@@ -480,7 +480,7 @@ def _holds_text(value: Any) -> bool:
 
 
 def _checked(text: str, name: str) -> str:
-    if not text.strip():
+    if texts.is_blank(text):
         raise Unfit(f"{name} is empty")
     if texts.SURROGATES.search(text):
         raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")

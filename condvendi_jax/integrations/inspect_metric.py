@@ -80,7 +80,7 @@ def _metric(
         for one in scores:
             text = one.score.answer or ""
             text = texts.without_reasoning(text) if strip_thinking else text
-            if one.sample_id is not None and text.strip():
+            if one.sample_id is not None and not texts.is_blank(text):
                 answers.append(text)
                 samples.append(str(one.sample_id))
         if left := len(scores) - len(answers):

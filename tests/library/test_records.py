@@ -313,6 +313,7 @@ UNFIT = {
     b'{"prompt": " ", "answer": "a"}': "'prompt' is empty",
     b'{"prompt": null, "answer": "a"}': "expected a text in 'prompt', received null",
     b'{"prompt": "p", "answer": ""}': "'answer' is empty",
+    b'{"prompt": "p", "answer": "\\u200b \\ufeff"}': "'answer' is empty",
     b'{"prompt": {"role": "assistant", "content": "b"}, "answer": "a"}': "is not the answer",
     b'{"prompt": "p", "answer": NaN}': "expected a text in 'answer', received nan",
     b'{"prompt": "p", "answer": 42}': "expected a text in 'answer', received 42",
