@@ -480,8 +480,8 @@ def _holds_text(value: Any) -> bool:
 
 
 def _checked(text: str, name: str) -> str:
-    if texts.is_blank(text):
-        raise Unfit(f"{name} is empty")
     if texts.SURROGATES.search(text):
         raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")
+    if texts.is_blank(text):
+        raise Unfit(f"{name} is empty")
     return text
