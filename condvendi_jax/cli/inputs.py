@@ -148,6 +148,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
+        "prompts": not answers,
         "similarity": kind != "embeddings",
         "class_field quality_field": answers,
         "kernel rule": embedded,
@@ -283,8 +284,7 @@ def _read_records(
     several: bool,
 ) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
-    flags = (*_RECORD_FIELDS, "prompts")
-    fields: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
+    fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
     beside = [field for field in (given.class_field, given.quality_field) if field]
@@ -320,9 +320,7 @@ def _read_records(
         "skipped": list(map(str, read.skipped)),
     } | _described(given, used)
     if read.by_id:
-        _note(
-            given, "ids stand for prompts, as equal or different; --prompts=FILE gives their texts"
-        )
+        _note(given, "ids stand for prompts, as equal or different")
     if read.weights:
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
     judged = texts_of.judged(encoder)

@@ -77,7 +77,7 @@ class Options:
     prompts_key: str | None = option(None, "The array to read from a file of prompts.")
     image_encoder: str | None = option(
         None,
-        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED, timm:NAME or hf:NAME of a "
+        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
         "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset.",
     )
     text_encoder: str | None = option(
