@@ -1,17 +1,16 @@
 """The convergence study: what it computes, on data whose scores an oracle knows."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
+import rich.progress
 import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
 from small import flags, small_pairs, widths, write, write_pairs
 from studies import execute
 
-from condvendi_jax.cli import command
 from experiments.conditional_vendi import convergence, settling
 from experiments.conditional_vendi.convergence import Convergence, Kernels
 from experiments.lab import runner
@@ -213,7 +212,7 @@ def test_the_time_left_is_right_where_steps_cost_what_is_expected():
     """Within a fifth in every second in which it is told: from a tenth of the cost on."""
     study = Convergence(sizes=(250, 500, 1000, 2000, 4000, 8000), n=8000, repeats=3)
     costs, told, now = [study.costs(rule=None, repeat=of) for of in range(3)], [], [0.0]
-    bar = command._Lines(lambda: now[0])
+    bar = rich.progress.Progress(get_time=lambda: now[0], disable=True, speed_estimate_period=1e6)
     bar.add_task("", total=3)
     progress = runner._Progress(lambda more: bar.advance(0, more), costs, lambda: now[0])
     for cell in costs:
@@ -222,10 +221,13 @@ def test_the_time_left_is_right_where_steps_cost_what_is_expected():
             for _ in range(round(2 * cost * (1.1 if place % 2 else 0.95))):
                 now[0] += 1
                 progress.tick()
-                if match := re.search(r"about (\d+):(\d+):(\d+) left", str(bar)):
-                    told.append((now[0], np.dot([3600, 60, 1], [int(of) for of in match.groups()])))
+                if (left := bar.tasks[0].time_remaining) is not None:
+                    told.append((now[0], left))
         progress.end_cell()
-    assert bar._done == pytest.approx(3) and 0.09 < told[0][0] / (2 * sum(map(sum, costs))) < 0.5
+    assert (
+        bar.tasks[0].completed == pytest.approx(3)
+        and 0.09 < told[0][0] / (2 * sum(map(sum, costs))) < 0.5
+    )
     assert all(abs(at + left - now[0]) < 0.2 * (now[0] - at) + 5 for at, left in told)
 
 
