@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from condvendi_jax.base import arrays as foreign
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Indicator
 
@@ -136,4 +135,4 @@ def _column(values: Any) -> np.ndarray | None:
         return None if not values or not np.isscalar(values[0]) else np.asarray(values)
     if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1:
         return None
-    return np.asarray(foreign.converted(values)) if hasattr(values, "dtype") else None
+    return checks.to_numpy(values) if hasattr(values, "dtype") else None

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import keywords
+from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Labels, Pairs
@@ -62,7 +62,7 @@ def takes_pairs(
     def taking(*args: Any, **kwargs: Any) -> Any:
         if not args and "pairs" in kwargs:
             args = (kwargs.pop("pairs"),)
-        keywords.check(kwargs, signature, of=function.__name__)
+        checks.check_keywords(kwargs, signature, of=function.__name__)
         making = {name: kwargs.pop(name, None) for name in _MAKING}
         making = {name: value for name, value in making.items() if value is not None}
         if args and isinstance(args[0], Pairs):
