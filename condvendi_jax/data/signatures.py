@@ -5,50 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
-
-from jax.sharding import Mesh
-from jax.typing import ArrayLike
+from typing import Any, Concatenate, TypeVar
 
 from condvendi_jax.base import keywords
-from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import Kernel, check_kernel
-from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.kernels import check_kernel
+from condvendi_jax.data.pairs import Pairs
 
-_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_ResultOf = TypeVar("_ResultOf", covariant=True)
 
 
-class OfPairs(Protocol[_Parameters, _ResultOf]):
-    """A function of `Pairs`, or of the arrays and kernels that make them."""
-
-    __name__: str
-
-    @overload
-    def __call__(
-        self, pairs: Pairs, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
-    ) -> _ResultOf: ...
-
-    @overload
-    def __call__(
-        self,
-        outputs: ArrayLike | Labels,
-        prompts: ArrayLike | Labels | None = None,
-        *args: Any,
-        output_kernel: KernelChoice = None,
-        prompt_kernel: KernelChoice = None,
-        kernel: Kernel | None = None,
-        prompt_ids: Labels | None = None,
-        weights: ArrayLike | None = None,
-        mesh: Mesh | None = None,
-        **kwargs: Any,
-    ) -> _ResultOf: ...
-
-
-def takes_pairs(
-    function: Callable[Concatenate[Pairs, _Parameters], _Result],
-) -> OfPairs[_Parameters, _Result]:
+def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callable[..., _Result]:
     """Lets a function of `Pairs` take arrays in their place.
 
     `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
@@ -76,7 +42,7 @@ def takes_pairs(
         return function(*args, **kwargs)
 
     vars(taking)["__signature__"] = signature
-    return cast(OfPairs[_Parameters, _Result], taking)
+    return taking
 
 
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")
