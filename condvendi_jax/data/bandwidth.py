@@ -27,9 +27,8 @@ _SUBSETS, _THRESHOLD = 10, 0.01  # As in CV appendix E.1.
 _FEWEST_ROWS = 2 * _SUBSETS
 _ROUNDED = 1e-6  # Negative eigenvalues of at most this share of the trace are rounding.
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
-# How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
-# CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
-# bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
+# How many pairs of rows a rule compares, within bounds on the partitions: a few seconds on two CPU
+# cores. One partition leaves 4 to 7% of noise in a bandwidth, 64 leave 0.5 to 1%.
 _PAIRS = 2e7
 _PARTITIONS = (8, 400)
 # A choice, for the time: a subset takes the square of its rows.
@@ -283,7 +282,8 @@ def bandwidth_from_pairs(
         )
     alike, ratios = squares[labels] / mean, squares[~labels] / mean
 
-    # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)).
+    # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)). It
+    # falls, as does the excess, and both change their sign between s = e^-200 and e^200.
     def slope(log_s: float) -> float:
         with np.errstate(over="ignore"):
             return float(np.mean(ratios / np.expm1(math.exp(log_s) * ratios))) - 1
@@ -295,17 +295,7 @@ def bandwidth_from_pairs(
 
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
 
-    if share is None:
-        # 1 / s - r / 2 < r / (e^(s r) - 1) < 1 / s, so that the slope vanishes between these ends,
-        # which are widened by more than rounding moves them.
-        function, low, high = slope, -math.log1p(ratios.mean() / 2) - 1e-9, 1e-9
-    else:
-        # The excess falls from 1 - share at s = 0, where e^(-s r) > 1 - s r.
-        start = math.log(1 - share) - math.log(share + (1 - share) * ratios.mean())
-        function, low, high = excess, start - 1e-9, start + 1
-        while excess(high) > 0:
-            high += 1
-    log_s: Any = brentq(function, low, high, xtol=1e-12)
+    log_s: Any = brentq(slope if share is None else excess, -200, 200, xtol=1e-12)
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 
@@ -322,8 +312,7 @@ def apply_rule(
     """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
 
     Where all rows are equal the bandwidth is arbitrary: every score is 1. `AUTO` is 'variance' or,
-    of fewer than 20 rows, 'median'; and half of 'variance' where prompts are `repeated`, which
-    ranks sets of known diversity best (docs/bandwidths.md).
+    of fewer than 20 rows, 'median'; and half of 'variance' where prompts are `repeated`.
     """
     n, automatic = points.shape[0], rule == AUTO
     if n == 1 or _identical(points):

@@ -247,11 +247,6 @@ class Pairs:
         none: Any = dict.fromkeys(("weights", "copies", "groups"))
         return self.gathered()._but(**none).rows(chosen)._but(_ruled={})
 
-    def labelled(self, groups: ArrayLike) -> Pairs:
-        """The same pairs with other groups."""
-        checks.check_indices({"outputs": self, "groups": groups})
-        return self._but(groups=checks.check_labels(groups, self.n, name="groups")[1])
-
     def supported(self) -> Pairs:
         """The pairs without the rows of weight zero."""
         kept = np.flatnonzero(self.shares > 0)
