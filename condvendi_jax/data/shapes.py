@@ -49,12 +49,8 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs and their prompts by row: columns of vectors stacked, answers one after the other.
 
     Outputs `[prompts, k, d]` have prompts `[prompts, d]`, labels `[prompts]`, or `[prompts, k, d]`.
-    Last axes of length one, `[n, d, 1, 1]`, are left out.
     """
     made = {name: _stacked(unpacked(values, name), name) for name, values in arrays.items()}
-    for name, values in made.items():
-        if tuple(getattr(values, "shape", ()))[2:] == (1, 1):
-            made[name] = checks.as_array(values, name=name)[:, :, 0, 0]
     outputs, prompts = made["outputs"], made.get("prompts")
     if getattr(outputs, "ndim", None) != 3 or prompts is None:
         return made

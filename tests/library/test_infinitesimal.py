@@ -141,8 +141,8 @@ def test_deletions_of_unequal_groups_are_exact(largest, order, tiled, weights, x
 def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(heavy):
     arrays, weights = draw_pairs(N, dtype=np.float32), np.where(np.arange(N) == 3, heavy, 1.0)
     labels, grams = np.arange(N) % 20, grams_of(*arrays)
-    pairs = Pairs(*arrays, **KERNELS, weights=weights)
-    found = errors_at(pairs.labelled(labels), order=2)
+    pairs = Pairs(*arrays, **KERNELS, weights=weights, groups=labels)
+    found = errors_at(pairs, order=2)
     expected = error_of(losses(grams, weights, labels, 2))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 

@@ -57,12 +57,9 @@ def series(rows):
         (jnp.asarray(OUTPUTS), ASKED),
         (OUTPUTS, ASKED_BY_ROW.reshape(PROMPTS, EACH, 2)),
         (list(OUTPUTS), list(ASKED)),
-        (ROWS[:, :, None, None], ASKED_BY_ROW[:, :, None, None]),
-        (jnp.asarray(ROWS)[:, :, None, None], ASKED_BY_ROW),
         (series(ROWS.tolist()), series(list(ASKED_BY_ROW))),
         (pd.DataFrame(ROWS), pd.DataFrame(ASKED_BY_ROW)),
         (xr.DataArray(OUTPUTS), xr.DataArray(ASKED)),
-        (xr.DataArray(ROWS[:, :, None, None]), xr.DataArray(ASKED_BY_ROW, dims=("index", "d"))),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
@@ -70,14 +67,8 @@ def test_shapes_that_are_taken(outputs, prompts):
     assert score(outputs, prompts) == pytest.approx(plain(ROWS, ASKED_BY_ROW), rel=1e-5)
 
 
-def test_trailing_axes_may_be_traced():
-    images = jnp.asarray(ROWS)[:, :, None, None]
-    found = jax.jit(lambda x: cv.rke(x, kernel=KERNEL))(images)
-    assert float(found) == pytest.approx(plain(ROWS), rel=1e-5)
-
-
 def test_models_of_several_shapes_are_compared():
-    models = {"a": OUTPUTS, "b": 2 * ROWS[:, :, None, None], "c": list(OUTPUTS + 1)}
+    models = {"a": OUTPUTS, "b": 2 * ROWS, "c": list(OUTPUTS + 1)}
     names = {"a": NAMES, "b": np.repeat(NAMES, EACH), "c": NAMES}
     kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Indicator()}
     found = cv.compare(models, names, orders=[2], unbiased=False, **kernels)

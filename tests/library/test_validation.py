@@ -47,7 +47,7 @@ WITH_KERNEL = {
 }
 WITHOUT_KERNEL = {
     "bandwidth_by_rule": lambda x, _: bandwidth.bandwidth_by_rule(x, "variance", key=KEY),
-    "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
+    "median": lambda x, _: cv.bandwidth_by_rule(x, "median", key=KEY),
     "mid": lambda x, _: cv.baselines.mutual_information_divergence(x, PROMPTS),
     "evaluate": lambda x, _: cv.evaluate(x),
     "compare": lambda x, _: cv.compare({"a": x, "b": OUTPUTS}),
@@ -126,7 +126,7 @@ def test_one_row_at_any_scale(scale):
             result = cv.decompose(row, row, **_kernels(kernel), order=order)
             assert list(map(float, result.scores)) == [1, 1, 1]
     with pytest.raises(ValueError, match="one row has no distance"):
-        bandwidth.median_heuristic(row, key=KEY)
+        cv.bandwidth_by_rule(row, "median", key=KEY)
 
 
 def test_identical_rows_have_scores_of_exactly_one(dtype):
