@@ -7,7 +7,6 @@ from . import inference as inference
 from . import report as report
 from . import scores as scores
 from . import spectra as spectra
-from .data import bandwidth as bandwidth
 from .data.bandwidth import bandwidth_by_rule as bandwidth_by_rule
 from .data.bandwidth import bandwidth_from_pairs as bandwidth_from_pairs
 from .data.kernels import Cosine as Cosine

@@ -1,8 +1,11 @@
-"""Settings of JAX for part of a test: float64 or float32, and how far programs are optimised."""
+"""Settings for part of a test: float64 or float32, how far programs are optimised, tiles."""
 
 import contextlib
+from unittest import mock
 
 import jax
+
+from condvendi_jax.grams import fold
 
 
 @contextlib.contextmanager
@@ -25,3 +28,12 @@ def optimised():
         yield
     finally:
         jax.config.update("jax_disable_most_optimizations", before)
+
+
+@contextlib.contextmanager
+def tiles(size):
+    """Tiles of this side: few points are many tiles. Programs of other tiles are forgotten."""
+    jax.clear_caches()
+    with mock.patch.multiple(fold, CPU_TILE=size, _CPU_SHARED_TILE=size):
+        yield
+    jax.clear_caches()

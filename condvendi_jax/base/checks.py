@@ -6,13 +6,14 @@ Under `jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, and nothing can 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import inspect
 import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import jax
@@ -21,8 +22,6 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import arrays as foreign
-from condvendi_jax.base import keywords
 from condvendi_jax.base.devices import placed, take, where_it_lies
 
 # A cast that moves differences between rows by more than this share of their largest loses digits
@@ -63,7 +62,7 @@ def outside_transformations(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Any:
-        keywords.check(kwargs, signature, of=function.__name__)
+        check_keywords(kwargs, signature, of=function.__name__)
         try:
             return function(*args, **kwargs)
         except _TRACED as error:
@@ -77,6 +76,20 @@ def outside_transformations(function: _Function) -> _Function:
             ) from error
 
     return cast(_Function, explained)
+
+
+def check_keywords(given: Iterable[str], signature: inspect.Signature, *, of: str) -> None:
+    """Raises TypeError for a keyword that a function does not have, and names the likeliest one."""
+    known = signature.parameters
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}."
+            if difflib.get_close_matches(name, ("bandwidth", "output_bandwidth", "sigma"), n=1):
+                meant = "for a bandwidth of 0.5, say, pass output_kernel=cv.Gaussian(0.5)."
+            raise TypeError(f"{of}: unknown keyword {name}; {meant}")
 
 
 # The library, and the module of `cached_property`.
@@ -154,9 +167,10 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
             )
         if array.ndim != 2:
+            column = f" For one number a row: `{name} = np.reshape({name}, (-1, 1))`."
             raise ValueError(
                 f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
-                f"{foreign.HINTS.get(array.ndim, '').format(name)}"
+                f"{column if array.ndim == 1 else ''}"
             )
         if 0 in array.shape:
             raise ValueError(
@@ -165,12 +179,25 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
     lengths = [array.shape[0] for array in arrays.values()]
     if len(set(lengths)) > 1:
         rows = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
-        hint = foreign.hint_of_rows(**arrays) if [*arrays] == ["outputs", "prompts"] else ""
+        each, rest = divmod(lengths[0], lengths[1])
+        hint = ""
+        if [*arrays] == ["outputs", "prompts"] and not rest:
+            line = f"prompts = np.repeat(prompts, {each}, axis=0)"
+            hint = f" If each {each} rows in turn answer one prompt: `{line}`."
         raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {rows}.{hint}")
 
 
+def to_numpy(value: Any) -> np.ndarray:
+    """An array of another package, such as a tensor on any device, as one of NumPy."""
+    value = getattr(value, "detach", lambda: value)()
+    value = getattr(value, "cpu", lambda: value)()
+    if "bfloat16" in str(getattr(value, "dtype", "")) and hasattr(value, "float"):
+        value = value.float()
+    return np.asarray(value)
+
+
 def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
-    """Returns an array of JAX as it is, others of NumPy, or of JAX on a device that both have."""
+    """Returns an array of JAX as it is, and others as arrays of NumPy."""
     if isinstance(array, jax.Array):
         return array
     if isinstance(array, np.ma.MaskedArray):
@@ -184,7 +211,7 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
             "PyTorch (docs/inputs.md)."
         )
     try:
-        return foreign.converted(array)
+        return to_numpy(array)
     except Exception as error:  # Whatever a foreign type raises.
         raise TypeError(
             f"{name}: expected an array [n, d], received {type(array).__name__}, which does not "
@@ -539,9 +566,8 @@ def check_weights(
     """Returns checked weights `[n]`, integers as int64, some above zero, or `signed` numbers."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
-        what = "numbers" if signed else "weights"
         raise ValueError(
-            f"{name}: expected {n} {what}, one for each row, received shape {array.shape}."
+            f"{name}: expected {n} numbers, one for each row, received shape {array.shape}."
         )
     if not is_concrete(array):
         return array
@@ -551,11 +577,10 @@ def check_weights(
     negative = (host < 0) & (not signed)
     for wrong, words in ((~np.isfinite(host), "finite"), (negative, "non-negative")):
         if wrong.any():
-            row, more = int(wrong.argmax()), int(wrong.sum()) - 1
-            others = f", and {more:,} more such rows" if more else ""
+            row = int(wrong.argmax())
             raise ValueError(
-                f"{name}: expected {words} numbers, received {host[row]} in row {row}{others}; "
-                "correct them, or leave these rows out."
+                f"{name}: expected {words} numbers, received {host[row]} in row {row} and "
+                f"{int(wrong.sum()):,} in all; correct them, or leave these rows out."
             )
     if not signed and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")

@@ -87,8 +87,7 @@ class Layout:
     def shard(self, points: np.ndarray | jax.Array) -> jax.Array:
         """Points `[n, d]` as a global array `[rows, d]`, padded with copies of the first.
 
-        Points that lie as the layout says stay where they are. An array of the host is cut up
-        without ever being whole on one device; with several processes each must pass the same.
+        Points that lie as the layout says stay where they are. All processes must pass the same.
         """
         known = mesh_of(points)
         lies_here = known is not None and Layout(*known, self.n) == self

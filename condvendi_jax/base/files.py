@@ -23,15 +23,8 @@ from condvendi_jax.base import checks
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
 _SAVE = "Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
-_SAVE_FROM = {  # What reads the other files that hold arrays; KEY is the name of one in the file.
-    ".pt": "torch.load({0!r})[KEY].float().numpy(force=True)",
-    ".h5": "h5py.File({0!r})[KEY][:]",
-    ".mat": "scipy.io.loadmat({0!r})[KEY]",
-    ".pkl": "np.asarray(np.load({0!r}, allow_pickle=True), np.float32)",
-}
 _PICKLED = (
-    "it holds pickled Python objects, which are never loaded, since loading them can run any "
-    f"program. {_SAVE}"
+    f"it holds pickled Python objects, which are never loaded: they can run any program. {_SAVE}"
 )
 STANDARD_OUTPUT = "/dev/stdout"
 UNFINISHED: set[pathlib.Path] = set()
@@ -70,9 +63,7 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     path = expanded(path)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
-        found = _SAVE_FROM.get(suffix, "").format(str(path))
-        save = f"Save the array of this file: np.save('x.npy', {found})." if found else _SAVE
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {save}")
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {_SAVE}")
     if not path.is_file():
         why = "is no regular file" if path.exists() else "there is no such file"
         raise ValueError(f"{path}: {why}.")
@@ -103,11 +94,7 @@ def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
 def read_labels(
     path: str | os.PathLike[str], *, key: str | None = None, kind: str = "label"
 ) -> np.ndarray:
-    """Reads n labels, numbers or strings, from a .txt file or one that `read_array` reads.
-
-    A .txt file has one label a line, in UTF-8. An array is `[n]`, `[n, 1]` or `[1, n]`. Errors call
-    the labels by their `kind`.
-    """
+    """Reads n labels: the lines of a .txt file, or an array `[n]`, `[n, 1]` or `[1, n]`."""
     path = expanded(path)
     if path.suffix.lower() != ".txt":
         array = read_array(path, key=key)
@@ -122,10 +109,7 @@ def read_labels(
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-    """The lines of a text file in UTF-8, without their ends and a byte order mark.
-
-    Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
-    """
+    """The lines of a text file in UTF-8, without their ends and a byte order mark."""
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     content = path.read_bytes()
@@ -134,6 +118,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
+    # Not `splitlines`: a text may hold the other characters that Unicode counts as line ends.
     lines = text.removesuffix("\n").split("\n") if text else []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -167,12 +152,8 @@ def _read_safetensors(path: pathlib.Path, key: str | None) -> np.ndarray:
 
     with safe_open(path, framework="np") as tensors:
         key = _only_key(key, list(tensors.keys()))
-        if tensors.get_slice(key).get_dtype() != "BF16":
-            array = tensors.get_tensor(key)
-            return array.astype(np.float32) if array.dtype.kind == "V" else array
-    # Older releases of safetensors have no bfloat16 for NumPy.
-    with safe_open(path, framework="flax") as tensors:
-        return np.asarray(tensors.get_tensor(key)).astype(np.float32)
+        array = tensors.get_tensor(key)  # JAX has told NumPy of bfloat16.
+        return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def _only_key(key: str | None, keys: list[str]) -> str:
@@ -188,10 +169,8 @@ def _only_key(key: str | None, keys: list[str]) -> str:
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file that appears under its name only once it is complete and on disk.
 
-    A link stays, and what it points to is replaced. A pipe, a terminal or another device
-    (/dev/stdout, /dev/null) is written to when all is complete, never replaced or truncated. A new
-    file has the mode that the umask gives, one that was there keeps its own. After an error nothing
-    is left behind.
+    A link stays, and what it points to is replaced, with its mode. A pipe or a device, such as
+    /dev/stdout, is written to when all is complete. After an error nothing is left behind.
     """
     path = expanded(path)
     target = _target(path)
@@ -230,10 +209,7 @@ def _write_through(path: pathlib.Path, content: bytes) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises OSError if `path` could not be written, before anything is computed.
-
-    Nothing is created, and a pipe is not opened: it would wait for a reader.
-    """
+    """Raises OSError if `path` could not be written; creates nothing, and opens no pipe."""
     path = expanded(path)
     target = _target(path)
     if target is not None:
@@ -244,21 +220,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def check_targets(
-    targets: Mapping[str, str | os.PathLike[str] | None],
+    targets: Mapping[str, str | os.PathLike[str]],
     sources: Mapping[str, Iterable[str | os.PathLike[str]]],
     *,
     overwrite: bool,
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    Targets are by flag, and None where not wanted. `overwrite` allows files to be replaced that
-    exist and are not empty, but not sources, which are files that are read, or their folders.
+    Targets are by flag. `overwrite` allows files to be replaced that exist and are not empty, but
+    not sources, which are files that are read, or their folders.
     """
-    wanted = {flag: expanded(path) for flag, path in targets.items() if path is not None}
+    wanted = {flag: expanded(path) for flag, path in targets.items()}
     checked: dict[str, pathlib.Path] = {}
     for flag, path in wanted.items():
-        if str(targets[flag]).endswith(("/", os.sep)):
-            raise ValueError(f"{flag}={targets[flag]}: names a folder, expected a file.")
         try:
             check_writable(path)
         except OSError as error:

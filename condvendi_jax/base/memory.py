@@ -58,14 +58,11 @@ def process_limit() -> int | None:
 
 @functools.cache
 def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
-    """The least memory limit of the process's control groups, in bytes; None without any.
-
-    All groups above a group limit it too. Inside a container the path may be one of the host, of
-    which only the top exists. `root` holds `proc` and `sys`. Version 1 is not read.
-    """
+    """The least memory limit of the process's control groups, in bytes; None without any."""
     root = pathlib.Path(root)
     lines = (_read(root / "proc" / "self" / "cgroup") or "").splitlines()
     group = next((line[3:] for line in lines if line.startswith("0::")), "")
+    # Groups above a group limit it too. In a container only the top of the host's path may exist.
     parts = [part for part in group.split("/") if part not in ("", "..")]
     folders = [root.joinpath("sys/fs/cgroup", *parts[:k]) for k in range(len(parts) + 1)]
     texts = [(_read(folder / "memory.max") or "max").strip() for folder in folders]
@@ -116,18 +113,15 @@ def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
-        text = str(error)
-        if n > _SOLVERS_TAKE and "cusolver" in text.lower() and "RESOURCE_EXHAUSTED" not in text:
-            raise ValueError(
-                f"cuSOLVER refused the eigenvalues of an n x n matrix of n = {n}: it is known to, "
-                "whatever the memory, from about n = 23,000. Give method=cv.Auto(key=...), and "
-                "the spectrum is estimated, with an interval, from products."
-            ) from error
-        exhausted = "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
-        if not (exhausted or isinstance(error, MemoryError)):
-            raise
-        explanation = _too_large(n, dtype, f"more than was free of {_gib(limit())}")
-        raise ValueError(f"Memory ran out. {explanation}") from error
+        text = str(error).lower()
+        why = "Memory ran out."
+        ran_out = "resource_exhausted" in text or "out of memory" in text
+        if not (ran_out or isinstance(error, MemoryError)):
+            if n <= _SOLVERS_TAKE or "cusolver" not in text:
+                raise
+            why = "cuSOLVER refused so large a matrix."
+        explanation = _too_large(n, dtype, f"and there are {_gib(limit())}, not all of it free")
+        raise ValueError(f"{why} {explanation}") from error
 
 
 def _too_large(n: int, dtype: DTypeLike, available: str) -> str:

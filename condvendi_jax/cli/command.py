@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import importlib.metadata
-import importlib.util
 import os
 import re
 import signal
@@ -19,7 +17,6 @@ from typing import Any
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
-_KNOWN_JAXLIB = (0, 11)  # The latest version whose flags are known.
 _THREADS = "OPENBLAS_NUM_THREADS"
 _ONE_THREAD_UP_TO = 1_500  # Rows.
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
@@ -35,7 +32,6 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     and may return a status. docs/command_line.md lists the statuses.
     """
     _replace_closed_streams()
-    _compile_quickly()
     _end_on_interrupt()
     warnings.showwarning = _show_warning
     try:
@@ -109,21 +105,6 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _compile_quickly() -> None:
-    """Spares NVIDIA GPUs a search that takes a minute, before JAX starts.
-
-    On an H100, order 2 takes 19 to 61 seconds to compile with it instead of 0.5, and runs no
-    faster. XLA ends a process for flags that it does not know: only known versions get this one.
-    """
-    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    given, flag = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_enable_triton_gemm"
-    if flag in given or not any(map(importlib.util.find_spec, plugins)):
-        return
-    major, minor = map(int, importlib.metadata.version("jaxlib").split(".")[:2])
-    if (major, minor) <= _KNOWN_JAXLIB:
-        os.environ["XLA_FLAGS"] = f"{given} {flag}=false".strip()
-
-
 def use_one_thread() -> None:
     """Makes OpenBLAS, whose threads spin, use one unless the user says otherwise, before NumPy."""
     global _one_thread
@@ -156,72 +137,41 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
-class _Lines:
-    """The progress of one task at a time in lines, as a file keeps them; none of a short job."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self.ended = clock, threading.Event()
-        self.add_task("")
-
-    def __enter__(self) -> Any:
-        threading.Thread(target=self.run, daemon=True).start()
-        return self
-
-    def stop(self, *_: Any) -> None:
-        self.ended.set()
-
-    __exit__ = stop
-
-    def run(self) -> None:
-        while not self.ended.wait(_BETWEEN_LINES):
-            with contextlib.suppress(OSError, ValueError):  # Nobody reads them any more.
-                sys.stderr.write(f"{escaped(self)}\n")
-                sys.stderr.flush()
-
-    def add_task(self, description: str, total: float | None = None) -> int:
-        self._words, self._total, self._done, self._since = description, total, 0.0, self._clock()
-        self._first: tuple[float, float] | None = None
-        return 0
-
-    def update(
-        self, _: int, *, description: str = "", total: float | None = None, completed: float = 0
-    ) -> None:
-        self._words, self._total = description or self._words, total or self._total
-        if completed > self._done:
-            self.advance(0, completed - self._done)
-
-    def advance(self, _: int, advance: float = 1) -> None:
-        self._done += advance
-        self._first = self._first or (self._clock(), self._done)
-
-    def __str__(self) -> str:
-        now, ago = self._clock(), datetime.timedelta(seconds=round(self._clock() - self._since))
-        if self._total is None:
-            return f"{self._words}: {ago} so far"
-        words = f"{self._words}: {self._done:,.0f} of {self._total:,.0f}, "
-        # The first step does not tell the speed: it compiles, or takes what is there already.
-        started, before = self._first or (now, self._done)
-        if self._done == before:
-            return f"{words}{ago} so far"
-        left = (self._total - self._done) * (now - started) / (self._done - before)
-        return f"{words}about {datetime.timedelta(seconds=round(left))} left"
-
-
 def progress_bar() -> Any:
     """The progress of tasks on standard error, with the time left, as rich shows it.
 
     On a terminal it is a bar that leaves nothing behind, elsewhere a line every 20 seconds.
     """
-    if not sys.stderr.isatty():
-        return _Lines()
     from rich import console, progress  # Imported where they are used: they are slow.
 
-    return progress.Progress(
+    bar = progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.TaskProgressColumn("{task.completed:,.0f}/{task.total:,.0f}"),
         *(progress.TimeElapsedColumn(), progress.TimeRemainingColumn()),
-        console=console.Console(stderr=True),
+        console=console.Console(stderr=True, force_interactive=True),  # No empty line at the end.
         transient=True,
         speed_estimate_period=3600,  # Seconds. A batch of a large encoder takes minutes.
     )
+    if not sys.stderr.isatty():
+        threading.Thread(target=_write_lines, args=(bar,), daemon=True).start()
+    return bar
+
+
+def _write_lines(bar: Any) -> None:
+    """Writes the progress of the last task in a line every 20 seconds, until the block ends."""
+    time.sleep(_BETWEEN_LINES)
+    while bar.live.is_started:
+        with contextlib.suppress(OSError, ValueError):  # Nobody reads them any more.
+            sys.stderr.write(f"{escaped(_line(bar.tasks[-1]))}\n")
+            sys.stderr.flush()
+        time.sleep(_BETWEEN_LINES)
+
+
+def _line(task: Any) -> str:
+    when = f"{datetime.timedelta(seconds=round(task.elapsed))} so far"
+    if task.total is None:
+        return f"{task.description}: {when}"
+    if task.time_remaining is not None:
+        when = f"about {datetime.timedelta(seconds=round(task.time_remaining))} left"
+    return f"{task.description}: {task.completed:,.0f} of {task.total:,.0f}, {when}"

@@ -52,22 +52,19 @@ def main(argv: Sequence[str]) -> None:
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
     read, compared, started = read_and_compare(words, given)
-    read_from = read.described, read.notes, ()
     further: dict[str, Callable[[str], Any]] = {
         "csv": lambda path: files.write_text(path, compared.comma_separated())
     }
     if called is not None:
-        encoders = map(read.encoder_in_words, ("image", "text"))
         further["output"] = lambda path: reports.html(
             compared,
             path,
             outputs=read.items or None,
             prompts=read.texts or None,
-            encoder=" and ".join(filter(None, encoders)) or None,
+            encoder=read.encoders(),
             command=called,
         )
-    over = compared.profile
-    options.write(given, compared, *read_from, further, profile=over, since=started)
+    options.write(given, compared, read, further, since=started, profile=compared.profile)
 
 
 def read_and_compare(

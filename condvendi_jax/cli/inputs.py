@@ -29,16 +29,11 @@ _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking
 
 
 class Model(NamedTuple):
-    """The outputs of a model and their prompts, as the command line names them.
+    """The outputs of a model and their prompts, as the command line names them."""
 
-    `kind` is `embeddings`, `images`, `texts` or `records`; `path` an array file, a folder of
-    pictures or a file of texts; `prompts` an array file or a file of texts, None without prompts.
-    `path` of records names files, which may hold several models unless there is a `name`.
-    """
-
-    kind: str
-    path: str
-    prompts: str | None = None
+    kind: str  # `embeddings`, `images`, `texts` or `records`.
+    path: str  # Of records without a name: they may be those of several models.
+    prompts: str | None = None  # An array file, a file of texts, or the folder of the pictures.
     name: str | None = None
 
 
@@ -69,7 +64,7 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
         names = [(next(short) if name is None else name) * several for _, name, _ in named]
         kinds = list(map(_kind_of, paths))
     joined = "records" in kinds  # To the ids of the records.
-    prompts = {} if joined else given.by_model("prompts", names)
+    prompts = {} if joined else given.prompts_of(names)
     shared = None if joined else given.prompts
     models: dict[str, Model] = {}
     for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
@@ -148,6 +143,7 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
+        "prompts": not answers,
         "similarity": kind != "embeddings",
         "class_field quality_field": answers,
         "kernel rule": embedded,
@@ -156,7 +152,6 @@ def check(given: Options, models: Mapping[str, Model]) -> None:
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
         "method": spectral,  # Order 2 has no spectrum, and is exact.
-        "plugin": not given.truncation and 2 in given.order,
     }.items():
         for flag in filter(given.is_set, flags.split()):
             if not has_effect:
@@ -179,28 +174,22 @@ def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]
 
 
 class Inputs(NamedTuple):
-    """The arrays that were read, `[n, d_x]` and `[n, d_t]` by model, and what to say about them.
+    """The arrays that were read, `[n, d_x]` and `[n, d_t]` by model, and what to say about them."""
 
-    In place of arrays, `outputs` may be `Similarities`, which have the prompts.
-    `texts` are those of prompts, and `items` the texts or pictures of outputs, that were embedded;
-    `described` is for JSON; `shared` says whether all models have the rows of one file of prompts;
-    `bandwidth` is that of the encoder of outputs, where people's judgements gave it one.
-    """
-
-    outputs: dict[str, Any]
+    outputs: dict[str, Any]  # Arrays, or `Similarities`, which have the prompts.
     prompts: dict[str, np.ndarray]
-    texts: dict[str, list[str]]
-    described: dict[str, Any]
+    texts: dict[str, list[str]]  # Of prompts.
+    described: dict[str, Any]  # For JSON.
     notes: list[str]
-    items: Mapping[str, Sequence[Any]]
-    shared: bool = False
-    bandwidth: RuledBandwidth | None = None
+    items: Mapping[str, Sequence[Any]]  # The texts or pictures of outputs.
+    shared: bool = False  # Whether all models have the rows of one file of prompts.
+    bandwidth: RuledBandwidth | None = None  # Of the encoder of outputs, from people's judgements.
     weights: Mapping[str, Sequence[float]] | None = None
     quality: Mapping[str, Sequence[float]] | None = None
 
     def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
         """The arguments that `evaluate` and, for several `models`, `compare` take."""
-        kernels = given.kernels(paired=bool(self.prompts))
+        kernels, weights = given.kernels(paired=bool(self.prompts)), given.read_weights()
         return {
             "output_kernel": kernels["outputs"] or (None if given.rule else self.bandwidth),
             "prompt_kernel": kernels.get("prompts"),
@@ -208,27 +197,24 @@ class Inputs(NamedTuple):
             "similar_prompts": given.similar_prompts,
             "orders": list(given.order),
             # Answers with probabilities are a distribution, not a sample of one.
-            "unbiased": not given.plugin and self.weights is None,
+            "unbiased": self.weights is None,
             "truncation": given.truncation,
             "method": given.chosen_method(),
             "groups": given.read_groups(),
-            "weights": self._weights(given, models),
+            "weights": self._of_models(self.weights, models) if weights is None else weights,
             "quality": self._of_models(self.quality, models),
             "at_least": given.at_least,
             "draws": given.draws,
             "seed": given.seed,
         }
 
-    def encoder_in_words(self, medium: str) -> str | None:
-        """The encoder of pictures or texts with its revision and preprocessing, if it was used."""
-        name = self.described.get(f"{medium}_encoder")
-        details = self.described.get(f"{medium}_encoder_details", {})
-        return name and ", ".join([name, *(f"{key}: {value}" for key, value in details.items())])
-
-    def _weights(self, given: Options, models: Sequence[str]) -> Any:
-        if self.weights is None or given.weights is not None:
-            return given.read_weights(models)
-        return self._of_models(self.weights, models)
+    def encoders(self) -> str | None:
+        """The names of the encoders that were used, in words."""
+        kinds = {"image_encoder": "pictures", "text_encoder": "texts"}
+        named = [
+            f"{self.described[k]} ({what})" for k, what in kinds.items() if k in self.described
+        ]
+        return " and ".join(named) or None
 
     def _of_models(self, rows: Any, models: Sequence[str]) -> Any:
         """The numbers of several `models` by name, or those of the only one."""
@@ -269,7 +255,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
         described["records"] = ",".join(models)
     elif several:
         described["models"] = {name: model.path for name, model in models.items()}
-        described["prompts"] = given.by_model("prompts", list(models)) or given.prompts
+        described["prompts"] = given.prompts_of(list(models)) or given.prompts
     else:
         described["outputs"] = models[""].path
     return read._replace(described=described | read.described)
@@ -283,8 +269,7 @@ def _read_records(
     several: bool,
 ) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
-    flags = (*_RECORD_FIELDS, "prompts")
-    fields: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
+    fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
     beside = [field for field in (given.class_field, given.quality_field) if field]
@@ -294,7 +279,6 @@ def _read_records(
             "expected answers of one model, or condvendi compare, received those of "
             f"{', '.join(read.answers)}."
         )
-    _warn_of_missing_prompts(read.counts)
     encoder, prompts, notes = used.get("texts"), {}, []
     if encoder is None:
         classes = read.beside.get(given.class_field or "")
@@ -320,9 +304,7 @@ def _read_records(
         "skipped": list(map(str, read.skipped)),
     } | _described(given, used)
     if read.by_id:
-        _note(
-            given, "ids stand for prompts, as equal or different; --prompts=FILE gives their texts"
-        )
+        _note(given, "ids stand for prompts, as equal or different")
     if read.weights:
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
     judged = texts_of.judged(encoder)
@@ -354,23 +336,9 @@ def _compared(
         name, make = f"classes in {given.class_field!r}", Similarities.from_classes
         return {model: make(of, prompts[model], name=name) for model, of in classes.items()}
     task = bar.add_task("comparing outputs", total=None)
-
-    def tell(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-
-    how: Any = {"across": False, "cache": given.cache, "progress": tell}
+    how: Any = {"across": False, "cache": given.cache}
+    how["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
     return texts_of.compare_pairs(used["similarity"], outputs, prompts or None, **how)
-
-
-def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
-    prompts = dict.fromkeys(prompt for answered in counts.values() for prompt in answered)
-    absent = {p: name for name, answered in counts.items() for p in prompts if p not in answered}
-    if absent:
-        prompt, name = next(iter(absent.items()))
-        checks.warn(
-            f"{len(absent):,} of {len(prompts):,} prompts are not answered by all models: for "
-            f"example, {name} has no answer to {prompt[:80]!r}."
-        )
 
 
 def _read(

@@ -67,17 +67,16 @@ class Options:
 
     prompts: Source | None = option(
         None,
-        "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt file of one "
-        "prompt a line, a .csv or a .jsonl file; or 'folders': the names of the pictures' folders. "
-        "Several models share one file, or each has its own, separated by commas. Unset: what "
-        "'metadata' in a folder of pictures says; else no prompts, and Vendi and RKE only. For "
-        "records that hold ids of prompts, the file that has the prompts by these ids.",
+        "Their prompts: embeddings [n, d_t] in an array file, texts in a .txt, .csv or .jsonl file "
+        "(for records, those that belong to their ids), or 'folders', the names of the pictures' "
+        "folders. One file, or one for each model with commas. Unset: what 'metadata' in a folder "
+        "of pictures says, or no prompts.",
     )
     outputs_key: str | None = option(None, "The array to read from a file of outputs.")
     prompts_key: str | None = option(None, "The array to read from a file of prompts.")
     image_encoder: str | None = option(
         None,
-        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED, timm:NAME or hf:NAME of a "
+        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
         "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset.",
     )
     text_encoder: str | None = option(
@@ -87,9 +86,8 @@ class Options:
     encoder_batch_size: int = option(32, "Items of a forward pass of encoders by name.")
     similarity: str | None = option(
         None,
-        "In place of embeddings, package.module:function of two outputs (texts, or paths of "
-        "pictures) that returns their similarity: 1 if they are the same, 0 if they have nothing "
-        "in common. Outputs to different prompts are not compared. Values are kept in --cache.",
+        "In place of embeddings, package.module:function of two outputs to one prompt that returns "
+        "their similarity: 1 if they are the same, 0 if they have nothing in common.",
         excludes=("image_encoder", "text_encoder", "class_field"),
     )
     class_field: str | None = option(
@@ -157,17 +155,10 @@ class Options:
     rule: str | None = option(
         None,
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
-        "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance. If unset: "
-        "0.5 for answers under all-MiniLM-L6-v2; elsewhere variance, and half of it for outputs of "
-        "prompts that repeat.",
+        "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance.",
         choices=tuple(bandwidth.RULES),
     )
     order: tuple[float, ...] = option((2.0, 1.0), "Renyi orders above 0, 'inf' included.")
-    plugin: bool = option(
-        False,
-        "Order 2 as in the papers, which compare every row with itself: it grows with n. If "
-        "unset it is unbiased, and the papers' numbers stand beside it.",
-    )
     truncation: int | None = option(
         None,
         "Eigenvalues that an entropy keeps (CV eq. 13); else all.",
@@ -175,10 +166,8 @@ class Options:
     )
     method: str | None = option(
         None,
-        "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
-        "estimate them, with a 95% interval, from products with n x n matrices that are kept or "
-        "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
-        "in memory.",
+        "How eigenvalues are computed: 'exact' takes all; 'stored' and 'matrix-free' estimate "
+        "them, with a 95% interval; 'auto', the default, is exact up to n = 4,096.",
         choices=tuple(computation.BY_NAME),
     )
     groups_file: Source | None = option(
@@ -188,9 +177,8 @@ class Options:
     )
     weights: Source | None = option(
         None,
-        "Weights of the rows, not negative: one a line in a .txt, or a .npy. Only their shares "
-        "matter for the scores. For standard errors, integers count independent copies of a row. "
-        "Several models share one file, or each has its own, separated by commas.",
+        "Weights of the rows, not negative, of all models: one a line in a .txt, or a .npy. For "
+        "standard errors, integers count independent copies of a row.",
     )
     seed: int = option(
         0, "Of the bandwidth rule's subsets, groups and probes.", check=checks.check_seed
@@ -244,15 +232,16 @@ class Options:
         names = [name for name, hint in hints.items() if kind in typing.get_args(hint)]
         return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
-    def by_model(self, name: str, models: Sequence[str]) -> dict[str, str]:
-        """The file of each model that a flag names; none where all share one, or none."""
-        value = getattr(self, name)
-        paths = [] if value is None or not models else paths_in(value)
+    def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
+        """The file of prompts of each model; none where all share one, or none."""
+        paths = [] if self.prompts is None else paths_in(self.prompts)
         if len(paths) < 2:
             return {}
         if len(paths) != len(models) or "" in paths:
-            wanted = f"expected one file, or one for each of {len(models)} models"
-            raise ValueError(f"--{name}: {wanted}, received {value!r}.")
+            raise ValueError(
+                f"--prompts: expected one file, or one for each of {len(models)} models, received "
+                f"{self.prompts!r}."
+            )
         return dict(zip(models, paths, strict=True))
 
     def chosen_method(self) -> Method:
@@ -276,15 +265,12 @@ class Options:
         with checks.naming("--groups_file"):
             return files.read_labels(self.groups_file)
 
-    def read_weights(self, models: Sequence[str]) -> Any:
-        """The weights of the rows: one array, or one for each model by its name, or None."""
+    def read_weights(self) -> np.ndarray | None:
+        """The weights of the rows, or None."""
         if self.weights is None:
             return None
-        paths = self.by_model("weights", models)
         with checks.naming("--weights"):
-            if not paths:
-                return files.read_weights(self.weights)
-            return {name: files.read_weights(path) for name, path in paths.items()}
+            return files.read_weights(self.weights)
 
 
 def paths_in(value: str) -> list[str]:
@@ -363,33 +349,29 @@ def help_of(kind: type[Options]) -> str:
 def write(
     given: Options,
     result: Evaluation | Comparison,
-    read: Mapping[str, Any],
-    details: Sequence[str],
-    beside: Sequence[str],
+    read: Any,
     further: Mapping[str, Callable[[str], Any]],
     *,
-    profile: Profile | None,
     since: float,
+    profile: Profile | None,
     plan: StudyPlan | None = None,
+    beside: Sequence[str] = (),
 ) -> None:
     """Writes the files that were asked for, then prints the table, also where writing fails.
 
-    A reader of the table that leaves early ends the process. Where a file goes to standard output,
-    the table goes to standard error. `read` describes the inputs for JSON, `details` are lines for
-    --verbose, `further` writes the files of other flags. A plan is printed in place of its pilot.
+    `read` are the `Inputs`, `further` writes the files of other flags, and `beside` are lines below
+    the table. A plan is printed in place of its pilot.
     """
 
     def as_json(path: str) -> None:
-        content = {"kernel": given.kernel, "inputs": read, "seconds": time.perf_counter() - since}
-        content |= {"provenance": provenance.collect()}
+        content = {"kernel": given.kernel, "inputs": read.described}
+        content |= {"seconds": time.perf_counter() - since, "provenance": provenance.collect()}
         over = {} if profile is None else {"profile": profile.as_dict()}
         over |= {} if plan is None else {"plan": plan.as_dict()}
         files.write_json(path, {**result.as_dict(), **content, **over})
 
     def as_latex(path: str) -> None:
-        media = {"image_encoder": "pictures", "text_encoder": "texts"}
-        named = [f"{read[key]} ({what})" for key, what in media.items() if key in read]
-        files.write_text(path, f"{reports.latex(result, encoder=' and '.join(named) or None)}\n")
+        files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
 
     def as_figure(path: str) -> None:
         assert profile is not None  # It was asked for.
@@ -406,7 +388,7 @@ def write(
     finally:
         for line in warning_lines(result.advice):
             sys.stderr.write(f"{command.escaped(line)}\n")
-        answer = [result.details(), *details] if given.verbose else [str(plan or result)]
+        answer = [result.details(), *read.notes] if given.verbose else [str(plan or result)]
         answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)

@@ -28,9 +28,6 @@ class Options(compare.Options):
     ratio: float | None = option(
         None, "The ratio of two scores that the study should find; 1.1 if unset, without a budget."
     )
-    power: float = option(
-        planning.POWER, "How often the study should find it: 0.8 is in 4 of 5 studies."
-    )
     most_prompts: int | None = option(
         None,
         "The largest number of prompts that you have.",
@@ -49,11 +46,10 @@ def main(argv: Sequence[str]) -> None:
     planned = planning.plan(
         pilot,
         ratio=given.ratio,
-        power=given.power,
         prompts=given.most_prompts,
         prompt_cost=given.prompt_cost,
         budget=given.budget,
     )
     further = {"csv": lambda path: files.write_text(path, planned.comma_separated())}
-    read_from, over = (read.described, read.notes, ()), pilot.profile
-    options.write(given, pilot, *read_from, further, profile=over, since=started, plan=planned)
+    how = {"since": started, "profile": pilot.profile, "plan": planned}
+    options.write(given, pilot, read, further, **how)

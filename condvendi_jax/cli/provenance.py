@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import platform
-import sys
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
+import numpy as np
 
-_PACKAGES = ("condvendi_jax", "jax", "jaxlib", "numpy")
+import condvendi_jax
 
 
 def collect() -> dict[str, Any]:
     """Versions, kinds of device and operating system, precision and time, as plain data."""
     device = jax.devices()[0]
+    packages = (condvendi_jax, jax, jaxlib, np)
     return {
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": {package.__name__: package.__version__ for package in packages},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
@@ -26,11 +27,3 @@ def collect() -> dict[str, Any]:
         "x64": jnp.zeros(()).dtype == jnp.float64,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def version(package: str) -> str | None:
-    """The version of a package by its import name, as installed or else as its module says."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # It is a folder on the path.
-        return getattr(sys.modules.get(package), "__version__", None)

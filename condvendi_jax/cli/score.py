@@ -75,5 +75,5 @@ def main(argv: Sequence[str]) -> None:
     def write_tables(path: str) -> None:
         files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
 
-    further, lines = {"by_prompt": write_tables}, (read.notes, beside)
-    options.write(given, scores, read.described, *lines, further, profile=over, since=started)
+    how = {"since": started, "profile": over, "beside": beside}
+    options.write(given, scores, read, {"by_prompt": write_tables}, **how)

@@ -27,15 +27,12 @@ _SUBSETS, _THRESHOLD = 10, 0.01  # As in CV appendix E.1.
 _FEWEST_ROWS = 2 * _SUBSETS
 _ROUNDED = 1e-6  # Negative eigenvalues of at most this share of the trace are rounding.
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
-# How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
-# CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
-# bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
+# How many pairs of rows a rule compares, within bounds on the partitions: a few seconds on two CPU
+# cores. One partition leaves 4 to 7% of noise in a bandwidth, 64 leave 0.5 to 1%.
 _PAIRS = 2e7
 _PARTITIONS = (8, 400)
 # A choice, for the time: a subset takes the square of its rows.
 _LARGEST_SUBSET = 1000
-# Up to here a step of a loop takes longer than the numbers of one bandwidth.
-_SMALL_SUBSET = 64
 # How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
 RULES = ("variance", "std", "median")
 #: The "rule" of `Indicator`.
@@ -44,26 +41,6 @@ EQUAL = "none: one where rows are equal, else zero"
 WITHIN = "similarities"
 #: The rule that suits the data: see `Pairs`.
 AUTO = "auto"
-
-
-def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.ndarray:
-    """The RKE of subsets of rows `[p, s, m]` at ascending bandwidths `[g]`, `[p, s, g]`."""
-    n, size = points.shape[0], rows.shape[-1]
-    # Bandwidths that are tiny relative to the range of the points need another form of the kernel.
-    units: list[float | None] = []
-    for sigma in grid:  # Once one needs none, no larger one does.
-        needs = not units or units[-1] is not None
-        units.append(Gaussian(sigma).suited_to(points).unit if needs else None)
-    values = np.empty((*rows.shape[:2], grid.size))
-    # All subsets share the distances of all rows, where these are fewer and need little memory.
-    sharing = n**2 <= min(rows.size * size, _PAIRS)
-    for unit in dict.fromkeys(units):
-        chosen = [other == unit for other in units]
-        shared = _geometry(points, unit) if sharing else None
-        sigmas = np.asarray(grid[chosen], points.dtype)
-        swept = _sweep(points, shared, rows.reshape(-1, size), sigmas, unit)
-        values[:, :, chosen] = np.asarray(swept).reshape(*rows.shape[:2], -1)
-    return values
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
@@ -81,35 +58,36 @@ def _draw(
     return lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
 
 
-@functools.partial(jax.jit, static_argnums=4)
+def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.ndarray:
+    """The RKE of subsets of rows `[p, s, m]` at ascending bandwidths `[g]`, `[p, s, g]`."""
+    # The form of the kernel that is precise at the smallest bandwidth is so at all.
+    unit = Gaussian(grid[0]).suited_to(points).unit
+    subsets = rows.reshape(-1, rows.shape[-1])
+    swept = _sweep(points, subsets, np.asarray(grid, points.dtype), unit)
+    return np.asarray(swept, np.float64).reshape(*rows.shape[:2], -1)
+
+
+@functools.partial(jax.jit, static_argnums=3)
 def _sweep(
-    points: jax.Array,
-    shared: jax.Array | None,
-    rows: jax.Array,
-    sigmas: jax.Array,
-    unit: float | None,
+    points: jax.Array, subsets: jax.Array, sigmas: jax.Array, unit: float | None
 ) -> jax.Array:
-    """The RKE `[s, g]` of subsets of rows `[s, m]`; `shared` is all points' geometry, or None."""
-    size = rows.shape[1]
-    first, second = np.triu_indices(size, 1)
+    """The RKE `[s, g]` of subsets of rows `[s, m]`."""
+    size = subsets.shape[1]
+    pairs = np.triu_indices(size, 1)
 
     def sweep_subset(chosen: jax.Array) -> jax.Array:
-        # All bandwidths share the distances. Each counts twice.
-        if shared is None:
-            geometry = _geometry(points[chosen], unit)[first, second]
-        else:
-            geometry = shared[chosen[first], chosen[second]]
+        kernel = Gaussian(1.0, unit=unit)
+        prepared = kernel.prepare(points[chosen])
         # As a nearly square matrix: sums over its rows, then of these, round less.
-        geometry = geometry.reshape(size - 1 + size % 2, -1)
+        geometry = kernel.geometry(prepared, prepared)[pairs].reshape(size - 1 + size % 2, -1)
 
         def rke(sigma: jax.Array) -> jax.Array:
             squares = jnp.square(Gaussian(sigma, unit=unit).profile(geometry))
-            return size**2 / (size + 2 * jnp.sum(jnp.sum(squares, axis=1)))
+            return size**2 / (size + 2 * jnp.sum(jnp.sum(squares, axis=1)))  # Each counts twice.
 
-        # Small subsets in one step: a step takes longer than its numbers.
-        return jax.vmap(rke)(sigmas) if size <= _SMALL_SUBSET else lax.map(rke, sigmas)
+        return jax.vmap(rke)(sigmas)
 
-    return lax.map(sweep_subset, rows)
+    return lax.map(sweep_subset, subsets)
 
 
 def _choose(
@@ -180,7 +158,8 @@ def bandwidth_by_rule(
       rule: the smallest bandwidth at which RKE has, over ten disjoint subsets of up to 1,000 rows,
         a 'variance' (CV appendix E.1) or 'std' (RKE section 6) below 0.01, as at all larger
         candidates: as the bandwidth goes to zero the spread vanishes again. There are 49 of ratio
-        2^(1/6) from 1/16 to 16 times the median distance. Or 'median': `median_heuristic`.
+        2^(1/6) from 1/16 to 16 times the median distance. Or 'median': the median distance of two
+        rows that differ by more than rounding, of at most 2,000.
       key: draws the subsets, or the rows.
       partitions: how many times the rows are split into subsets; where None, 8 to 400, more for
         fewer rows, so that the draw matters little.
@@ -198,7 +177,9 @@ def bandwidth_by_rule(
     """
     check_rule(rule)
     checks.check_key(key)
-    return _by_rule(_checked(points), rule, key, "points", partitions)
+    array = checks.as_array(points, name="points")
+    checked = checks.check_embeddings(array, name="points", origin=checks.origin_of(array))
+    return _by_rule(checked, rule, key, "points", partitions)
 
 
 def _by_rule(
@@ -237,14 +218,11 @@ def bandwidth_from_pairs(
     """The bandwidth at which the kernel best predicts which items people call the same.
 
     The squared kernel k(x, y)^2 = exp(-|x - y|^2 / sigma^2) is read as the probability that x and y
-    are the same. RKE, 1 over the mean of k^2, is then the effective number of classes: 1 over the
-    probability that two items are of one class. The bandwidth maximizes the likelihood of the
-    labels, in which the pairs that are the same weigh together as much as those that differ.
-
-    The likelihood is concave in 1 / sigma^2, so there is one maximum. It lies above the root mean
-    square distance of the pairs that are the same. Where classes overlap RKE then counts too few.
-    If you know the share of random pairs that are the same, give it: the mean of k^2 over random
-    pairs becomes this share, so that RKE counts the classes of the labelled items.
+    are the same, so that RKE, 1 over its mean, is the effective number of classes. The bandwidth
+    maximizes the likelihood of the labels, in which the pairs that are the same weigh together as
+    much as those that differ: it is concave in 1 / sigma^2. Where classes overlap RKE then counts
+    too few. If you know the share of random pairs that are the same, give it: the mean of k^2 over
+    random pairs becomes this share, so that RKE counts the classes of the labelled items.
 
     Args:
       first: embeddings `[m, d]`, one item of each pair.
@@ -304,7 +282,8 @@ def bandwidth_from_pairs(
         )
     alike, ratios = squares[labels] / mean, squares[~labels] / mean
 
-    # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)).
+    # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)). It
+    # falls, as does the excess, and both change their sign between s = e^-200 and e^200.
     def slope(log_s: float) -> float:
         with np.errstate(over="ignore"):
             return float(np.mean(ratios / np.expm1(math.exp(log_s) * ratios))) - 1
@@ -316,17 +295,7 @@ def bandwidth_from_pairs(
 
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
 
-    if share is None:
-        # 1 / s - r / 2 < r / (e^(s r) - 1) < 1 / s, so that the slope vanishes between these ends,
-        # which are widened by more than rounding moves them.
-        function, low, high = slope, -math.log1p(ratios.mean() / 2) - 1e-9, 1e-9
-    else:
-        # The excess falls from 1 - share at s = 0, where e^(-s r) > 1 - s r.
-        start = math.log(1 - share) - math.log(share + (1 - share) * ratios.mean())
-        function, low, high = excess, start - 1e-9, start + 1
-        while excess(high) > 0:
-            high += 1
-    log_s: Any = brentq(function, low, high, xtol=1e-12)
+    log_s: Any = brentq(slope if share is None else excess, -200, 200, xtol=1e-12)
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 
@@ -343,8 +312,7 @@ def apply_rule(
     """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
 
     Where all rows are equal the bandwidth is arbitrary: every score is 1. `AUTO` is 'variance' or,
-    of fewer than 20 rows, 'median'; and half of 'variance' where prompts are `repeated`, which
-    ranks sets of known diversity best (docs/bandwidths.md).
+    of fewer than 20 rows, 'median'; and half of 'variance' where prompts are `repeated`.
     """
     n, automatic = points.shape[0], rule == AUTO
     if n == 1 or _identical(points):
@@ -378,34 +346,8 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
     return RuledBandwidth(None, f"given: {kernel!r}")
 
 
-@checks.outside_transformations
-def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
-    """The median distance between two different points, of at most 2,000 random rows.
-
-    Args:
-      points: embeddings `[n, d]`.
-      key: draws the rows where there are more.
-
-    Returns:
-      The median over the pairs that differ by more than rounding, in the units of the embeddings.
-
-    Raises:
-      ValueError: there is one row, or all are identical, which no bandwidth resolves.
-
-    Examples:
-      >>> import jax, numpy as np
-      >>> import condvendi_jax as cv
-      >>> points = np.array([[0.0], [0.0], [3.0]], np.float32)
-      >>> print(f"{cv.bandwidth.median_heuristic(points, key=jax.random.key(0)):.2f}")
-      3.00
-    """
-    checks.check_key(key)
-    checked = _checked(points)
-    return _median(checked, _shuffled(key, checked.shape[0]), "points")
-
-
 def _median(points: jax.Array, shuffled: jax.Array, name: str) -> float:
-    """`median_heuristic` of the first rows of an order; errors call the points `name`."""
+    """The median distance of different rows, of the first of an order; `name` is for errors."""
     n = points.shape[0]
     if n == 1:
         raise ValueError(f"{name}: one row has no distance to choose a bandwidth from; give one.")
@@ -435,16 +377,3 @@ def _distances(rows: np.ndarray, eps: float) -> np.ndarray:
         rounding = _SAME * eps * math.sqrt(rows.shape[1]) * (sizes / unit)
     first, second = np.triu_indices(len(rows), 1)
     return unit * distances[distances > rounding[first] + rounding[second]]
-
-
-def _checked(points: ArrayLike) -> jax.Array:
-    """The points in the compute dtype, moved to where the cast loses no digits."""
-    array = checks.as_array(points, name="points")
-    return checks.check_embeddings(array, name="points", origin=checks.origin_of(array))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _geometry(points: jax.Array, unit: float | None) -> jax.Array:
-    kernel = Gaussian(1.0, unit=unit)
-    prepared = kernel.prepare(points)
-    return kernel.geometry(prepared, prepared)

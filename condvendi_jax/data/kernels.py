@@ -1,8 +1,6 @@
 """Positive semidefinite kernels with unit diagonal: k(x, y) of two points.
 
-`prepare` does the work for each point (centring, squared norms), `geometry` the work for each pair
-that does not depend on the parameters (one matrix product), and `profile` the rest, so that a sweep
-over bandwidths computes the distances once.
+A sweep over bandwidths computes `prepare` of points and `geometry` of pairs once, `profile` often.
 """
 
 from __future__ import annotations
@@ -157,11 +155,10 @@ def _chunks(points: jax.Array) -> jax.Array:
 class Gaussian(Kernel):
     """The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 bandwidth^2)) (CV section 3.2).
 
-    Distances come from one matrix product, |x|^2 + |y|^2 - 2 <x, y> of centred points, which rounds
-    by a few eps of the norms. Where the bandwidth is not well above that (a cluster much narrower
-    than its distance from another, or one row far away), or squares would leave the range of the
-    dtype, the scores switch to the form with a `unit`, which subtracts points. They decide this
-    from concrete points and bandwidths; under `jax.jit` pass the unit yourself.
+    Distances come from one matrix product, which rounds by a few eps of the squared norms. Where
+    the bandwidth is not well above that (a cluster much narrower than its distance from another, or
+    one row far away) the scores switch to the form with a `unit`, which subtracts points. They
+    decide this from concrete points and bandwidths; under `jax.jit` pass the unit yourself.
 
     Args:
       bandwidth: the length scale sigma > 0, in the units of the embeddings. It may be traced, so
@@ -220,17 +217,15 @@ class Gaussian(Kernel):
         """
         if self.unit is not None:
             return _ROUNDING
-        squares = np.square(points.astype(np.float64) - points.mean(axis=0, dtype=float)).sum(
-            axis=1
-        )
+        centred = points.astype(np.float64) - points.mean(axis=0, dtype=float)
+        squares = np.square(centred).sum(axis=1)
         return _ROUNDING * (1 + float(np.mean(squares**4) ** 0.25) / float(self.bandwidth) ** 2)
 
     def prepare(self, points: jax.Array) -> Any:
         """Centred points `[n, d]` and half their squared norms `[n]`; with a unit, the points.
 
-        Centring keeps float32 distances right far from the origin, since the matrix product
-        subtracts numbers of the size of |x|^2, as does a mean relative to the first row. No
-        gradient flows through the shift. Differences need no centring, which would round them.
+        The matrix product subtracts numbers of the size of |x|^2, so that float32 distances far
+        from the origin need centring, by a mean relative to the first row. Differences do not.
         """
         if self.unit is not None:
             return points
@@ -309,8 +304,7 @@ class Indicator(Kernel):
     """The kernel of labels: k(x, y) = 1 where all coordinates of x and y are equal, and else 0.
 
     Labels are whole numbers `[n, 1]`, or `[n, d]` where d of them make a label. Their Vendi score
-    is then the exponential of their Shannon entropy. As a kernel of prompts it lets only equal
-    prompts count as the same. Its gradient in the points is zero.
+    is then the exponential of their Shannon entropy. Its gradient in the points is zero.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -348,8 +342,8 @@ class Indicator(Kernel):
 class WithinPrompts(Kernel):
     """Inner products of unit vectors within a prompt, 0 elsewhere: the kernel of `Similarities`.
 
-    A row `[1 + d]` is the number of its prompt and its vector. `across` says whether the vectors of
-    several models may be compared, `negative` what their matrices had of negative eigenvalues.
+    A row `[1 + d]` is the number of its prompt and its vector. `across`: whether the vectors of
+    several models may be compared; `negative`: the share of negative eigenvalues.
     """
 
     name: str

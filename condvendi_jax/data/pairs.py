@@ -1,8 +1,4 @@
-"""The data of a call: outputs, prompts, their kernels, groups and devices, checked once.
-
-Everything else in the library takes a `Pairs` and asks it for its n, its dtype and its Grams. No
-other code needs to know whether the rows lie on one device or on many.
-"""
+"""The data of a call: outputs, prompts, their kernels, groups and devices, checked once."""
 
 from __future__ import annotations
 
@@ -34,9 +30,7 @@ Labels = ArrayLike | Sequence[Any]
 
 @jax.tree_util.register_pytree_node_class
 class Pairs:
-    """Outputs, or outputs with their prompts, and a kernel for each.
-
-    A pytree: its leaves are the arrays and the parameters of the kernels.
+    """Outputs, or outputs with their prompts, and a kernel for each; a pytree.
 
     Args:
       outputs: X, embeddings `[n, d_x]` of any real dtype, a column of vectors, or
@@ -67,17 +61,14 @@ class Pairs:
 
     Attributes:
       arrays: `[n, d_x]` and, where there are prompts, `[n, d_t]`, in the compute dtype;
-        `[layout.rows, ...]` on several devices. Rows under `Indicator` are replaced by the numbers
-        of the distinct ones, `[n, 1]`, on one device outside of transformations.
+        `[layout.rows, ...]` on several devices. Rows under `Indicator` become the numbers of the
+        distinct ones, `[n, 1]`, on one device outside of transformations.
       kernels: one for each array, in the form that suits its points.
       weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
         None where all are equal.
-      n: the number of pairs.
-      prompt_ids: the number of the prompt of each row, `[n]`, the same for equal prompts of
-        several models; None before it is needed.
-      layout: the devices that the rows are spread over; None for one device.
-      groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
-        `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
+      n, layout: the number of pairs, and the devices that they are spread over, or None for one.
+      prompt_ids, groups: the numbers of the prompt and of the group of each row, `[n]`, or None.
+        Transformations such as `jax.jit` lose them, and the rules of the bandwidths.
       copies: the weights, where they are integers: how many independent rows each row stands for.
 
     Raises:
@@ -127,13 +118,14 @@ class Pairs:
         arrays = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
         made = _make(
             {"": arrays},
-            (output_kernel, prompt_kernel),
+            {"": prompt_ids},
+            {"": weights},
+            output_kernel=output_kernel,
+            prompt_kernel=prompt_kernel,
             rule=rule,
             similar_prompts=similar_prompts,
             key=key,
-            prompt_ids={"": prompt_ids},
             groups=groups,
-            weights={"": weights},
             mesh=mesh,
             progress=progress,
         )
@@ -168,15 +160,9 @@ class Pairs:
         models: Mapping[str, ArrayLike | Labels | Similarities],
         prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
         *,
-        output_kernel: KernelChoice = None,
-        prompt_kernel: KernelChoice = None,
-        rule: str | None = None,
-        similar_prompts: bool = False,
-        key: jax.Array | None = None,
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
-        groups: ArrayLike | None = None,
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
-        progress: Callable[[str], Any] = lambda _: None,
+        **options: Any,
     ) -> dict[str, Pairs]:
         """The pairs of several models under the same kernels, by the name of the model.
 
@@ -184,10 +170,10 @@ class Pairs:
           models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
           prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model,
             by its name.
-          output_kernel, prompt_kernel, rule, similar_prompts, key, groups, progress: see `Pairs`. A
-            rule is applied to the rows of all models together, as many rows of each.
           prompt_ids, weights: see `Pairs`. `[n]` for all models, or those of each model by its
             name. Equal ids of several models are one prompt.
+          **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key`, `groups`
+            and `progress` of `Pairs`. A rule sees as many rows of each model.
 
         Raises:
           TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
@@ -202,16 +188,11 @@ class Pairs:
         }
         return _make(
             arrays,
-            (output_kernel, prompt_kernel),
-            rule=rule,
-            similar_prompts=similar_prompts,
-            key=key,
-            prompt_ids=of_each_model(prompt_ids, models, "prompt_ids"),
-            groups=groups,
-            weights=of_each_model(weights, models, "weights"),
-            progress=progress,
+            of_each_model(prompt_ids, models, "prompt_ids"),
+            of_each_model(weights, models, "weights"),
             shared=not isinstance(prompts, Mapping),
             together=True,
+            **options,
         )
 
     @property
@@ -264,11 +245,6 @@ class Pairs:
         """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
         none: Any = dict.fromkeys(("weights", "copies", "groups"))
         return self.gathered()._but(**none).rows(chosen)._but(_ruled={})
-
-    def labelled(self, groups: ArrayLike) -> Pairs:
-        """The same pairs with other groups."""
-        checks.check_indices({"outputs": self, "groups": groups})
-        return self._but(groups=checks.check_labels(groups, self.n, name="groups")[1])
 
     def supported(self) -> Pairs:
         """The pairs without the rows of weight zero."""
@@ -347,15 +323,16 @@ _RESAMPLED = 2**14
 
 def _make(
     models: Mapping[str, Mapping[str, Any]],
-    kernels: tuple[KernelChoice, KernelChoice],
-    *,
-    rule: str | None,
-    similar_prompts: bool,
-    key: jax.Array | None,
     prompt_ids: Mapping[str, Labels | None],
-    groups: ArrayLike | None,
     weights: Mapping[str, ArrayLike | None],
-    progress: Callable[[str], Any],
+    *,
+    output_kernel: KernelChoice = None,
+    prompt_kernel: KernelChoice = None,
+    rule: str | None = None,
+    similar_prompts: bool = False,
+    key: jax.Array | None = None,
+    groups: ArrayLike | None = None,
+    progress: Callable[[str], Any] = lambda _: None,
     mesh: Mesh | None = None,
     shared: bool = True,
     together: bool = False,
@@ -364,7 +341,8 @@ def _make(
 
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
-    models, kernels, separate = similarities.unpacked(models, kernels)
+    given = output_kernel, prompt_kernel
+    models, kernels, separate = similarities.unpacked(models, given)
     shared = shared and not separate
     first, paired = next(iter(models)), "prompts" in next(iter(models.values()))
     passed, models = models, dict(models)
@@ -506,7 +484,7 @@ def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
 def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
     """The number of distinct prompts of the models of a call, and that of each row, in their order.
 
-    Outputs alone count as answers to one prompt. Which rows are equal is decided once, here.
+    Outputs alone count as answers to one prompt.
     """
     sizes = [pairs.n for pairs in models]
     if not models[0].paired:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from condvendi_jax.base import arrays as foreign
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Indicator
 
@@ -50,12 +49,8 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs and their prompts by row: columns of vectors stacked, answers one after the other.
 
     Outputs `[prompts, k, d]` have prompts `[prompts, d]`, labels `[prompts]`, or `[prompts, k, d]`.
-    Last axes of length one, `[n, d, 1, 1]`, are left out.
     """
     made = {name: _stacked(unpacked(values, name), name) for name, values in arrays.items()}
-    for name, values in made.items():
-        if tuple(getattr(values, "shape", ()))[2:] == (1, 1):
-            made[name] = checks.as_array(values, name=name)[:, :, 0, 0]
     outputs, prompts = made["outputs"], made.get("prompts")
     if getattr(outputs, "ndim", None) != 3 or prompts is None:
         return made
@@ -136,4 +131,4 @@ def _column(values: Any) -> np.ndarray | None:
         return None if not values or not np.isscalar(values[0]) else np.asarray(values)
     if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1:
         return None
-    return np.asarray(foreign.converted(values)) if hasattr(values, "dtype") else None
+    return checks.to_numpy(values) if hasattr(values, "dtype") else None

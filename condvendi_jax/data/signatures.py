@@ -4,52 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, TypeVar
 
-from jax.sharding import Mesh
-from jax.typing import ArrayLike
-
-from condvendi_jax.base import keywords
+from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 
-_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_ResultOf = TypeVar("_ResultOf", covariant=True)
 
 
-class OfPairs(Protocol[_Parameters, _ResultOf]):
-    """A function of `Pairs`, or of the arrays and kernels that make them."""
-
-    __name__: str
-
-    @overload
-    def __call__(
-        self, pairs: Pairs, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
-    ) -> _ResultOf: ...
-
-    @overload
-    def __call__(
-        self,
-        outputs: ArrayLike | Labels,
-        prompts: ArrayLike | Labels | None = None,
-        *args: Any,
-        output_kernel: KernelChoice = None,
-        prompt_kernel: KernelChoice = None,
-        kernel: Kernel | None = None,
-        prompt_ids: Labels | None = None,
-        weights: ArrayLike | None = None,
-        mesh: Mesh | None = None,
-        **kwargs: Any,
-    ) -> _ResultOf: ...
-
-
-def takes_pairs(
-    function: Callable[Concatenate[Pairs, _Parameters], _Result],
-) -> OfPairs[_Parameters, _Result]:
+def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callable[..., _Result]:
     """Lets a function of `Pairs` take arrays in their place.
 
     `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
@@ -62,25 +28,24 @@ def takes_pairs(
     def taking(*args: Any, **kwargs: Any) -> Any:
         if not args and "pairs" in kwargs:
             args = (kwargs.pop("pairs"),)
-        keywords.check(kwargs, signature, of=function.__name__)
+        checks.check_keywords(kwargs, signature, of=function.__name__)
         making = {name: kwargs.pop(name, None) for name in _MAKING}
         making = {name: value for name, value in making.items() if value is not None}
-        if args and isinstance(args[0], Pairs):
-            if making:
-                raise TypeError(
-                    f"{function.__name__}: received Pairs and {', '.join(making)}; "
-                    "expected Pairs alone, which have arrays and kernels."
-                )
-            return function(*args, **kwargs)
-        kernel = making.pop("kernel", None)
-        if kernel is not None:
-            if "output_kernel" in making:
-                raise TypeError("kernel: received beside output_kernel, which it is short for.")
-            making["output_kernel"] = check_kernel(kernel, name="kernel")
-        return function(Pairs(*args[:2], **making), *args[2:], **kwargs)
+        if not args or not isinstance(args[0], Pairs):
+            if "kernel" in making:
+                if "output_kernel" in making:
+                    raise TypeError("kernel: received beside output_kernel, which it is short for.")
+                making["output_kernel"] = check_kernel(making.pop("kernel"), name="kernel")
+            args = (Pairs(*args[:2], **making), *args[2:])
+        elif making:
+            raise TypeError(
+                f"{function.__name__}: received Pairs and {', '.join(making)}; "
+                "expected Pairs alone, which have arrays and kernels."
+            )
+        return function(*args, **kwargs)
 
     vars(taking)["__signature__"] = signature
-    return cast(OfPairs[_Parameters, _Result], taking)
+    return taking
 
 
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")
@@ -91,10 +56,10 @@ def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a function of `Pairs` for the arguments of `Pairs` in their place."""
     makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
     making = {name: makers[name] for name in _MAKING if name in makers}
-    making["outputs"] = making["outputs"].replace(annotation="ArrayLike | Pairs")
-    making["kernel"] = making["output_kernel"].replace(name="kernel")
-    further = list(signature.parameters.values())[1:]
-    if any(of.kind == of.POSITIONAL_OR_KEYWORD and of.default is of.empty for of in further):
+    making["kernel"] = makers["output_kernel"].replace(name="kernel")
+    further = [*signature.parameters.values()][1:]
+    if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
         making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
-    merged = sorted([*making.values(), *further], key=operator.attrgetter("kind"))
-    return signature.replace(parameters=merged)
+    return signature.replace(
+        parameters=sorted([*making.values(), *further], key=lambda of: of.kind)
+    )

@@ -21,8 +21,7 @@ class Similarities:
 
     They take the place of outputs and prompts in every function of outputs. Outputs of different
     prompts are not compared: results show the conditional scores, and functions of other scores
-    count these outputs as different. Unit vectors represent the rows of each matrix: its entries
-    are their inner products.
+    count these outputs as different.
 
     Args:
       matrices: one for each prompt, `[k, k]` of its k outputs, by its label or in a list; or one of
@@ -35,7 +34,7 @@ class Similarities:
         rows. They are replaced by zero, and the diagonal by ones.
 
     Attributes:
-      vectors, prompts: of the rows, `[n, d]` and `[n]`.
+      vectors, prompts: of the rows, `[n, d]` and `[n]`; inner products of vectors are similarities.
       negative: the share of the trace that negative eigenvalues had.
       space: what models of one `split` share, so that their outputs can be compared.
 

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import re
-import unicodedata
 import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -18,7 +17,6 @@ _USERS = ("user", "human")
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 _ATTACHED = ("tool_calls", "function_call", "images", "files")  # Beside the content of a message.
 _LONGEST = 1000  # Characters of JSON that are shown.
-_UNSEEN = "\u034f\u115f\u1160\u2800\u3164\ufe0e\ufe0f\uffa0"  # Empty, but letters or marks.
 _END = "</(?:think|thinking|reasoning)>"
 _REASONING = re.compile(
     r"(?:\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z))+"
@@ -42,8 +40,7 @@ class Unfit(ValueError):
 
 def is_blank(text: str) -> bool:
     """Return True if a text has no visible character."""
-    kinds = ("Zs", "Zl", "Zp", "Cc", "Cf")
-    return all(char in _UNSEEN or unicodedata.category(char) in kinds for char in text)
+    return not any(char.isprintable() and char != " " for char in text)
 
 
 def without_reasoning(text: str) -> str:

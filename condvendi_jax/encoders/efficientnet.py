@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,10 +20,6 @@ STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
 """The stride of each inverted residual block."""
 
 _EPSILON = 1e-3  # Of the batch norms that the weights were trained with (Tan and Le 2019).
-
-# The first blocks work on large pictures. A few at a time fit the caches of a CPU.
-_EARLY_BLOCKS = 5
-_TOGETHER = 4
 _BATCH = 16  # Pictures of a forward pass.
 
 
@@ -62,24 +57,14 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
 
     `parameters` are those of `fold_batch_norms`.
     """
-    blocks = list(zip(parameters["blocks"], STRIDES, strict=False))
-
-    def begin(few: jax.Array) -> jax.Array:
-        x = (few.astype(jnp.float32) - 127.0) / 128.0  # As the Lite variant was trained.
-        filters, bias = parameters["stem"]
-        layout = ("NHWC", "HWIO", "NHWC")
-        x = jax.lax.conv_general_dilated(
-            x, filters, (2, 2), "SAME", dimension_numbers=layout, precision=HIGHEST
-        )
-        x = jax.nn.relu6(x + bias)
-        for block, stride in blocks[:_EARLY_BLOCKS]:
-            x = _inverted_residual(x, block, stride)
-        return x
-
-    n = len(pictures)
-    x = jax.lax.map(begin, pictures.reshape(-1, math.gcd(n, _TOGETHER), *pictures.shape[1:]))
-    x = x.reshape(n, *x.shape[2:])
-    for block, stride in blocks[_EARLY_BLOCKS:]:
+    x = (pictures.astype(jnp.float32) - 127.0) / 128.0  # As the Lite variant was trained.
+    filters, bias = parameters["stem"]
+    layout = ("NHWC", "HWIO", "NHWC")
+    x = jax.lax.conv_general_dilated(
+        x, filters, (2, 2), "SAME", dimension_numbers=layout, precision=HIGHEST
+    )
+    x = jax.nn.relu6(x + bias)
+    for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
         x = _inverted_residual(x, block, stride)
     return jnp.mean(jax.nn.relu6(dense(x, *parameters["head"])), axis=(1, 2))
 

@@ -78,10 +78,10 @@ def load_encoder(
     """Return the encoder that a name or an import path gives.
 
     Args:
-      spec: a model or its folder, `st:NAME` of sentence-transformers, `open_clip:ARCH/PRETRAINED`,
-        `timm:NAME` or `hf:NAME` of transformers, all but the second also with `@REVISION`; or
-        `package.module:attribute`: an object with `encode(items)`, or a class or function that
-        makes one. The current folder is searched last. None takes the default.
+      spec: a model or its folder, `st:NAME` of sentence-transformers, `timm:NAME`, both also with
+        `@REVISION`, or `open_clip:ARCH/PRETRAINED`; or `package.module:attribute`: an object with
+        `encode(items)`, or a class or function that makes one. The current folder is searched last.
+        None takes the default.
       default: makes the encoder where `spec` is None.
       named: options of a model by name: `kind`, `images` or `texts` (if unset, images for timm);
         `device`, `cuda`, `mps` or `cpu` (the best there is); `batch_size` (32).

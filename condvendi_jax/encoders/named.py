@@ -1,4 +1,4 @@
-"""Encoders by name: models of sentence-transformers, open_clip, timm and transformers, in torch."""
+"""Encoders by name: models of sentence-transformers, open_clip and timm, in torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from condvendi_jax.base import checks, extras, files
 
-PREFIXES = ("st:", "open_clip:", "timm:", "hf:")
+PREFIXES = ("st:", "open_clip:", "timm:")
 
 
 class NamedEncoder:
@@ -23,7 +23,7 @@ class NamedEncoder:
         self._size = checks.check_count(batch_size, name="batch_size", minimum=1)
         prefix, _, name = spec.partition(":")
         self._kind = kind or ("images" if prefix == "timm" else "texts")
-        package = {"st": "sentence_transformers", "hf": "transformers"}.get(prefix, prefix)
+        package = "sentence_transformers" if prefix == "st" else prefix
         with extras.needed("encoders", package=f"{package} or torch", purpose=spec):
             torch, module = map(importlib.import_module, ("torch", package))
             kept = importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE
@@ -124,44 +124,4 @@ def _timm(torch: Any, module: Any, name: str, revision: Any, kind: str, device: 
     return network, lambda b: network(torch.stack([*map(read, b)]).to(device)), told, None
 
 
-def _hf(torch: Any, module: Any, name: str, revision: Any, kind: str, device: Any) -> tuple:
-    at = {"revision": revision or "main"}
-    network, info = module.AutoModel.from_pretrained(name, output_loading_info=True, **at)
-    drawn = list(info["missing_keys"])  # At random.
-    if lacking := [key for key in drawn if "pooler." not in key]:
-        raise ValueError(f"the checkpoint lacks {len(lacking)} weights, such as {lacking[0]}.")
-    features = getattr(network, f"get_{kind[:-1]}_features", None)
-    told, how = {"normalised": False, "pooling": getattr(features, "__name__", None)}, {}
-    if kind == "images":
-        told["pictures"] = read = module.AutoImageProcessor.from_pretrained(name, **at)
-    else:
-        read = module.AutoTokenizer.from_pretrained(name, **at)
-        read.padding_side = "right"  # No token then sees the padding, nor moves with it.
-        read.pad_token = read.pad_token or read.eos_token
-        config = getattr(network.config, "text_config", network.config)
-        limit = read.model_max_length
-        places = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
-        before = getattr(places, "padding_idx", None)  # RoBERTa's positions start after it.
-        most = getattr(config, "max_position_embeddings", limit)
-        limit = min(limit, most if before is None else most - before - 1)
-        told["tokens"] = how["max_length"] = limit
-        # Models of texts and pictures are trained on texts that are padded to one length.
-        how |= {"padding": "max_length" if features else True, "truncation": True}
-
-    def rows(batch: Any) -> Any:
-        inputs = read(batch, return_tensors="pt", **how).to(device)
-        found = (features or network)(**inputs)
-        pooled = getattr(found, "pooler_output", found)  # Features are a tensor in older versions.
-        if kind == "images" and not features:
-            first = bool(drawn) or not hasattr(pooled, "shape")
-            told["pooling"] = "the first token" if first else "pooler_output"
-            pooled = found.last_hidden_state[:, 0] if first else pooled
-        elif not features:
-            told["pooling"], mask = "the mean over tokens", inputs["attention_mask"][..., None]
-            pooled = (found.last_hidden_state * mask).sum(1) / mask.sum(1).clamp(min=1)
-        return pooled.flatten(1)
-
-    return network, rows, told, read
-
-
-_LOADERS = {"st": _st, "open_clip": _open_clip, "timm": _timm, "hf": _hf}
+_LOADERS = {"st": _st, "open_clip": _open_clip, "timm": _timm}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import glob
-import gzip
 import importlib
 import itertools
 import json
 import os
 import pathlib
-import zlib
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import Any
@@ -44,7 +42,7 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
         _package(kind)  # Before anything is read.
     for k, path in enumerate(named):
         if ending(path) not in _READERS or path.is_dir():
-            raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)} (or .gz).")
+            raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}.")
         if not path.exists():
             raise ValueError(f"{path}: there is no such file.")
         for other in named[:k]:
@@ -54,8 +52,8 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
 
 
 def ending(path: pathlib.Path) -> str:
-    """The ending of a file's name in small letters, that of a packed file without its .gz."""
-    return pathlib.PurePath(path.name.lower().removesuffix(".gz")).suffix
+    """The ending of a file's name in small letters."""
+    return path.suffix.lower()
 
 
 def _package(kind: str) -> Any:
@@ -70,13 +68,10 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
 
     Blank lines hold no record. Bytes that are not UTF-8 become halves of surrogate pairs.
     """
-    try:
-        for line, record in _READERS[ending(path)](path):
-            if not isinstance(record, (dict, answers.Unfit)):
-                record = answers.Unfit("expected an object {...}")
-            yield line, record
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: is damaged, or not packed by gzip: {error}") from error
+    for line, record in _READERS[ending(path)](path):
+        if not isinstance(record, (dict, answers.Unfit)):
+            record = answers.Unfit("expected an object {...}")
+        yield line, record
 
 
 def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
@@ -86,11 +81,7 @@ def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
 
 
 def _opened(path: pathlib.Path, newline: str) -> Any:
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rb") as stream:
-        if stream.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise ValueError(f"{path}: is UTF-16 or UTF-32; save it as UTF-8.")
-    return opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+    return open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
@@ -153,19 +144,9 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     if content is None:
         yield from _read_jsonl(path)
     elif isinstance(content, list):
-        for number, record in enumerate(content, 1):
-            if isinstance(record, list):  # Of bigcode-evaluation-harness: the answers to a task.
-                record = {"index": number - 1, "generations": record}
-            yield number, record
+        yield from enumerate(content, 1)
     elif isinstance(content, dict) and isinstance(content.get(_HELM), list):
         yield from enumerate(content[_HELM], 1)
-    elif isinstance(content, dict) and isinstance(content.get("data"), list):
-        columns = content.get("columns")  # Of a table of Weights & Biases, or of pandas.
-        if not isinstance(columns, list) or len({*map(str, columns)}) < len(columns):
-            raise ValueError(f"{path}: expected a list of different names in 'columns'.")
-        for number, cells in enumerate(content["data"], 1):
-            fits = isinstance(cells, list) and len(cells) == len(columns)
-            yield number, dict(zip(map(str, columns), cells, strict=True)) if fits else cells
     elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
     elif isinstance(content, dict) and not any(
@@ -175,8 +156,8 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     else:
         seen = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else content
         raise ValueError(
-            f"{path}: expected an array of records, an object with {_HELM!r}, or with 'columns' "
-            f"and 'data', or a log of Inspect, received {seen!s:.200}. If one key holds the "
+            f"{path}: expected an array of records, an object with {_HELM!r}, or a log of Inspect, "
+            f"received {seen!s:.200}. If one key holds the "
             "records, save what it holds: json.dump(json.load(open(OLD))[KEY], open(NEW, 'w'))."
         )
 

@@ -22,7 +22,6 @@ class Format(NamedTuple):
       prompt, model: theirs, in the same way. Where empty, the fields have plain names.
       id: the path of what stands for the prompt where the record has none, or beside it tells
         prompts of one text and other pictures apart.
-      question: paths of the prompt in the file of prompts, whose records have the same id.
     """
 
     tool: str
@@ -30,7 +29,6 @@ class Format(NamedTuple):
     answers: tuple[str, ...] = ()
     prompt: tuple[str, ...] = ()
     id: str = ""
-    question: tuple[str, ...] = ()
     model: str = ""
 
 
@@ -51,26 +49,11 @@ FORMATS = (
         prompt=("arguments.*.*.*", "doc"),
     ),
     Format(
-        tool="HELM, scenario_state.json",
+        tool="HELM",
         marks=("instance", "request", "result.completions"),
         answers=("result.completions[].text",),
         prompt=("request.messages", "request.prompt"),
         model="request.model",
-    ),
-    Format(
-        tool="HELM, display_predictions.json",
-        marks=("instance_id", "predicted_text"),
-        answers=("predicted_text",),
-        id="instance_id",
-        question=("request.messages", "request.prompt"),
-    ),
-    Format(
-        tool="MT-bench",
-        marks=("question_id", "choices[].turns"),
-        answers=("choices[].turns",),
-        id="question_id",
-        question=("turns",),
-        model="model_id",
     ),
     Format(
         tool="OpenAI batch, vLLM run-batch",
@@ -81,7 +64,6 @@ FORMATS = (
             f"{_BATCH}.output[message]",
         ),
         id="custom_id",
-        question=("body",),
         model=f"{_BATCH}.model",
     ),
     Format(
@@ -89,7 +71,6 @@ FORMATS = (
         marks=("custom_id", "result"),
         answers=("result.message.content",),
         id="custom_id",
-        question=("params",),
         model="result.message.model",
     ),
     Format(
@@ -100,12 +81,6 @@ FORMATS = (
     ),
     Format("evalplus", marks=("task_id", "solution"), answers=("solution",), id="task_id"),
     Format("HumanEval", marks=("task_id", "completion"), answers=("completion",), id="task_id"),
-    Format(
-        tool="bigcode-evaluation-harness",
-        marks=("index", "generations"),
-        answers=("generations[]",),
-        id="index",
-    ),
     Format(tool="AlpacaEval", marks=("instruction", "output", "generator"), model="generator"),
 )
 """A row for each tool."""

@@ -87,16 +87,15 @@ def read_records(
     model_field: str | None = None,
     strip_thinking: bool = True,
     names: Mapping[str, str] = types.MappingProxyType({}),
-    prompts: str | PathLike[str] | None = None,
     beside: Sequence[str] = (),
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
     A file ends in .jsonl, .csv, .tsv or .parquet, holds an array of records (.json), or is a log of
-    Inspect (.eval, .json); all but .parquet and .eval may be packed (.gz). A record is one answer,
-    or one prompt with a list of answers, as plain texts or as chat messages, or a record of a tool
-    in `record_formats`. The prompt is all that the model was given: a chat with its system message
-    and earlier turns, and several fields, such as `instruction` and `input`, one after the other.
+    Inspect (.eval, .json). A record is one answer, or one prompt with a list of answers, as plain
+    texts or as chat messages, or a record of a tool in `record_formats`. The prompt is all that the
+    model was given: a chat with its system message and earlier turns, and several fields, such as
+    `instruction` and `input`, one after the other.
 
     Args:
       paths: files, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
@@ -106,8 +105,6 @@ def read_records(
       model_field: the field of the model's name. If unset, `model`, or else the file names it.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
       strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
-      prompts: a file with the prompts of records that hold an id in their place, such as those of
-        MT-bench and of a batch of OpenAI; in a .txt file, line k has the prompt of index k from 0.
       beside: fields with something of each answer, such as its class: a list in the order of the
         answers, or a value of one answer. Answers without it are left out.
 
@@ -130,16 +127,15 @@ def read_records(
     """
     named = {"prompt": prompt_field, "answer": answer_field, "model": model_field}
     paths = record_files(paths)
-    asked = None if prompts is None else files.expanded(prompts)
-    rows_of: dict[str, list[_Row]] = collections.defaultdict(list)
     given = {file: name for pattern, name in names.items() for file in record_files(pattern)}
+    others = [path for path in paths if path not in given]
+    plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
+    rows_of: dict[str, list[_Row]] = collections.defaultdict(list)
     sources: dict[str, dict[pathlib.Path, tuple[bool, bool]]] = collections.defaultdict(dict)
     used: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     skipped: list[Skipped] = []
-    others = [path for path in paths if path not in given]
-    plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
     for path in paths:
-        rows, unfit = _read_file(path, named, strip_thinking, used, asked, beside)
+        rows, unfit = _read_file(path, named, strip_thinking, used, beside)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
@@ -156,30 +152,19 @@ def read_records(
             rows_of[model].append(row)
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     prompts_of = {model: [row.prompt for row in rows] for model, rows in rows_of.items()}
-    notes = []
     for model, places in sources.items():
         if len({*places.values()}) > 1:
             raise ValueError(
-                f"{' and '.join(map(str, places))} hold answers of {model!r}, which one of them "
-                f"names in {model_field or MODEL_FIELD!r} and another does not: give each file a "
-                f"name of its own, as other={next(reversed(places))}."
+                f"{' and '.join(map(str, places))} hold answers of {model!r}, which not all of "
+                "them name alike: give each file a name of its own, as "
+                f"other={next(reversed(places))}."
             )
-        if len(places) > 1:
-            notes.append(f"{model}: answers of {len(places):,} files")
+    notes = [f"{m}: answers of {len(of):,} files" for m, of in sources.items() if len(of) > 1]
     if used["unread"]:
         notes.append(f"not read as a part of the prompt: {', '.join(map(repr, used['unread']))}")
     if ids := used["ids"]:
         notes.append(f"prompts are known by {', '.join(map(repr, ids))} alone, not by their texts")
-    elif asked is not None and not used["joined"]:
-        raise ValueError(f"{asked}: the records hold their prompts; leave the file of prompts out.")
-    weights = {model: _shares(rows) for model, rows in rows_of.items()}
-    if None in weights.values() and any(weights.values()):
-        lacking = next(model for model, of in weights.items() if of is None)
-        raise ValueError(
-            f"{lacking}: has no {WEIGHT_FIELD!r}, which the answers of others have. Answers with "
-            "probabilities are a distribution, and others a sample: score them one by one."
-        )
-    if any(weights.values()):
+    if shares := _shares(rows_of):
         notes.append(
             f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "
             "distribution, not a sample of one, so that order 2 is not corrected for the sample"
@@ -198,7 +183,6 @@ def read_records(
     if doubts:
         checks.warn("\n".join(["some answers may not be what a model said:", *doubts]))
     fields = {role: list(used[role]) for role in ("answers", "prompts")}
-    shares = {model: of for model, of in weights.items() if of is not None} or None
     of_fields = {
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
@@ -242,14 +226,12 @@ def _read_file(
     named: Mapping[str, str | None],
     strip: bool,
     used: Mapping[str, collections.Counter[str]],
-    asked: pathlib.Path | None,
     beside: Sequence[str],
 ) -> tuple[list[_Row], list[Skipped]]:
-    """The answers, and what is left out; `used` counts the fields, `asked` has the prompts."""
+    """The answers, and what is left out; `used` counts the fields."""
     rows: list[_Row] = []
     skipped: list[Skipped] = []
     filters: dict[str, Any] = {}
-    questions: dict[str, str] | None = None
     for line, record in read_rows(path):
         try:
             if isinstance(record, Unfit):
@@ -261,11 +243,10 @@ def _read_file(
             model = _model(record, named["model"], form)
             field, answers = _answers(record, named["answer"], form, f"{path}, line {line}")
             if form and form.id and named["prompt"] is None and not _asks(record, form):
-                if asked is not None and questions is None:
-                    questions = _questions(asked, form)
-                prompt, read = _known_by(record, form, questions)
-                unread, role = [], "ids" if questions is None else "joined"
-                used[role][form.id] += 1
+                prompt, read, unread = str(next(iter(values(record, form.id)), "")), [form.id], []
+                if prompt in ("", "None"):
+                    raise Unfit(f"expected an id in {form.id!r}, as the record has no prompt")
+                used["ids"][form.id] += 1
             else:
                 prompt, read, unread = _prompt(record, named["prompt"], form, field, answers)
             prompt = _checked(prompt, repr(read[-1]))
@@ -291,16 +272,10 @@ def _read_file(
             why = str(error) if isinstance(error, Unfit) else "is nested too deeply"
             skipped.append(Skipped(path, line, why))
     of_models = any(row.model for row in rows)
-    weighted = {row.model for row in rows if row.weight is not None}
-    lacks: dict[int, str] = {}
-    for row in rows:
-        if of_models and row.model is None:
-            lacks[row.line] = MODEL_FIELD
-        elif row.weight is None and row.model in weighted:
-            lacks[row.line] = WEIGHT_FIELD
-    why = "has no {!r}, which other records of this file have"
-    skipped += [Skipped(path, line, why.format(name)) for line, name in lacks.items()]
-    rows = [row for row in rows if row.line not in lacks]
+    lacking = {row.line for row in rows if row.model is None} if of_models else set()
+    why = f"has no {MODEL_FIELD!r}, which other records of this file have"
+    skipped += [Skipped(path, line, why) for line in lacking]
+    rows = [row for row in rows if row.line not in lacking]
     return rows, sorted(skipped, key=lambda of: of.line)
 
 
@@ -343,57 +318,31 @@ def _weight(
     raise Unfit(f"expected a number from 0 as {WEIGHT_FIELD!r} of {name}, received {value!r:.40}")
 
 
-def _shares(rows: Sequence[_Row]) -> list[float] | None:
-    """The weights of rows, of sum one for each prompt; None without weights."""
-    totals: dict[str, float] = collections.defaultdict(float)
-    for row in rows:
-        totals[row.prompt] += row.weight or 0.0
-    if any(row.weight is None for row in rows):
+def _shares(rows_of: Mapping[str, Sequence[_Row]]) -> dict[str, list[float]] | None:
+    """The weights of rows by model, of sum one for each prompt; None without weights."""
+    if all(row.weight is None for rows in rows_of.values() for row in rows):
         return None
-    if not all(totals.values()):
-        prompt = min(totals, key=totals.__getitem__)
-        raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
-    return [(row.weight or 0.0) / totals[row.prompt] for row in rows]
+    shares = {}
+    for model, rows in rows_of.items():
+        totals: dict[str, float] = collections.defaultdict(float)
+        for row in rows:
+            if row.weight is None:
+                raise ValueError(
+                    f"{model}: an answer to {row.prompt[:80]!r} has no {WEIGHT_FIELD!r}, which "
+                    "others have. Answers with probabilities are a distribution, and others a "
+                    "sample: score them one by one."
+                )
+            totals[row.prompt] += row.weight
+        if not all(totals.values()):
+            prompt = min(totals, key=totals.__getitem__)
+            raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
+        shares[model] = [(row.weight or 0.0) / totals[row.prompt] for row in rows]
+    return shares
 
 
 def _asks(record: Mapping[Any, Any], form: Format) -> bool:
     """Whether a record of a tool holds its prompt."""
     return bool(form.prompt) or bool(known_fields(record, PROMPT_FIELDS[:-1]))  # Task is a name.
-
-
-def _known_by(
-    record: Mapping[Any, Any], form: Format, questions: Mapping[str, str] | None
-) -> tuple[str, list[str]]:
-    """The prompt that has the id of a record, or else the id, and its field."""
-    name = str(next(iter(values(record, form.id)), ""))
-    if name in ("", "None"):
-        raise Unfit(f"expected an id in {form.id!r}, as the record has no prompt")
-    if questions is not None and name not in questions:
-        raise Unfit(f"{form.id!r} is {name[:40]!r}, which the file of prompts does not have")
-    return (name if questions is None else questions[name]), [form.id]
-
-
-def _questions(path: pathlib.Path, form: Format) -> dict[str, str]:
-    """The prompts of a file by their ids, which have the field of the format's ids."""
-    if path.suffix.lower() == ".txt":
-        if form.id != "index":
-            raise ValueError(f"{path}: expected records with {form.id!r} and prompts, not lines.")
-        return {str(k): text for k, text in enumerate(files.read_lines(path))}
-    known: dict[str, str] = {}
-    for line, record in read_rows(record_files(path)[0]):
-        place = f"{path}, line {line}"
-        try:
-            if isinstance(record, Unfit):
-                raise record
-            name, *_ = values(record, form.id) or [None]
-            if name is None:
-                raise Unfit(f"has no {form.id!r}; its fields are {', '.join(map(str, record))}")
-            text, *_ = _prompt(record, None, form._replace(prompt=form.question, id=""), "", {})
-        except Unfit as error:
-            raise ValueError(f"{place}: {error}.") from error
-        if known.setdefault(str(name), text) != text:
-            raise ValueError(f"{place}: another prompt has the {form.id} {str(name)!r}, too.")
-    return known
 
 
 def _is_repeated(record: dict[Any, Any], filters: dict[str, Any]) -> bool:
@@ -434,7 +383,7 @@ def _model(record: dict[Any, Any], named: str | None, form: Format | None) -> st
     else:
         field = _field(record, named, [MODEL_FIELD], "model")
         value = record[field]
-    if value is None or (isinstance(value, str) and texts.is_blank(value)):
+    if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if not isinstance(value, str):
         raise Unfit(f"expected a text in {field!r}, received {texts.label(value)[:40]}")
@@ -464,8 +413,6 @@ def _answers(
     if named is None and form and form.answers:
         path, value = first(record, form.answers)
         field = path.partition("[")[0]
-        if path.endswith(".turns"):  # All that the model said is one answer.
-            value = ["\n\n".join(v) if _are_texts(v) else v for v in value]
         if len(value) == 1 and path == field:
             return field, {repr(field): value[0]}
     else:
@@ -483,10 +430,6 @@ def _answers(
     return field, {f"{field!r}[{k}]": answer for k, answer in enumerate(value)}
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
-
-
 def _prompt(
     record: dict[Any, Any],
     named: str | None,
@@ -501,7 +444,6 @@ def _prompt(
             record = record if named in record else value  # Its fields are plain.
         elif named is None:
             assert form
-            value = "\n\n".join(value) if _are_texts(value) else value
             text, name = texts.given_text(value, repr(path)), values(record, form.id or "-")
             return text + "".join(f"\n\n{form.id}: {of}" for of in name), [path], []
     field = _field(record, named, PROMPT_FIELDS, "prompt")
@@ -538,8 +480,8 @@ def _holds_text(value: Any) -> bool:
 
 
 def _checked(text: str, name: str) -> str:
-    if texts.is_blank(text):
-        raise Unfit(f"{name} is empty")
     if texts.SURROGATES.search(text):
         raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")
+    if texts.is_blank(text):
+        raise Unfit(f"{name} is empty")
     return text

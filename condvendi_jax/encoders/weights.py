@@ -66,8 +66,11 @@ def read_torch_checkpoint(path: str | Path) -> dict[str, np.ndarray]:
     """Read a legacy (pre-zip) torch checkpoint of named tensors, without torch.
 
     The file is five pickles (magic number, protocol, system, tensors, storage keys), then each
-    storage as a 64-bit count and that many little-endian numbers. Anything but tensors and
-    containers is a pickle.UnpicklingError.
+    storage as a 64-bit count and that many little-endian numbers.
+
+    Raises:
+      pickle.UnpicklingError: it names anything but tensors and containers.
+      TypeError, ValueError: a tensor is outside its storage.
     """
     with open(path, "rb") as file:
         *_, tensors, keys = [_Unpickler(file).load() for _ in range(5)]
@@ -78,10 +81,6 @@ def read_torch_checkpoint(path: str | Path) -> dict[str, np.ndarray]:
             storages[key] = file.read(count * dtypes[key].itemsize)
     arrays = {}
     for name, ((key, dtype), offset, shape, strides) in tensors.items():
-        size = dtype.itemsize
-        steps = [step * size for step in strides]
-        try:
-            arrays[name] = np.ndarray(shape, dtype, storages[key], offset * size, steps)
-        except (TypeError, ValueError) as error:
-            raise pickle.UnpicklingError(f"{path}: {name} is outside its storage") from error
+        steps = [step * dtype.itemsize for step in strides]
+        arrays[name] = np.ndarray(shape, dtype, storages[key], offset * dtype.itemsize, steps)
     return arrays

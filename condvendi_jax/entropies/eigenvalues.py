@@ -1,9 +1,4 @@
-"""Spectra of unit-trace positive semidefinite matrices, and their truncation, of arrays only.
-
-An eigenvalue of A = K / n is a weight: they are non-negative and sum to one, and what rounding does
-to that is undone here. Of finite features Z, K = Z Z^T, the D x D matrix Z^T Z / n has the
-same non-zero eigenvalues (CV Proposition 1), and costs O(n D^2), not O(n^2).
-"""
+"""Spectra of unit-trace positive semidefinite matrices, and their truncation, of arrays only."""
 
 from __future__ import annotations
 
@@ -44,12 +39,10 @@ def squared_norm(matrix: jax.Array) -> jax.Array:
 def spectrum(matrix: jax.Array) -> jax.Array:
     """Eigenvalues of a symmetric positive semidefinite matrix of trace one, in descending order.
 
-    Rounding leaves each eigenvalue off by a few units in the last place of the largest, and an
-    entropy sums all n errors: a nearly constant float32 Gram of 2,000 points loses four digits of
-    exp(H). The Euclidean projection onto the simplex gives most of them back. All are NaN where the
-    computed eigenvalues do not have the trace and the Frobenius norm of the matrix: see
-    `check_spectra`. The derivative along a symmetric tangent B, diag(V^T B V), is finite at ties
-    and at zero.
+    An entropy sums the rounding of all: a nearly constant float32 Gram of 2,000 points loses four
+    digits of exp(H). The Euclidean projection onto the simplex gives most of them back. All are NaN
+    where they do not have the trace and the norm of the matrix: see `check_spectra`. The derivative
+    along a symmetric tangent B, diag(V^T B V), is finite at ties and at zero.
     """
     if matrix.shape[0] == 1:
         return jnp.ones((1,), matrix.dtype)
@@ -96,8 +89,7 @@ def _projected(values: jax.Array, matrix: jax.Array) -> jax.Array:
     """The eigenvalues of a matrix, projected to the simplex; NaN where their sums are wrong.
 
     A wrong eigenvalue changes the sum of all, or that of their squares; projected, it would be a
-    plausible spectrum of another matrix. Less than 4 n eps of the largest may be rounding: in
-    float32 a change of 1/n is not seen from n = 2,000 on where half of the rows are identical.
+    plausible spectrum of another matrix. Less than 4 n eps of the largest may be rounding.
     """
     n, eps = matrix.shape[0], jnp.finfo(matrix.dtype).eps
     norm, largest = squared_norm(matrix), jnp.max(jnp.abs(values))
@@ -136,32 +128,18 @@ def _eigenvalues(matrix: jax.Array) -> jax.Array:
 
 
 def project_to_simplex(values: jax.Array) -> jax.Array:
-    """The nearest point to `values` `[n]` with non-negative entries of sum one, descending.
-
-    max(values - theta, 0) with the theta that makes the sum one. Values below a theta that is too
-    small are below the right one: leave them out and compute theta again, until no more values are
-    left out (Michelot, 1986). This takes a few rounds.
-    """
-
-    def leave_out(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        theta, before, _ = state
-        kept = values > theta
-        count = jnp.sum(kept)
-        excess = jnp.sum(jnp.where(kept, values, 0)) - 1
-        return excess / count.astype(values.dtype), count, before
-
-    n = values.shape[0]
-    start = (jnp.full((), -jnp.inf, values.dtype), jnp.asarray(n + 1), jnp.asarray(n + 2))
-    theta, _, _ = lax.while_loop(lambda state: state[1] < state[2], leave_out, leave_out(start))
-    return jnp.maximum(jnp.sort(values, descending=True) - theta, 0)
+    """The nearest point to `values` `[n]` with non-negative entries of sum one, descending."""
+    descending = jnp.sort(values, descending=True)
+    counts = jnp.arange(1, values.shape[0] + 1, dtype=values.dtype)
+    kept = descending * counts > jnp.cumsum(descending) - 1
+    theta = (_sum(jnp.where(kept, descending, 0)) - 1) / jnp.sum(kept, dtype=values.dtype)
+    return jnp.maximum(descending - theta, 0)
 
 
 def truncate(eigenvalues: jax.Array, t: int) -> jax.Array:
-    """The t largest eigenvalues, shifted to sum to one: CV eq. 13 and Lemma A.
+    """The t largest eigenvalues, all moved by one constant to sum to one: CV eq. 13 and Lemma A.
 
-    With S_t the sum of the t largest, every one of them gains (1 - S_t) / t. This is the Euclidean
-    projection of the leading t onto the simplex; dividing by S_t, which the text of CV also calls
-    renormalising, is not. The eigenvalues `[n]` have sum one.
+    Dividing by their sum, which the text of CV also calls renormalising, is something else.
     """
     if t > eigenvalues.shape[0]:
         raise ValueError(f"t: expected at most n = {eigenvalues.shape[0]}, received {t}.")

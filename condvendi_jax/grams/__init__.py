@@ -1,12 +1,10 @@
 """Kernel matrices behind one interface: dense, tile by tile or of finite features."""
 
 from condvendi_jax.base.devices import Layout, layout_of, mesh_of, to_host
-from condvendi_jax.grams.operators import DenseGram, FeatureGram, Gram, Operator, TiledGram
+from condvendi_jax.grams.operators import Gram, Operator, TiledGram
 from condvendi_jax.grams.representations import SharedTiles, gram, grams_of, represent
 
 __all__ = [
-    "DenseGram",
-    "FeatureGram",
     "Gram",
     "Layout",
     "Operator",

@@ -114,27 +114,6 @@ def _add_block(tree: Any, added: Any, index: Any, size: int) -> Any:
     return jax.tree.map(add, tree, added)
 
 
-def fold_upper(count: int, visit: Callable[..., Any], carry: Any) -> Any:
-    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal."""
-
-    def column(j: jax.Array, carry: Any) -> Any:
-        carry = lax.fori_loop(0, j, lambda i, inner: visit(i, j, inner, diagonal=False), carry)
-        return visit(j, j, carry, diagonal=True)
-
-    return lax.fori_loop(0, count, column, carry)
-
-
-def fold_rectangle(
-    rows: tuple[Any, Any], columns: tuple[Any, Any], visit: Callable[..., Any], carry: Any
-) -> Any:
-    """Folds `visit(i, j, carry)` over the tiles of the given ranges."""
-
-    def row(i: jax.Array, carry: Any) -> Any:
-        return lax.fori_loop(*columns, lambda j, inner: visit(i, j, inner), carry)
-
-    return lax.fori_loop(*rows, row, carry)
-
-
 def fold_pairs(
     layout: Layout | None, size: int, block: Any, tile: Callable[..., Parts]
 ) -> tuple[Any, tuple[Any, ...]]:
@@ -165,20 +144,29 @@ def fold_pairs(
         stay = add(add(stay, more.rows, i), more.columns, j)
         return jax.tree.map(jnp.add, shared, more.shared), stay
 
-    carry = fold_upper(count, within, (shared, stay))
+    def column(j: jax.Array, carry: Any) -> Any:
+        carry = lax.fori_loop(0, j, lambda i, inner: within(i, j, inner, diagonal=False), carry)
+        return within(j, j, carry, diagonal=True)
+
+    carry = lax.fori_loop(0, count, column, (shared, stay))
     if layout is None or layout.blocks == 1:
         return carry
 
     # Every unordered pair of different blocks meets once, in P / 2 hops: after h hops a device has
     # the block of the device h places ahead, with the sums of that block, which come home with it.
-    def visit(other: Any, rows: Any, columns: Any, carry: Any, go: Any) -> Any:
+    def visit(
+        other: Any, rows: tuple[Any, Any], columns: tuple[Any, Any], carry: Any, go: Any
+    ) -> Any:
         def meet(i: Any, j: Any, carry: Any) -> Any:
             (shared, stay), go = carry
             more = tile(cut(other, i, size), cut(block, j, size), diagonal=False)
             shared = jax.tree.map(jnp.add, shared, more.shared)
             return (shared, add(stay, more.columns, j)), add(go, more.rows, i)
 
-        return fold_rectangle(rows, columns, meet, (carry, go))
+        def row(i: jax.Array, carry: Any) -> Any:
+            return lax.fori_loop(*columns, lambda j, inner: meet(i, j, inner), carry)
+
+        return lax.fori_loop(*rows, row, (carry, go))
 
     def hop(_: Any, state: Any) -> Any:
         other, carry, go = state
@@ -254,11 +242,11 @@ def number_of_points(factors: Factors, layout: Layout | None) -> int:
 
 
 def block_of(
-    layout: Layout | None, factors: Factors, beside: Any, tile_size: int | None
+    layout: Layout | None, factors: Factors, beside: Any, matrices: int = 1
 ) -> tuple[Block, int]:
     """The block of this device, and the side of its tiles."""
     rows = factors[0].n
-    count = math.ceil(rows / (tile_size or default_tile_size()))
+    count = math.ceil(rows / default_tile_size(matrices))
     size = math.ceil(rows / count / _LANES) * _LANES  # With the least padding.
     length = count * size
     inside = jnp.arange(length) < rows

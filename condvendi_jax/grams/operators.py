@@ -9,9 +9,10 @@ matrix, are spread over devices; arrays have `layout.rows` rows, and `place` pad
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,18 +29,11 @@ from condvendi_jax.entropies import eigenvalues
 from condvendi_jax.grams import fold, products, sums
 from condvendi_jax.grams.fold import Factor, Factors
 
-# Up to this many products of features the joint is solved in the dual, a matrix of this side, which
-# takes at most 4 MiB in float32. A choice: above, the joint is summed tile by tile.
-_PRODUCT_FEATURES = 1024
 _TOLERANCE = 1e-4  # Of shares, whose sum is one.
 
 
 class Operator(abc.ABC):
     """A positive semidefinite matrix A = K / n of trace one, known by its products."""
-
-    #: The names of the attributes that are arrays, and of those that are static under `jax.jit`.
-    _arrays: ClassVar[tuple[str, ...]] = ()
-    _static: ClassVar[tuple[str, ...]] = ()
 
     #: Where the rows are; None for one device.
     layout: Layout | None
@@ -67,28 +61,12 @@ class Operator(abc.ABC):
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v for vectors `[n]` or `[n, m]`, or as `place` returned them, of that shape."""
 
-    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """`SharedTiles.matvecs` of this operator alone."""
-        (only,) = vectors
-        return (self.matvec(only),)
-
     @abc.abstractmethod
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Sums of squares along the rows of K / n - L R^T, `[rows]`, entry by entry.
 
         L and R are `[n, m]` as placed, L R^T symmetric.
         """
-
-    def row_squares_beside_each(
-        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
-    ) -> tuple[jax.Array, ...]:
-        """`SharedTiles.row_squares_beside_each` of this operator alone."""
-        (left,), (right,) = lefts, rights
-        return (self.row_squares_beside(left, right),)
-
-    @abc.abstractmethod
-    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero with the gradient of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` constants."""
 
     @abc.abstractmethod
     def scaled(self, weights: jax.Array) -> Operator:
@@ -119,19 +97,6 @@ class Operator(abc.ABC):
     def place(self, vectors: jax.Array) -> jax.Array:
         """Vectors `[n, m]` in the form that `matvec` takes: as they are, or sharded by rows."""
         return vectors if self.layout is None else self.layout.place(vectors)
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The arrays and the static attributes."""
-        arrays = tuple(getattr(self, name) for name in self._arrays)
-        return arrays, tuple(getattr(self, name) for name in self._static)
-
-    @classmethod
-    def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Self:
-        """Rebuilds the operator without checks: arrays may be placeholders."""
-        made = object.__new__(cls)
-        for name, value in zip(cls._arrays + cls._static, (*arrays, *static), strict=True):
-            setattr(made, name, value)
-        return made
 
 
 class Gram(Operator):
@@ -181,14 +146,14 @@ class Gram(Operator):
             )
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
             factors = self.factors() + other.factors()
-            return TiledGram(factors, tile_size=tile_size_of(self, other), layout=self.layout)
-        return DenseGram.trusted(_matrix(self) * _matrix(other), self.layout)
+            return TiledGram(factors, self.layout)
+        return DenseGram(_matrix(self) * _matrix(other), self.layout)
 
 
 def _matrix(gram: Gram) -> jax.Array:
     """K as an array on one device, where it has derivatives of every mode, or by rows on many."""
     if isinstance(gram, OfPoints) and gram.layout is not None:
-        return products.assemble(gram.factors(), **gram._options)
+        return products.assemble(gram.factors(), layout=gram.layout)
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
@@ -202,7 +167,16 @@ def square_roots(weights: jax.Array) -> jax.Array:
     return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
 
 
-@jax.tree_util.register_pytree_node_class
+def _layout() -> Any:
+    """A field that is static under `jax.jit`."""
+    return dataclasses.field(default=None, metadata={"static": True})
+
+
+_register = jax.tree_util.register_dataclass
+
+
+@_register
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Operator):
     """An operator stored as an array.
 
@@ -210,10 +184,8 @@ class Dense(Operator):
       matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     """
 
-    _arrays, _static = ("matrix",), ("layout",)
-
-    def __init__(self, matrix: jax.Array, layout: Layout | None = None):
-        self.matrix, self.layout = matrix, layout
+    matrix: jax.Array
+    layout: Layout | None = _layout()
 
     @property
     def _rows(self) -> jax.Array:
@@ -233,13 +205,8 @@ class Dense(Operator):
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return products.stored_row_squares_beside(
-            self.matrix, left, right, n=self.n, layout=self.layout
-        )
-
-    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        total = jnp.sum(left * self.matvec(right))
-        return total - lax.stop_gradient(total)
+        options: Any = {"n": self.n, "layout": self.layout}
+        return products.stored_row_squares_beside(self.matrix, left, right, **options)
 
     def scaled(self, weights: jax.Array) -> Dense:
         scale = _scale(self, weights)
@@ -249,26 +216,19 @@ class Dense(Operator):
         """All eigenvalues of K / n in O(n^3) time, on every device for itself."""
         return eigenvalues.spectrum(self.dense().matrix / self.n)
 
-    def dense(self) -> Self:
+    def dense(self) -> Dense:
         """The n x n array on one device or on every device."""
         if self.layout is None:
             return self
         memory.check(self.n, self.dtype)
         matrix = lax.with_sharding_constraint(self.matrix, _whole(self.layout))
-        return self.tree_unflatten((None,), (matrix[: self.n, : self.n],))
+        return type(self)(matrix[: self.n, : self.n])
 
 
-@jax.tree_util.register_pytree_node_class
+@_register
+@dataclasses.dataclass(frozen=True, eq=False)
 class DenseGram(Dense, Gram):
-    """A Gram stored as an n x n array. `gram` makes it; a given matrix goes to `Similarities`."""
-
-    def __init__(self, matrix: Any):
-        raise TypeError("DenseGram: for a matrix K of similarities pass cv.Similarities(K).")
-
-    @classmethod
-    def trusted(cls, matrix: jax.Array, layout: Layout | None = None) -> Self:
-        """The Gram of a matrix that is valid by construction: nothing is checked."""
-        return cls.tree_unflatten((layout,), (matrix,))
+    """A Gram stored as an n x n array, which is not checked."""
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
@@ -287,17 +247,9 @@ def _whole(layout: Layout) -> NamedSharding:
 class OfPoints(Gram):
     """A Gram that keeps its points: K is a Hadamard product of kernels on them."""
 
-    #: The approximate side of a tile; None for one that suits the device.
-    tile_size: int | None = None
-
     @abc.abstractmethod
     def factors(self) -> Factors:
         """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        """The options that `products` and `sums` take beside the factors."""
-        return {"tile_size": self.tile_size, "layout": self.layout}
 
     def _everything(self) -> fold.Subsets:
         """The one product of all factors, as `products` and `sums` name it."""
@@ -307,10 +259,7 @@ class OfPoints(Gram):
         self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
     ) -> jax.Array:
         of = self.factors(), self._everything(), (left,), (right,)
-        return products.row_squares_beside(*of, scale=scale, **self._options)[0]
-
-    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return sums.bilinear_slope(self.factors(), left, right, **self._options)
+        return products.row_squares_beside(*of, scale=scale, layout=self.layout)[0]
 
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
@@ -321,19 +270,14 @@ class OfPoints(Gram):
         points = jax.tree.map(lambda leaf: leaf[: self.n], tuple(f.points for f in factors))
         crossed = [f.kernel.cross(p, p) for f, p in zip(factors, points, strict=True)]
         matrix = functools.reduce(jnp.multiply, crossed)
-        return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+        return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
         return WeightedGram(self, _scale(self, weights))
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
         of = self.factors(), self._everything()
-        return sums.squared_norms(*of, weights=shares, **self._options)[0]
-
-
-def tile_size_of(*grams: OfPoints) -> int | None:
-    """The smallest tile size that a Gram asks for; None if none does."""
-    return min((gram.tile_size for gram in grams if gram.tile_size), default=None)
+        return sums.squared_norms(*of, weights=shares, layout=self.layout)[0]
 
 
 @functools.partial(jax.jit, static_argnames="layout")
@@ -351,63 +295,53 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
     return Factor(kernel, _prepared(kernel, placed, layout))
 
 
-@jax.tree_util.register_pytree_node_class
+@_register
+@dataclasses.dataclass(frozen=True, eq=False)
 class TiledGram(OfPoints):
     """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
 
     Args:
       hadamard: the factors of the product, whose points lie as `layout` says.
-      tile_size: the side of a tile; None for one that suits the device.
     """
 
-    _arrays, _static = ("_factors",), ("tile_size", "layout")
-
-    def __init__(
-        self, hadamard: Factors, *, tile_size: int | None = None, layout: Layout | None = None
-    ):
-        self._factors, self.tile_size, self.layout = hadamard, tile_size, layout
+    hadamard: Factors
+    layout: Layout | None = _layout()
 
     @classmethod
-    def from_points(
-        cls,
-        kernel: Kernel,
-        points: Any,
-        *,
-        tile_size: int | None = None,
-        layout: Layout | None = None,
-    ) -> TiledGram:
+    def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
         """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
         Without a layout the points stay where they are. Inside `jax.jit` points that are sharded
         need one, since a tracer does not know where it is.
         """
         layout = layout or layout_of(points)
-        return cls((factor_of(kernel, points, layout),), tile_size=tile_size, layout=layout)
+        return cls((factor_of(kernel, points, layout),), layout)
 
     @property
     def _rows(self) -> jax.Array:
-        return jax.tree.leaves(self._factors[0].points)[0]
+        return jax.tree.leaves(self.hadamard[0].points)[0]
 
     def factors(self) -> Factors:
-        return self._factors
+        return self.hadamard
 
     def squared_frobenius_norm(self) -> jax.Array:
-        return sums.squared_norms(self._factors, self._everything(), **self._options)[0]
+        return sums.squared_norms(self.hadamard, self._everything(), layout=self.layout)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
-        of = self._factors, self._everything(), (columns,)
-        (product,) = products.matvecs(*of, **self._options)
+        of = self.hadamard, self._everything(), (columns,)
+        (product,) = products.matvecs(*of, layout=self.layout)
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
         """K as an array, written tile by tile: nothing else of its size is made."""
-        return DenseGram.trusted(products.assemble(self._factors, **self._options), self.layout)
+        return DenseGram(products.assemble(self.hadamard, layout=self.layout), self.layout)
 
 
-@jax.tree_util.register_pytree_node_class
+@_register
+@dataclasses.dataclass(frozen=True, eq=False)
 class FeatureGram(OfPoints):
     """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
 
@@ -418,13 +352,8 @@ class FeatureGram(OfPoints):
     norm.
     """
 
-    _arrays, _static = ("features",), ("layout",)
-    features: jax.Array
-
-    @classmethod
-    def trusted(cls, features: jax.Array, layout: Layout | None = None) -> FeatureGram:
-        """The Gram of features that have unit norm by construction, zero in the padding."""
-        return cls.tree_unflatten((layout,), (features,))
+    features: jax.Array  # Of unit norm, zero in the padding.
+    layout: Layout | None = _layout()
 
     @property
     def _rows(self) -> jax.Array:
@@ -463,24 +392,18 @@ class FeatureGram(OfPoints):
     def rank_bound(self) -> int:
         return min(self.n, self.features.shape[1])
 
-    def __mul__(self, other: Gram) -> Gram:
-        """The Hadamard product; a `FeatureGram` again where all products of features are few."""
-        if isinstance(other, FeatureGram) and (self.n, self.layout) == (other.n, other.layout):
-            count = self.features.shape[1] * other.features.shape[1]
-            if count <= min(_PRODUCT_FEATURES, self.n // 2):
-                crossed = jnp.einsum("ni,nj->nij", self.features, other.features)
-                return FeatureGram.trusted(crossed.reshape(-1, count), self.layout)
-        return super().__mul__(other)
 
-
-@jax.tree_util.register_pytree_node_class
+@_register
+@dataclasses.dataclass(frozen=True, eq=False)
 class WeightedGram(Operator):
     """K o w w^T of a Gram of points K and weights w as placed, `[n]`, of squared norm n."""
 
-    _arrays, _static = ("gram", "weights"), ("layout",)
+    gram: OfPoints
+    weights: jax.Array
 
-    def __init__(self, gram: OfPoints, weights: jax.Array):
-        self.gram, self.weights, self.layout = gram, weights, gram.layout
+    @property
+    def layout(self) -> Layout | None:
+        return self.gram.layout
 
     @property
     def _rows(self) -> jax.Array:
@@ -501,21 +424,10 @@ class WeightedGram(Operator):
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return self.gram.row_squares_beside(left, right, self.weights)
 
-    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        weights = lax.stop_gradient(self.weights)[:, None]
-        slope = self.gram.bilinear_slope(weights * left, weights * right)
-        if checks.is_concrete(self.weights):
-            return slope
-        constant = jax.tree.map(lax.stop_gradient, self.gram)
-        images = constant.matvec(jnp.concatenate([weights * left, weights * right], axis=1))
-        beside = jnp.concatenate([right, left], axis=1)
-        total = jnp.sum(self.weights * jnp.sum(images * beside, axis=1))
-        return slope + total - lax.stop_gradient(total)
-
     def eigenvalues(self) -> jax.Array:
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
             weighted = self.gram.features * self.weights[:, None]
-            return FeatureGram.trusted(weighted, self.layout).eigenvalues()
+            return FeatureGram(weighted, self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
     def scaled(self, weights: jax.Array) -> WeightedGram:

@@ -20,15 +20,12 @@ from condvendi_jax.grams.fold import (
     block_of,
     default_tile_size,
     fold_pairs,
-    fold_rectangle,
-    fold_upper,
     kernel_tile,
     kernel_tiles,
     kernels_of,
     number_of_points,
     on_devices,
     position,
-    shift,
 )
 
 _OF_A_TILE = 16  # So small a part of a tile's side are rows of a stored matrix at once: 64, cached.
@@ -45,13 +42,12 @@ def _unit_tiles(
     return [jnp.where(ones, 1, tile) for tile in tiles] if diagonal else tiles
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout"))
+@functools.partial(jax.jit, static_argnames=("subsets", "layout"))
 def matvecs(
     factors: Factors,
     subsets: Subsets,
     vectors: tuple[jax.Array, ...],
     *,
-    tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> tuple[jax.Array, ...]:
     """(K_s / n) V_s for every subset s of the factors, K_s their Hadamard product, in one pass.
@@ -68,7 +64,7 @@ def matvecs(
         return lax.optimization_barrier(product).T
 
     def local(factors: Factors, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        block, size = block_of(layout, factors, vectors, tile_size)
+        block, size = block_of(layout, factors, vectors, len(subsets))
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
@@ -83,7 +79,7 @@ def matvecs(
     return on_devices(layout, local, factors, vectors)
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout"))
+@functools.partial(jax.jit, static_argnames=("subsets", "layout"))
 def row_squares_beside(
     factors: Factors,
     subsets: Subsets,
@@ -91,7 +87,6 @@ def row_squares_beside(
     rights: tuple[jax.Array, ...],
     *,
     scale: jax.Array | None = None,
-    tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> tuple[jax.Array, ...]:
     """Sums of squares along the rows of diag(w) K_s diag(w) / n - L_s R_s^T, `[rows]` each.
@@ -103,7 +98,7 @@ def row_squares_beside(
     scale = jnp.ones(lefts[0].shape[0], factors[0].dtype) if scale is None else scale
 
     def local(factors: Factors, *beside: Any) -> tuple[jax.Array, ...]:
-        block, size = block_of(layout, factors, beside, tile_size)
+        block, size = block_of(layout, factors, beside, len(subsets))
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             (lefts_i, _, scale_i), (_, rights_j, scale_j) = rows.beside, columns.beside
@@ -143,67 +138,34 @@ def stored_row_squares_beside(
     return on_devices(layout, local, (), matrix, left, right)
 
 
-@functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
-def assemble(
-    factors: Factors, *, tile_size: int | None = None, layout: Layout | None = None
-) -> jax.Array:
-    """The Hadamard product K of all factors as an array, tile by tile: `[rows, rows]`, by rows.
+@functools.partial(jax.jit, static_argnames="layout")
+def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
+    """The Hadamard product K of all factors as an array, block by block: `[rows, rows]`, by rows.
 
-    The last tiles overlap their neighbours: cutting padding off would take a copy of that size.
-    With a layout the blocks make a full ring, and K is zero in the rows and columns of the padding.
-    Not differentiable in reverse mode.
+    Nothing else of its size is made: the last block of rows overlaps the one before. With a layout
+    the points are gathered, and K is zero in the rows and columns of the padding. Not
+    differentiable in reverse mode.
     """
 
     def local(factors: Factors) -> jax.Array:
         rows, kernels = factors[0].n, kernels_of(factors)
-        count = math.ceil(rows / (tile_size or default_tile_size()))
-        size = math.ceil(rows / count)
-        points = tuple(factor.points for factor in factors)
-        me = position(layout)
+        size = min(rows, default_tile_size())
+        points = everything = tuple(factor.points for factor in factors)
+        if layout is not None:
+            everything = lax.all_gather(points, layout.axis, tiled=True)
+        n, width = number_of_points(factors, layout), rows * (layout.blocks if layout else 1)
+        first, across = position(layout) * rows, jnp.arange(width)
 
-        def rows_from(tree: Any, start: Any) -> Any:
-            return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), tree)
+        def fill(k: jax.Array, matrix: jax.Array) -> jax.Array:
+            start = jnp.minimum(k * size, rows - size)
+            some = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), points)
+            block, along = kernel_tile(kernels, some, everything), first + start + jnp.arange(size)
+            block = jnp.where(along[:, None] == across[None, :], 1, block)
+            if width > n:
+                block = jnp.where((along[:, None] < n) & (across < n)[None, :], block, 0)
+            return lax.dynamic_update_slice_in_dim(matrix, block, start, axis=0)
 
-        def tile(origin: Any, other: Any, top: Any, left: Any) -> jax.Array:
-            """Points of this device against those of a block; zero in the padding."""
-            tile = kernel_tile(kernels, rows_from(points, top), rows_from(other, left))
-            along, across = (k + jnp.arange(size) for k in (me * rows + top, origin * rows + left))
-            tile = jnp.where(along[:, None] == across[None, :], 1, tile)
-            if layout is None or layout.rows == layout.n:
-                return tile
-            both = (along[:, None] < layout.n) & (across[None, :] < layout.n)
-            return jnp.where(both, tile, 0)
-
-        def start(k: Any) -> jax.Array:
-            return jnp.minimum(k * size, rows - size)
-
-        def mirrored(i: Any, j: Any, matrix: jax.Array, *, diagonal: bool) -> jax.Array:
-            # Overlapping tiles beside the diagonal hold some of it as well.
-            top, left = start(i), start(j)
-            both = tile(me, points, top, left)
-            matrix = lax.dynamic_update_slice(matrix, both.T, (left, me * rows + top))
-            return lax.dynamic_update_slice(matrix, both, (top, me * rows + left))
-
-        width = rows if layout is None else layout.rows
-        matrix = fold_upper(count, mirrored, jnp.zeros((rows, width), factors[0].dtype))
-        if layout is None or layout.blocks == 1:
-            return matrix
-
-        def fill(origin: Any, other: Any, matrix: jax.Array) -> jax.Array:
-            def meet(i: Any, j: Any, matrix: jax.Array) -> jax.Array:
-                at = (start(i), origin * rows + start(j))
-                block = tile(origin, other, start(i), start(j))
-                return lax.dynamic_update_slice(matrix, block, at)
-
-            return fold_rectangle((0, count), (0, count), meet, matrix)
-
-        def hop(h: Any, carry: Any) -> Any:
-            other, matrix = carry
-            following = shift(ring, other, 1)
-            return following, fill((me + h) % ring.blocks, other, matrix)
-
-        ring, last = layout, layout.blocks - 1
-        other, matrix = lax.fori_loop(1, last, hop, (shift(ring, points, 1), matrix))
-        return fill((me + last) % ring.blocks, other, matrix)
+        count = math.ceil(rows / size)
+        return lax.fori_loop(0, count, fill, jnp.zeros((rows, width), factors[0].dtype))
 
     return on_devices(layout, local, factors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,6 @@ from condvendi_jax.grams.operators import (
     Operator,
     TiledGram,
     factor_of,
-    tile_size_of,
 )
 
 # Up to this n a matrix takes 16 MiB in float32 and milliseconds to make; the eigenvalues need it,
@@ -33,9 +31,7 @@ _DENSE_UP_TO = 2048
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("factors",),
-    meta_fields=("subsets", "tile_size", "layout"),
+    jax.tree_util.register_dataclass, data_fields=("factors",), meta_fields=("subsets", "layout")
 )
 @dataclasses.dataclass(frozen=True)
 class SharedTiles:
@@ -43,43 +39,64 @@ class SharedTiles:
 
     factors: Factors  # All of them, each once.
     subsets: fold.Subsets  # The indices of the factors of each Gram.
-    tile_size: int | None = None
-    layout: Layout | None = None
+    layout: Layout | None
 
     @classmethod
     def of(cls, grams: Sequence[Operator]) -> SharedTiles | None:
         """The tiles that the Grams share; None if one is not tiled or no two share a factor."""
-        if len(grams) < 2 or not all(isinstance(gram, TiledGram) for gram in grams):
-            return None
-        tiled = cast("Sequence[TiledGram]", grams)
-        known = {id(factor): factor for gram in tiled for factor in gram.factors()}
-        if len({gram.layout for gram in tiled}) > 1 or len(known) == sum(
-            len(gram.factors()) for gram in tiled
-        ):
+        tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
+        factors = [factor for gram in tiled for factor in gram.hadamard]
+        known = {id(factor): factor for factor in factors}
+        one_layout = len({gram.layout for gram in tiled}) == 1
+        if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
             return None
         order = list(known)
-        subsets = tuple(tuple(order.index(id(f)) for f in gram.factors()) for gram in tiled)
-        tile_size = tile_size_of(*tiled) or fold.default_tile_size(len(tiled))
-        return cls(tuple(known.values()), subsets, tile_size, tiled[0].layout)
+        subsets = tuple(tuple(order.index(id(f)) for f in gram.hadamard) for gram in tiled)
+        return cls(tuple(known.values()), subsets, tiled[0].layout)
 
     def squared_frobenius_norms(self) -> jax.Array:
         """||K / n||_F^2 of every Gram."""
-        return sums.squared_norms(self.factors, self.subsets, **self._options)
+        return sums.squared_norms(self.factors, self.subsets, layout=self.layout)
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
-        return products.matvecs(self.factors, self.subsets, vectors, **self._options)
+        return products.matvecs(self.factors, self.subsets, vectors, layout=self.layout)
 
-    def row_squares_beside_each(
+    def row_squares_beside(
         self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
         """`Operator.row_squares_beside` of every Gram."""
         of = self.factors, self.subsets, lefts, rights
-        return products.row_squares_beside(*of, **self._options)
+        return products.row_squares_beside(*of, layout=self.layout)
 
-    @property
-    def _options(self) -> dict[str, Any]:
-        return {"tile_size": self.tile_size, "layout": self.layout}
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """Operators that share nothing, with the methods of `SharedTiles`."""
+
+    operators: tuple[Operator, ...]
+
+    def squared_frobenius_norms(self) -> jax.Array:
+        return jnp.stack([of.squared_frobenius_norm() for of in self.operators])
+
+    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(of.matvec(v) for of, v in zip(self.operators, vectors, strict=True))
+
+    def row_squares_beside(
+        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        each = zip(self.operators, lefts, rights, strict=True)
+        return tuple(of.row_squares_beside(left, right) for of, left, right in each)
+
+
+#: Several operators that are multiplied together.
+Together = SharedTiles | Apart
+
+
+def together(operators: Sequence[Operator]) -> Together:
+    """The tiles that the operators share, or each apart."""
+    return SharedTiles.of(operators) or Apart(tuple(operators))
 
 
 def gram(kernel: Kernel, points: ArrayLike) -> Gram:
@@ -115,13 +132,10 @@ def gram(kernel: Kernel, points: ArrayLike) -> Gram:
     return represent(kernel, checked)
 
 
-def represent(
-    kernel: Kernel, points: jax.Array, *, layout: Layout | None = None, in_tiles: bool = False
-) -> Gram:
+def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None) -> Gram:
     """The Gram of points that are checked already, on the devices of a layout.
 
-    `points` are `[n, d]`, or `[layout.rows, d]` where they were padded. With `in_tiles` the
-    matrix of few points is not stored either.
+    `points` are `[n, d]`, or `[layout.rows, d]` where they were padded.
     """
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
@@ -129,19 +143,14 @@ def represent(
         if layout is not None:
             inside = jnp.arange(layout.rows) < n
             z = layout.constrain(jnp.where(inside[:, None], z, 0))
-        return FeatureGram.trusted(z, layout)
-    if layout is None and n <= _DENSE_UP_TO and not in_tiles:
+        return FeatureGram(z, layout)
+    if layout is None and n <= _DENSE_UP_TO:
         return DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points, layout=layout)
 
 
-@functools.partial(jax.jit, static_argnames="in_tiles")
-def grams_of(pairs: Pairs, *, in_tiles: bool = False) -> tuple[Gram, ...]:
-    """The Gram of the outputs and, where there are any, of the prompts, without weights.
-
-    With `in_tiles` no matrix is stored, even of few points: the quickest way to a norm, but without
-    derivatives in forward mode.
-    """
+@jax.jit
+def grams_of(pairs: Pairs) -> tuple[Gram, ...]:
+    """The Gram of the outputs and, where there are any, of the prompts, without weights."""
     parts = zip(pairs.kernels, pairs.arrays, strict=True)
-    options: Any = {"layout": pairs.layout, "in_tiles": in_tiles}
-    return tuple(represent(kernel, array, **options) for kernel, array in parts)
+    return tuple(represent(kernel, array, layout=pairs.layout) for kernel, array in parts)

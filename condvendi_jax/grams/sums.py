@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from condvendi_jax.base.devices import Layout
-from condvendi_jax.data.kernels import PRECISION, Kernel, inner_products
+from condvendi_jax.data.kernels import PRECISION, Kernel
 from condvendi_jax.grams.fold import (
     Block,
     Factor,
@@ -21,7 +21,6 @@ from condvendi_jax.grams.fold import (
     cut,
     fold_pairs,
     geometries_of,
-    kernel_tile,
     kernels_of,
     number_of_points,
     on_devices,
@@ -77,18 +76,17 @@ _sequentially = jax.custom_batching.sequential_vmap
 
 
 def _arrivals(
-    layout: Layout | None, factors: Factors, subsets: Subsets, weights: Any, tile_size: int | None
+    layout: Layout | None, factors: Factors, subsets: Subsets, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Sums over earlier points on one device, `[k * size, subset, g]`, and the padded weights."""
-    block, size = block_of(layout, factors, weights, tile_size)
+    block, size = block_of(layout, factors, weights)
     kernels = kernels_of(factors)
 
     def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
         reduce = _sequentially(functools.partial(_weighted_sums, subsets, diagonal))
         geometries = geometries_of(kernels, rows.points, columns.points)
-        return Parts(
-            None, (None,), (jnp.moveaxis(reduce(kernels, geometries, rows.beside), -1, 0),)
-        )
+        sums = reduce(kernels, geometries, rows.beside)
+        return Parts(None, (None,), (jnp.moveaxis(sums, -1, 0),))
 
     _, (sums,) = fold_pairs(layout, size, block, tile)
     return sums, block.beside
@@ -100,11 +98,7 @@ def _ones_unless(weights: jax.Array | None, factors: Factors) -> jax.Array:
 
 
 def arrival_sums(
-    factors: Factors,
-    subsets: Subsets,
-    *,
-    tile_size: int | None = None,
-    weights: jax.Array | None = None,
+    factors: Factors, subsets: Subsets, *, weights: jax.Array | None = None
 ) -> jax.Array:
     """Weighted sums of squared kernel products over the earlier points, for every point.
 
@@ -114,7 +108,7 @@ def arrival_sums(
     is that over the pairs of the first n' points. Not differentiable in reverse mode.
     """
     weights = _ones_unless(None, factors)[:, None] if weights is None else weights
-    sums, _ = _arrivals(None, factors, subsets, weights, tile_size)
+    sums, _ = _arrivals(None, factors, subsets, weights)
     return jnp.moveaxis(sums[: factors[0].n], 0, -1)
 
 
@@ -123,7 +117,6 @@ def squared_norms(
     subsets: Subsets,
     *,
     weights: jax.Array | None = None,
-    tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
     """||K_s||_F^2 / n^2 for every subset s of the factors, `[len(subsets)]`, in one pass.
@@ -132,10 +125,9 @@ def squared_norms(
     pass accumulates the gradients of all in the points and kernels: a value with its gradient costs
     about two passes. The gradient in the weights takes another.
     """
-    options: Any = {"weights": weights, "tile_size": tile_size, "layout": layout}
+    others = squares_of_others(factors, subsets, weights=weights, layout=layout)
     n = number_of_points(factors, layout)
-    diagonal = 1 / n if weights is None else jnp.sum(jnp.square(weights))
-    return squares_of_others(factors, subsets, **options) + diagonal
+    return others + (1 / n if weights is None else jnp.sum(jnp.square(weights)))
 
 
 def squares_of_others(
@@ -143,23 +135,20 @@ def squares_of_others(
     subsets: Subsets,
     *,
     weights: jax.Array | None = None,
-    tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
     """`squared_norms` without the pairs of a point with itself."""
-    given = _ones_unless(weights, factors)
-    sums: Any = _pair_sums(factors, given, subsets, layout, tile_size)
+    sums: Any = _pair_sums(factors, _ones_unless(weights, factors), subsets, layout)
     n = number_of_points(factors, layout) if weights is None else 1
     return 2 * (sums / n) / n
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout"))
+@functools.partial(jax.jit, static_argnames=("subsets", "layout"))
 def row_norms(
     factors: Factors,
     subsets: Subsets,
     *,
     weights: jax.Array | None = None,
-    tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
     """sum over j != i of w_j prod over f in s of k_f(i, j)^2 for every point i.
@@ -169,7 +158,7 @@ def row_norms(
     """
 
     def local(factors: Factors, weights: jax.Array) -> jax.Array:
-        block, size = block_of(layout, factors, weights, tile_size)
+        block, size = block_of(layout, factors, weights)
         kernels = kernels_of(factors)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
@@ -195,78 +184,30 @@ def row_squares(factors: Factors, subsets: Subsets, row: jax.Array) -> jax.Array
     return jnp.stack(products)[:, 0]
 
 
-def bilinear_slope(
-    factors: Factors,
-    left: jax.Array,
-    right: jax.Array,
-    *,
-    tile_size: int | None = None,
-    layout: Layout | None = None,
-) -> jax.Array:
-    """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, K the Hadamard product.
-
-    `left` and `right` are constants, `[n, m]` or as placed by the layout.
-    """
-    subsets = (tuple(range(len(factors))),)
-    zeros: Any = _pair_sums(factors, (left, right), subsets, layout, tile_size)
-    return zeros[0] / number_of_points(factors, layout)
-
-
 # The derivative of sums over pairs
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+@functools.partial(jax.jit, static_argnums=(2, 3))
 def _pair_sums(
-    factors: Factors, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
+    factors: Factors, weights: jax.Array, subsets: Subsets, layout: Layout | None
 ) -> jax.Array:
-    """Sums over the pairs i < j of w_i w_j times squared products of kernels, `[subset]`.
+    """Sums over the pairs i < j of w_i w_j times squared products of kernels, `[subset]`."""
 
-    `beside` is w `[rows]`, or (left, right): zeros with the gradient of sum K_ij <left_i, right_j>.
-    """
-    if isinstance(beside, tuple):
-        return jnp.zeros(len(subsets), factors[0].dtype)
-    return _squared_sums(factors, beside, subsets, layout, tile_size)
-
-
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
-def _squared_sums(
-    factors: Factors,
-    weights: jax.Array,
-    subsets: Subsets,
-    layout: Layout | None,
-    tile_size: int | None,
-) -> jax.Array:
     def local(factors: Factors, weights: jax.Array) -> jax.Array:
-        sums, columns = _arrivals(layout, factors, subsets, weights[:, None], tile_size)
+        sums, columns = _arrivals(layout, factors, subsets, weights[:, None])
         return sum_over_devices(layout, pairwise_sum((sums[..., 0] * columns).T))
 
     return on_devices(layout, local, factors, weights, shared=True)
 
 
-def _column_sums(
-    subsets: Subsets, diagonal: bool, kernels: tuple[Kernel, ...], rows: Block, columns: Block
-) -> jax.Array:
-    """The terms of `_pair_sums` that the rows of a tile add for each column, `[subset, column]`."""
-    if not isinstance(rows.beside, tuple):
-        geometries = geometries_of(kernels, rows.points, columns.points)
-        weights = rows.beside[:, None]
-        sums = _weighted_sums(subsets, diagonal, kernels, geometries, weights)
-        return sums[:, 0] * columns.beside[None, :]
-    (left_i, right_i), (left_j, right_j) = rows.beside, columns.beside
-    # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
-    weights = inner_products(left_i, right_j) + inner_products(right_i, left_j)
-    weights = jnp.triu(weights, 1) if diagonal else weights
-    return jnp.sum(kernel_tile(kernels, rows.points, columns.points) * weights, axis=0)[None]
-
-
-@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _sums_and_gradients(
     factors: Factors,
-    beside: Any,
+    weights: jax.Array,
     perturbed: tuple[tuple[bool, ...], tuple[bool, ...]],
     subsets: Subsets,
     layout: Layout | None,
-    tile_size: int | None,
 ) -> tuple[jax.Array, Any, Any]:
     """The sums, and the gradients of each in the perturbed kernels and points, in one pass."""
 
@@ -279,17 +220,17 @@ def _sums_and_gradients(
         pairs = zip(parts, defaults, strict=True)
         return tuple(default if part is None else part for part, default in pairs)
 
-    def local(factors: Factors, beside: Any) -> tuple[Any, Any, Any]:
-        block, size = block_of(layout, factors, beside, tile_size)
+    def local(factors: Factors, weights: jax.Array) -> tuple[Any, Any, Any]:
+        block, size = block_of(layout, factors, weights)
         kernels = kernels_of(factors)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             def total(subset: Any, *moving: Any) -> tuple[jax.Array, jax.Array]:
                 moved, *points = map(filled, moving, (kernels, rows.points, columns.points))
-                blocks = (
-                    b._replace(points=p) for b, p in zip((rows, columns), points, strict=True)
-                )
-                (sums,) = _column_sums((subset,), diagonal, moved, *blocks)
+                geometries = geometries_of(moved, *points)
+                of_rows = rows.beside[:, None]
+                sums = _weighted_sums((subset,), diagonal, moved, geometries, of_rows)
+                sums = sums[0, 0] * columns.beside
                 return jnp.sum(sums), sums
 
             points = (selected(perturbed[1], part.points) for part in (rows, columns))
@@ -303,29 +244,27 @@ def _sums_and_gradients(
         totals, kernel_slopes = sum_over_devices(layout, (pairwise_sum(sums.T), kernel_slopes))
         return totals, kernel_slopes, jax.tree.map(lambda leaf: leaf[: factors[0].n], point_slopes)
 
-    return on_devices(layout, local, factors, beside, shared=(True, True, False))
+    return on_devices(layout, local, factors, weights, shared=(True, True, False))
 
 
 def _pair_sums_forward(
-    factors: Any, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
+    factors: Any, weights: Any, subsets: Subsets, layout: Layout | None
 ) -> tuple[jax.Array, Any]:
     perturbed = tuple(
         tuple(any(leaf.perturbed for leaf in jax.tree.leaves(factor[part])) for factor in factors)
         for part in (0, 1)
     )
-    bilinear = isinstance(beside, tuple)
-    weighted = not bilinear and beside.perturbed
-    factors, beside = jax.tree.map(lambda leaf: leaf.value, (factors, beside))
-    options: Any = {"tile_size": tile_size, "layout": layout}
-    sums, *gradients = _sums_and_gradients(factors, beside, perturbed, subsets, layout, tile_size)
+    weighted = weights.perturbed
+    factors, weights = jax.tree.map(lambda leaf: leaf.value, (factors, weights))
+    sums, *gradients = _sums_and_gradients(factors, weights, perturbed, subsets, layout)
     weight_slopes = None
     if weighted:
-        weight_slopes = row_norms(factors, subsets, weights=beside, **options)
-    return jnp.zeros_like(sums) if bilinear else sums, (gradients, weight_slopes)
+        weight_slopes = row_norms(factors, subsets, weights=weights, layout=layout)
+    return sums, (gradients, weight_slopes)
 
 
 def _pair_sums_backward(
-    subsets: Subsets, layout: Any, tile_size: Any, residuals: Any, cotangent: jax.Array
+    subsets: Subsets, layout: Any, residuals: Any, cotangent: jax.Array
 ) -> tuple[Any, Any]:
     gradients, weight_slopes = residuals
 

@@ -186,7 +186,7 @@ def _log_score_of_spectra(
     shares = counts.astype(batch[0].dtype) / jnp.sum(counts, dtype=batch[0].dtype)
 
     def of(matrix: jax.Array) -> jax.Array:
-        return entropy.of_spectrum(DenseGram.trusted(matrix).weighted(shares).eigenvalues())
+        return entropy.of_spectrum(DenseGram(matrix).weighted(shares).eigenvalues())
 
     latents, *prompts = ring.kernel_values(state, batch, among_all=True)
     return of(latents * prompts[0]) - of(prompts[0]) if prompts else of(latents)

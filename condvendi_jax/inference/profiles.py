@@ -155,15 +155,28 @@ def of_pairs(
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
         along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
+    curves = curves_of(pairs, along, units, common, unbiased=unbiased)
+    options: dict[str, Any] = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
+    differ = None if unbiased or len(pairs) == 1 else common.differ
+    return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **options)
+
+
+def curves_of(
+    pairs: Mapping[str, Pairs],
+    along: Mapping[str, Sequence[Population]],
+    units: Units,
+    common: Common,
+    *,
+    unbiased: bool = True,
+) -> dict[str, Curve]:
+    """The curve of each model at order 2, from its scores under each of several kernels."""
     curves = {}
     for name, of in along.items():
         if unbiased:
             shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
             of = [scores.at(*shares) for scores in of]
-        curves[name] = _curve_of(pairs[name], of, groups[name], unbiased=unbiased)
-    options: dict[str, Any] = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
-    differ = None if unbiased or len(pairs) == 1 else common.differ
-    return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **options)
+        curves[name] = _curve_of(pairs[name], of, units.of_models[name], unbiased=unbiased)
+    return curves
 
 
 def of_curves(

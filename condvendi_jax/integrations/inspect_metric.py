@@ -15,7 +15,6 @@ from condvendi_jax.data.kernels import Gaussian, Indicator
 from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.record_files import INSPECT_METRIC as _NAME
-from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import evaluate
 from condvendi_jax.spectra import AUTO
 
@@ -24,30 +23,29 @@ def answer_diversity(
     *,
     bandwidth: float,
     order: float = 2,
-    score: str = "conditional",
     encoder: Any = None,
     cache: str | None = None,
     strip_thinking: bool = True,
 ) -> Any:
-    """A metric of Inspect: a score of all answers, and its standard error over the samples.
+    """A metric of Inspect: the conditional score of all answers, and its error over the samples.
 
     The answers are `score.answer` of all epochs. A sample is a prompt that no other sample shares
-    (`Indicator`). The conditional score is then a mean, over samples, of the effective number of
-    different answers: geometric at order 1, harmonic at order 2, which is unbiased: it does not
+    (`Indicator`). The score is then a mean, over samples, of the effective number of different
+    answers: geometric at order 1, harmonic at order 2, which is unbiased: it does not
     grow with the number of epochs. `condvendi score` gives the same number for the log, with
     `--equal_prompts` and this bandwidth.
 
     Args:
       bandwidth: of the Gaussian kernel of the answers. Compare models at one bandwidth only.
-      order, score: in (0, inf]; `conditional`, or `vendi` without prompts, or `information`.
+      order: in (0, inf].
       encoder: an import path or an object with `encode(texts)`; None is all-MiniLM-L6-v2.
       cache: the folder of embeddings; the user's cache folder if None.
       strip_thinking: as of `cv.read_records`.
 
     Returns:
       A metric of the values `answer_diversity` and `answer_diversity_stderr`, effective numbers,
-      NaN without answers; the conditional score also where no sample has two, or at order 2 where
-      all differ. Scores without an answer or a sample id are left out and logged.
+      NaN without answers, where no sample has two, or at order 2 where all differ. Scores without
+      an answer or a sample id are left out and logged.
 
     Raises:
       TypeError, ValueError: an argument is not valid, or a package is not installed.
@@ -57,7 +55,6 @@ def answer_diversity(
     return metric(name=_NAME, scores="unreduced")(_metric)(
         bandwidth=bandwidth,
         order=order,
-        score=score,
         encoder=encoder,
         cache=cache,
         strip_thinking=strip_thinking,
@@ -65,12 +62,10 @@ def answer_diversity(
 
 
 def _metric(
-    *, bandwidth: float, order: float, score: str, encoder: Any, cache: Any, strip_thinking: bool
+    *, bandwidth: float, order: float, encoder: Any, cache: Any, strip_thinking: bool
 ) -> Any:
     kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
     orders = [checks.check_order(order)]
-    if score not in PerScore._fields:
-        raise ValueError(f"score: expected {', '.join(PerScore._fields)}, received {score!r}.")
     if encoder is None or isinstance(encoder, str):
         encoder = embedding.load_encoder(encoder, encoders.load_minilm)
     tell = functools.cache(logging.getLogger(__name__).warning)  # Each warning once.
@@ -89,15 +84,15 @@ def _metric(
             tell(f"{_NAME}: {line}: these may not be answers.")
         names, numbers = np.unique(samples, return_inverse=True)
         value = error = np.nan
-        if answers and score == "conditional" and len(names) == len(answers):
+        if answers and len(names) == len(answers):
             tell(f"{_NAME}: no sample has two answers, so it is NaN; evaluate with epochs=10.")
         elif answers:
             outputs = embedding.embed(answers, encoder, kind="texts", cache=cache)
             rows = numbers[:, None]
             scored = evaluate(outputs, rows, orders=orders, method=AUTO, **kernels).orders[0]
-            value = float(getattr(scored.unbiased or scored.decomposition.scores, score))
+            value = float((scored.unbiased or scored.decomposition.scores).conditional)
             errors = (scored.population or scored).standard_errors
-            error = np.nan if errors is None else getattr(errors, score)
+            error = np.nan if errors is None else errors.conditional
             if np.isinf(value):
                 tell(f"{_NAME}: all answers to a sample differ, so it is NaN; use more epochs.")
                 value = error = np.nan

@@ -1,4 +1,4 @@
-"""For PyTorch: a metric of torchmetrics, and the call of the authors' script."""
+"""For PyTorch: a metric of torchmetrics."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import checks, extras
-from condvendi_jax.data.kernels import Cosine, Gaussian
+from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.scores.papers import decompose
-
-__all__ = ["ConditionalDiversity", "ConditionalEvaluation"]
 
 _HERE = importlib.util.find_spec("torchmetrics") is not None
 _METRIC: Any = importlib.import_module("torchmetrics").Metric if _HERE else object
@@ -70,33 +68,3 @@ class ConditionalDiversity(_METRIC):
         scores = decompose(pairs, order=self._order, unbiased=self._order == 2).scores._asdict()
         scalar = importlib.import_module("torch").tensor
         return {name: scalar(float(of), device=self.device) for name, of in scores.items()}
-
-
-class ConditionalEvaluation:
-    """The call of the authors' script; `sigma` is a bandwidth, or those of outputs and prompts."""
-
-    def __init__(self, sigma: Any) -> None:
-        extras.check("torch", package="torch", purpose="ConditionalEvaluation")
-        gaussian = list(map(Gaussian, map(float, np.broadcast_to(sigma, 2))))
-        self._kernels = {"gaussian": gaussian, "cosine": [Cosine(), Cosine()]}
-
-    def conditional_entropy(
-        self, X: Any, Y: Any, order: Any, *, kernel="gaussian", top_k: Any = None, **others: Any
-    ) -> tuple[Any, ...]:
-        """H(X|Y), I(X;Y), H(X, Y), H(X) and H(Y) in nats, as scalars of torch.
-
-        Of outputs X and prompts Y, `[n, d]`; the order is in (0, inf] or "inf". All entropies keep
-        `top_k` eigenvalues (CV eq. 13). Other arguments of the script are refused.
-        """
-        if others or kernel not in self._kernels:
-            raise TypeError(
-                f"conditional_entropy: received {', '.join(others) or kernel!r}; expected top_k "
-                "and kernel='gaussian' or 'cosine'. For large n: cv.decompose(X, Y, ..., "
-                "method=cv.Auto(key)) or method=cv.MatrixFree(key)."
-            )
-        x, y = self._kernels[kernel]
-        pairs = Pairs(X, Y, output_kernel=x, prompt_kernel=y)
-        found = decompose(pairs, order=np.inf if order == "inf" else order, truncation=top_k)
-        (_, *scores), (of_x, of_y, joint) = found.log_scores, found.entropies
-        scalar = importlib.import_module("torch").tensor
-        return tuple(scalar(float(of)) for of in (*scores, joint, of_x, of_y))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs, distinct_prompts
 from condvendi_jax.inference import contributions, prompt_table
@@ -39,7 +37,6 @@ class Behind:
     scores: np.ndarray  # The main score of order 2 of each model, `[models]`.
     tables: list[PromptTable]  # For each model, with the numbers of prompts as labels.
     main: str  # 'conditional' or, without prompts, 'vendi'.
-    nearest: float  # The largest kernel of two models' outputs to one prompt; NaN of one model.
 
     @functools.cached_property
     def prompts(self) -> list[dict[int, PromptScore]]:
@@ -103,75 +100,50 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
         model,
         np.concatenate(kept),
         prompt,
+        _grouped(outputs, prompt, model, kernel, across=every[0].across_models),
         influence=np.concatenate(influences),
         scores=np.array(scores),
         tables=tables,
         main=main,
-        **_grouped(outputs, prompt, model, kernel, across=every[0].across_models),
     )
 
 
 def _grouped(
     outputs: np.ndarray, prompt: np.ndarray, model: np.ndarray, kernel: Kernel, *, across: bool
-) -> dict[str, Any]:
-    """The `group` of each output, -1 beyond the first of its model and prompt; and `nearest`."""
-    groups, count, nearest = np.full(len(outputs), -1), 0, math.nan
+) -> np.ndarray:
+    """The `group` of each output, `[n]`; -1 beyond the first of its model and prompt."""
+    groups, count = np.full(len(outputs), -1), 0
     order = np.argsort(prompt, kind="stable")
     for together in np.split(order, np.flatnonzero(np.diff(prompt[order])) + 1):
         names = model[together]
         rows = np.concatenate([together[names == m][:SHOWN] for m in np.unique(names)])
         points = kernel.prepare(jnp.asarray(outputs[rows]))
         gram = np.asarray(kernel.cross(points, points), np.float64)
-        apart = model[rows][:, None] != model[rows]
-        gram[apart & (not across)] = 0  # Not known.
-        if apart.any():
-            nearest = np.fmax(nearest, gram[apart].max())
+        if not across:  # Similarities of outputs of different models are not known.
+            gram[model[rows][:, None] != model[rows]] = 0
         for place, row in enumerate(rows):
             if groups[row] < 0:  # It stands for all that are near it and stand nowhere yet.
                 near = rows[(gram[place] >= ALIKE) & (groups[rows] < 0)]
                 groups[near] = groups[row] = count
                 count += 1
-    return {"group": groups, "nearest": float(nearest)}
-
-
-def check_prompts(given: Any, models: Mapping[str, Pairs]) -> dict[str, list[Any]]:
-    """The texts of each model's prompts; warns where equal embeddings have different texts."""
-    if not isinstance(given, Mapping):
-        given = dict.fromkeys(models, given)
-    texts = check_texts(given, models, "prompts")
-    known, apart = {}, 0
-    for name, pairs in models.items():
-        if pairs.paired:
-            for row, text in zip(np.asarray(pairs.arrays[1]) + 0.0, texts[name], strict=True):
-                apart += known.setdefault(row.tobytes(), text) != text
-    if apart:
-        checks.warn(
-            f"prompts: {apart:,} rows have the embedding of an earlier row and another text; "
-            "expected texts in the order of the embeddings. The page shows the first text."
-        )
-    return texts
+    return groups
 
 
 def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str, list[Any]]:
     """The texts, or paths of pictures, of each model, after a check that each row has one."""
+    if what == "prompts" and not isinstance(given, Mapping):  # All models share them.
+        given = dict.fromkeys(models, given)
     if not isinstance(given, Mapping) or set(given) != set(models):
         received = [*given] if isinstance(given, Mapping) else type(given).__name__
         raise ValueError(f"{what}: expected those of {[*models]}, received {received}.")
     for model, pairs in models.items():
         name, items = f"{what} of {model}", given[model]
-        if isinstance(items, (str, bytes, os.PathLike)) or not hasattr(items, "__len__"):
-            raise TypeError(
-                f"{name}: expected a list of {pairs.n:,}, received {type(items).__name__}."
-            )
-        if len(items) != pairs.n:
+        if isinstance(items, (str, bytes)) or len(items) != pairs.n:
             raise ValueError(
-                f"{name}: expected {pairs.n:,}, one for each row of the embeddings and in their "
-                f"order, received {len(items):,}."
+                f"{name}: expected a list of {pairs.n:,}, one for each row of the embeddings and "
+                f"in their order, received {type(items).__name__} of length {len(items):,}."
             )
         for row, item in enumerate(items):
             if not isinstance(item, (str, os.PathLike)):
                 raise TypeError(f"{name}: expected texts or paths, received {item!r} in row {row}.")
-    return {
-        model: [str(item) if isinstance(item, str) else item for item in given[model]]
-        for model in models
-    }
+    return {model: list(given[model]) for model in models}

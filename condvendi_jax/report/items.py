@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import collections
 import io
 import os
 import pathlib
@@ -17,8 +16,7 @@ from condvendi_jax.report.behind import Behind
 
 # Bytes of all texts, of a prompt, and of all pictures of a page.
 _TEXT_BYTES, _PROMPT_BYTES, _PICTURE_BYTES = 900_000, 4_000, 1_300_000
-# Pictures by their side in pixels, and how many of each prompt and model: the first that fits.
-_PICTURES = ((96, 50), (64, 50), (48, 50), (40, 50), *((40, k) for k in (8, 6, 4, 3, 2, 1)))
+_SIDES = (96, 64, 48, 40)  # Of pictures, in pixels: the first that fits, or the last.
 
 
 class Item(NamedTuple):
@@ -49,11 +47,9 @@ class Items:
         self.outputs = [outputs[behind.models[model]][row] for model, row in places]
         shown = {k: self.outputs[k] for k in np.flatnonzero(behind.group >= 0).tolist()}
         texts = [item for item in shown.values() if isinstance(item, str)]
-        sizes = sorted(len(text.encode("utf-8", "replace")) for text in texts)
-        left = _TEXT_BYTES
-        for index, size in enumerate(sizes):  # The longest texts share what the others leave.
-            self.limit = max(left // (len(sizes) - index), 40)
-            left -= min(size, self.limit)
+        sizes = [len(text.encode("utf-8", "replace")) for text in texts]
+        if sum(sizes) > _TEXT_BYTES:
+            self.limit = max(_TEXT_BYTES // len(sizes), 40)
         if cut := sum(size > self.limit for size in sizes):
             self.note = f"{cut:,} long texts are cut to {self.limit:,} bytes."
         paths = {k: item for k, item in shown.items() if not isinstance(item, str)}
@@ -61,22 +57,13 @@ class Items:
             self._draw(paths)
 
     def _draw(self, paths: Mapping[int, Any]) -> None:
-        """Makes small pictures of as many outputs as the page has room for."""
-        sample = list(paths)[:: max(1, len(paths) // 20)]
-        seen: collections.Counter[tuple[int, int]] = collections.Counter()
-        rank = {}
-        for k in paths:
-            place = self.behind.model[k], self.behind.prompt[k]
-            rank[k] = seen[place]
-            seen[place] += 1
-        for side, count in _PICTURES:
-            self.side, wanted = side, [k for k in paths if rank[k] < count]
-            mean = np.mean([len(_thumbnail(paths[k], side)) for k in sample])
-            if mean * len(wanted) <= _PICTURE_BYTES:
+        """Makes small pictures of the outputs, as large as the page has room for."""
+        sample = [*paths.values()][:: max(1, len(paths) // 20)]
+        for self.side in _SIDES:
+            mean = np.mean([len(_thumbnail(path, self.side)) for path in sample])
+            if mean * len(paths) <= _PICTURE_BYTES:
                 break
-        self.pictures = {k: _thumbnail(paths[k], self.side) for k in wanted}
-        if len(wanted) < len(paths):
-            self.note = f"{len(paths) - len(wanted):,} of {len(paths):,} pictures are left out."
+        self.pictures = {k: _thumbnail(path, self.side) for k, path in paths.items()}
 
     def output(self, k: int, limit: int | None = None) -> Item:
         """An output; a text of at most `limit` bytes."""

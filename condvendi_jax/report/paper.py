@@ -30,6 +30,7 @@ _ESCAPES = {
     "*": "{*}",
 }
 _SOFTWARE = "condvendi-jax"
+_BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
 _BIBTEX = {
     "jalali2026conditional": """@inproceedings{jalali2026conditional,
   author = {Jalali, Mohammad and Ospanov, Azim and Gohari, Amin and Farnia, Farzan},
@@ -103,7 +104,8 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),
         *(f"{capitalized(words)}." for words in unbiased),
-        *(_on_orders(result) if alone else _on_models(result)),
+        *([_BRACKETS] if alone and any(o.decomposition.estimation for o in first.orders) else []),
+        *([] if alone else _on_models(result)),
         *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),
         f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",
     ]
@@ -113,13 +115,6 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     sentences[-1] += f" \\cite{{{_SOFTWARE}}}."
     table = result.table() if alone else result.scores()
     return Report(" ".join(sentences), tabular(table), bibtex)
-
-
-def _on_orders(result: Evaluation) -> list[str]:
-    """A sentence on the intervals of estimates, if there are any."""
-    if not any(scored.decomposition.estimation for scored in result.orders):
-        return []
-    return ["Brackets are 95% intervals for the scores that all eigenvalues would give."]
 
 
 def _on_models(result: Comparison) -> list[str]:

@@ -56,7 +56,7 @@ def html(
     if outputs is not None:
         outputs = outputs_behind.check_texts(outputs, comparison.pairs, "outputs")
     if prompts is not None:
-        prompts = outputs_behind.check_prompts(prompts, comparison.pairs)
+        prompts = outputs_behind.check_texts(prompts, comparison.pairs, "prompts")
     from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
 
     behind = outputs_behind.of_pairs(comparison.pairs)

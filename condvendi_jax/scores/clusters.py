@@ -112,7 +112,7 @@ def scores_by_cluster(
         raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
     near = outputs.gathered()
     points = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n, weights=near.weights)
-    checks.check_indices({"outputs": points, "labels": labels})
+    checks.check_indices({"outputs": outputs, "labels": labels})
     names, cluster = checks.check_labels(labels, points.n)
     weighted = points.weights is not None
     if weighted:

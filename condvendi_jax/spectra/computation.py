@@ -15,7 +15,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
 from condvendi_jax.grams import Operator, to_host
 from condvendi_jax.spectra import estimators, order_two
-from condvendi_jax.spectra.estimated import MatrixFree, Stored, StoredUnlessSlower
+from condvendi_jax.spectra.estimated import MatrixFree, Stored
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
 from condvendi_jax.spectra.methods import (
@@ -59,8 +59,8 @@ class Auto(Method):
         quick = gram.n <= _EXACT_UP_TO or not checks.is_concrete(grams)
         if self.key is None or all_dual(grams, terms):
             return Exact().suited_to(grams, terms)
-        if memory.fits(gram.n, gram.dtype):
-            return Exact() if quick else StoredUnlessSlower(self.key, rtol=self.rtol)
+        if quick and memory.fits(gram.n, gram.dtype):
+            return Exact()
         if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
             return Stored(self.key, rtol=self.rtol)
         return MatrixFree(self.key, rtol=self.rtol)
@@ -135,7 +135,7 @@ def score(
 def compute_sloped(
     points: Pairs, entropy: Entropy, method: Method, leaving: Sequence[Leaving] | None = None
 ) -> Sloped:
-    """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
+    """An entropy of points with its slopes in the weights of rows.
 
     Deletions of groups of rows are computed at order 2 and, from all eigenvectors and where groups
     are small enough, at order 1 without truncation.

@@ -8,15 +8,13 @@ from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, log_scores
 from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams.operators import Dense
-from condvendi_jax.spectra import estimators, order_two, refinement
-from condvendi_jax.spectra.exact import Exact
+from condvendi_jax.spectra import estimators, refinement
 from condvendi_jax.spectra.measures import Estimate
 from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
 from condvendi_jax.spectra.order_two import Leaving, Sloped
@@ -28,8 +26,6 @@ class Estimating(Method):
 
     #: Whether products are taken with the stored n x n matrix.
     _stores: ClassVar[bool] = False
-    #: Whether all eigenvalues are computed where an estimate is predicted to take n products.
-    _limited: ClassVar[bool] = False
     key: jax.Array
     rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
 
@@ -38,76 +34,42 @@ class Estimating(Method):
         object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        samplers, estimates, within_limit = self._refined(self._held(grams), wanted, terms)
-        if not within_limit:
-            return Exact().entropies(grams, wanted, terms)
-        results, asked, dtype = [], [grams[name] for name in terms], grams["outputs"].dtype
-        for entropy, row in zip(wanted, estimates, strict=True):
-            result = _computed(terms, row, self.name, dtype, samplers)
-            if not checks.is_concrete(*asked):
-                slopes = {
-                    name: sampler.slope(entropy, grams[name])
-                    for name, sampler in zip(terms, samplers, strict=True)
-                }
-                values = jax.tree.map(jnp.add, result.values, per_term(slopes))
-                result = result._replace(values=values)
-            results.append(result)
-        return results
+        samplers, estimates = self._refined(self._held(grams), wanted, terms)
+        dtype = grams["outputs"].dtype
+        return [_computed(terms, row, self.name, dtype, samplers) for row in estimates]
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """The slopes, from the probes of the estimate: no further product with A."""
-        drawn, held = order_two.drawn(points), self._held(grams_of_terms(points))
-        samplers, (row,), within_limit = self._refined(held, (entropy,), terms)
-        if not within_limit:
-            return Exact().sloped(points, entropy, terms, leaving)
+        samplers, (row,) = self._refined(self._held(grams_of_terms(points)), (entropy,), terms)
         rows = {
             name: sampler.influences(entropy, points.shares)
             for name, sampler in zip(terms, samplers, strict=True)
         }
 
-        def slope(logs: jax.Array, name: str, sampler: estimators.Sampler) -> jax.Array:
-            moved = order_two.moved(points, points.weights, drawn, logs)
-            return sampler.slope(entropy, grams_of_terms(moved)[name])
-
-        slopes = {
-            name: jax.grad(slope)(jnp.zeros(len(drawn), points.dtype), name, sampler)
-            for name, sampler in zip(terms if drawn else (), samplers, strict=False)
-        }
-        bandwidths = {
-            index: per_term({name: of[k] for name, of in slopes.items()})
-            for k, index in enumerate(drawn)
-        }
         computed = _computed(terms, row, self.name, points.dtype, samplers)
-        return Sloped(computed, per_term(rows), bandwidths)
+        return Sloped(computed, per_term(rows))
 
     def _refined(self, held: Grams, wanted: Sequence[Entropy], terms: Terms) -> refinement.Refined:
         """Samplers and estimates of each entropy, refined until the scores are precise enough."""
-        n = held["outputs"].n
 
         def scores(row: list[Estimate]) -> list[Estimate]:
             logs = log_scores(*per_term(dict(zip(terms, row, strict=True))))
             return [score for score in logs if score is not None]
 
-        with memory.explained(n, held["outputs"].dtype):
+        with memory.explained(held["outputs"].n, held["outputs"].dtype):
             return refinement.refine(
-                [held[name] for name in terms],
-                wanted,
-                scores,
-                key=self.key,
-                rtol=self.rtol,
-                limit=n if self._limited else None,
+                [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
             )
 
     def _held(self, grams: Grams) -> Grams:
         """The Grams to multiply with; that of pairs is the product of the other two."""
-        constant = jax.tree.map(lax.stop_gradient, dict(grams))
         held = _store if self._stores else lambda gram: gram
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
-            if "joint" not in constant or not isinstance(constant["joint"], Gram):
-                return {name: held(gram) for name, gram in constant.items()}
-            factors = {name: held(gram) for name, gram in constant.items() if name != "joint"}
+            if "joint" not in grams or not isinstance(grams["joint"], Gram):
+                return {name: held(gram) for name, gram in grams.items()}
+            factors = {name: held(gram) for name, gram in grams.items() if name != "joint"}
             joint = cast(Gram, factors["outputs"]) * cast(Gram, factors["prompts"])
             # Storing a dense Gram again would copy it.
             return factors | {"joint": joint if isinstance(joint, Dense) else held(joint)}
@@ -131,16 +93,6 @@ class Stored(Estimating):
         gram = grams["outputs"]
         memory.check(gram.n, gram.dtype, share=gram.stored_share)
         return self
-
-
-class StoredUnlessSlower(Stored):
-    """`Stored`, or all eigenvalues where these are predicted to take less time.
-
-    Those of a stored matrix take the time of 1.1 to 1.3 n products with it, measured on two CPU
-    cores at n = 4,000 and 11,822; on an accelerator they take longer.
-    """
-
-    _limited: ClassVar[bool] = True
 
 
 class MatrixFree(Estimating):

@@ -19,12 +19,11 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks
 from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator
-from condvendi_jax.grams.representations import SharedTiles
+from condvendi_jax.grams.representations import together
 from condvendi_jax.spectra import krylov
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure
 from condvendi_jax.spectra.order_two import to_float64
@@ -70,64 +69,51 @@ class Budget:
 
 
 class Samplers:
-    """A sampler for every Gram; where Grams share tiles, a pass over the pairs serves them all.
+    """A sampler for every Gram, all with the same steps; passes over the pairs serve them all.
 
     They begin with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
     """
 
     def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
-        shared = SharedTiles.of(grams)
-        norms = map(_squared_norm, grams) if shared is None else _squared_norms(shared)
         self.of = [
             Sampler(gram, float(norm), key=key, budget=budget)
-            for gram, norm in zip(grams, norms, strict=True)
+            for gram, norm in zip(grams, _squared_norms(together(grams)), strict=True)
         ]
-        sampled = [sampler for sampler in self.of if not sampler.complete]
-        together = SharedTiles.of([sampler.gram for sampler in sampled])
-        #: Whether all that sample take the same steps, in the same passes.
-        self.even = together is not None
-        self._groups: list[tuple[krylov.Products, list[Sampler]]] = (
-            [(sampler.gram, [sampler]) for sampler in sampled]
-            if together is None
-            else [(together, sampled)]
-        )
-        for products, samplers in self._groups:
-            starts = tuple(sampler.start() for sampler in samplers)
-            spaces = krylov.krylov_spaces(products, starts, sweeps=budget.sweeps)
-            removed = [s.deflate(space, rtol) for s, space in zip(samplers, spaces, strict=True)]
-            rests = _row_squares_beside_each(products, *zip(*removed, strict=True))
-            for sampler, rest in zip(samplers, rests, strict=True):
-                sampler.rest = to_float64(rest)[: sampler.gram.n]
+        self._sampled = [sampler for sampler in self.of if not sampler.complete]
+        if not self._sampled:
+            return
+        self._products = together([sampler.gram for sampler in self._sampled])
+        starts = tuple(sampler.start() for sampler in self._sampled)
+        spaces = krylov.krylov_spaces(self._products, starts, sweeps=budget.sweeps)
+        each = zip(self._sampled, spaces, strict=True)
+        removed = [sampler.deflate(space, rtol) for sampler, space in each]
+        rests = _row_squares_beside(self._products, *zip(*removed, strict=True))
+        for sampler, rest in zip(self._sampled, rests, strict=True):
+            sampler.rest = to_float64(rest)[: sampler.gram.n]
         self._draw(0, budget.probes)
 
     def _draw(self, first: int, last: int) -> None:
         """Adds a batch of probes to each sampler, at the steps of those before."""
-        for products, samplers in self._groups:
-            for sampler in samplers:
-                sampler.draw(first, last)
-            self._advance(products, samplers, slice(-1, None), 0)
+        for sampler in self._sampled:
+            sampler.draw(first, last)
+        self._advance(slice(-1, None), 0)
 
-    def _advance(
-        self, products: krylov.Products, samplers: list[Sampler], batches: slice, before: int
-    ) -> None:
+    def _advance(self, batches: slice, before: int) -> None:
         """Continues the recurrences of some batches up to the steps of the samplers."""
-        states = tuple(tuple(sampler.batches[batches]) for sampler in samplers)
-        bases = tuple(sampler.invariant for sampler in samplers)
-        bounds = jnp.asarray(before), jnp.asarray(samplers[0].steps)
-        advanced = krylov.lanczos(products, bases, states, *bounds)
-        for sampler, states_of_sampler in zip(samplers, advanced, strict=True):
+        states = tuple(tuple(sampler.batches[batches]) for sampler in self._sampled)
+        bases = tuple(sampler.invariant for sampler in self._sampled)
+        bounds = jnp.asarray(before), jnp.asarray(self._sampled[0].steps)
+        advanced = krylov.lanczos(self._products, bases, states, *bounds)
+        for sampler, states_of_sampler in zip(self._sampled, advanced, strict=True):
             sampler.batches[batches] = states_of_sampler
 
-    def deepen(self, steps: Sequence[int]) -> None:
-        """Continues every recurrence up to these steps, one number for every Gram."""
-        wanted = dict(zip(map(id, self.of), steps, strict=True))
-        for products, samplers in self._groups:
-            before, after = samplers[0].steps, wanted[id(samplers[0])]
-            # Without a step to take, a program would be compiled for nothing.
-            if after > before:
-                for sampler in samplers:
-                    sampler.enlarge(after)
-                self._advance(products, samplers, slice(None), before)
+    def deepen(self, steps: int) -> None:
+        """Continues every recurrence up to this many steps."""
+        before = self._sampled[0].steps
+        if steps > before:  # Without a step to take, a program would be compiled for nothing.
+            for sampler in self._sampled:
+                sampler.enlarge(steps)
+            self._advance(slice(None), before)
 
     def widen(self, probes: int) -> None:
         """Adds batches of probes until there are at least this many: one, of all that are new."""
@@ -270,40 +256,6 @@ class Sampler:
             ).products,
         )
 
-    def slope(self, entropy: Entropy, gram: Operator) -> jax.Array:
-        """A zero whose gradient is that of the entropy of `gram`, whose values were sampled."""
-        if self.complete:
-            value = entropy(gram)
-            return value - lax.stop_gradient(value)
-        left, right, factor = self.sensitivity(entropy)
-        norm = gram.squared_frobenius_norm()
-        return gram.bilinear_slope(left, right) + factor * (norm - lax.stop_gradient(norm))
-
-    def sensitivity(self, entropy: Entropy) -> tuple[jax.Array, jax.Array, float]:
-        """Left and right `[rows, m]`, and c: dH = sum_ij dA_ij <left_i, right_j> + c d||A||_F^2.
-
-        A least-squares line of h = dH / d lambda gives c exactly. What remains, r(A), comes from
-        the block quadrature on V, and over the probes from the mean of r(A) P z (P z)^T.
-        """
-        measure = self.measure()
-        derivative = measure.derivative(entropy)
-        rules = [measure.deflated[0], measure.sampled[0][0]]
-        nodes, weights = (
-            np.concatenate([part.ravel() for part in p]) for p in zip(*rules, strict=True)
-        )
-        line = np.polynomial.Polynomial.fit(nodes, derivative(nodes), 1, w=np.sqrt(weights))
-
-        def remainder(x: np.ndarray) -> np.ndarray:
-            return derivative(x) - line(x)
-
-        lefts, rights = [self.vectors], [self._combined(self._coefficients(remainder))]
-        for state in self.batches:
-            starts, images = self._images_of_probes(state, remainder)
-            lefts.append(starts)
-            rights.append(images / self.probes)
-        slope = float(line.convert().coef[1:].sum())
-        return jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
-
     def influences(self, entropy: Entropy, shares: np.ndarray) -> np.ndarray:
         """The influences of rows on the entropy, as independent estimates `[replicates, n]`.
 
@@ -317,22 +269,25 @@ class Sampler:
             return _of_diagonal(to_float64(_diagonal(self.gram, entropy))[None], shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)
-        c = _quadratic(measure, lambda x: x * derivative(x))
-
-        def remainder(x: np.ndarray) -> np.ndarray:
-            return x * (derivative(x) - c[0] - c[1] * x)
-
+        line = _line(measure, derivative)
+        (vectors, of_deflated), *sampled = self._images(
+            lambda x: x * (derivative(x) - line[0] - line[1] * x)
+        )
         # A^2 less the square of what is left has V diag(theta) (A V)^T and its transpose.
         images = self._projected @ self._chosen
         theta = np.sum(self._chosen * images, axis=0)
-        squares = (2 * images - self._chosen * theta) * theta
-        deflated = self._combined(self._coefficients(remainder) + c[1] * squares)
-        known = c[1] * self.rest + to_float64(_row_sums(self.vectors, deflated))[:n]
-        sampled = [
-            to_float64(starts * images)[:n].T
-            for starts, images in (self._images_of_probes(s, remainder) for s in self.batches)
-        ]
-        return _of_diagonal(known + np.concatenate(sampled), shares)
+        squares = self._combined((2 * images - self._chosen * theta) * theta)
+        of_squares, of_rest = (
+            to_float64(jnp.sum(vectors * right, axis=1))[:n] for right in (squares, of_deflated)
+        )
+        known = line[1] * (self.rest + of_squares) + of_rest
+        drawn = [to_float64(starts * images)[:n].T for starts, images in sampled]
+        return _of_diagonal(known + np.concatenate(drawn), shares)
+
+    def _images(self, function: Function) -> list[tuple[jax.Array, jax.Array]]:
+        """V and f(A) V, then P z and f(A) P z for each batch of probes, `[rows, m]` each."""
+        deflated = self.vectors, self._combined(self._coefficients(function))
+        return [deflated, *(self._images_of_probes(state, function) for state in self.batches)]
 
     def _images_of_probes(
         self, state: krylov.Tridiagonals, function: Function
@@ -361,15 +316,15 @@ class Sampler:
         return krylov.combine(self._basis, self._like(coefficients))
 
 
-def _quadratic(measure: SpectralMeasure, function: Function) -> np.ndarray:
-    """The coefficients of x and x^2 that leave least noise in the diagonal of f(A)."""
+def _line(measure: SpectralMeasure, function: Function) -> np.ndarray:
+    """The coefficients of the line that leaves least noise in the diagonal of A f(A)."""
     # The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
-    nodes, weights = measure.sampled[0][0]
-    roots = np.sqrt(weights).ravel()
-    powers = np.stack([nodes.ravel() * roots, np.square(nodes.ravel()) * roots], axis=-1)
+    nodes, weights = (part.ravel() for part in measure.sampled[0][0])
+    roots = nodes * np.sqrt(weights)
+    powers = np.stack([roots, nodes * roots], axis=-1)
     scales = np.linalg.norm(powers, axis=0)
     scales = np.where(scales > 0, scales, 1)
-    fit, *_ = np.linalg.lstsq(powers / scales, function(nodes).ravel() * roots, rcond=1e-12)
+    fit, *_ = np.linalg.lstsq(powers / scales, function(nodes) * roots, rcond=1e-12)
     return fit / scales
 
 
@@ -387,12 +342,8 @@ def _diagonal(gram: Operator, entropy: Entropy) -> jax.Array:
     return jax.grad(lambda s: entropy(gram.scaled(s / root)))(jnp.ones(gram.n, gram.dtype)) / 2
 
 
-_squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
-_squared_norms = jax.jit(lambda shared: shared.squared_frobenius_norms())
-_row_squares_beside_each = jax.jit(
-    lambda products, lefts, rights: products.row_squares_beside_each(lefts, rights)
-)
-_row_sums = jax.jit(lambda left, right: jnp.sum(left * right, axis=1))
+_squared_norms = jax.jit(lambda together: together.squared_frobenius_norms())
+_row_squares_beside = jax.jit(lambda together, *beside: together.row_squares_beside(*beside))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
 all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())

@@ -19,7 +19,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
 from condvendi_jax.grams import grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
-from condvendi_jax.spectra import estimators, order_two
+from condvendi_jax.spectra import estimators
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
 from condvendi_jax.spectra.order_two import Leaving, Sloped, in_order
 
@@ -60,7 +60,7 @@ class Exact(Method):
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """The slopes, from one eigendecomposition of each Gram or of its dual matrix."""
-        near, drawn = points.gathered(), order_two.drawn(points)
+        near = points.gathered()
         warn_of_long_work(unweighted_grams(near), terms)
         if leaving is not None:
             # By weights, so that copies of rows and their numbers give the same errors.
@@ -68,7 +68,7 @@ class Exact(Method):
             if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
                 leaving = None
         with memory.explained(near.n, near.dtype):
-            by_term = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}
+            by_term = {name: _sloped_term(near, entropy, name, leaving) for name in terms}
         eigenvalues.check_spectra(*(term.value for term in by_term.values()))
         shares = near.shares
 
@@ -82,7 +82,6 @@ class Exact(Method):
         return Sloped(
             Computed(each(lambda t: t.value), None, self.name, each(lambda t: t.eigenvalues)),
             each(centred),
-            {k: each(lambda t, at=at: np.asarray(t.bandwidths)[at]) for at, k in enumerate(drawn)},
             None if leaving is None else each(lambda t: in_order(t.deletions, leaving)),
         )
 
@@ -117,52 +116,38 @@ class _SlopedTerm(NamedTuple):
 
     value: jax.Array
     rows: jax.Array
-    bandwidths: jax.Array
     deletions: list[jax.Array]  # Of each `Leaving`.
     eigenvalues: jax.Array
 
 
 def _sloped_term(
-    points: Pairs,
-    entropy: Entropy,
-    name: str,
-    drawn: tuple[int, ...],
-    leaving: Sequence[Leaving] | None,
+    points: Pairs, entropy: Entropy, name: str, leaving: Sequence[Leaving] | None
 ) -> _SlopedTerm:
-    """One term, in three programs, the largest of which is compiled once for all terms."""
+    """One term, in two programs, the larger of which is compiled once for all terms."""
     weights = np.asarray(points.shares, points.dtype)
-    still = np.zeros(len(drawn), points.dtype)
-    operator, features = _operator(points, weights, name, drawn, still)
-    term, outer = _term_of_operator(operator, features, weights, leaving, entropy, bool(drawn))
-    if drawn:
-        slopes = _bandwidth_slopes(outer, points, weights, name, drawn, still)
-        term = term._replace(bandwidths=slopes)
+    term = _term_of_operator(*_operator(points, weights, name), weights, leaving, entropy)
     # One term at a time holds the vectors of one matrix.
     return jax.block_until_ready(term)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _operator(
-    points: Pairs, weights: jax.Array, name: str, drawn: tuple[int, ...], logs: jax.Array
-) -> tuple[jax.Array, jax.Array | None]:
-    """A and None, or features and their smaller matrix; bandwidths are multiplied by exp(logs)."""
-    roots = square_roots(weights)
-    gram = unweighted_grams(order_two.moved(points, None, drawn, logs))[name]
+@functools.partial(jax.jit, static_argnums=2)
+def _operator(points: Pairs, weights: jax.Array, name: str) -> tuple[jax.Array, jax.Array | None]:
+    """A and None, or features and their smaller matrix."""
+    roots, gram = square_roots(weights), unweighted_grams(points)[name]
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
         return eigenvalues.outer_products(gram.features * roots[:, None]), gram.features
     return gram.dense().matrix * roots[:, None] * roots[None, :], None
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5))
+@functools.partial(jax.jit, static_argnums=4)
 def _term_of_operator(
     operator: jax.Array,
     features: jax.Array | None,
     weights: jax.Array,
     leaving: Sequence[Leaving] | None,
     entropy: Entropy,
-    drawn: bool,
-) -> tuple[_SlopedTerm, jax.Array | None]:
-    """The term without slopes in bandwidths, and its slope in A if bandwidths are `drawn`."""
+) -> _SlopedTerm:
+    """The term of A, or of the smaller matrix of features."""
     values, vectors = eigenvalues.decomposed(operator)
     # The eigenvalues of A that the features lack are zero.
     padded = functools.partial(jnp.pad, pad_width=(0, weights.size - values.size))
@@ -175,25 +160,7 @@ def _term_of_operator(
         projections = vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
     lost = [_deletions(value, values, projections, of) for of in leaving or ()]
     rows = eigenvalues.matmul(jnp.square(projections), slopes)
-    outer = eigenvalues.matmul(vectors * slopes[None, :], vectors.T) if drawn else None
-    return _SlopedTerm(value, rows, slopes[:0], lost, padded(values)), outer
-
-
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def _bandwidth_slopes(
-    outer: jax.Array,
-    points: Pairs,
-    weights: jax.Array,
-    name: str,
-    drawn: tuple[int, ...],
-    logs: jax.Array,
-) -> jax.Array:
-    """The derivatives in the logarithms of the bandwidths, from the slope in A."""
-
-    def along(logs: jax.Array) -> jax.Array:
-        return jnp.sum(outer * _operator(points, weights, name, drawn, logs)[0])
-
-    return jax.grad(along)(logs)
+    return _SlopedTerm(value, rows, lost, padded(values))
 
 
 class Sets(NamedTuple):

@@ -15,11 +15,7 @@ import numpy as np
 from jax import lax
 
 if TYPE_CHECKING:
-    from condvendi_jax.grams.operators import Operator
-    from condvendi_jax.grams.representations import SharedTiles
-
-    # One operator, or several that share a pass.
-    Products = Operator | SharedTiles
+    from condvendi_jax.grams.representations import Together
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
@@ -92,7 +88,7 @@ class _Growing(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames="sweeps")
 def krylov_spaces(
-    products: Products, starts: tuple[jax.Array, ...], *, sweeps: int
+    products: Together, starts: tuple[jax.Array, ...], *, sweeps: int
 ) -> tuple[KrylovSpace, ...]:
     """For every operator, the space of `sweeps` blocks that its start `[rows, b]` spans under A."""
     rows, width = starts[0].shape
@@ -138,7 +134,7 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
 
 @jax.jit
 def lanczos(
-    products: Products,
+    products: Together,
     bases: tuple[jax.Array, ...],
     states: tuple[tuple[Tridiagonals, ...], ...],
     first: jax.Array,

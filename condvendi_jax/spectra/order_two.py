@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.grams import grams_of, to_host
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.fold import Factors, Subsets
-from condvendi_jax.grams.operators import OfPoints
+from condvendi_jax.grams.operators import OfPoints, factor_of
 
 FROBENIUS = "frobenius"  # The method of these entropies.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
@@ -91,8 +91,8 @@ def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
 
 def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
     """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
-    grams = [cast(OfPoints, gram) for gram in grams_of(points, in_tiles=True)]
-    factors = tuple(factor for gram in grams for factor in gram.factors())
+    parts = zip(points.kernels, points.arrays, strict=True)
+    factors = tuple(factor_of(kernel, array, points.layout) for kernel, array in parts)
     return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
 
 
@@ -108,13 +108,12 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
 def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`."""
     first, *second = grams_of(points)
-    grams, weights = [first, *second, *(first * other for other in second)], points.weights
-    if not in_tiles and weights is not None:  # Matrices have derivatives in forward mode too.
-        return jnp.stack([gram.squared_norm_by(weights) for gram in grams])
+    grams = [first, *second, *(first * other for other in second)]
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
-        factors, subsets = factors_of(points)
-        return pairwise.squared_norms(factors, subsets, weights=weights, layout=points.layout)
-    return jnp.stack([gram.squared_frobenius_norm() for gram in grams])
+        options: Any = {"weights": points.weights, "layout": points.layout}
+        return pairwise.squared_norms(*factors_of(points), **options)
+    shares = _shares(points)  # Matrices have derivatives in forward mode too.
+    return jnp.stack([gram.squared_norm_by(shares) for gram in grams])
 
 
 @jax.jit
@@ -138,51 +137,6 @@ def _shares(points: Pairs) -> jax.Array:
     if points.weights is not None:
         return points.weights
     return jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
-
-
-def drawn(points: Pairs) -> tuple[int, ...]:
-    """The indices of the kernels whose bandwidths a rule has drawn."""
-    errors = [chosen.relative_error for chosen in points.bandwidths.values()]
-    return tuple(index for index, error in enumerate(errors) if error is not None)
-
-
-def moved(points: Pairs, weights: jax.Array | None, drawn: tuple[int, ...], logs: Any) -> Pairs:
-    """The points under other weights, the bandwidths of some kernels times the exponentials."""
-    kernels = list(points.kernels)
-    for k, index in enumerate(drawn):
-        times = functools.partial(jnp.multiply, jnp.exp(logs[k]))
-        kernels[index] = jax.tree.map(times, kernels[index])  # Its leaf is the bandwidth.
-    return Pairs.trusted(
-        points.arrays, tuple(kernels), n=points.n, layout=points.layout, weights=weights
-    )
-
-
-def sloped(
-    function: Callable[..., Any], points: Pairs, drawn: tuple[int, ...], *given: Any
-) -> np.ndarray:
-    """A function of points and its derivatives in the logarithms of some bandwidths, in one pass.
-
-    `[1 + drawn, ...]` in float64.
-    """
-    if not drawn:  # The program of the function itself.
-        return to_float64(function(points, *given))[None]
-    return to_float64(_with_slopes(function, points, drawn, *given))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 2))
-def _with_slopes(
-    function: Callable[..., jax.Array], points: Pairs, drawn: tuple[int, ...], *given: Any
-) -> jax.Array:
-    # Forward mode shares the distances; each derivative costs no product.
-    def at(logs: jax.Array) -> jax.Array:
-        return function(moved(points, points.weights, drawn, logs), *given)
-
-    def along(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.jvp(at, (jnp.zeros_like(direction),), (direction,))
-
-    directions = jnp.eye(len(drawn), dtype=points.dtype)
-    values, slopes = jax.vmap(along, out_axes=(None, 0))(directions)
-    return jnp.concatenate([values[None], slopes])
 
 
 def sums_inside(points: Pairs, leaving: Leaving) -> Any:
@@ -227,14 +181,14 @@ def _squares(points: Pairs) -> list[jax.Array]:
 class PairSums(NamedTuple):
     """Sums of squared kernels over the pairs of different rows, in float64."""
 
-    rows: np.ndarray  # `row_sums`, and slopes in the logs of bandwidths, `[1 + drawn, terms, n]`.
+    rows: np.ndarray  # `row_sums`, `[terms, n]`.
     leaving: Sequence[Leaving]
     inside: Sequence[np.ndarray]  # `sums_inside` these groups, `[terms, G, m]` each.
 
     @classmethod
     def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
-        """The sums of points, with slopes in the bandwidths that a rule has drawn."""
-        rows = sloped(row_sums, points, drawn(points))[..., : points.n]
+        """The sums of points."""
+        rows = to_float64(row_sums(points))[:, : points.n]
         return cls(rows, leaving, [to_float64(sums_inside(points, of)) for of in leaving])
 
 
@@ -457,7 +411,7 @@ def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.nd
     """The squared norms of the papers, `[terms]`, and those without each group, `[terms, G]`."""
     leaving = pair_sums.leaving
     options = leaving, pair_sums.inside
-    means, without = pair_means(pair_sums.rows[0], None, Answers.apart(points), *options)
+    means, without = pair_means(pair_sums.rows, None, Answers.apart(points), *options)
     norms = without.norms()
     # A difference from a group that has nearly all of it would be rounding. Of one group at most.
     for group in np.flatnonzero(weight_of(leaving) > _MOST):
@@ -476,15 +430,13 @@ def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.nd
 
 
 class Sloped(NamedTuple):
-    """Entropies in nats, and how they change with the weights of rows and with bandwidths."""
+    """Entropies in nats, and how they change with the weights of rows."""
 
     computed: Computed
     # For each term the influences of the rows, float64 `[replicates, n]`: the derivative in the
     # weight of a row, less its mean over the weights. Replicates are independent estimates; exact
     # influences have one. NaN where a row of weight zero has none.
     rows: PerTerm
-    # By the index of a kernel, for each term, the derivative in the logarithm of its bandwidth.
-    bandwidths: dict[int, PerTerm]
     # What the entropy loses without each group of `Leaving`, per weight and relative to the rest,
     # `[G]`, not less its mean; None where it is not computed, NaN where nothing is left.
     deletions: PerTerm | None = None
@@ -493,17 +445,12 @@ class Sloped(NamedTuple):
 
 
 def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
-    """The slopes of the papers' entropies of points in rows, drawn bandwidths and groups."""
+    """The slopes of the papers' entropies of points in rows and groups."""
     pair_sums, shares = PairSums.of(points, leaving or ()), points.shares
-    sums, *moves = pair_sums.rows
-    sums = sums + shares  # With the pair of a row with itself.
+    sums = pair_sums.rows + shares  # With the pair of a row with itself.
     norms = sums @ shares
     rows = -2 * (sums / norms[:, None] - 1)[:, None]
     values, missing = entropies_of(np.asarray(norms, points.dtype)), (None,) * (3 - len(norms))
-    bandwidths = {
-        k: PerTerm(*(-(of @ shares) / norms), *missing)
-        for k, of in zip(drawn(points), moves, strict=True)
-    }
     deletions = None
     if leaving is not None:
         (whole, without), weight = norms_without(pair_sums, points), weight_of(leaving)
@@ -511,7 +458,7 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
             lost = np.log(without / whole[..., None]) * (1 - weight) / weight
         deletions = PerTerm(*np.where(weight > 0, lost, 0), *missing)
     computed = Computed(values, None, FROBENIUS)
-    return Sloped(computed, PerTerm(*rows, *missing), bandwidths, deletions, pair_sums)
+    return Sloped(computed, PerTerm(*rows, *missing), deletions, pair_sums)
 
 
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:

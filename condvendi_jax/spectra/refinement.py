@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -51,8 +50,8 @@ def spectral_measure(
 
     Raises:
       ValueError: both `rtol` and `budget` are given, or `rtol` is not between 0 and 1.
-      TypeError: `key` is no random key; or inside `jit` or `vmap`, because the number of steps
-        depends on the numbers.
+      TypeError: `key` is no random key; or inside `jit`, `vmap` or `grad`, because the number of
+        steps depends on the numbers.
 
     Examples:
       >>> import jax, numpy as np
@@ -68,11 +67,10 @@ def spectral_measure(
 
 
 class Refined(NamedTuple):
-    """Samplers and `[entropies][grams]` estimates; not within the limit where that ended it."""
+    """Samplers and `[entropies][grams]` estimates."""
 
     samplers: list[Sampler]
     estimates: list[list[Estimate]]
-    within_limit: bool = True
 
 
 def refine(
@@ -83,21 +81,19 @@ def refine(
     key: jax.Array,
     rtol: float | None = None,
     budget: Budget | None = None,
-    limit: int | None = None,
 ) -> Refined:
     """Samples the spectra of several Grams until everything asked of them is precise.
 
     Each Gram gets the same probes. `combine` turns one entropy of all Grams into the quantities, in
-    nats, that `rtol` is about. No products are spent if more than `limit` with each Gram are
-    predicted. The rest is as in `spectral_measure`.
+    nats, that `rtol` is about. The rest is as in `spectral_measure`.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
     checks.check_key(key)
     if not checks.is_concrete(*grams):
         raise TypeError(
-            "the spectral measure adapts to numbers and cannot run inside jit or vmap: compute all "
-            "eigenvalues there (method=cv.Exact()), or call it outside."
+            "the spectral measure adapts to numbers and cannot run inside jit, vmap or grad: "
+            "compute all eigenvalues there (method=cv.Exact()), or call it outside."
         )
     wanted = DEFAULT_RTOL if rtol is None else checks.check_rtol(rtol)
     tight = grams[0].n > _MANY and wanted <= DEFAULT_RTOL
@@ -109,13 +105,12 @@ def refine(
     samplers = sampled.of
     while True:
         measures = [sampler.measure() for sampler in samplers]
-        rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
+        rows = _estimates(measures, entropies)
         worst = max(e.half_width for row in rows for e in combine(row))
         if budget is not None or worst <= wanted:
             return Refined(samplers, rows)
-        plan = _plan(samplers, measures, entropies, combine, wanted, even=sampled.even)
-        if limit is not None and (plan is None or plan.products > limit * len(samplers)):
-            return Refined(samplers, rows, within_limit=False)
+        shallow = _estimates([measure.at_half_depth() for measure in measures], entropies)
+        plan = _plan(samplers, rows, shallow, combine, wanted)
         if plan is None:
             checks.warn(
                 f"the spectral measure reached a relative error of {worst:.1e}, not "
@@ -127,63 +122,59 @@ def refine(
 
 
 class Plan(NamedTuple):
-    """The steps of each sampler, and the probes of all, since differences are paired by probe."""
+    """The steps and probes of every sampler."""
 
-    products: int  # Of the Lanczos steps in all, past ones included.
-    steps: tuple[int, ...]
+    products: int  # Of the Lanczos steps with each Gram, past ones included.
+    steps: int
     probes: int
+
+
+def _estimates(
+    measures: Sequence[SpectralMeasure], entropies: Sequence[Entropy]
+) -> list[list[Estimate]]:
+    """Each entropy of every measure."""
+    return [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
 
 
 def _plan(
     samplers: Sequence[Sampler],
-    measures: Sequence[SpectralMeasure],
-    entropies: Sequence[Entropy],
+    rows: list[list[Estimate]],
+    shallow: list[list[Estimate]],
     combine: Callable[[list[Estimate]], Iterable[Estimate]],
     rtol: float,
-    *,
-    even: bool = False,
 ) -> Plan | None:
     """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
 
-    Where no plan will do, the steps are doubled. `even` asks for as many steps of all.
+    From the estimates at these steps and at half of them. Where no plan will do, the steps are
+    doubled.
     """
-    shallow = [measure.at_half_depth() for measure in measures]
-    rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
-    falls = [
-        [
-            _fall(deep.gap, measure.entropy(entropy).gap)
-            for deep, measure in zip(row, shallow, strict=True)
-        ]
-        for entropy, row in zip(entropies, rows, strict=True)
-    ]
-    choices = [
-        [s.steps] if s.complete else sorted({min(s.steps * 2**k, MAX_STEPS) for k in range(_TRIED)})
-        for s in samplers
-    ]
-    probes, current = samplers[0].probes, tuple(s.steps for s in samplers)
+    sampled = [sampler for sampler in samplers if not sampler.complete]
+    if not sampled:
+        return None
+    steps, probes, batch = sampled[0].steps, sampled[0].probes, sampled[0].batch
+
+    def probes_at(deeper: int) -> float:
+        """How many probes suffice where every gap falls as it did when the steps were doubled."""
+        doublings, needed = math.log2(deeper / steps), []
+        for row, halves in zip(rows, shallow, strict=True):
+            falls = [_fall(of.gap, half.gap) for of, half in zip(row, halves, strict=True)]
+            predicted = [
+                dataclasses.replace(of, gap=of.gap * fall**doublings)
+                for of, fall in zip(row, falls, strict=True)
+            ]
+            needed += [_probes_for(of, _AIMED_AT * rtol, batch) for of in combine(predicted)]
+        return max(needed)
+
     plans = []
-    for steps in itertools.product(*choices):
-        if even and len({k for k, s in zip(steps, samplers, strict=True) if not s.complete}) > 1:
-            continue
-        powers = [math.log2(new / old) for new, old in zip(steps, current, strict=True)]
-        predicted = [
-            dataclasses.replace(estimate, gap=estimate.gap * fall**power)
-            for row, row_falls in zip(rows, falls, strict=True)
-            for estimate, fall, power in zip(row, row_falls, powers, strict=True)
-        ]
-        width = len(samplers)
-        asked = (combine(predicted[k : k + width]) for k in range(0, len(predicted), width))
-        needed = max(
-            _probes_for(estimate, _AIMED_AT * rtol, samplers[0].batch)
-            for estimate in itertools.chain.from_iterable(asked)
-        )
-        if needed <= _MAX_PROBES and (needed > probes or steps != current):
+    for deeper in {min(steps * 2**power, MAX_STEPS) for power in range(_TRIED)}:
+        needed = probes_at(deeper)
+        if needed <= _MAX_PROBES and (needed > probes or deeper > steps):
             target = max(probes, int(needed))
-            plans.append(Plan(sum(steps) * target, steps, target))
+            plans.append(Plan(deeper * target, deeper, target))
     if plans:
         return min(plans)
-    deeper = tuple(options[min(1, len(options) - 1)] for options in choices)
-    return Plan(sum(deeper) * probes, deeper, probes) if deeper != current else None
+    deeper = min(2 * steps, MAX_STEPS)
+    return Plan(deeper * probes, deeper, probes) if deeper > steps else None
 
 
 def _fall(deep: float, shallow: float) -> float:

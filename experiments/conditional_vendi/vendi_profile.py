@@ -19,7 +19,7 @@ _ENTROPY = cv.Entropy(order=1)
 def vendi_profile(
     models: Mapping[str, np.ndarray],
     prompts: np.ndarray,
-    kernels: Mapping[str, cv.Gaussian],
+    kernels: Mapping[str, Any],
     *,
     over: Over,
     multiples: Sequence[float],
@@ -40,9 +40,10 @@ def vendi_profile(
 
 def _moved(pairs: cv.Pairs, over: Over, times: float) -> cv.Pairs:
     """The pairs with some bandwidths multiplied."""
+    kernels: Any = pairs.kernels
     moved = tuple(
         cv.Gaussian(kernel.bandwidth * (times if over in (name, "both") else 1), unit=kernel.unit)
-        for name, kernel in zip(("outputs", "prompts"), pairs.kernels, strict=True)
+        for name, kernel in zip(("outputs", "prompts"), kernels, strict=True)
     )
     return pairs.under(tuple(map(Kernel.suited_to, moved, pairs.arrays)))
 

@@ -15,6 +15,7 @@ from condvendi_jax import entropies
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import eigenvalues as spectra
 from condvendi_jax.entropies import log_scores
+from condvendi_jax.grams.operators import DenseGram
 from condvendi_jax.spectra import computation, estimators, refinement
 from experiments.cost import peers
 from experiments.cost.worker import Cell, Contestant, load_points
@@ -78,10 +79,10 @@ def dense_jax(cell: Cell) -> Contestant:
     return _compiled(norms, peers.read_norms, _points(cell))
 
 
-def _grams(cell: Cell, *points: jax.Array) -> list[cv.grams.DenseGram]:
+def _grams(cell: Cell, *points: jax.Array) -> list[DenseGram]:
     """The Grams of outputs and prompts, or of the outputs alone."""
     return [
-        cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), of_role)
+        DenseGram.from_points(cv.Gaussian(bandwidth), of_role)
         for of_role, bandwidth in zip(points, cell["bandwidths"], strict=False)
     ]
 

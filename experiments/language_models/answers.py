@@ -9,6 +9,10 @@ import xarray as xr
 from rich.table import Table
 
 import condvendi_jax as cv
+from condvendi_jax.inference import profiles, saturation
+from condvendi_jax.inference.designs import Common
+from condvendi_jax.inference.errors import Units
+from condvendi_jax.inference.evaluations import Keys
 from experiments import lab
 from experiments.lab import agreement, figures, scales, style, tables
 from experiments.language_models import judged
@@ -176,19 +180,23 @@ class Answers(lab.Study):
         rewards = class_rewards(classes, _of_answers(pairs, "rewards", rows))
         flat = rows.reshape(len(names), -1)
         items = pairs.outputs[flat], classes.reshape(flat.shape)
-        kernels = dict(zip(SOURCES, (cv.Gaussian(width.outputs), cv.Indicator()), strict=True))
-        options: Any = {"output_kernel": kernels, "orders": [2], "profile": False}
-        both: Any = cv.compare(
-            {s: dict(zip(names, of, strict=True)) for s, of in zip(SOURCES, items, strict=True)},
-            pairs.labels["prompt"][flat[0]],
-            quality=dict(zip(names, rewards.reshape(flat.shape), strict=True)),
-            at_least=self.at_least,
-            **options,
-        )
-        compared = [both.comparisons[source] for source in SOURCES]
+        kernels = cv.Gaussian(width.outputs), cv.Indicator()
+        quality = dict(zip(names, rewards.reshape(flat.shape), strict=True))
+        options: Any = {"quality": quality, "at_least": self.at_least, "orders": [2]}
+        prompts = pairs.labels["prompt"][flat[0]]
+        compared = [
+            cv.compare(
+                dict(zip(names, of, strict=True)),
+                prompts,
+                output_kernel=kernel,
+                profile=False,
+                **options,
+            )
+            for of, kernel in zip(items, kernels, strict=True)
+        ]
         good = [of.ranking("quality", 0) for of in compared]
         tested = [of.ranking("conditional", 2).differences for of in compared]
-        signs, by = np.array([pair.signs for pair in both.pairs]), ("source", "model")
+        signs, by = _joint_signs(compared), ("source", "model")
         return xr.Dataset(
             {
                 "good": (by, [[of.values[m] for m in names] for of in good]),
@@ -284,6 +292,21 @@ def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     new = ~np.tril(equal, -1).any(axis=3)
     weights = _PATIENCE ** np.arange(rows.shape[2])
     return {CLASSES: number, UTILITY: np.sum(rewards * new * weights, axis=2) / weights.sum()}
+
+
+def _joint_signs(compared: Sequence[cv.inference.Comparison]) -> np.ndarray:
+    """The signs of all pairs of models under several encoders, `[pairs, encoders]`.
+
+    With 95% confidence all are right at once: encoders take the place of bandwidths in a profile.
+    """
+    first, places = compared[0], [of.evaluations for of in compared]
+    pairs = {name: rows.supported() for name, rows in first.pairs.items()}
+    units = Units.of(pairs, None, Keys(0).groups)
+    along: Any = {name: [of[name].order(2).population for of in places] for name in pairs}
+    curves = profiles.curves_of(pairs, along, units, Common.of(pairs))
+    rounding = saturation.rounding(cv.Entropy(order=2), first.first.dtype)
+    tested = profiles.Tested(curves, units.matched != "none", judged.LEVEL, 0, rounding)
+    return np.array([pair.signs for pair in tested.of_score(1)[1]])  # Of conditional scores.
 
 
 def class_rewards(classes: np.ndarray, rewards: np.ndarray) -> np.ndarray:

@@ -125,6 +125,16 @@ def test_a_class_that_was_there_before_is_worth_nothing():
     assert rewards.tolist() == [7, 7, 3, 7]
 
 
+def test_good_and_different_answers_are_counted_by_classes_and_by_embeddings(tmp_path):
+    """All rewards of `small_run` are 2: with a lower bar the number is that of the classes."""
+    run = execute(Answers, tmp_path, *small(tmp_path, 0), "--at_least=2")
+    found = run.found.sel(text="whole", scale=1)
+    numbers = np.array([KNOWN[m] for m in found.model.values.tolist()])
+    np.testing.assert_allclose(found.good.transpose("source", "model"), [numbers, numbers], 1e-4)
+    np.testing.assert_allclose(found.good_share, 1)
+    assert found.reversed == 0 and found.one_order <= found.apart.min()
+
+
 def test_models_of_one_family_are_resampled_together(finished, tmp_path):
     flags = small(tmp_path, 0)
     write(tmp_path, families=np.repeat("x", 72))

@@ -83,6 +83,22 @@ def test_drawings_are_written_in_the_order_of_the_rows(build, tmp_path):
     build(pictures=str(folder), overwrite=True)
 
 
+def test_drawings_that_are_turned_withdrawn_or_misnamed_are_left_out():
+    turned = {"turned": {"parent": "kept", "hFlip": True}, "alias": {"parent": "kept"}}
+    found = icon_set(
+        "Firefox OS", {"kept": {}, "gone": {"hidden": True}, "sunglasses": {}}, aliases=turned
+    )
+    drawn = [found.drawing(name) for name in ("kept", "alias", "turned", "gone", "sunglasses")]
+    assert drawn == ["kept", "kept", None, None, None]
+
+
+def test_a_drawing_is_matched_by_name_where_there_are_no_code_points():
+    names = {"name1a": "1a", "other": "1a", "name2b": "2b", "name3c": "3c"}
+    aliases = {"other": {"parent": "name 1a"}, "name-3c": {"parent": "name 2b"}}
+    found = icon_set("One", {"name 1a": {}, "name 2b": {}}, aliases=aliases)
+    assert emoji.match(found, CONCEPTS, names) == {"1a": "name 1a", "2b": "name 2b"}
+
+
 def test_a_drawing_is_rendered_over_white():
     pytest.importorskip("resvg_py")
     icons = icon_set("One", {"half": {"body": '<path d="M0 0h8v16h-8z"/>'}, "blank": {}})

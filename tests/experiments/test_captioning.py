@@ -15,7 +15,7 @@ from experiments.data import PairedEmbeddings
 pytestmark = pytest.mark.slow
 
 
-def write_captions(folder, seed):
+def small(folder, seed):
     """Writes 12 photographs, each there twice, with the same two captions; gives the flags.
 
     Photographs and captions are so far apart that Conditional-* is the number of captions and
@@ -25,17 +25,14 @@ def write_captions(folder, seed):
     rotation = np.linalg.qr(rng.normal(size=(12, 12)))[0]
     captions = 15 * rotation.reshape(6, 2, 12).repeat(2, axis=0)
     photographs = np.tile(15 * np.eye(6), 2).repeat(4, axis=0)
-    return write(
+    files = write(
         folder,
         outputs=captions.reshape(24, 12),
         prompts=photographs,
         prompt=np.arange(24) // 2,
         pictures=np.repeat(["cat", "dog", "other"], 8),
     )
-
-
-def small(folder, seed):
-    return [*write_captions(folder, seed), *widths(1), *flags(groups=4)]
+    return [*files, *widths(1), *flags(groups=4)]
 
 
 CONTROLS = ["swapped", "shuffled", "one for all"]

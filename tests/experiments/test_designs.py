@@ -14,18 +14,11 @@ from experiments.data import PairedEmbeddings
 pytestmark = pytest.mark.slow
 
 
-def write_designs(folder, seed, *, prompts, designs):
-    """Writes far prompts, each with as many unlike outputs by as many models; gives the flags."""
-    generator = np.random.default_rng(seed)
-    prompt = np.repeat(np.arange(prompts), designs)
-    outputs = generator.permutation(prompts * designs)
-    models = [f"model {m}" for m in np.tile(np.arange(designs), prompts)]
-    return write_line(folder, outputs, prompt, models)
-
-
 def small(folder, seed):
     """Twelve prompts of four outputs that have nothing in common, under a narrow bandwidth."""
-    files = write_designs(folder, seed, prompts=12, designs=4)
+    models = [f"model {m}" for m in np.tile(np.arange(4), 12)]
+    outputs = np.random.default_rng(seed).permutation(48)
+    files = write_line(folder, outputs, np.repeat(np.arange(12), 4), models)
     return [*files, *widths(0.24, 2.4), *flags(draws=2, scales="0.9,1")]
 
 

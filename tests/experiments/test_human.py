@@ -22,7 +22,7 @@ from experiments.lab import agreement
 pytestmark = pytest.mark.slow
 
 
-def write_judged_sets(folder, seed):
+def small(folder, seed):
     """Writes sets of six responses with one to six modes, the people's scores being the modes.
 
     Two tasks of 24 contexts each, two sets a context; outputs lie far apart but within a mode.
@@ -36,7 +36,7 @@ def write_judged_sets(folder, seed):
     picked = np.arange(size) % modes[:, None]
     outputs = spots[np.arange(2 * contexts)[:, None], picked].reshape(-1, 4)
     prompts = 5 * generator.normal(size=(contexts, 4))[np.repeat(context, size)]
-    return write(
+    files = write(
         folder,
         outputs=outputs,
         prompts=prompts,
@@ -44,11 +44,8 @@ def write_judged_sets(folder, seed):
         sets=np.repeat(np.arange(2 * contexts), size),
         people=np.repeat(modes.astype(np.float64), size),
     )
-
-
-def small(folder, seed):
     counts = flags(folds=2, resamples=20, contexts="1,2", draws=8)
-    return [*write_judged_sets(folder, seed), *counts, *widths(0.5)]
+    return [*files, *counts, *widths(0.5)]
 
 
 finished = studies.finished(Human)

@@ -6,7 +6,6 @@ every study of the project in the same ways.
 
 import ast
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -17,6 +16,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 import pytest
+import rich.progress
 import xarray as xr
 from rich.table import Table
 from small import write_pairs
@@ -250,15 +250,6 @@ def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
         path.write_bytes(bytes(changed))
         with pytest.raises(records.DamagedError):
             results.read(path)
-
-
-def test_a_result_opens_without_the_lab(tmp_path, own):
-    first = execute(tmp_path, *own())
-    opened = xr.load_dataset(first.folder / "mean-2.nc", engine="scipy")
-    assert opened.value == first.results[place(2)].value
-    assert opened.type.values.tolist() == first.results[place(2)].type.values.tolist()
-    assert json.loads(opened.attrs["cell"]) == {"kind": "mean", "power": 2}
-    assert json.loads(opened.attrs["identity"])["study"] == "toy"
 
 
 def test_types_that_netcdf_lacks_grow_and_what_has_no_labels_is_left_out(tmp_path):

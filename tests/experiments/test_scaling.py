@@ -200,6 +200,21 @@ def test_two_calls_are_no_number_and_three_have_a_spread():
     assert timing.spread([1234.0, 0.5, 2.0]).words(2) == "2 (0.5-1200)"
 
 
+def test_errors_and_coverage_are_counted_over_seeds():
+    """Estimates of 0 with the ends of their intervals, the last of which does not hold it."""
+    estimates = [[0.001, -0.001, 0.002], [-0.001, -0.003, 0.0005], [0.003, 0.001, 0.004]]
+    values = {"exact": [0.0] * 3, "by tolerance": estimates}
+    timed = {
+        name: {"seconds": [1] * 3, "values": [{"vendi": of} for of in each], "memory_bytes": 1}
+        for name, each in values.items()
+    }
+    of = Record("measure", "own", 4000, dataset(timed, {})).errors("by tolerance")
+    of = of.sel(quantity="vendi")
+    np.testing.assert_allclose(of.error, [0.001, 0.001, 0.003], rtol=2e-3)
+    np.testing.assert_allclose(of.half, [0.0015, 0.00175, 0.0015], rtol=2e-3)
+    assert of.held.values.tolist() == [1, 1, 0]
+
+
 def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
     """When the parent is killed, a contestant that computes for minutes ends at once."""
     path = str(tmp_path / "x.npy")

@@ -15,7 +15,7 @@ from experiments.lab import knobs
 pytestmark = pytest.mark.slow
 
 
-def write_temperatures(folder, seed):
+def small(folder, seed):
     """Writes stories at three temperatures, with 1, 2 and 4 plots of each prompt; gives the flags.
 
     Outputs lie a unit or more apart, prompts ten. The stories that ended are those of one plot;
@@ -29,27 +29,19 @@ def write_temperatures(folder, seed):
     plot = np.tile(np.arange(each), len(designs) * prompts) * plots // each
     outputs = np.load(folder / "x.npy")
     write(folder, models=np.repeat(["0.5", "1", "2"], prompts * each))
-    return designers + write(
+    files = designers + write(
         folder,
         truncated=np.concatenate(np.split(outputs, len(designs))[::-1]),
         finished=plot == 0,
         tokens=10 * plots,
         log_likelihood=-10 * plots * np.log(2 * plots),
     )
-
-
-def small(folder, seed):
-    more = flags(scales="1,1.05", groups=5)
-    return [*write_temperatures(folder, seed), *widths(0.2, 2), *more]
+    return [*files, *widths(0.2, 2), *flags(scales="1,1.05", groups=5)]
 
 
 PLOTS, PROMPTS = (1, 2, 4), 12
 
 finished = studies.finished(Temperature)
-
-
-def without(flags, *names):
-    return [flag for flag in flags if flag.partition("=")[0].strip("-") not in names]
 
 
 def test_the_scores_are_the_known_numbers(finished):

@@ -16,7 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from oracles import draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax.grams import Layout, layout_of, represent, to_host
+from condvendi_jax.grams import Layout, fold, layout_of, represent, to_host
+from condvendi_jax.grams.representations import together
 from condvendi_jax.spectra import computation, krylov
 
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
@@ -27,12 +28,12 @@ COMPILED_N, CAPACITY = 2400, 5
 # More than the default budget has products, and no multiple of the devices.
 SCORED_N, SCORED = 601, ("stored", "matrix-free")
 
-# name: devices, n, tile, the kernel of the outputs, dtype.
+# name: devices, n, the kernel of the outputs, dtype.
 CASES = {
-    **{f"{count} devices": (count, N, TILE, "gaussian", "float64") for count in (3, 8)},
-    "cosine": (3, N, TILE, "cosine", "float32"),
-    "blocks of padding": (8, 9, TILE, "gaussian", "float64"),
-    "no padding": (8, 64, 3, "gaussian", "float64"),
+    **{f"{count} devices": (count, N, "gaussian", "float64") for count in (3, 8)},
+    "cosine": (3, N, "cosine", "float32"),
+    "blocks of padding": (8, 9, "gaussian", "float64"),
+    "no padding": (8, 64, "gaussian", "float64"),
 }
 
 
@@ -56,11 +57,11 @@ def lines(count, name="rows"):
     return Mesh(np.array(jax.devices()[:count]), (name,))
 
 
-def sharded(pair, points, layout, tile=TILE):
+def sharded(pair, points, layout):
     return [
         represent(kernel, p, layout=layout)
         if isinstance(kernel, cv.Cosine)
-        else cv.grams.TiledGram.from_points(kernel, p, layout=layout, tile_size=tile)
+        else cv.grams.TiledGram.from_points(kernel, p, layout=layout)
         for kernel, p in zip(pair, points, strict=True)
     ]
 
@@ -97,11 +98,11 @@ def measured(gram_x, gram_t, n, dtype="float64"):
 
 def representations():
     out = {}
-    for name, (count, n, tile, kernel, dtype) in CASES.items():
+    for name, (count, n, kernel, dtype) in CASES.items():
         with precision.x64(dtype == "float64"):
             points = draw_pairs(n, dtype=dtype, **DIMENSIONS)
             layout = layout_of(points[0], mesh=lines(count))
-            grams = sharded(kernels(kernel), points, layout, tile)
+            grams = sharded(kernels(kernel), points, layout)
             out |= {f"{name}/{key}": value for key, value in measured(*grams, n, dtype).items()}
     return out
 
@@ -115,14 +116,8 @@ def meshes():
     layout = layout_of(points[0], mesh=explicit)
     out["explicit mesh"] = sharded(kernels(), points, layout)[0].squared_frobenius_norm()
     two = Mesh(np.array(jax.devices()).reshape(2, 4), ("hosts", "devices"))
-    for name, axis in {"two axes": ("hosts", "devices"), "one of two axes": "devices"}.items():
-        gram_x, gram_t = sharded(kernels(), points, Layout(two, axis, N))
-        out[name] = (gram_x * gram_t).matvec(gram_x.place(vectors(N)))
-    # Rows that lie on devices already, under either type of mesh, say themselves where.
-    for name, mesh in {"auto": lines(DEVICES), "explicit": explicit}.items():
-        rows = jax.device_put(points[0][:200], NamedSharding(mesh, PartitionSpec("rows")))
-        gram = cv.grams.TiledGram.from_points(kernels()[0], rows, tile_size=TILE)
-        out[f"{name} rows"] = gram.squared_frobenius_norm()
+    gram_x, gram_t = sharded(kernels(), points, Layout(two, ("hosts", "devices"), N))
+    out["two axes"] = (gram_x * gram_t).matvec(gram_x.place(vectors(N)))
     gram, _ = sharded(kernels(), points, Layout(lines(4), "rows", N))
     for name, held in {"": gram, "stored ": gram.store()}.items():
         out[f"{name}eigenvalues"] = held.eigenvalues()
@@ -131,7 +126,6 @@ def meshes():
     out["cosine eigenvalues"] = cosine.eigenvalues()
     out["cosine product"] = cosine.matvec(jnp.asarray(vectors(N)))
     out["mixed product"] = (gram.store() * cosine).matrix
-    out["mixed norm"] = (gram.store() * cosine).squared_frobenius_norm()
     return to_host(out)
 
 
@@ -143,11 +137,6 @@ def gradients():
         gram_x, gram_t = sharded(pair, (outputs, prompts), layout)
         return jnp.array(COTANGENT) @ norms_of(gram_x, gram_t)
 
-    def slope(points, bandwidths, layout):
-        gram_x, gram_t = sharded(kernels(bandwidths=bandwidths), points, layout)
-        left, right = (layout.place(v) for v in (vectors(N), vectors(N)[::-1]))
-        return (gram_x * gram_t).bilinear_slope(left, right)
-
     out = {}
     for count in (3, 4):
         layout = Layout(lines(count), "rows", N)
@@ -155,10 +144,6 @@ def gradients():
         found = gradient(*points, BANDWIDTHS, layout)
         for name, value in zip(("outputs", "prompts", "bandwidths"), found, strict=True):
             out[f"{count}/{name}"] = np.stack(value) if name == "bandwidths" else value
-        slopes = jax.jit(jax.grad(slope, argnums=(0, 1)), static_argnums=2)
-        slopes = slopes(points, BANDWIDTHS, layout)
-        for name, value in zip(("slope in points", "slope in bandwidths"), slopes, strict=True):
-            out[f"{count}/{name}"] = np.concatenate([np.ravel(part) for part in value])
     # In one argument alone, and not compiled.
     layout = Layout(lines(2), "rows", N)
     out["prompts alone"] = jax.grad(weighted, argnums=1)(*points, BANDWIDTHS, layout)
@@ -215,37 +200,6 @@ def weighted():
     return to_host(out)
 
 
-def guided():
-    """Updates of guides whose window is on one device, and of those whose window is on four."""
-    mesh, window, b = lines(4), 16, 4
-    rows, everywhere = (NamedSharding(mesh, PartitionSpec(*axis)) for axis in (("rows",), ()))
-    pairs = draw_pairs(3 * b, **DIMENSIONS)
-    past, batch, other = (tuple(a[i : i + b] for a in pairs) for i in (0, b, 2 * b))
-    options = named(kernels(bandwidths=(3.0, 2.0)))
-    options |= {"prompt_size": batch[1].shape[1], "window": window}
-    guides = {
-        "order 2": cv.guidance.conditional_rke(**options),
-        "spectra": cv.guidance.conditional_vendi(**options, truncation=3),
-    }
-    out = {}
-    for name, guide in guides.items():
-
-        @jax.jit
-        def run(past, batch, state, guide=guide):
-            state = cv.guidance.remember(state, *past)
-            return guide.update(None, state, batch[0], prompts=batch[1])
-
-        alone = guide.init(batch[0])
-        spread = jax.tree.map(
-            lambda leaf: jax.device_put(leaf, rows if leaf.shape[:1] == (window,) else everywhere),
-            alone,
-        )
-        assert not spread.rows[0].sharding.is_fully_replicated
-        updates = [run(other, batch, run(past, other, state)[1])[0] for state in (alone, spread)]
-        out[name] = np.stack(list(map(to_host, updates)))
-    return out
-
-
 _ARRAY = re.compile(r"\b[a-z]+\d*\[([\d,]+)\]")
 _GATHER = re.compile(r"= (.*?) (all-gather|all-to-all)(?:-start)?\(")
 _HOP = re.compile(r"= (.*?) collective-permute(?:-start)?\(")
@@ -265,34 +219,28 @@ def inspected(text):
 def compiled():
     points = draw_pairs(COMPILED_N, **DIMENSIONS)
     layout = Layout(lines(DEVICES), "rows", COMPILED_N)
-    gram_x, gram_t = sharded(kernels(), points, layout, 64)
+    gram_x, gram_t = sharded(kernels(), points, layout)
     columns = layout.place(vectors(COMPILED_N))
     stored = gram_x.store()
 
     def gradient(gram, other):
         return jax.grad(lambda g: norms_of(g, other)[2], allow_int=True)(gram)
 
-    def prepared(outputs):
-        kernel = cv.Gaussian(BANDWIDTHS[0])
-        return cv.grams.TiledGram.from_points(kernel, outputs, layout=layout)
-
     programs = {
-        "prepared points": (prepared, layout.shard(points[0])),
         "norms": (norms_of, gram_x, gram_t),
         "gradient": (gradient, gram_x, gram_t),
         "product": (lambda a, v: a.matvec(v), gram_x * gram_t, columns),
         "stored product": (lambda a, v: a.matvec(v), stored, columns),
-        "stored norm": (lambda a: a.squared_frobenius_norm(), stored),
         "store": (lambda a: a.store(), gram_x),
     }
     space = functools.partial(krylov.krylov_spaces, sweeps=3)
     begin = functools.partial(krylov.start_lanczos, capacity=CAPACITY)
     bounds = jnp.asarray(0), jnp.asarray(CAPACITY)
     for name, gram in {"matrix-free": gram_x, "stored": stored}.items():
+        gram = together([gram])
         basis = space(gram, (columns,))[0].basis
         state = begin(basis, columns)
         programs[f"{name} space"] = space, gram, (columns,)
-        programs[f"{name} start"] = begin, basis, columns
         programs[f"{name} lanczos"] = krylov.lanczos, gram, (basis,), ((state,),), *bounds
     return {
         name: inspected(jax.jit(function).lower(*arguments).compile().as_text())
@@ -311,7 +259,6 @@ def devices(path):
         "one device": lambda: scores(pairs),
         "errors": errors,
         "weighted": weighted,
-        "guided": guided,
         "compiled": compiled,
     }
     parts = {}
@@ -345,6 +292,7 @@ def process(path, port, index):
 
 
 if __name__ == "__main__":
+    fold.CPU_TILE = fold._CPU_SHARED_TILE = TILE
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
     {"devices": devices, "process": process}[sys.argv[1]](*sys.argv[2:])

@@ -12,9 +12,11 @@ from canonical import named, slow
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import eigenvalues
-from condvendi_jax.grams import DenseGram, SharedTiles, TiledGram, fold, sums
+from condvendi_jax.grams import SharedTiles, TiledGram, fold
+from condvendi_jax.grams.operators import DenseGram
+from condvendi_jax.grams.representations import together
 from condvendi_jax.scores import baselines
-from condvendi_jax.spectra import estimators, krylov
+from condvendi_jax.spectra import krylov
 
 N = 100_000
 STORED = 25_000
@@ -31,7 +33,7 @@ def _points(n=N):
 
 
 def _tiled(points, sigma=1.0):
-    return TiledGram.from_points(cv.Gaussian(sigma), points, tile_size=fold.ACCELERATOR_TILE)
+    return TiledGram.from_points(cv.Gaussian(sigma), points)
 
 
 def _joint(outputs, prompts):
@@ -43,24 +45,19 @@ def _conditional_rke(outputs, prompts, sigma=1.0):
     return cv.renyi(2)(x * t) - cv.renyi(2)(t)
 
 
-def _arrivals(outputs, prompts):
-    subsets = ((0,), (1,), (0, 1))
-    factors = _joint(outputs, prompts).factors()
-    return sums.arrival_sums(factors, subsets, tile_size=fold.ACCELERATOR_TILE)
-
-
 def _by_joint(name):
     return lambda outputs, prompts, *others: getattr(_joint(outputs, prompts), name)(*others)
 
 
 def _space(outputs, prompts, start):
-    return krylov.krylov_spaces(_joint(outputs, prompts), (start,), sweeps=8)
+    return krylov.krylov_spaces(together([_joint(outputs, prompts)]), (start,), sweeps=8)
 
 
 def _lanczos(outputs, prompts, basis, probes, last):
     state = krylov.start_lanczos(basis, probes, capacity=32)
     first = jnp.zeros((), int)
-    return krylov.lanczos(_joint(outputs, prompts), (basis,), ((state,),), first, last)
+    joint = together([_joint(outputs, prompts)])
+    return krylov.lanczos(joint, (basis,), ((state,),), first, last)
 
 
 def _together(outputs, prompts, vectors):
@@ -69,7 +66,7 @@ def _together(outputs, prompts, vectors):
 
 
 def _stored(program):
-    return lambda matrix, *others: program(DenseGram.trusted(matrix), *others)
+    return lambda matrix, *others: program(DenseGram(matrix), *others)
 
 
 _VECTORS = _array(N, BLOCK)
@@ -78,12 +75,9 @@ _BASIS = _array(N, 8 * BLOCK)
 TILED = {
     "order 2": (_conditional_rke, *_points()),
     "order 2, gradient": (jax.value_and_grad(_conditional_rke, (0, 1, 2)), *_points(), _array()),
-    "order 2, arrivals": (_arrivals, *_points()),
     "order 2, bandwidths": (jax.vmap(_conditional_rke, (None, None, 0)), *_points(), _array(16)),
-    "product": (_by_joint("matvec"), *_points(), _VECTORS),
     "products of three": (_together, *_points(), _VECTORS),
     "rest": (_by_joint("row_squares_beside"), *_points(), _BASIS, _BASIS),
-    "slope": (jax.grad(_by_joint("bilinear_slope"), (0, 1)), *_points(), _VECTORS, _VECTORS),
     "krylov": (_space, *_points(), _VECTORS),
     "lanczos": (_lanczos, *_points(), _BASIS, _VECTORS, jax.ShapeDtypeStruct((), jnp.int32)),
 }
@@ -108,28 +102,27 @@ _MATRIX = _array(STORED, STORED)
 _SOME = _array(STORED, BLOCK), _array(STORED, 8 * BLOCK)
 
 
-def _rest_beside(gram, left, right):
-    return estimators._row_squares_beside_each(gram, (left,), (right,))
-
-
 STORING = {
     "store": (_by_joint("store"), *_points(STORED)),
-    "stored norm": (_stored(lambda gram: gram.squared_frobenius_norm()), _MATRIX),
     "stored krylov": (
-        _stored(lambda g, v: krylov.krylov_spaces(g, (v,), sweeps=8)),
+        _stored(lambda g, v: krylov.krylov_spaces(together([g]), (v,), sweeps=8)),
         _MATRIX,
         _SOME[0],
     ),
-    "stored rest": (_stored(_rest_beside), _MATRIX, _SOME[1], _SOME[1]),
+    "stored rest": (_stored(DenseGram.row_squares_beside), _MATRIX, _SOME[1], _SOME[1]),
     "spectrum": (eigenvalues.spectrum, _MATRIX),
-    "spectrum, gradient": (jax.grad(lambda a: eigenvalues.spectrum(a)[0]), _array(4000, 4000)),
-    "decompose": (_decomposed, *_points(4000)),
     "decompose, gradient": (jax.grad(_decomposed, (0, 1)), *_points(4000)),
     "decompose, features": (functools.partial(_decomposed, **COSINES), *_points(4000)),
     "guidance": _guided("conditional_rke", window=1000),
     "guidance, spectra": _guided("conditional_vendi", window=300),
     "mid": (lambda x, t: baselines._pointwise(x, t, baselines._fit(x, t, 0.1)), *_points(4000)),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiles_of_accelerators():
+    with precision.tiles(fold.ACCELERATOR_TILE):
+        yield
 
 
 PLATFORMS = ("cuda", "tpu")

@@ -12,10 +12,13 @@ from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.bandwidth import median_heuristic
 
 KEY = jax.random.key(0)
 GRID = tuple(0.02 * 2.0 ** np.arange(12))
+
+
+def median_of(points):
+    return cv.bandwidth_by_rule(points, "median", key=KEY).bandwidth
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +45,9 @@ def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
     assert means[index] < 5
 
 
-@pytest.mark.parametrize(("partitions", "far"), [(1, 0), (30, 0), (30, 1e6)])
+@pytest.mark.parametrize(("partitions", "far"), [(2, 0), (30, 1e6)])
 def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions, far):
-    """Distances are computed by subset for one partition, and shared by all subsets of 30."""
+    """Of rows of which one is far, distances are computed by differences."""
     points = points + far * (np.arange(100) == 7)[:, None].astype(np.float32)
     rows, found = values_of(points, partitions, subsets=5)
     assert all(len(np.unique(own)) == 100 for own in rows)
@@ -60,7 +63,7 @@ def test_a_rule_takes_its_spread_over_subsets_at_49_candidates(points, rule, par
     """Ascending by the sixth root of 2, from 1/16 to 16 times the median distance."""
     chosen = cv.bandwidth_by_rule(points, rule, key=KEY, partitions=partitions)
     np.testing.assert_allclose(bandwidth._CANDIDATES, np.geomspace(1 / 16, 16, 49))
-    grid = median_heuristic(points, key=KEY) * bandwidth._CANDIDATES
+    grid = median_of(points) * bandwidth._CANDIDATES
     _, rke = values_of(points, partitions, grid=grid)
     spread = {"variance": np.var, "std": np.std}[rule](rke, axis=1, ddof=1).mean(axis=0)
     expected = bandwidth._choose(grid, 0.01, spread, between=partitions > 1)
@@ -82,13 +85,6 @@ def test_every_argument_changes_the_selection(points):
         assert abs(found / reference - 1) > 1e-3, name
 
 
-def test_default_candidates_scale_with_the_points(points):
-    one, two = (
-        cv.bandwidth_by_rule(s * points, "variance", key=KEY, partitions=1) for s in (1, 10)
-    )
-    assert abs(two.bandwidth / one.bandwidth / 10 - 1) < 1e-3
-
-
 def test_more_partitions_are_drawn_of_fewer_rows(points):
     assert "mean of 400 partitions" in cv.bandwidth_by_rule(points, "variance", key=KEY).rule
     with pytest.raises(ValueError, match="partitions: expected an integer of at least 1"):
@@ -104,12 +100,12 @@ def test_a_rule_without_a_bandwidth_says_so():
 def test_median_by_hand():
     """Distances 3, 4, 5 of a right triangle; duplicates have no distance."""
     triangle = np.array([[0, 0], [3, 0], [0, 4]], np.float32)
-    assert median_heuristic(triangle, key=KEY) == pytest.approx(4, rel=1e-6)
+    assert median_of(triangle) == pytest.approx(4, rel=1e-6)
     doubled = np.concatenate([triangle, triangle])
-    assert median_heuristic(doubled, key=KEY) == pytest.approx(4, rel=1e-6)
+    assert median_of(doubled) == pytest.approx(4, rel=1e-6)
 
 
-@pytest.mark.parametrize("far", [65504, 1e5, 1e20, np.finfo(np.float32).max])
+@pytest.mark.parametrize("far", [65504, np.finfo(np.float32).max])
 def test_a_far_row_does_not_move_the_median(far):
     """A product rounds all distances to those of the far row. Equal rows have no distance."""
     points = np.random.default_rng(0).normal(size=(150, 7))
@@ -117,11 +113,11 @@ def test_a_far_row_does_not_move_the_median(far):
     points[7] = far
     points = points.astype(np.float16 if far == 65504 else np.float32)
     expected = np.median(scipy.spatial.distance.pdist(points.astype(np.float64)))
-    assert median_heuristic(points, key=KEY) == pytest.approx(expected, rel=1e-6)
+    assert median_of(points) == pytest.approx(expected, rel=1e-6)
     again = points.astype(np.float32)
     again[8:] *= np.float32(1 + 1e-7)
     doubled = np.concatenate([points, again])
-    assert median_heuristic(doubled, key=KEY) == pytest.approx(expected, rel=1e-2)
+    assert median_of(doubled) == pytest.approx(expected, rel=1e-2)
 
 
 def test_the_median_tells_tight_clusters_from_their_distance():
@@ -130,16 +126,18 @@ def test_the_median_tells_tight_clusters_from_their_distance():
     points[60:] += 1e4
     expected = np.median(scipy.spatial.distance.pdist(points.astype(np.float64)))
     assert expected < 10
-    assert median_heuristic(points, key=KEY) == pytest.approx(expected, rel=1e-3)
+    assert median_of(points) == pytest.approx(expected, rel=1e-3)
 
 
 def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():
     many = np.random.default_rng(0).normal(size=(2500, 1)).astype(np.float32)
-    one, two = (median_heuristic(many, key=jax.random.key(s)) for s in (0, 1))
+    one, two = (
+        cv.bandwidth_by_rule(many, "median", key=jax.random.key(s)).bandwidth for s in (0, 1)
+    )
     assert one != two
     assert abs(one / two - 1) < 0.1
     with pytest.raises(ValueError, match="all rows are identical"):
-        median_heuristic(np.ones((5, 2), np.float32), key=KEY)
+        median_of(np.ones((5, 2), np.float32))
 
 
 @pytest.mark.slow
@@ -200,7 +198,7 @@ def log_likelihood(sigma, first, second, same):
     return np.mean(np.log(squared[same])) + np.mean(np.log1p(-squared[~same]))
 
 
-@pytest.mark.parametrize("scale", [1, 1e-30, 1e30])
+@pytest.mark.parametrize("scale", [1, 1e30])
 def test_the_bandwidth_of_pairs_is_the_likeliest_of_a_grid(scale):
     pairs = draw_labelled(0)
     first, second = scale * pairs["first"], scale * pairs["second"]
@@ -210,7 +208,7 @@ def test_the_bandwidth_of_pairs_is_the_likeliest_of_a_grid(scale):
     assert chosen / scale == pytest.approx(best, rel=1e-3)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+@pytest.mark.parametrize("share", [0.01, 0.9])
 def test_the_mean_squared_kernel_over_random_pairs_is_the_share(share):
     pairs = draw_labelled(1)
     chosen = cv.bandwidth_from_pairs(**pairs, share=share)

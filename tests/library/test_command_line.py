@@ -4,8 +4,6 @@ import csv
 import functools
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 
@@ -14,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
-from processes import HANG_S, Terminal, started
+from processes import HANG_S
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
@@ -202,50 +200,6 @@ def test_a_profile_is_drawn_printed_and_written(score, folder):
     assert "<svg" in (folder / "over.svg").read_text()
 
 
-def test_prompts_that_are_texts_have_their_names(score, folder):
-    (folder / "twice.txt").write_text('a cat\na "dog", at last\na cat\n')
-    words = ("answers.txt", "--prompts=twice.txt", "--cache=cache", "--noerrors", *RULED)
-    encoder = "--text_encoder=fake_encoders:Means"
-    _, out = score(*words, encoder, "--by_prompt=named.csv")
-    with open(folder / "named.csv", newline="") as stream:
-        named = [(line["prompt"], line["n"]) for line in csv.DictReader(stream)]
-    assert named == [("a cat", "2"), ('a "dog", at last', "1")]
-    assert re.search(r"\na cat +2 ", out)
-
-
-def test_the_mean_over_prompts_is_printed_for_a_cosine_kernel_and_named_prompts(score, folder):
-    (folder / "names.txt").write_text("a cat\n" * (N // 2) + "a dog\n" * (N - N // 2))
-    words = (X, "--prompts=names.txt", "--kernel=cosine", "--equal_prompts", "--order=1")
-    encoder = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--noerrors")
-    _, out = score(*words, *encoder, "--by_prompt=seeds.csv")
-    with open(folder / "seeds.csv", newline="") as stream:
-        named = {line["prompt"]: float(line["score"]) for line in csv.DictReader(stream)}
-    grams = map(cosine_gram, np.split(OUTPUTS, 2))
-    values = [np.linalg.eigvalsh(gram / len(gram)) for gram in grams]
-    first, second = (np.exp(-np.sum(v * np.log(v))) for v in (of[of > 1e-12] for of in values))
-    assert named == pytest.approx({"a cat": first, "a dog": second}, rel=1e-4)
-    found = re.search(rf"mean of the Vendi of 2 prompts with {N // 2} outputs: (\S+) ± (\S+) ", out)
-    assert found is not None
-    mean, error = map(float, found.groups())
-    assert abs(mean - (first + second) / 2) < error / 10
-    assert error == pytest.approx(abs(first - second) / 2, rel=0.1)
-
-
-def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
-    """Lengths, letters a, sums of codes and ones, as the encoder of the tests has them."""
-    words = ("answers.txt", "--prompts=prompts.txt", "--cache=cache", *RULED)
-    report, out = score(*words, "--text_encoder=fake_encoders:Means")
-    assert report["n"] == 3
-    encoder = {"text_encoder": "means", "text_encoder_path": "fake_encoders:Means"}
-    paths = {"outputs": "answers.txt", "prompts": "prompts.txt"}
-    assert report["inputs"] == paths | encoder | {"paired_by": "order"}
-    assert "texts embedded by means; prompts embedded by means\n" in out
-    sums = np.array([sum(map(ord, text)) for text in ("banana", "bread", "another apple")])
-    between = np.abs(sums[:, None] - sums)[np.triu_indices(3, 1)]
-    assert report["bandwidths"]["outputs"]["bandwidth"] == pytest.approx(np.median(between), 1e-2)
-    assert "3 pairs" in out
-
-
 def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
     from PIL import Image
 
@@ -323,13 +277,6 @@ def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
     assert "raising:E failed on a batch of 3 that starts with 'banana': AttributeError: " in err[0]
     assert err[1].startswith("Traceback")
     assert "return self.weights[items]" in "".join(err)
-
-
-def test_an_encoder_that_ends_the_program_is_an_error(folder):
-    (folder / "leaving.py").write_text("class E:\n    def encode(self, items): raise SystemExit(0)")
-    with pytest.raises(ValueError, match="leaving:E.*SystemExit"):
-        words = ("answers.txt", "--text_encoder=leaving:E", "--cache=cache")
-        __main__.main(["", "score", *words])
 
 
 def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folder, capfd):
@@ -527,23 +474,6 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     with pytest.raises(OSError, match="no space left"):
         __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
     assert "Different outputs: about" in capfd.readouterr().out
-
-
-def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
-    """In the middle of an estimate of seconds, as its progress bar says."""
-    np.save(folder / "large.npy", draw_pairs(700, dtype=np.float32)[0])
-    large = ("large.npy", WIDTH, "--order=1")
-    command = [*COMMAND, "score", *large, "--json=interrupted.json"]
-    with (
-        Terminal() as terminal,
-        started(command, cwd=folder, stderr=terminal.writing, env=ENVIRONMENT) as process,
-    ):
-        terminal.wait_for("slope of order 1", process)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=HANG_S)
-        assert process.returncode == 130, terminal.read()
-        assert "Traceback" not in terminal.read()
-    assert not list(folder.glob("*interrupted.json*"))
 
 
 def test_what_is_printed_goes_into_no_file_where_standard_output_is_closed(folder):

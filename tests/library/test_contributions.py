@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import precision
 import pytest
 from canonical import N, kernels, slow
 from oracles import assert_close, draw_pairs, gaussian_gram, weighted_logs
@@ -43,8 +44,8 @@ def test_row_sums_do_not_depend_on_the_tiles():
     factors, subsets = order_two.factors_of(cv.Pairs(outputs, prompts, **kernels()))
     squares = [gaussian_gram(outputs, 0.8) ** 2, gaussian_gram(prompts, 0.6) ** 2]
     expected = np.stack([g.sum(axis=1) - 1 for g in (*squares, squares[0] * squares[1])])
-    for tile_size in (None, 16):
-        assert_close(sums.row_norms(factors, subsets, tile_size=tile_size), expected)
+    with precision.tiles(16):
+        assert_close(sums.row_norms(factors, subsets), expected)
 
 
 def test_equal_rows_contribute_equally_and_labels_add_up():

@@ -1,10 +1,7 @@
 """Where memory ends, and what is said then; where points lie on a mesh: blocks and padding."""
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 import types
 
 import jax
@@ -21,17 +18,11 @@ from condvendi_jax.base.devices import Layout, layout_of, mesh_of
     [
         # A group is limited by all above it.
         ("0::/user/app\n", {"user/app/memory.max": "1000\n", "user/memory.max": "5000"}, 1000),
-        ("0::/user/app\n", {"user/app/memory.max": "9000\n", "user/memory.max": "5000"}, 5000),
         ("0::/user/app\n", {"user/app/memory.max": "max\n", "memory.max": "7000"}, 7000),
-        ("0::/user/app\n", {"user/app/memory.max": "max\n"}, None),
         ("0::/user/app\n", {"user/app/memory.max": f"{2**62}\n"}, None),
-        ("0::/user/app\n", {"other/memory.max": "1000\n"}, None),
         # Inside a container its own group is the top.
-        ("0::/\n", {"memory.max": "4096\n"}, 4096),
         ("0::/../..\n", {"memory.max": "4096\n"}, 4096),
-        ("0::/system.slice/docker-0123.scope\n", {"memory.max": "4096\n"}, 4096),
         ("4:memory:/docker\n0::/docker\n", {"docker/memory.max": "3000\n"}, 3000),
-        ("\nnonsense\n", {}, None),
         (None, {}, None),
     ],
 )
@@ -44,23 +35,15 @@ def test_the_least_limit_of_the_control_groups_is_found(tmp_path, groups, limits
     assert memory.container_limit(tmp_path) == expected
 
 
-@pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
-def test_the_limits_of_the_process_are_kept(name):
-    pytest.importorskip("resource")
-    program = f"""
-import resource
-import condvendi_jax as cv
-from condvendi_jax.base import memory
-before = memory.limit()
-_, hard = resource.getrlimit(resource.{name})
-resource.setrlimit(resource.{name}, (before - 4096, hard))
-assert memory.process_limit() == before - 4096, memory.process_limit()
-print(before - memory.limit())
-"""
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}  # An accelerator has a memory of its own.
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stdout) == (0, "4096\n"), done.stderr
+def test_the_least_limit_of_the_process_counts(monkeypatch):
+    limits = {"RLIMIT_AS": (5000, -1), "RLIMIT_DATA": (3000, -1)}
+    known = types.SimpleNamespace(
+        getrlimit=limits.get, **{name: name for name in ("RLIMIT_AS", "RLIMIT_DATA")}
+    )
+    monkeypatch.setattr(memory, "resource", known)
+    assert memory.process_limit() == 3000
+    limits["RLIMIT_DATA"] = (-1, -1)  # No limit.
+    assert memory.process_limit() == 5000
 
 
 @pytest.mark.parametrize("least", ["machine_memory", "container_limit", "process_limit"])
@@ -91,14 +74,14 @@ def test_what_fits_is_a_matter_of_bytes(monkeypatch):
     memory.check_cross(100, 133, np.float32)
     with pytest.raises(ValueError, match=r"100 x 134 cross Gram need about .* GiB of float32"):
         memory.check_cross(100, 134, np.float32)
-    for size, says in ((40 * 2**30, "40 GiB"), (2**29, "0.5 GiB"), (3 * 2**29, "1.5 GiB")):
-        monkeypatch.setattr(memory, "limit", lambda size=size: size)
-        with pytest.raises(ValueError, match=f"there are {says}"):
-            memory.check(10**6, np.float32)
+    monkeypatch.setattr(memory, "limit", lambda: 3 * 2**29)
+    with pytest.raises(ValueError, match="there are 1.5 GiB"):
+        memory.check(10**6, np.float32)
 
 
 OTHER = "INTERNAL: something else"
 EXHAUSTED = r"Memory ran out.*n = {n} points need about .* GiB of float32.*cv.Auto.*order 2"
+REFUSED = r"cuSOLVER refused .* n = {n} .*method=cv.Auto\(key=...\)"
 SOLVER = "INTERNAL: operation cusolverDnXsyevd_bufferSize(...) failed: cuSolver invalid value error"
 
 
@@ -106,9 +89,8 @@ SOLVER = "INTERNAL: operation cusolverDnXsyevd_bufferSize(...) failed: cuSolver 
     ("n", "error", "says"),
     [
         (50_000, "RESOURCE_EXHAUSTED: while allocating 40000000000 bytes.", EXHAUSTED),
-        (50_000, "INTERNAL: Out of memory allocating 40000000000 bytes.", EXHAUSTED),
         (50_000, MemoryError(), EXHAUSTED),
-        (25_000, SOLVER, r"cuSOLVER refused .* n = {n}.*method=cv.Auto\(key=...\)"),
+        (25_000, SOLVER, REFUSED),
         # A refusal of a matrix that is not large has another cause.
         (10, SOLVER, None),
         (10, OTHER, None),
@@ -135,8 +117,8 @@ def of_blocks(mesh, n, count):
     return type("Blocks", (Layout,), {"blocks": count})(mesh, "rows", n)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
-@pytest.mark.parametrize("n", [1, 7, 8, 24, 25])
+@pytest.mark.parametrize("count", [1, 3, 8])
+@pytest.mark.parametrize("n", [1, 24, 25])
 def test_every_point_is_inside_exactly_one_block(mesh, n, count):
     layout = of_blocks(mesh, n, count)
     assert layout.rows == layout.blocks * layout.block_rows
@@ -193,24 +175,20 @@ def test_layouts_are_equal_where_the_devices_and_axes_are(mesh):
     assert hash(Layout(mesh, "rows", 4)) == hash(layout_of(np.ones((4, 2)), mesh=mesh))
 
 
-@pytest.mark.parametrize("wrong", ["rows", ("rows",), 8, "devices", "abstract"])
-def test_what_is_no_mesh_is_refused(mesh, wrong):
-    made = {"devices": jax.devices(), "abstract": mesh.abstract_mesh}
-    wrong = made.get(wrong, wrong) if isinstance(wrong, str) else wrong
+@pytest.mark.parametrize("kind", ["text", "abstract"])
+def test_what_is_no_mesh_is_refused(mesh, kind):
+    wrong = {"text": "rows", "abstract": mesh.abstract_mesh}[kind]
     points = np.ones((4, 2), np.float32)
     says = r"^mesh: expected a jax.sharding.Mesh.*received " + re.escape(repr(wrong))
     for refused in (
         lambda: Layout(wrong, "rows", 4),
-        lambda: layout_of(points, mesh=wrong),
         lambda: cv.vendi(points, kernel=cv.Gaussian(1.0), mesh=wrong),
     ):
         with pytest.raises(TypeError, match=says):
             refused()
 
 
-@pytest.mark.parametrize(
-    "case", [(2, "cpu", True), (2, "cpu", False), (1, "cpu", True), (2, "tpu", True)]
-)
+@pytest.mark.parametrize("case", [(2, "cpu", True), (2, "cpu", False), (2, "tpu", True)])
 def test_several_cpu_devices_run_no_program_of_a_cache(case):
     """What they read back from it gave wrong numbers."""
     count, platform, enabled = case

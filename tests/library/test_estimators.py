@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, renyi,
 from scipy import stats
 
 import condvendi_jax as cv
+from condvendi_jax.grams.operators import DenseGram
 from condvendi_jax.spectra import estimators, measures, refinement
 from condvendi_jax.spectra.estimators import Budget
 from condvendi_jax.spectra.refinement import spectral_measure
@@ -29,18 +29,16 @@ def with_spectrum(values, dtype=np.float64):
     values = np.asarray(values) / np.sum(values)
     matrix = jnp.asarray(len(values) * (rotation * values) @ rotation.T, dtype)
     # Its diagonal is not one.
-    return cv.grams.DenseGram.trusted(matrix), values
+    return DenseGram(matrix), values
 
 
 SPECTRA = {
     "flat": np.ones(N),
     "power law": 1.0 / np.arange(1, N + 1) ** 1.5,
-    "slow power law": 1.0 / np.arange(1, N + 1) ** 0.7,
     "exponential": 0.97 ** np.arange(N),
     "clustered": np.repeat([50.0, 5.0, 0.5, 0.05], N // 4),
     "low rank": np.where(np.arange(N) < 9, 1.0, 0.0),
     "rank beyond the Krylov space": np.where(np.arange(N) < 90, 1.0 + np.arange(N) % 7, 0.0),
-    "near identity": 1 + 0.01 * np.sin(np.arange(N)),
     "near constant": np.where(np.arange(N) == 0, 1.0, 1e-4 / N),
     "one outlier": np.where(np.arange(N) == 0, N, 1.0),
     "rank one": np.where(np.arange(N) == 0, 1.0, 0.0),
@@ -108,9 +106,7 @@ def test_a_complete_krylov_space_is_exact(x64):
     gram, values = with_spectrum(1.0 / np.arange(1, 201) ** 0.5)
     padded = np.zeros((500, 500))
     padded[:200, :200] = gram.matrix * 500 / 200
-    measure = spectral_measure(
-        cv.grams.DenseGram.trusted(jnp.asarray(padded)), key=KEY, budget=Budget(60, 6, 4, 4)
-    )
+    measure = spectral_measure(DenseGram(jnp.asarray(padded)), key=KEY, budget=Budget(60, 6, 4, 4))
     assert measure.products > 0
     for entropy in (cv.von_neumann, cv.renyi(3), cv.truncated(30)):
         found = measure.entropy(entropy)
@@ -120,7 +116,7 @@ def test_a_complete_krylov_space_is_exact(x64):
 
 @pytest.mark.parametrize(
     "n, dtype",
-    [*(pytest.param(n, "float64", marks=pytest.mark.slow) for n in (1, 2, 40)), (5, "float32")],
+    [pytest.param(1, "float64", marks=pytest.mark.slow), (5, "float32")],
     indirect=["dtype"],
 )
 def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
@@ -158,7 +154,7 @@ def test_every_part_of_the_budget_changes_the_estimate(part, x64):
 def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
     """Also after batches of probes were deepened and others added."""
     outputs, prompts = draw_pairs(300)
-    tiled = functools.partial(cv.grams.TiledGram.from_points, cv.Gaussian(0.7), tile_size=112)
+    tiled = functools.partial(cv.grams.TiledGram.from_points, cv.Gaussian(0.7))
     single = [tiled(outputs), tiled(prompts)]
     grams = [*single, single[0] * single[1]]
     assert cv.grams.SharedTiles.of(single) is None
@@ -166,14 +162,11 @@ def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
     def grown(grams):
         samplers = estimators.Samplers(grams, key=KEY, budget=Budget(4, 3, 4, 5), rtol=2e-3)
         samplers.widen(8)
-        samplers.deepen([8] * len(grams))
+        samplers.deepen(8)
         samplers.widen(16)
         return samplers
 
-    together = grown(grams)
-    assert together.even
-    assert not grown(grams[:2]).even
-    for gram, sampler in zip(grams, together.of, strict=True):
+    for gram, sampler in zip(grams, grown(grams).of, strict=True):
         found, alone = sampler.measure(), grown([gram]).of[0].measure()
         assert found.alpha.shape == (16, 8)
         for name in ("alpha", "beta", "squares", "moments", "squared_norm", "products"):
@@ -195,7 +188,7 @@ def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypat
 
 
 class Sampled:
-    """A sampler and its measure, of which a plan asks what they have and how precise it is."""
+    """A sampler and its estimates, at its steps and at half of them."""
 
     def __init__(self, *, noise, gap, half_gap, complete=False):
         self.steps, self.probes, self.batch, self.complete = 16, 16, 16, complete
@@ -203,15 +196,10 @@ class Sampled:
         unit = measures.Estimate(signs).noise
         self.estimates = [measures.Estimate(signs * noise / unit, g) for g in (gap, half_gap)]
 
-    def entropy(self, _):
-        return self.estimates[0]
 
-    def at_half_depth(self):
-        return types.SimpleNamespace(entropy=lambda _: self.estimates[1])
-
-
-def planned(*sampled, combine=list, even=False):
-    return refinement._plan(sampled, sampled, [cv.von_neumann], combine, 1e-3, even=even)
+def planned(*sampled, combine=list):
+    now, half = ([[of.estimates[k] for of in sampled]] for k in (0, 1))
+    return refinement._plan(sampled, now, half, combine, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -229,31 +217,15 @@ def planned(*sampled, combine=list, even=False):
 )
 def test_a_plan_is_the_cheapest_that_is_predicted_to_do(noise, gap, half_gap, steps, probes):
     plan = planned(Sampled(noise=noise, gap=gap, half_gap=half_gap))
-    assert plan == (steps * probes, (steps,), probes)
+    assert plan == (steps * probes, steps, probes)
 
 
-def test_a_plan_deepens_what_is_shallow_and_nothing_else():
+def test_what_is_asked_of_a_difference_is_planned_for_it_alone():
     exact = Sampled(noise=0, gap=0, half_gap=0, complete=True)
-    rough, fine = (Sampled(noise=0.3e-3, gap=g, half_gap=4 * g) for g in (1.6e-3, 0.01e-3))
-    assert planned(rough, fine, exact).steps == (32, 16, 16)
-    # A pass that serves all deepens all that are sampled.
-    assert planned(rough, fine, exact, even=True).steps == (32, 32, 16)
-    # What is asked of their difference alone is planned for it alone.
-    together = planned(rough, rough, combine=lambda row: [row[0] - row[1]])
-    assert together == (1024, (32, 32), 16)
-
-
-def test_too_much_work_is_not_begun(x64):
-    gram, _ = with_spectrum(0.98 ** np.arange(600))
-    ask = functools.partial(refinement.refine, [gram], [cv.von_neumann], list, key=KEY, rtol=1e-3)
-    measure = ask().samplers[0].measure()
-    taken = measure.products - 32 * 8
-    beyond = ask(limit=taken - 1)
-    assert not beyond.within_limit
-    assert beyond.samplers[0].measure().products == Budget().products < measure.products
-    within = ask(limit=taken)
-    assert within.within_limit
-    assert within.estimates[0][0].value == measure.entropy().value
+    rough = Sampled(noise=1.55e-3, gap=0.1e-3, half_gap=0.1e-3)
+    assert planned(exact) is None
+    assert planned(exact, rough).probes == 64
+    assert planned(rough, rough, combine=lambda row: [row[0] - row[1]]).probes == 16
 
 
 def test_what_deflation_leaves_has_a_square_to_all_digits():
@@ -288,34 +260,6 @@ def test_bad_requests_are_refused(arguments, message):
     gram, _ = with_spectrum(np.ones(30), np.float32)
     with pytest.raises(ValueError, match=message):
         spectral_measure(gram, key=KEY, **arguments)
-
-
-@pytest.mark.parametrize("order", [1, slow(0.7), slow(3)])
-def test_the_sensitivity_is_unbiased(order, x64):
-    """Its mean over keys tends to h(A); a term left out would stay."""
-    gram, values = with_spectrum(SPECTRA["power law"])
-    entropy = cv.renyi(order)
-    a = np.asarray(gram.matrix) / N
-    nodes, vectors = np.linalg.eigh(a)
-    p = np.maximum(nodes, 1e-300)
-    slopes = -np.log(p) - 1
-    if order != 1:
-        slopes = order / (1 - order) * p ** (order - 1) / np.sum(p**order)
-    truth = (vectors * slopes) @ vectors.T
-    # Deflated, half deflated and sampled eigenvectors at once, and a trace of zero.
-    one, other = (vectors[:, places].sum(axis=1) for places in ([-2, -21, -91], [-5, -41, -201]))
-    direction = np.outer(one, one) - np.outer(other, other)
-    found = []
-    for seed in range(40):
-        (sampler,), *_ = refinement.refine(
-            [gram], [entropy], list, key=jax.random.key(seed), budget=Budget(8, 6, 8, 24)
-        )
-        left, right, square = sampler.sensitivity(entropy)
-        change = np.einsum("ik,ij,jk->", left, direction, right)
-        found.append(change + square * 2 * np.sum(a * direction))
-    error = np.mean(found) - np.sum(truth * direction)
-    assert abs(error) < 4 * np.std(found, ddof=1) / np.sqrt(40)
-    assert np.std(found) < abs(np.sum(truth * direction))
 
 
 # Influences of rows on estimated entropies, against eigenvectors in NumPy.
@@ -374,7 +318,7 @@ def replicates(gram, entropy, p, seed):
     samplers = samplers_of(gram, seed)
     (sampler,) = samplers.of
     assert not sampler.complete
-    samplers.deepen([32])
+    samplers.deepen(32)
     samplers.widen(16)
     return sampler.influences(entropy, np.full(gram.n, 1 / gram.n) if p is None else p)
 
@@ -407,22 +351,6 @@ def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted,
     np.testing.assert_array_equal(np.isnan(error), p == 0)
 
 
-@pytest.mark.slow
-def test_products_of_replicates_estimate_squared_sums_of_groups(x64):
-    gram, matrix, p = drawn()
-    groups = np.arange(FEW_ROWS) // 3 == np.arange(FEW_ROWS // 3)[:, None]
-    by_products, by_means = [], []
-    for seed in range(24):
-        sums = replicates(gram, cv.von_neumann, None, seed) @ groups.T
-        total, count = sums.sum(axis=0), len(sums)
-        by_products.append((np.sum(total**2) - np.sum(sums**2)) / (count * (count - 1)))
-        by_means.append(np.sum((total / count) ** 2))
-    expected = np.sum((groups @ influences_of(matrix, p, cv.von_neumann)) ** 2)
-    error = np.std(by_products, ddof=1) / np.sqrt(24)
-    assert abs(np.mean(by_products) - expected) < 3 * error < 0.015 * expected
-    assert np.mean(by_means) - expected > 3 * error  # The noise of the mean counts as influence.
-
-
 def test_order_two_takes_no_probe(x64):
     gram, matrix, p = drawn()
     found = replicates(gram, cv.renyi(2), None, seed=0)
@@ -443,6 +371,6 @@ def test_known_eigenvalues_give_one_exact_replicate(kernel, entropy, x64):
 
 
 def test_equal_rows_have_no_influence_at_any_n():
-    gram = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), jnp.ones((700, 2)), tile_size=128)
+    gram = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), jnp.ones((700, 2)))
     found = sampler_of(gram).influences(cv.von_neumann, np.full(700, 1 / 700))
     np.testing.assert_array_equal(found, np.zeros((1, 700)))

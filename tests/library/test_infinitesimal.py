@@ -3,15 +3,15 @@
 import jax
 import numpy as np
 import pytest
-from canonical import N_LARGE, errors_at, kernels, slow
+from canonical import errors_at, kernels, slow
 from oracles import cosine_gram, draw_pairs, gaussian_grams, weighted_logs
 
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
-from condvendi_jax.spectra import AUTO, computation, estimated, order_two
+from condvendi_jax.spectra import AUTO, order_two
 
 N = 100
 WIDTHS = (0.75, 0.5)
@@ -141,8 +141,8 @@ def test_deletions_of_unequal_groups_are_exact(largest, order, tiled, weights, x
 def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(heavy):
     arrays, weights = draw_pairs(N, dtype=np.float32), np.where(np.arange(N) == 3, heavy, 1.0)
     labels, grams = np.arange(N) % 20, grams_of(*arrays)
-    pairs = Pairs(*arrays, **KERNELS, weights=weights)
-    found = errors_at(pairs.labelled(labels), order=2)
+    pairs = Pairs(*arrays, **KERNELS, weights=weights, groups=labels)
+    found = errors_at(pairs, order=2)
     expected = error_of(losses(grams, weights, labels, 2))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
@@ -244,16 +244,3 @@ def test_an_error_that_is_mostly_noise_comes_with_a_warning():
     found = found._replace(rows=found.rows._replace(vendi=found.rows.vendi + noise))
     with pytest.warns(UserWarning, match="the standard error of vendi is mostly that of the estim"):
         errors_of._by_influences(pairs, found, Groups(np.arange(N), "rows"), None)
-
-
-@pytest.mark.parametrize(("order", "t"), [(1, None), pytest.param(1, 40, marks=pytest.mark.slow)])
-def test_slopes_of_stored_matrices_are_those_of_tiles(order, t, x64):
-    arrays = draw_pairs(N_LARGE)
-    pairs = Pairs(*arrays, rule="variance", key=jax.random.key(0))
-    entropy, key = Entropy(order, t), jax.random.key(1)
-    methods = estimated.Stored(key, rtol=0.1), estimated.MatrixFree(key, rtol=0.1)
-    stored, tiled = (computation.compute_sloped(pairs, entropy, method) for method in methods)
-    assert stored.computed.estimates is not None
-    for index in (0, 1):
-        found, expected = (np.array(of.bandwidths[index], float) for of in (stored, tiled))
-        np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -84,16 +84,6 @@ def test_conditional_score_is_a_mean_over_the_samples(measure):
     )
 
 
-def test_scores_of_all_answers(measure):
-    texts = [text for _, text in ROWS]
-    vendi, conditional = measure(ROWS, score="vendi")[0], measure(ROWS)[0]
-    within = np.sum([squares(own).sum() for own in ANSWERS.values()])
-    between = squares(texts).sum() - within  # Three samples of three answers each.
-    inner = np.mean([similarity(own) for own in ANSWERS.values()])
-    assert 1 / vendi == pytest.approx(inner / 3 + between / 81, rel=1e-4)
-    assert measure(ROWS, score="information")[0] == pytest.approx(vendi / conditional, rel=1e-4)
-
-
 def test_the_error_counts_samples_as_independent(measure):
     """A jackknife over the samples: each leaves with all of its answers."""
     found = np.array([similarity(texts) for texts in ANSWERS.values()])
@@ -121,32 +111,16 @@ def test_reasoning_is_removed_unless_it_is_kept(measure):
     assert measure(rows, strip_thinking=False)[0] > measure(ROWS)[0] + 0.01
 
 
-def test_answers_that_look_like_errors_are_logged(measure, caplog):
-    measure([*ROWS, ("q", "Error: rate limit"), ("r", "Error: rate limit")])
-    assert (
-        "2 of 11 look like errors, placeholders or log-likelihoods, for example 'Error: rate"
-        in caplog.text
-    )
-
-
-@pytest.mark.parametrize("rows", [[], [("q", "a")], [("q", "a"), ("r", "b")], [("q", None)]])
+@pytest.mark.parametrize("rows", [[("q", "a"), ("r", "b")], [("q", None)]])
 def test_without_two_answers_to_a_sample_it_is_nan(measure, rows, caplog):
     assert all(map(math.isnan, measure(rows)))
     assert ("evaluate with epochs" in caplog.text) == (rows[:1] == [("q", "a")])
-
-
-def test_each_text_is_embedded_once(measure):
-    encoder = fake_encoders.Means()
-    for _ in range(2):
-        measure(ROWS, encoder=encoder)
-    assert encoder.count == len({text for _, text in ROWS})
 
 
 def test_bad_arguments_are_refused_at_once(measure):
     for options, words in (
         ({"bandwidth": 0}, "bandwidth"),
         ({"order": -1}, "order"),
-        ({"score": "rke"}, "score: expected vendi, conditional, information, received 'rke'"),
         ({"encoder": "fake_encoders:Absent"}, "has no attribute"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -154,7 +128,7 @@ def test_bad_arguments_are_refused_at_once(measure):
 
 
 def test_inspect_keeps_the_parameters(inspect_ai):
-    options = {"bandwidth": 1.0, "order": 3, "score": "vendi", "encoder": "fake_encoders:Means"}
+    options = {"bandwidth": 1.0, "order": 3, "encoder": "fake_encoders:Means"}
     answer_diversity(**options, cache="folder")
     assert inspect_ai == [options | {"cache": "folder", "strip_thinking": True}]
 
@@ -261,7 +235,7 @@ def test_rewards_are_influences_within_each_group():
     assert logged == [("answer_diversity", pytest.approx(own(t), rel=1e-4)) for t in groups]
 
 
-@pytest.mark.parametrize(("order", "width"), [(1, WIDTH), (2, 150.0), (3, WIDTH)])
+@pytest.mark.parametrize(("order", "width"), [(1, WIDTH), (2, 150.0)])
 def test_order_and_bandwidth_of_the_reward(order, width):
     texts = ANSWERS["q"]
     found = call(reward(order=order, bandwidth=width), ["q"] * 3, texts)
@@ -275,8 +249,6 @@ def test_conversations_are_what_the_assistant_says():
     completions = [[one, {"role": "tool", "content": "x" * k}] for k, one in enumerate(said)]
     found = call(reward(), [prompt] * 3, completions)
     assert found == call(reward(), ["q"] * 3, ANSWERS["q"])
-    with pytest.raises(ValueError, match="expected a text in completion, received 3"):
-        call(reward(), ["q"], [3])
     assert reward().__name__ == "DiversityReward"  # TRL names its logs by it.
 
 
@@ -350,10 +322,9 @@ def test_rewards_in_the_form_of_verl():
         function(data_sources=["a"], solution_strs=["x"], ground_truths=[1], extra_infos=[{}])
 
 
-def test_an_encoder_that_loses_rows_is_refused():
+def test_an_encoder_that_loses_rows_and_groups_of_one_are_refused():
     encoder = types.SimpleNamespace(encode=lambda texts: np.ones((1, 2), np.float32))
     with pytest.raises(ValueError, match="zip"):
         call(reward(encoder=encoder), ["q"] * 3, ANSWERS["q"])
-    for size in (1, 2.5):
-        with pytest.raises((TypeError, ValueError), match="num_generations"):
-            reward(size)
+    with pytest.raises(ValueError, match="num_generations"):
+        reward(1)

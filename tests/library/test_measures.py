@@ -78,35 +78,11 @@ def test_moments_are_exact_control_variates():
     assert trace.gap < 1e-9
 
 
-def test_moments_that_rounding_has_spoiled_are_not_used():
-    values = spectrum()
-    exact = np.sum(values**2)
-    clean = measured(values)
-    spoiled = dataclasses.replace(clean, moment_errors=np.full(3, 1e3))
-    assert clean.trace(lambda x: x**2).rounding < 1e-9
-    found = spoiled.trace(lambda x: x**2)
-    assert found.rounding > 1e-9 or measures.half_interval(found.per_probe) > 1e-9
-    assert found.value == pytest.approx(exact, rel=0.2)
-
-
 def test_depth_narrows_the_gap_and_deflation_the_noise():
     gaps = [measured(spectrum(), steps=s).entropy(cv.von_neumann).gap for s in (2, 4, 8)]
     assert gaps[0] > gaps[1] > gaps[2] > 0
     noises = [measured(spectrum(), deflated=d).entropy(cv.von_neumann).noise for d in (2, 10, 30)]
     assert noises[0] > 2 * noises[1] > 4 * noises[2] > 0
-
-
-def test_the_thresholds_are_the_t_th_eigenvalue():
-    values = spectrum()
-    measure = measured(values)
-    for t in (1, 3, DEFLATED):
-        assert measure.at_rank(t - 0.5) == pytest.approx((values[t - 1], values[t - 1]))
-    found = np.array([measure.at_rank(t - 0.5) for t in (DEFLATED, 12, 20, 30, 50)])
-    assert np.all(np.diff(found, axis=0) <= 0)
-    # Where eigenvalues are apart, the ranks between the nodes are known better than by a step.
-    truth = np.log(values[np.array([11, 19, 29])])
-    apart, piled = np.abs(np.log(found[1:4]) - truth[:, None]).T
-    assert apart.mean() < piled.mean()
 
 
 def test_eigenvalues_that_pile_up_are_not_spread():

@@ -35,7 +35,7 @@ def test_pairs_and_what_makes_them_give_the_same_score():
 def test_a_rule_chooses_the_bandwidth_of_every_kernel_that_is_missing():
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     pairs = cv.Pairs(outputs, prompts, prompt_kernel=cv.Cosine(), rule="median", key=KEY)
-    expected = bandwidth.median_heuristic(outputs, key=jax.random.fold_in(KEY, 0))
+    expected = cv.bandwidth_by_rule(outputs, "median", key=jax.random.fold_in(KEY, 0)).bandwidth
     assert float(pairs.kernels[0].bandwidth) == pytest.approx(expected)
     assert pairs.bandwidths["outputs"].rule == "median distance"
     assert pairs.bandwidths["prompts"].bandwidth is None
@@ -52,7 +52,7 @@ def test_models_share_kernels_and_keep_their_rows():
     rows = np.asarray(b.arrays[0])
     np.testing.assert_allclose(rows[0] - rows[1], 2 * (outputs[-1] - outputs[-2]), rtol=1e-5)
     pooled = np.concatenate([*models.values()])
-    expected = bandwidth.median_heuristic(pooled, key=jax.random.fold_in(KEY, 0))
+    expected = cv.bandwidth_by_rule(pooled, "median", key=jax.random.fold_in(KEY, 0)).bandwidth
     assert float(a.kernels[0].bandwidth) == pytest.approx(expected)
 
 

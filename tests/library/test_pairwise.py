@@ -6,6 +6,7 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
+import precision
 import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams
 
@@ -29,10 +30,10 @@ def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
     return x, t, x * t
 
 
-@functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
-def _norms(outputs, prompts, bandwidths=BANDWIDTHS, *, tile_size, layout=None):
+@functools.partial(jax.jit, static_argnames="layout")
+def _norms(outputs, prompts, bandwidths=BANDWIDTHS, *, layout=None):
     factors = _factors(outputs, prompts, bandwidths)
-    return pairwise.squared_norms(factors, SUBSETS, tile_size=tile_size, layout=layout)
+    return pairwise.squared_norms(factors, SUBSETS, layout=layout)
 
 
 @pytest.fixture
@@ -68,24 +69,27 @@ def test_sums_over_many_rows_keep_six_digits_where_a_running_sum_does_not():
     assert abs(float(fold.pairwise_sum(jnp.asarray(values))) / exact - 1) < 1e-6
 
 
-@pytest.fixture(params=[8, 64], ids=["seven tiles", "one tile"])
-def tile_size(request):
-    return request.param
+@pytest.fixture
+def tiles():
+    """Four tiles a side, the last padded."""
+    with precision.tiles(16):
+        yield
 
 
-@pytest.mark.parametrize("tile_size", [8, 11, 16, 64])
-def test_norms_do_not_depend_on_the_tiling_or_the_ring(tile_size, ring, dtype):
+def test_norms_do_not_depend_on_the_tiling_or_the_ring(ring, dtype):
     pairs = draw_pairs(N, dtype=dtype)
     expected = [np.sum((k / N) ** 2) for k in _oracle_grams(*pairs)]
-    for layout in (None, ring):
-        assert_close(_norms(*pairs, tile_size=tile_size, layout=layout), expected)
+    for size in (16, 64):
+        with precision.tiles(size):
+            for layout in (None, ring):
+                assert_close(_norms(*pairs, layout=layout), expected)
 
 
-def test_arrivals_are_weighted_sums_over_the_earlier_points(tile_size, x64):
+def test_arrivals_are_weighted_sums_over_the_earlier_points(tiles, x64):
     pairs = draw_pairs(N)
     weights = np.random.default_rng(1).normal(size=(N, 2))
     sums, plain = (
-        pairwise.arrival_sums(_factors(*pairs), SUBSETS, tile_size=tile_size, weights=w)
+        pairwise.arrival_sums(_factors(*pairs), SUBSETS, weights=w)
         for w in (jnp.asarray(weights), None)
     )
     for got, alone, gram in zip(sums, plain, _oracle_grams(*pairs), strict=True):
@@ -93,8 +97,7 @@ def test_arrivals_are_weighted_sums_over_the_earlier_points(tile_size, x64):
         assert_close(alone[0], np.triu(gram**2, 1).sum(axis=0))
 
 
-@pytest.mark.parametrize("tile_size", [4, 16, 23, 50, 64])
-def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
+def test_products_and_the_matrix_are_the_oracles(tiles, ring, dtype):
     outputs, prompts = draw_pairs(N, dtype=dtype)
     factors = _factors(outputs, prompts, kernels=(cv.Gaussian(0.7), cv.Cosine()))
     joint = gaussian_gram(outputs, 0.7) * cosine_gram(prompts)
@@ -102,7 +105,7 @@ def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2, axis=1)
     everything = ((0, 1),)
     for layout in (None, ring):
-        options = {"tile_size": tile_size, "layout": layout}
+        options = {"layout": layout}
         several = (*everything, (1,)), (vectors, vectors[:, :1])
         of_joint, of_prompts = products.matvecs(factors, *several, **options)
         assert_close(of_joint, joint @ vectors / N)
@@ -117,7 +120,7 @@ def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
 
 
 @pytest.mark.parametrize("subset", range(3))
-def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, x64):
+def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, tiles, x64):
     """In the points and in the bandwidths, with padding in play (50 rows in tiles of 16)."""
     pairs = tuple(map(jnp.asarray, draw_pairs(N)))
 
@@ -129,7 +132,7 @@ def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, x64):
         return jnp.mean(jnp.square((grams[0], grams[1], grams[0] * grams[1])[subset]))
 
     def tiled(*arguments):
-        return _norms(*arguments, tile_size=16)[subset]
+        return _norms(*arguments)[subset]
 
     got = jax.grad(tiled, argnums=(0, 1, 2))(*pairs, BANDWIDTHS)
     if subset < 2:  # A factor in no sum has no gradient.
@@ -139,12 +142,12 @@ def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, x64):
 
 
 @pytest.mark.slow
-def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
+def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, tiles, x64):
     """With their gradients: the branch that is compiled for a GPU, taken here."""
     pairs = tuple(map(jnp.asarray, draw_pairs(N)))
 
     def norms(outputs, prompts):
-        return pairwise.squared_norms(_factors(outputs, prompts), SUBSETS, tile_size=8)
+        return pairwise.squared_norms(_factors(outputs, prompts), SUBSETS)
 
     expected = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
     taken = []
@@ -156,7 +159,6 @@ def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
     monkeypatch.setattr(fold.lax, "platform_dependent", of_accelerators)
     jax.clear_caches()
     got = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
-    jax.clear_caches()
     assert taken
     jax.tree.map(assert_close, got, expected)
 
@@ -166,7 +168,7 @@ def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
     n = 3001
     outputs, prompts = draw_pairs(n, dtype=np.float32, d_x=16, d_t=8, modes=12)
     bandwidths = (3.0, 2.0)
-    got = _norms(outputs, prompts, bandwidths, tile_size=512)
+    got = _norms(outputs, prompts, bandwidths)
     x, t = (gram**2 for gram in gaussian_grams((outputs, prompts), bandwidths))
     np.testing.assert_allclose(got, [x.mean(), t.mean(), (x * t).mean()], rtol=1e-6)
 

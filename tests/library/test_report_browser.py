@@ -110,22 +110,3 @@ def test_the_keyboard_alone_is_enough(page):
     assert page.evaluate("document.activeElement.id") == name
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.hash") == f"#{name}"
-
-
-@pytest.mark.parametrize("width", [360, 800, 1400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_as_wide_as_the_screen(browser, path, width, scheme):
-    size = {"viewport": {"width": width, "height": 700}, "color_scheme": scheme}
-    for page in opened(browser, path, **size):
-        page.locator(".heat tbody tr:nth-child(1) a").click()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
-
-
-def test_without_script_everything_can_be_read(browser, path):
-    for page in opened(browser, path, java_script_enabled=False):
-        assert page.locator(".prompt:visible").count() == P
-        assert page.locator("#viewer:visible").count() == 0
-        page.locator(".heat tbody tr:nth-child(2) a").click()
-        assert page.locator("#p1:visible").count() == 1  # The browser opens what a link leads into.

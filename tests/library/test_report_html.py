@@ -171,21 +171,15 @@ def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundanc
     models = {name: np.tile(kinds[np.arange(K) % k], (P, 1)) for name, k in counts.items()}
     options = {"output_kernel": cv.Gaussian(0.3), "prompt_kernel": cv.Indicator()}
     found = cv.compare(models, PROMPTS, **options, orders=[2])
-    plug_in = found.ranking("conditional", 2).plug_in
-    assert plug_in == pytest.approx({"same": 1, "three": 25 / 9, "five": 5}, rel=1e-3)
-    values = found.ranking("conditional", 2).values
-    assert values["five"] > 1e6 and values["three"] == pytest.approx(5, rel=1e-3)
     page = Parsed(page_of(found))
     assert page.inside["answer"].startswith(
         "five leads in diversity given the prompts: it is more diverse than every other model at "
         "bandwidths from 0.0375"
     )
     assert page.inside["outputs"].count("5 alike") == P
-    behind = outputs_behind.of_pairs(found.pairs)
-    listed = behind.redundant(P * K)
-    assert all(len(alike) == K and not behind.model[alike].any() for alike, _ in listed[:P])
+    listed = outputs_behind.of_pairs(found.pairs).redundant(P * K)
     sizes = [len(alike) for alike, _ in listed]
-    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[:P] == [K] * P and sizes == sorted(sizes, reverse=True)
     alone = [influence for alike, influence in listed if len(alike) == 1]
     assert alone == sorted(alone) and all(influence < 0 for influence in alone)
 
@@ -253,17 +247,14 @@ def test_texts_that_do_not_fit_are_refused(found):
     few = OUTPUTS["few"]
     cases = [
         ({"outputs": {"few": few}}, "outputs: expected those of"),
-        ({"outputs": {"few": few, "many": few[1:]}}, "outputs of many: expected 40"),
-        ({"outputs": {"few": few, "many": "text"}}, "outputs of many: expected a list"),
+        ({"outputs": {"few": few, "many": "text"}}, "outputs of many: expected a list of 40"),
         ({"outputs": {"few": few, "many": [*few[1:], 3]}}, "received 3 in row 39"),
-        ({"prompts": TEXTS[1:]}, "prompts of few: expected 40"),
+        ({"prompts": TEXTS[1:]}, "prompts of few: expected a list of 40"),
         ({"prompts": {"few": TEXTS}}, "prompts: expected those of"),
     ]
     for arguments, words in cases:
         with pytest.raises((TypeError, ValueError), match=words):
             page_of(found, **arguments)
-    with pytest.warns(UserWarning, match="rows have the embedding of an earlier row"):
-        page_of(found, prompts=TEXTS[1:] + TEXTS[:1])
 
 
 def test_pictures_become_small_ones(found, tmp_path):

@@ -7,7 +7,6 @@ import pathlib
 import socket
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from scipy.spatial.distance import cdist
 import condvendi_jax as cv
 from condvendi_jax.base import memory
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import Layout, TiledGram, represent
+from condvendi_jax.grams import Layout, TiledGram
 
 
 def start(devices, *arguments):
@@ -115,7 +114,7 @@ def assert_right(values, n, count, *, kernel="gaussian", dtype="float64"):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", runs.CASES)
 def test_sharded_grams_are_those_of_numpy(case, found):
-    count, n, _, kernel, dtype = runs.CASES[case]
+    count, n, kernel, dtype = runs.CASES[case]
     values = part(found, f"cases/{case}")
     assert_right(values, n, count, kernel=kernel, dtype=dtype)
     assert (np.diag(values["matrix"])[:n] == 1).all()
@@ -123,23 +122,19 @@ def test_sharded_grams_are_those_of_numpy(case, found):
 
 @pytest.mark.slow
 def test_every_way_to_say_where_points_are_gives_what_numpy_does(found):
-    """Meshes with explicit axes or two, rows that are sharded already, features, vectors of n."""
+    """Meshes with explicit axes or two, features, vectors of n."""
     (x, t), cosine = oracle_grams(), oracle_grams(kernel="cosine")[0]
     columns = runs.vectors(runs.N)
     expected = {
         "explicit mesh": np.mean(x**2),
         "two axes": (x * t) @ columns / runs.N,
-        "one of two axes": (x * t) @ columns / runs.N,
-        "auto rows": np.mean(x[:200, :200] ** 2),
         "cosine eigenvalues": eigenvalues(cosine),
         "cosine product": cosine @ columns / runs.N,
         "eigenvalues": eigenvalues(x),
         "vector of n": x @ columns[:, 0] / runs.N,
-        "mixed norm": np.mean((x * cosine) ** 2),
     }
     for name in ("eigenvalues", "vector of n"):
         expected[f"stored {name}"] = expected[name]
-    expected["explicit rows"] = expected["auto rows"]
     for name, values in expected.items():
         own = found[f"meshes/{name}"]
         assert_close(own[: runs.N] if np.ndim(values) else own, values)
@@ -158,7 +153,7 @@ def norm_gradient(weights, points, bandwidth):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 4])
-def test_gradients_and_slopes_are_those_of_the_formulas(count, found):
+def test_gradients_are_those_of_the_formulas(count, found):
     """In points and bandwidths, where the last hop is whole (3 devices) and divided (4)."""
     values = part(found, f"gradients/{count}")
     pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
@@ -172,17 +167,6 @@ def test_gradients_and_slopes_are_those_of_the_formulas(count, found):
     alone = found["gradients/prompts alone"]
     np.testing.assert_allclose(alone, values["prompts"], rtol=1e-9, atol=1e-14)
 
-    # The slope of a bilinear form.
-    inner = runs.vectors(runs.N) @ runs.vectors(runs.N)[::-1].T
-    weights = x * t * (inner + inner.T) / 2 / runs.N
-    in_points, in_bandwidths = [], []
-    for points, width in zip(pairs, runs.BANDWIDTHS, strict=True):
-        pull = weights.sum(axis=1)[:, None] * points - weights @ points
-        in_points.append(-2 * pull.ravel() / width**2)
-        in_bandwidths.append(np.sum(weights * cdist(points, points, "sqeuclidean")) / width**3)
-    assert_close(values["slope in points"], np.concatenate(in_points))
-    assert_close(values["slope in bandwidths"], in_bandwidths)
-
 
 SQUARE = runs.COMPILED_N**2
 BLOCK = SQUARE // runs.DEVICES
@@ -192,16 +176,14 @@ BLOCK = SQUARE // runs.DEVICES
 def test_the_compiled_rings_hold_no_block_of_the_matrix_and_gather_nothing(found):
     compiled = part(found, "compiled")
     # A block of rows, padded to whole tiles, of at most 5 columns.
-    rows = runs.COMPILED_N // runs.DEVICES + 64
+    rows = runs.COMPILED_N // runs.DEVICES + runs.TILE
     block = 5 * rows
-    for name in ("prepared points", "norms", "gradient", "product"):
+    for name in ("norms", "gradient", "product"):
         largest, gathered, passed = compiled[name]
         assert largest < BLOCK / 50, name
         assert gathered == 0, name
-        assert passed <= block, name
-    for name in ("norms", "gradient", "product"):
-        assert compiled[name][2] > 0, name
-    for name in ("matrix-free space", "matrix-free start", "matrix-free lanczos"):
+        assert 0 < passed <= block, name
+    for name in ("matrix-free space", "matrix-free lanczos"):
         # The vectors of the recurrences are the largest that there is, and they are sharded.
         assert compiled[name][0] <= max(4096, runs.CAPACITY * 3 * rows), name
         assert compiled[name][1] == 0, name
@@ -212,11 +194,11 @@ def test_the_compiled_stored_gram_gathers_vectors_only(found):
     compiled = part(found, "compiled")
     vectors = runs.COMPILED_N * 3
     # The control: a reader of compiled text that finds no block here would find none anywhere.
-    for name in ("stored product", "stored norm", "store", "stored space", "stored lanczos"):
+    for name in ("stored product", "store", "stored space", "stored lanczos"):
         assert compiled[name][0] == BLOCK, name
     for name in ("stored product", "stored space", "stored lanczos"):
         assert compiled[name][1] == vectors, name
-    assert compiled["store"][1] == compiled["stored norm"][1] == 0
+    assert compiled["store"][1] <= 5 * runs.COMPILED_N  # The points.
 
 
 @pytest.mark.slow
@@ -254,14 +236,6 @@ def test_the_errors_on_a_mesh_are_those_of_one_device(found):
     np.testing.assert_allclose(found["errors/mesh"], found["errors/one device"], rtol=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["order 2", "spectra"])
-def test_guidance_with_its_window_on_a_mesh_is_that_of_one_device(name, found):
-    alone, spread = found[f"guided/{name}"]
-    assert np.abs(alone).max() > 1e-3
-    assert_close(spread, alone, loosened=10)
-
-
 def oracle_scores(n, *, order):
     pairs = (p[:n] for p in draw_pairs(runs.SCORED_N, **runs.DIMENSIONS))
     grams = gaussian_grams(pairs, runs.BANDWIDTHS)
@@ -289,17 +263,14 @@ def test_what_does_not_fit_together_is_refused(mesh, monkeypatch):
     kernel, layout = cv.Gaussian(1.0), Layout(mesh, "rows", 4)
     gram = TiledGram.from_points(kernel, points, layout=layout)
     shorter = TiledGram.from_points(kernel, points[:3], layout=Layout(mesh, "rows", 3))
-    for call in (gram.__mul__, gram.store().__mul__):
-        with pytest.raises(ValueError, match="same number of points, received 4 and 3"):
-            call(shorter)
     with pytest.raises(TypeError):
         gram * 2.0
-    other = cv.gram(kernel, points)
+    monkeypatch.setattr(memory, "limit", lambda: 10)
     for either in (gram, gram.store()):
-        for one, two in ((either, other), (other, either)):
-            with pytest.raises(ValueError, match="expected another"):
-                one * two
-        monkeypatch.setattr(memory, "limit", lambda: 10)
+        with pytest.raises(ValueError, match="same number of points, received 4 and 3"):
+            either * shorter
+        with pytest.raises(ValueError, match="expected another"):
+            cv.gram(kernel, points) * either
         with pytest.raises(ValueError, match="need about"):
             either.eigenvalues()
 
@@ -313,17 +284,3 @@ def test_gathered_points_are_on_one_device_without_padding(mesh):
     for found, expected in zip(gathered.arrays, pairs, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert gathered.gathered() is gathered
-
-
-def test_the_tile_size_changes_the_program_and_not_the_result(mesh):
-    points = draw_pairs(50, dtype=np.float32)[0]
-    layout = Layout(mesh, "rows", 50)
-    grams = [
-        TiledGram.from_points(cv.Gaussian(0.7), points, layout=layout, tile_size=size)
-        for size in (16, 64)
-    ]
-    assert grams[0].rank_bound == 50
-    assert represent(cv.Cosine(), points, layout=layout).rank_bound == points.shape[1]
-    texts = [str(jax.make_jaxpr(lambda g: g.squared_frobenius_norm())(gram)) for gram in grams]
-    assert texts[0] != texts[1]
-    assert_close(grams[0].squared_frobenius_norm(), float(grams[1].squared_frobenius_norm()))

@@ -31,18 +31,12 @@ def _paired(function, **options):
 
 PAIRED = {
     "decompose": _paired(cv.decompose),
-    "conditional_vendi": _paired(cv.conditional_vendi),
-    "information_vendi": _paired(cv.information_vendi),
-    "conditional_rke": _paired(cv.conditional_rke),
-    "information_rke": _paired(cv.information_rke),
     "deletions": _paired(errors_at, groups=3),
-    "deletions in one pass": _paired(errors_at, groups=3, order=2),
     "prompt_modes": _paired(cv.clusters.prompt_modes),
     "Pairs": _paired(cv.Pairs),
 }
 WITH_KERNEL = {
     "vendi": lambda x, kernel: cv.vendi(x, kernel=kernel),
-    "rke": lambda x, kernel: cv.rke(x, kernel=kernel),
     "gram": lambda x, kernel: cv.gram(kernel, x),
     "cluster_vendi": lambda x, kernel: cv.clusters.cluster_vendi(x, LABELS, kernel=kernel),
     "rrke": lambda x, kernel: cv.baselines.rrke(x, OUTPUTS, kernel=kernel),
@@ -53,7 +47,7 @@ WITH_KERNEL = {
 }
 WITHOUT_KERNEL = {
     "bandwidth_by_rule": lambda x, _: bandwidth.bandwidth_by_rule(x, "variance", key=KEY),
-    "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
+    "median": lambda x, _: cv.bandwidth_by_rule(x, "median", key=KEY),
     "mid": lambda x, _: cv.baselines.mutual_information_divergence(x, PROMPTS),
     "evaluate": lambda x, _: cv.evaluate(x),
     "compare": lambda x, _: cv.compare({"a": x, "b": OUTPUTS}),
@@ -73,14 +67,10 @@ def _changed(value, row=7):
     ("array", "error", "message"),
     [
         (_changed(np.nan), ValueError, r"(outputs|points): .*NaN or infinity.*first of them row 7"),
-        (_changed(-np.inf), ValueError, r"(outputs|points): .*NaN or infinity.*first.* row 7"),
         (np.zeros((0, 3), np.float32), ValueError, r"(outputs|points): .*shape \(0, 3\)"),
-        (np.zeros((N, 0), np.float32), ValueError, r"(outputs|points): .*shape \(20, 0\)"),
         (OUTPUTS[:, 0], ValueError, r"(outputs|points): .*\[n, d\], received shape \(20,\)"),
-        (OUTPUTS[None], ValueError, r"(outputs|points): .*received shape \(1, 20, 3\)"),
         (OUTPUTS.astype(object), TypeError, r"(outputs|points): .*dtype object"),
         (OUTPUTS.astype(str), TypeError, r"(outputs|points): .*dtype <U"),
-        (OUTPUTS.astype(complex), TypeError, r"(outputs|points): .*dtype complex"),
         (
             np.kron(np.eye(4), np.ones((5, 5))),
             ValueError,
@@ -136,7 +126,7 @@ def test_one_row_at_any_scale(scale):
             result = cv.decompose(row, row, **_kernels(kernel), order=order)
             assert list(map(float, result.scores)) == [1, 1, 1]
     with pytest.raises(ValueError, match="one row has no distance"):
-        bandwidth.median_heuristic(row, key=KEY)
+        cv.bandwidth_by_rule(row, "median", key=KEY)
 
 
 def test_identical_rows_have_scores_of_exactly_one(dtype):
@@ -272,7 +262,6 @@ ORDERED = {
         for name, function, options in (
             ("decompose", cv.decompose, {}),
             ("conditional_vendi", cv.conditional_vendi, {}),
-            ("information_vendi", cv.information_vendi, {}),
             ("errors", errors_at, {"groups": 3}),
         )
     },
@@ -289,7 +278,7 @@ def test_orders_are_above_zero_and_truncations_are_integers_of_at_least_one(name
             ORDERED[name](truncation=truncation)
 
 
-@pytest.mark.parametrize("name", ["vendi", "decompose", "conditional_vendi", "information_vendi"])
+@pytest.mark.parametrize("name", ["vendi", "conditional_vendi"])
 def test_truncation_beyond_n_clamps_with_one_warning(name):
     with pytest.warns(UserWarning, match="truncation 100 exceeds n = 20") as caught:
         clamped = ORDERED[name](truncation=100)
@@ -315,11 +304,6 @@ def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch
             refused()
     tiled.squared_frobenius_norm()
     cv.vendi(OUTPUTS, kernel=cv.Cosine())
-
-
-def test_memory_is_found_out_before_anything_is_allocated():
-    with pytest.raises(ValueError, match=r"n = 1000000 points need about"):
-        cv.vendi(jnp.zeros((1_000_000, 1)), kernel=cv.Gaussian(1.0))
 
 
 def test_values_are_not_looked_at_inside_jit():

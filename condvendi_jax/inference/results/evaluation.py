@@ -111,8 +111,9 @@ class Estimate(NamedTuple):
     @property
     def interval(self) -> str:
         """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
-        closed = self.ends is not None and self.ends[1] <= tables.OPEN * self.ends[0]
-        return f" {tables.interval(self.ends)}" if closed else ""
+        if self.ends is None or not self.ends[1] <= tables.OPEN * self.ends[0]:  # Or NaN.
+            return ""
+        return f" {tables.interval(self.ends)}"
 
     def as_dict(self) -> dict[str, float]:
         """The value, the error and the ends of the interval, NaN where there is none."""
