@@ -260,7 +260,7 @@ def test_texts_of_unknown_words_are_counted():
 
 
 def test_unknown_way_with_long_texts_is_refused():
-    with pytest.raises(ValueError, match="long_texts: expected one of cut, chunks, received 'all'"):
+    with pytest.raises(ValueError, match="long_texts: expected cut or chunks, received 'all'"):
         MiniLMEncoder(None, None, long_texts="all")
 
 
