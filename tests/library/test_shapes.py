@@ -119,19 +119,6 @@ def test_the_line_that_an_error_names_works(given, expected):
     assert found == pytest.approx([plain(*of) for of in expected], rel=1e-4)
 
 
-def test_several_lines_are_given_where_several_may_be_right():
-    """Four rows of two numbers, and two prompts: repeated prompts, or outputs that are [d, n]."""
-    outputs, prompts = ROWS[:4, :2], ASKED[:2]
-    expected = [plain(outputs, np.repeat(prompts, 2, axis=0))]
-    with pytest.raises(ValueError, match="received 4 outputs and 2 prompts") as refused:
-        score(outputs, prompts)
-    assert re.findall(r"`(\w+) = np.(\w+)", str(refused.value)) == [
-        ("prompts", "repeat"),
-        ("outputs", "transpose"),
-    ]
-    assert score(outputs, np.repeat(prompts, 2, axis=0)) == pytest.approx(expected[0], rel=1e-5)
-
-
 @pytest.mark.parametrize("prompts", [np.zeros((7, 2)), np.zeros((40, 3))])
 def test_no_line_is_named_where_none_is_known(prompts):
     with pytest.raises(ValueError, match="must pair up row by row") as refused:
@@ -182,13 +169,6 @@ def test_a_tensor_of_a_device_that_jax_has_is_shared(monkeypatch):
     assert isinstance(shared, jax.Array)
     assert shared.unsafe_buffer_pointer() == held.unsafe_buffer_pointer()
     assert score(OnADevice(held, here=True)) == pytest.approx(plain(ROWS), rel=1e-5)
-
-
-def test_labels_of_a_device_are_labels(monkeypatch):
-    monkeypatch.setattr(arrays, "_HOST", ())
-    labels = OnADevice(jnp.arange(PROMPTS), here=True)
-    found = cv.conditional_rke(OUTPUTS, labels, output_kernel=KERNEL)
-    assert found == pytest.approx(plain(ROWS, BY_NAME), rel=1e-5)
 
 
 @pytest.mark.parametrize("wide", [False, True])
