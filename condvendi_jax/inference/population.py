@@ -213,7 +213,7 @@ def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = No
     if pair_sums is None or answers.rows.size < pairs.n:
         pair_sums = PairSums.of(answers.points, leaving)
     inside = answers.inside(order_two.sums_inside)
-    return _checked(answers, pair_sums.rows[0], inside, units, leaving, pair_sums.inside)
+    return _checked(answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
 
 
 def of_each(
