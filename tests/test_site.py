@@ -135,6 +135,48 @@ WIDER = """[...document.querySelectorAll(".formula, .md-content pre, .md-content
     .map(of => [of.className, getComputedStyle(of).overflowX])"""
 
 
+QUESTIONS = {  # What a reader types, and the page that answers it.
+    "samples for a 10% difference": "decisions",
+    "scores near n": "faq",
+    "bandwidth CLIP": "bandwidths",
+    "pytorch": "inputs",
+    "bibtex": "what_to_report",
+    "weights": "errors",
+    "GPU": "many_devices",
+    "NoveltyBench distinct": "studies/answers",
+    "what to write in the paper": "what_to_report",
+    "jsonl": "command_line",
+    "pandas": "inputs",
+    "precomputed similarity": "inputs",
+    "old score changed": "what_changed",
+    "mode collapse training": "training_loops",
+    "reward GRPO": "integrations",
+    "which encoder for images": "which_encoder",
+    "redundant outputs": "contributions",
+    "theorem 5 false": "theory",
+    "guidance stable diffusion": "guidance",
+    "confidence interval coverage": "errors",
+}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_a_search_answers_the_question(site):
+    """The page is among the first three."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
+    with served(site) as address, sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        for question, answer in QUESTIONS.items():
+            # The search box takes what its address asks.
+            page.goto(f"{address}/index.html?q={urllib.parse.quote(question)}")
+            page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
+            items = page.locator(".md-search-result__item").all()[:3]
+            links = [item.locator("a").first.get_attribute("href") or "" for item in items]
+            found = [urllib.parse.urlsplit(urllib.parse.urljoin(page.url, of)) for of in links]
+            assert f"/{answer}.html" in [parts.path for parts in found], question
+        browser.close()
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 def test_a_reader_searches_and_nothing_is_requested_from_elsewhere(site):
     sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")

@@ -11,7 +11,7 @@ import pytest
 from processes import HANG_S
 
 from theory_checks import claim as framework
-from theory_checks import numerics, report, roots, statements
+from theory_checks import latex, numerics, report, roots, statements
 from theory_checks.__main__ import select, unexpected
 from theory_checks.claim import Claim, Form, Kind, try_claim
 from theory_checks.evidence import Verdict, at_most, equal, judge, limit
@@ -239,6 +239,52 @@ def test_unknown_pattern_lists_the_names():
     with pytest.raises(ValueError, match=next(iter(CLAIMS))):
         select("no such claim", CLAIMS)
     assert [entry.name for entry in select("cv-lemma-[12]", CLAIMS)] == ["cv-lemma-1", "cv-lemma-2"]
+
+
+COMMANDS = set(
+    re.findall(
+        r"\w+",
+        """frac tfrac sqrt le ge leq geq ne log exp sum int max min lim to Rightarrow mid parallel
+        lVert rVert lvert rvert lfloor rfloor lbrace rbrace quad in hat tilde bar underline overline
+        widetilde widehat mathbf odot otimes cdot top prime infty Big big det succeq gg approx nabla
+        langle rangle wedge sim pi cos setminus psi textstyle ell mathbb
+        mathcal qquad e i j F N O Var Tr tr rank eig""",
+    )
+)
+
+
+def _symbols(text):
+    """The letters and words of LaTeX that stand for something of the statement."""
+    text = re.sub(r"\\text\{[^}]*\}", " ", latex.shown(text))
+    named = r"\\(?:mathrm|operatorname|mathcal|mathbb)\{([^}]+)\}"
+    found = re.findall(r"\\([a-zA-Z]+)|([A-Za-z])", re.sub(named, " ", text))
+    return {*re.findall(named, text), *(a or b for a, b in found)} - COMMANDS
+
+
+def _defined(text):
+    """The symbols that a relation follows: what is set, or has a range."""
+    relation = r"\s*(?::?=|<|>|\\(?:in|ll|le|ge|leq|geq|to)(?![a-z]))"
+    marks = r"(?:[_^](?:\{[^}]*\}|\w))*(?:\([^)]*\))?(?:,\s*\w)*"
+    name = rf"(?=(?:\\(?:mathrm\{{(\w+)\}}|([a-zA-Z]+))|(?<![a-zA-Z])([A-Za-z])){marks}{relation})"
+    return {symbol for found in re.findall(name, latex.shown(text)) for symbol in found}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_symbol_is_defined_in_the_text(name):
+    """In the statement, its assumptions, or the notation of its paper."""
+    entry = CLAIMS[name]
+    paper = entry.paper.removesuffix("-early")
+    notation = [words for part, words in statements.NOTATION.items() if part.startswith(paper)]
+    notes = latex.shown(" ".join([entry.assumptions, *notation]))
+    known = _symbols(" ".join(re.findall(r"\$([^$]*)\$", notes)))
+    for form, _ in entry.forms.values():
+        text = form.latex
+        assert _symbols(text) <= known | _defined(entry.stated.latex + " , " + text)
+
+
+def test_an_undefined_symbol_is_found():
+    assert _symbols(r"⟦\tfrac{\eta_i}n⟧ \text{ if } \mathrm{RKE} = 1") == {"eta", "n", "RKE"}
+    assert {"n", "eta"} <= _defined(r"n \ge 2, \eta_i = 1") and "k" not in _defined("n = k")
 
 
 def test_documents_keep_what_was_written_by_hand(tmp_path):
