@@ -45,9 +45,7 @@ class Common(NamedTuple):
         known = [design for design in map(design_of, models.values()) if design is not None]
         if len(known) == len(models):
             return cls(Design(*map(min, *known)), None)
-        numbers = [f"{name} ({_in_words(pairs)})" for name, pairs in models.items()]
-        words = " and ".join(numbers[:2])
-        return cls(None, f"{words} differ in their numbers or weights, with which scores grow")
+        return cls(None, "rows differ in their numbers or weights, with which scores grow")
 
     @property
     def differ(self) -> str | None:
@@ -80,15 +78,6 @@ def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
     """Whether two designs are equal up to rounding."""
     each = zip(one, two, strict=True)
     return all(a.size == b.size and np.allclose(a, b, rtol=1e-5, atol=0) for a, b in each)
-
-
-def _in_words(pairs: Pairs) -> str:
-    """The number of outputs; where prompts repeat, those of prompts and of answers to each."""
-    counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
-    if counts.size == 1 or counts.max() == 1:
-        return f"{pairs.total:,} outputs"
-    answers = "-".join(map(str, sorted({counts.min(), counts.max()})))
-    return f"{counts.size:,} prompts, {answers} answers each"
 
 
 def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:

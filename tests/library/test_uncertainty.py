@@ -168,7 +168,6 @@ _UNTRACEABLE = {
     "evaluate": lambda x: cv.evaluate(x, **_KERNEL, orders=[2]).n,
     "compare": lambda x: cv.compare({"a": x, "b": x}, **_KERNEL, orders=[2]).groups,
     "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
-    "median_heuristic": lambda x: cv.bandwidth.median_heuristic(x, key=KEY),
     "contributions": lambda x: cv.contributions(x, **_KERNEL).influences.vendi,
 }
 
