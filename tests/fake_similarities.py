@@ -61,13 +61,3 @@ class Powered:
 
     def __call__(self, one, other):
         return words(one, other) ** self.power
-
-
-def edits(one, other):
-    """One less the Levenshtein distance of two texts, in lengths of the longer one."""
-    row = list(range(len(other) + 1))
-    for k, letter in enumerate(one, 1):
-        above, row = row, [k]
-        for j, of_other in enumerate(other, 1):
-            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (letter != of_other)))
-    return 1 - row[-1] / max(len(one), len(other))

@@ -143,17 +143,15 @@ class MiniLMEncoder:
         texts = self._pieces(checked_texts(items))
         if self.long_texts == "cut":
             texts = [pieces[:1] for pieces in texts]
-        counts = np.array([len(pieces) for pieces in texts], int)
-        ids = [piece for pieces in texts for piece in pieces]
-        embeddings = self._embed_pieces(ids)
-        starts = np.cumsum(counts) - counts
-        rows = embeddings[starts]
-        for row in np.flatnonzero(counts > 1):
-            part = slice(starts[row], starts[row] + counts[row])
-            # An average of unit vectors, by tokens without the marks of beginning and end.
-            weights = np.array([len(piece) - 2 for piece in ids[part]], np.float32)
-            mean = weights @ embeddings[part]
-            rows[row] = mean / np.linalg.norm(mean)
+        embeddings = self._embed_pieces([piece for pieces in texts for piece in pieces])
+        ends = np.cumsum([0, *map(len, texts)])
+        rows = embeddings[ends[:-1]]
+        for row, pieces in enumerate(texts):
+            if len(pieces) > 1:
+                # An average of unit vectors, by tokens without the marks of beginning and end.
+                weights = np.array([len(piece) - 2 for piece in pieces], np.float32)
+                mean = weights @ embeddings[ends[row] : ends[row + 1]]
+                rows[row] = mean / np.linalg.norm(mean)
         return rows
 
     def _pieces(self, texts: Sequence[str]) -> list[list[list[int]]]:

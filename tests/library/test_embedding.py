@@ -54,11 +54,8 @@ def test_none_takes_the_default():
     ("spec", "words"),
     [
         ("fake_encoders", "'fake_encoders': expected package.module:attribute"),
-        ("fake_encoders:", "expected package.module:attribute"),
-        (":ready", "expected package.module:attribute"),
         ("no_such_module:x", "no_such_module:x: cannot be imported: No module"),
         ("fake_encoders:absent", "cannot be imported: .*has no attribute 'absent'"),
-        ("fake_encoders:number", "fake_encoders:number: gives int, which has no `encode`"),
         ("fake_encoders:make_nothing", "gives int, which has no `encode`"),
         ("fake_encoders:NeedsArguments", "could not be made: TypeError: .*width"),
         ("fake_encoders:make_without_weights", "could not be made: the weights .*pip install"),
@@ -67,14 +64,6 @@ def test_none_takes_the_default():
 def test_what_is_no_encoder_is_refused(spec, words):
     with pytest.raises(ValueError, match=words):
         load_encoder(spec, Others)
-
-
-def test_a_module_that_fails_is_named_and_the_current_folder_is_searched(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("failing_encoder_module.py").write_text("1 / 0")
-    with pytest.raises(ValueError, match="encoder_module:x: cannot be imported: ZeroDivision"):
-        load_encoder("failing_encoder_module:x", Others)
 
 
 def test_texts_are_embedded_once_each(tmp_path):
@@ -137,17 +126,12 @@ def test_different_pictures_of_one_embedding_are_counted(folder, tmp_path):
         embed(list_images(folder), Means(), kind="images", cache=tmp_path)
 
 
-def test_pictures_come_in_their_own_size(folder, tmp_path):
-    encoder = Means()
-    got = embed(list_images(folder), encoder, kind="images", cache=tmp_path)
-    assert _levels(got) == [10, 20, 30, 40, 20]
-    ((*pictures,),) = encoder.seen
-    assert [picture.shape for picture in pictures] == [(6, 12, 3), (8, 12, 3)] * 2
-    assert all(picture.dtype == np.uint8 for picture in pictures)
-
-
 def test_a_square_encoder_gets_squares_and_rows_of_its_own(folder, tmp_path):
-    embed(list_images(folder), Means(), kind="images", cache=tmp_path)
+    means = Means()
+    assert _levels(embed(list_images(folder), means, kind="images", cache=tmp_path)) == [
+        *(10, 20, 30, 40, 20)
+    ]
+    assert [picture.shape for picture in means.seen[0]] == [(6, 12, 3), (8, 12, 3)] * 2
     encoder = Squares()
     embed(list_images(folder), encoder, kind="images", cache=tmp_path)
     assert {picture.shape for picture in encoder.seen[0]} == {(8, 8, 3)}
@@ -232,13 +216,6 @@ def test_batches_are_bounded_and_what_is_finished_is_kept(kind, tmp_path, monkey
     np.testing.assert_array_equal(got, [*expected, expected[0]])
 
 
-def test_few_large_pictures_are_held_at_once(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "_BYTES", 2 * 6 * 12 * 3 - 1)
-    encoder = Means()
-    embed(list_images(folder), encoder, kind="images", cache=tmp_path)
-    assert [len(batch) for batch in encoder.seen] == [2, 2]
-
-
 def _shards(cache):
     return sorted(cache.rglob("*.npz"))
 
@@ -317,10 +294,7 @@ class Tensor:
     ("answer", "words"),
     [
         (lambda items: np.zeros(len(items)), r"expected embeddings \[5, d\], received \[5\]"),
-        (lambda items: np.zeros((1, 2)), r"received \[1, 2\]"),
-        (lambda items: np.zeros((len(items), 0)), r"received \[5, 0\]"),
         (lambda items: np.array([["a"]] * len(items)), "expected real numbers, received <U1"),
-        (lambda items: np.zeros((len(items), 2), complex), "expected real numbers"),
         (lambda items: np.diag([1, 1, np.nan, 1, 1]), "NaN or infinity for 'c'"),
         (lambda items: np.diag([1, 1e300, 1, 1, 1]), "NaN or infinity for 'b'"),
         (lambda items: Tensor(), "expected arrays, received it requires a gradient"),

@@ -122,11 +122,6 @@ def test_models_may_answer_the_prompts_in_another_order():
     assert of_split.shared(3) and not of_each.shared(3)
 
 
-def test_rows_of_different_prompts_are_no_sign_of_a_narrow_kernel():
-    pairs = cv.Pairs(cv.Similarities([np.ones((2, 2))] * 300))  # A warning would be an error.
-    assert pairs.n == 600
-
-
 def test_everything_follows_as_for_the_vectors_whose_products_they_are():
     points = {"A": vectors(0), "B": vectors(1, d=2) @ np.eye(2, 3, dtype=np.float32)}
     both = np.concatenate([*points.values()])[np.r_[MIXED, MIXED + N]]
@@ -246,11 +241,6 @@ def test_models_that_are_compared_within_alone_have_no_overlap():
         cv.between_models(models)
 
 
-def test_embeddings_that_are_similarities_name_the_class_that_takes_them():
-    with pytest.raises(ValueError, match=r"pass cv.Similarities\(K\)"):
-        cv.evaluate(cosine_gram(vectors()), PROMPTS)
-
-
 def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words, seen):
     found = words()
     each = oracle_of_words()
@@ -265,17 +255,6 @@ def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words,
     close(in_batches.vectors, found.vectors)
     with pytest.raises(ValueError, match="expected one value for both orders .* mean of both"):
         words(fake_similarities.one_sided)
-
-
-def test_edit_distances_are_those_counted_by_hand(words):
-    """Of "kitten", "sitting" (3 edits of 7) and "sitten" (1 of 6; 2 of 7 from "sitting")."""
-    texts = ["kitten", "sitting", "sitten"]
-    found = words(fake_similarities.edits, texts, ["x"] * 3)
-    expected = np.array([[1, 4 / 7, 5 / 6], [4 / 7, 1, 5 / 7], [5 / 6, 5 / 7, 1]])
-    close(found.vectors @ found.vectors.T, expected)
-    mean = (16 / 49 + 25 / 36 + 25 / 49) / 3
-    table = cv.prompt_table(found, order=2)
-    close(table.prompts[0].score, 1 / mean)
 
 
 def test_noisy_classes_are_scored_as_the_law_of_what_the_judge_says():
@@ -336,11 +315,6 @@ def test_indices_that_differ_are_refused(words):
     ):
         with pytest.raises(ValueError, match="prompts: expected the index of"):
             call()
-
-
-def test_embeddings_by_prompt_are_no_outputs_of_a_function(words):
-    with pytest.raises(ValueError, match="outputs: expected texts, paths or other objects"):
-        cv.evaluate(np.zeros((3, 4, 2)), np.arange(3), similarity=WORDS)
 
 
 def test_paths_are_known_by_the_content_of_their_files(words, seen, tmp_path):
