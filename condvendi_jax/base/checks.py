@@ -576,8 +576,9 @@ def check_weights(
     """Returns checked weights `[n]`, integers as int64, some above zero, or `signed` numbers."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
+        what = "numbers" if signed else "weights"
         raise ValueError(
-            f"{name}: expected {n} numbers, one for each row, received shape {array.shape}."
+            f"{name}: expected {n} {what}, one for each row, received shape {array.shape}."
         )
     if not is_concrete(array):
         return array
