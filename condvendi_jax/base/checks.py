@@ -588,10 +588,11 @@ def check_weights(
     negative = (host < 0) & (not signed)
     for wrong, words in ((~np.isfinite(host), "finite"), (negative, "non-negative")):
         if wrong.any():
-            row = int(wrong.argmax())
+            row, more = int(wrong.argmax()), int(wrong.sum()) - 1
+            others = f", and {more:,} more such rows" if more else ""
             raise ValueError(
-                f"{name}: expected {words} numbers, received {host[row]} in row {row} and "
-                f"{int(wrong.sum()):,} in all; correct them, or leave these rows out."
+                f"{name}: expected {words} numbers, received {host[row]} in row {row}{others}; "
+                "correct them, or leave these rows out."
             )
     if not signed and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
