@@ -566,8 +566,9 @@ def check_weights(
     """Returns checked weights `[n]`, integers as int64, some above zero, or `signed` numbers."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
+        what = "numbers" if signed else "weights"
         raise ValueError(
-            f"{name}: expected {n} numbers, one for each row, received shape {array.shape}."
+            f"{name}: expected {n} {what}, one for each row, received shape {array.shape}."
         )
     if not is_concrete(array):
         return array
@@ -577,10 +578,11 @@ def check_weights(
     negative = (host < 0) & (not signed)
     for wrong, words in ((~np.isfinite(host), "finite"), (negative, "non-negative")):
         if wrong.any():
-            row = int(wrong.argmax())
+            row, more = int(wrong.argmax()), int(wrong.sum()) - 1
+            others = f", and {more:,} more such rows" if more else ""
             raise ValueError(
-                f"{name}: expected {words} numbers, received {host[row]} in row {row} and "
-                f"{int(wrong.sum()):,} in all; correct them, or leave these rows out."
+                f"{name}: expected {words} numbers, received {host[row]} in row {row}{others}; "
+                "correct them, or leave these rows out."
             )
     if not signed and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")

@@ -163,7 +163,7 @@ def _write_lines(bar: Any) -> None:
     time.sleep(_BETWEEN_LINES)
     while bar.live.is_started:
         with contextlib.suppress(OSError, ValueError):  # Nobody reads them any more.
-            sys.stderr.write(f"{escaped(_line(bar.tasks[-1]))}\n")
+            sys.stderr.writelines(f"{escaped(_line(task))}\n" for task in bar.tasks[-1:])
             sys.stderr.flush()
         time.sleep(_BETWEEN_LINES)
 

@@ -251,7 +251,7 @@ class Options:
     def kernels(self, *, paired: bool) -> dict[str, Kernel | None]:
         """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""
         roles = NAMES if paired and not self.equal_prompts else NAMES[:1]
-        widths = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
+        widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
         chosen: dict[str, Kernel | None] = {
             role: Cosine() if self.kernel == "cosine" else (widths[role] and Gaussian(widths[role]))
             for role in roles

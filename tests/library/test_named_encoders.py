@@ -58,8 +58,7 @@ def test_details_are_told_and_tell_encoders_apart(tmp_path):
         assert encoder.count == count
     assert loaded.described("images")["image_encoder_details"] == {"weights": "1"}
     read = Inputs({}, {}, {}, loaded.described("texts"), [], {})
-    assert read.encoder_in_words("text") == "means, weights: 1"
-    assert read.encoder_in_words("image") is None
+    assert read.encoders() == "means (texts)"
 
 
 def test_evaluate_takes_the_name_of_an_encoder(tmp_path, monkeypatch):
