@@ -124,10 +124,8 @@ def _suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Ker
             smallest, largest = np.asarray(_off_diagonal_range(kernel, points, apart))
             if repeats and largest < 1:
                 continue  # Two rows are equal, which a sample need not show.
-            rows = min(arrays[index].shape[0], _PROBED_ROWS)
-            words = (
-                f"{NAMES[index]}: under {kernels[index]!r} all kernel values between {rows} rows"
-            )
+            probed = f"{min(arrays[index].shape[0], _PROBED_ROWS)} rows"
+            words = f"{NAMES[index]}: under {kernels[index]!r} all kernel values between {probed}"
             if smallest > 1 - _NEGLIGIBLE:
                 checks.warn(
                     f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are "

@@ -112,10 +112,11 @@ class Similarities:
         """Outputs that a function compares: every two different outputs of a prompt, once.
 
         Args:
-          function: returns the similarity of two outputs, 1 for equal ones, or its import path. It
-            may have attributes. With `batch_size`, it takes two lists of at most so many outputs
-            and returns a number for each pair. Ten pairs are computed in both orders, which must
-            agree. `details` is a mapping of what else its values depend on, such as weights.
+          function: returns the similarity of two outputs, 1 for equal ones, or its import path.
+            With an attribute `batch_size`, it takes two lists of at most so many outputs and
+            returns a number for each pair. With `symmetric = False`, the mean of both orders is
+            taken; otherwise ten pairs are tried in both orders, which must agree. `details` is a
+            mapping of what else its values depend on, such as weights.
           outputs: `[n]`: texts, paths of files or other objects.
           prompts, limit: see `Similarities`.
           cache: as in `encoders.embed`. It keeps the values of a function at the top level of a

@@ -17,17 +17,12 @@ from condvendi_jax.entropies.entropy import Entropy, PerScore, PerTerm, log_scor
 
 
 class Computed(NamedTuple):
-    """The entropies of one order and truncation, in nats.
+    """The entropies of one order and truncation, in nats."""
 
-    Values are None for terms that were not computed. `estimates` are the `Estimate` of each term,
-    or None where the values are exact. `method` is frobenius or the name of a method. `spectra` are
-    eigenvalues or a `SpectralMeasure` for each term, where the values come from Grams.
-    """
-
-    values: PerTerm
-    estimates: PerTerm | None
-    method: str
-    spectra: PerTerm | None = None
+    values: PerTerm  # None for terms that were not computed.
+    estimates: PerTerm | None  # The `Estimate` of each term, where values are not exact.
+    method: str  # 'frobenius', or the name of a method.
+    spectra: PerTerm | None = None  # Eigenvalues or a `SpectralMeasure` of each term, of Grams.
 
 
 class Estimation(NamedTuple):
@@ -94,10 +89,8 @@ class Decomposition(Result, Scores):
 
     Attributes:
       entropy_outputs, entropy_prompts, entropy_joint: H(X), H(T) and H(X, T) in nats.
-      order: the order of all three entropies.
-      truncation: the number of eigenvalues that all three keep, or None.
-      n: the number of pairs.
-      dtype: the name of the dtype of the computation.
+      order, truncation: of all three entropies; the number of eigenvalues that they keep, or None.
+      n, dtype: the number of pairs, and the name of the dtype of the computation.
       method: 'frobenius', or the name of the method.
       estimation: standard errors and intervals of estimated scores, None for exact ones.
       rounding: the largest change of the logarithm of each score by rounding of kernel values and
@@ -158,11 +151,8 @@ class Decomposition(Result, Scores):
     @property
     def intervals(self) -> PerScore:
         """(low, high) of each score at 95%, for estimation and rounding; equal at order 2."""
-        ends = (
-            self.estimation.intervals
-            if self.estimation
-            else [(score, score) for score in self.scores]
-        )
+        exact = zip(self.scores, self.scores, strict=True)
+        ends = self.estimation.intervals if self.estimation else exact
         moved = self.rounding or (0.0, 0.0, 0.0)
         both = zip(ends, moved, strict=True)
         return PerScore(*((low * math.exp(-by), high * math.exp(by)) for (low, high), by in both))

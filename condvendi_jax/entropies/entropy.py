@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.entropies import eigenvalues
@@ -118,8 +117,7 @@ def of_pairs(values: PerTerm) -> PerTerm:
     """H(X), H(T) and H(X, T): outputs alone count as answers to one prompt, so that H(T) = 0."""
     if values.prompts is not None:
         return values
-    zeros_like = jnp.zeros_like if isinstance(values.outputs, jax.Array) else np.zeros_like
-    return PerTerm(values.outputs, zeros_like(values.outputs), values.outputs)
+    return PerTerm(values.outputs, 0 * values.outputs, values.outputs)
 
 
 class PerScore(NamedTuple):
@@ -131,10 +129,7 @@ class PerScore(NamedTuple):
 
 
 def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
-    """H(X), H(X|T) and I(X;T) in nats (CV eq. 5 and 7); None if an entropy that it needs is None.
-
-    The entropies are numbers, arrays of one shape, or estimates.
-    """
+    """H(X), H(X|T) and I(X;T) in nats (CV eq. 5, 7); None if an entropy that it needs is None."""
     if entropy_t is None or entropy_joint is None:
         return PerScore(entropy_x, None, None)
     return PerScore(

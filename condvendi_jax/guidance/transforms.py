@@ -91,8 +91,7 @@ def conditional_rke(
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient of the Conditional-RKE score, ||K_T||_F^2 / ||K_Z * K_T||_F^2 (CV appendix C).
 
-    This is `conditional_vendi` of order 2, in closed form. Every latent is pushed straight away
-    from every other, in proportion to the square of the joint kernel.
+    This is `conditional_vendi` of order 2, in closed form.
 
     Examples:
       >>> import numpy as np

@@ -1,11 +1,4 @@
-"""Cluster-Vendi, the scores of the outputs of clusters of prompts; and the modes of prompts.
-
-Cluster-Vendi (CV G.1) is the arithmetic mean of the clusters' scores. Conditional-Vendi with the
-clusters as prompts under `Indicator` is a power mean of them (CV Theorems 5 and 6).
-
-Modes of prompts describe prompts that fall into no clusters (CV-early section 5, CV figs 6 and
-13-15): eigendirections v of K_T / n, each of which weights the pairs by v_i^2.
-"""
+"""Cluster-Vendi, the scores of the outputs of clusters of prompts; and the modes of prompts."""
 
 from __future__ import annotations
 
@@ -59,8 +52,8 @@ def cluster_vendi(
 ) -> jax.Array:
     """Cluster-Vendi, or at order 2 Cluster-RKE: the mean of the scores of all clusters (CV G.1).
 
-    It is sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the share of the weight. At order 1 it is at
-    least Conditional-Vendi with the clusters as prompts, their weighted geometric mean.
+    It is sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the share of the weight. Conditional-Vendi
+    with the clusters as prompts under `Indicator`, their geometric mean, is at most as large.
 
     Args:
       outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used. Their weights, which
@@ -172,9 +165,9 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
     most the geometric mean of `vendi` over all modes, weighted by their shares, and equal to it
     where no two modes share a pair.
 
-    A mode is a direction, not a set of pairs. The first is near the average prompt unless the
-    bandwidth is small. Directions of equal eigenvalues, as of prompt clusters of one size, are
-    arbitrary. K_X o v v^T ignores signs: a v that contrasts dogs with sofas weights both.
+    A mode is a direction, not a set of pairs, and arbitrary among those of equal eigenvalues, as of
+    prompt clusters of one size. K_X o v v^T ignores signs: a v that contrasts dogs with sofas
+    weights both.
 
     Args:
       pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
@@ -182,8 +175,7 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
       method: how to compute the entropy of order 1; that of order 2 is exact.
 
     Returns:
-      The modes in descending order of their eigenvalues, as arrays of NumPy. Beyond 2,048 rows no
-      matrix is formed: eigenvectors come from products with a Gram, by SciPy's `eigsh`.
+      The modes in descending order of their eigenvalues, as arrays of NumPy.
 
     Raises:
       TypeError, ValueError: the pairs are refused by `decompose`, or `count` is out of range.
