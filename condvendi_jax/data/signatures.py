@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any, Concatenate, TypeVar
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import Kernel, check_kernel
-from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.kernels import check_kernel
+from condvendi_jax.data.pairs import Pairs
 
 _Result = TypeVar("_Result")
 

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import rich.progress
 import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram

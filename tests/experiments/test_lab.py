@@ -16,7 +16,6 @@ from typing import ClassVar
 import jax
 import numpy as np
 import pytest
-import rich.progress
 import xarray as xr
 from rich.table import Table
 from small import write_pairs
