@@ -508,11 +508,10 @@ def _table_1(rng: Rng, budget: Budget, value: Any) -> Evidence:
         allowed = np.maximum(1 / others - energy_bound(value, n, 0.05, allowed), 0.0)
     gaps, measured = 1 / others - 1 / counts, {}
     bounds = {"Theorem 6": statements.texts()["rke-theorem-6"]["printed"]}
-    bounds["its sharper form"] = statements.texts()["rke-theorem-6-sharper"]["ours"]
+    bounds["sharper form"] = statements.texts()["rke-theorem-6-sharper"]["ours"]
     for (words, text), name in itertools.product(bounds.items(), TABLE_1):
         ratios = gaps / energy_bound(latex.formulas(text), n, 0.05, 1 / counts)
-        words = f"largest constant with which {words} supports it on {name}"
-        measured[words] = float(ratios[data_sets == name].min())
+        measured[f"{words}, {name}"] = float(ratios[data_sets == name].min())
     shown = {"data set": data_sets, "its count": counts, "the count of the GAN": others}
     # The largest counts first: no choice of the constant hides those.
     return at_most(1 / counts, allowed, parameters=shown, size=-others, measured=measured)

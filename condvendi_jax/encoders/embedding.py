@@ -59,11 +59,6 @@ class LoadedEncoder:
             return digest_of(pathlib.Path(inspect.getfile(of)).read_bytes())
         return None
 
-    @property
-    def side(self) -> int | None:
-        """Pixels along each side of the pictures that it takes; None for those of any size."""
-        return getattr(self.encoder, "side", None)
-
     def described(self, kind: str) -> dict[str, Any]:
         """For JSON: its name, import path and details, by `text_encoder` or `image_encoder`."""
         details = getattr(self.encoder, "details", None)
@@ -182,7 +177,7 @@ def embed(
     rows = shelf.read(set(first)) if shelf else {}
     missing = {digest: items[first[digest]] for digest in counts if digest not in rows}
     progress(done := sum(counts[digest] for digest in rows))
-    for batch in _batches(missing, kind, loaded.side):
+    for batch in _batches(missing, kind, getattr(loaded.encoder, "side", None)):
         names = [str(missing[digest]) for digest in batch]
         made = dict(zip(batch, _embeddings(loaded, [*batch.values()], names), strict=True))
         if shelf and not shelf.write(made):
@@ -281,7 +276,7 @@ class Shelf:
     ) -> Shelf | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
-        made_by |= {"source": loaded.source, "side": loaded.side}
+        made_by |= {"source": loaded.source, "side": getattr(loaded.encoder, "side", None)}
         made_by |= getattr(loaded.encoder, "details", {})
         identity = json.dumps(made_by, sort_keys=True, default=str)
         root = default_cache() if cache is None else files.expanded(cache)

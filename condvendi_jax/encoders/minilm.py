@@ -109,8 +109,7 @@ class MiniLMEncoder:
         The model reads `length` tokens, and the tokenizer does not truncate.
         """
         if long_texts not in get_args(LongTexts):
-            known = ", ".join(get_args(LongTexts))
-            raise ValueError(f"long_texts: expected one of {known}, received {long_texts!r}.")
+            raise ValueError(f"long_texts: expected cut or chunks, received {long_texts!r}.")
         self.parameters = parameters
         self.tokenizer = tokenizer
         self.long_texts = long_texts
@@ -217,10 +216,8 @@ def load_minilm(*, long_texts: LongTexts = "cut") -> MiniLMEncoder:
 
     Args:
       long_texts: what to do with texts longer than 256 tokens. `cut` ignores the rest, as the
-        published model does; two texts with the same first 256 tokens get the same embedding.
-        `chunks` embeds each piece of up to 256 tokens and takes the average of the unit vectors,
-        weighted by their numbers of tokens and scaled to unit length. Shorter texts have the same
-        embedding under both.
+        published model does. `chunks` embeds each piece of up to 256 tokens and takes the average
+        of the unit vectors, weighted by their numbers of tokens and scaled to unit length.
 
     Raises:
       ValueError: `long_texts` is neither `cut` nor `chunks`.

@@ -73,12 +73,6 @@ FORMATS = (
         id="custom_id",
         model="result.message.model",
     ),
-    Format(
-        tool="lighteval",
-        marks=("doc.query", "model_response.text"),
-        answers=("model_response.text[]",),
-        prompt=("doc.query",),
-    ),
     Format("evalplus", marks=("task_id", "solution"), answers=("solution",), id="task_id"),
     Format("HumanEval", marks=("task_id", "completion"), answers=("completion",), id="task_id"),
     Format(tool="AlpacaEval", marks=("instruction", "output", "generator"), model="generator"),

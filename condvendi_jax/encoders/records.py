@@ -375,12 +375,10 @@ def _field(
 
 def _model(record: dict[Any, Any], named: str | None, form: Format | None) -> str | None:
     """The name of the model; None where there is no such field, or it is null or blank."""
+    field, value = "", None
     if named is None and form and form.model:
-        found = values(record, form.model)
-        field, value = form.model, found[0] if found else None
-    elif named is None and not known_fields(record, [MODEL_FIELD]):
-        return None
-    else:
+        field, value = form.model, next(iter(values(record, form.model)), None)
+    elif named is not None or known_fields(record, [MODEL_FIELD]):
         field = _field(record, named, [MODEL_FIELD], "model")
         value = record[field]
     if value is None or (isinstance(value, str) and not value.strip()):

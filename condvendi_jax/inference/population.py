@@ -177,7 +177,9 @@ class Population:
         prompt have unequal weights, or one has fewer than four answers.
         """
         answers, kernel = self.answers, self.answers.points.kernels[-1]
-        if self.units is None or self.inside is None or not isinstance(kernel, Indicator):
+        if self.units is None or self.inside is None or answers.kind is None:
+            return None
+        if not isinstance(kernel, Indicator):
             return None
         parts = components.of_prompts(answers, self.inside)
         if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
@@ -206,9 +208,8 @@ def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = No
 
     `pair_sums` are those of all rows, if they are known.
     """
-    answers, leaving = Answers.of(pairs), []
-    if units is not None:
-        units, leaving = _leaving(answers, units)
+    answers = Answers.of(pairs)
+    units, leaving = _leaving(answers, units)
     if pair_sums is None or answers.rows.size < pairs.n:
         pair_sums = PairSums.of(answers.points, leaving)
     inside = answers.inside(order_two.sums_inside)
@@ -223,9 +224,7 @@ def of_each(
     inside_of: Callable[[Leaving], np.ndarray],
 ) -> list[Population]:
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
-    leaving: Sequence[Leaving] = ()
-    if units is not None:
-        units, leaving = _leaving(answers, units)
+    units, leaving = _leaving(answers, units)
     among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
         within, groups = None if inside is None else inside[k], [of[k] for of in among]
@@ -233,8 +232,10 @@ def of_each(
     return populations
 
 
-def _leaving(answers: Answers, units: Groups) -> tuple[Groups, list[Leaving]]:
+def _leaving(answers: Answers, units: Groups | None) -> tuple[Groups | None, list[Leaving]]:
     """The units of the rows that count, and the rows of each unit."""
+    if units is None:
+        return None, []
     units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
     return units, order_two.leaving_of(answers.points, units.labels, units.count)
 

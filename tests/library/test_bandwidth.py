@@ -33,18 +33,6 @@ def values_of(points, partitions=1, subsets=10, grid=GRID):
     return rows, bandwidth._rke_of_subsets(jax.numpy.asarray(points), rows, np.asarray(grid))
 
 
-def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
-    """Read literally the rule is met at the smallest candidate, where scores only count points."""
-    _, rke = values_of(points)
-    spreads, means = np.var(rke, axis=1, ddof=1)[0], rke.mean(axis=(0, 1))
-    assert spreads[0] < 0.01
-    assert abs(means[0] / 10 - 1) < 1e-2
-    index = GRID.index(bandwidth._choose(np.array(GRID), 0.01, spreads))
-    assert (spreads[index:] < 0.01).all()
-    assert spreads[index - 1] >= 0.01
-    assert means[index] < 5
-
-
 @pytest.mark.parametrize(("partitions", "far"), [(2, 0), (30, 1e6)])
 def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions, far):
     """Of rows of which one is far, distances are computed by differences."""
@@ -120,15 +108,6 @@ def test_a_far_row_does_not_move_the_median(far):
     assert median_of(doubled) == pytest.approx(expected, rel=1e-2)
 
 
-def test_the_median_tells_tight_clusters_from_their_distance():
-    """Within two clusters of 60 and 40 rows are 52% of the pairs."""
-    points = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
-    points[60:] += 1e4
-    expected = np.median(scipy.spatial.distance.pdist(points.astype(np.float64)))
-    assert expected < 10
-    assert median_of(points) == pytest.approx(expected, rel=1e-3)
-
-
 def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():
     many = np.random.default_rng(0).normal(size=(2500, 1)).astype(np.float32)
     one, two = (
@@ -138,24 +117,6 @@ def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():
     assert abs(one / two - 1) < 0.1
     with pytest.raises(ValueError, match="all rows are identical"):
         median_of(np.ones((5, 2), np.float32))
-
-
-@pytest.mark.slow
-def test_partitions_take_the_noise_out_of_the_choice(points):
-    """Of eight keys: the spread of a single draw is many times that of 200 partitions."""
-    keys = [jax.random.key(k) for k in range(8)]
-    single, many = (
-        [cv.bandwidth_by_rule(points, "variance", key=key, partitions=count) for key in keys]
-        for count in (1, 200)
-    )
-    spread_of_single, spread = (
-        np.std(np.log([found.bandwidth for found in each]), ddof=1) for each in (single, many)
-    )
-    assert all(found.relative_error is None for found in single)
-    assert spread < spread_of_single / 3
-    # Each says what the others show: a normal sample of eight leaves these bounds once in 10,000.
-    assert 0.2 < spread / np.mean([found.relative_error for found in many]) < 2.5
-    assert "mean of 200 partitions" in many[0].rule
 
 
 def test_a_bandwidth_between_candidates_by_hand():

@@ -181,16 +181,6 @@ def test_rrke_matches_the_matrix_definition():
     np.testing.assert_allclose(rrke(x, y, kernel=Cosine()), expected, rtol=1e-8)
 
 
-def test_rrke_is_a_symmetric_distance_that_compiles():
-    x, y = normal(4, 20), normal(5, 30) + 0.5
-    for same in (x, np.vstack([x, x])):
-        np.testing.assert_allclose(rrke(x, same, kernel=Gaussian(1.0)), 0.0, atol=1e-12)
-    value = rrke(x, y, kernel=Gaussian(1.0))
-    np.testing.assert_allclose(rrke(y, x, kernel=Gaussian(1.0)), value, rtol=1e-10)
-    compiled = jax.jit(lambda a, b: rrke(a, b, kernel=Gaussian(1.0)))(x, y)
-    np.testing.assert_allclose(compiled, value, rtol=1e-12)
-
-
 def test_gradient_of_rrke_against_differences():
     """In the rows and in the bandwidth; and finite where rows are equal."""
     x, y = normal(8, 6), normal(9, 5)

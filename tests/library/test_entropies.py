@@ -180,14 +180,11 @@ def _without_rows(rng):
 
 _APART = {
     "one hot": lambda rng: _one_hot(rng, _N // 2),
-    "one hot, many kinds": lambda rng: _one_hot(rng, 2 * _N),
-    "one hot pairs": lambda rng: _one_hot(rng, _N // 2) * _one_hot(rng, 3),
     "first row isolated": _first_row_times(0.0),
     "first row nearly isolated": _first_row_times(1e-13),
     "first row below the smallest square": _first_row_times(1e-25),
     "blocks": _blocks,
     "rows deleted": _without_rows,
-    "duplicates": lambda rng: gaussian_gram(rng.integers(4, size=(_N, 1)), 0.1),
     "identity": lambda rng: np.eye(_N),
 }
 

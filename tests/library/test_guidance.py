@@ -272,37 +272,6 @@ def test_conditions_and_schedules_count_steps_until_a_restart():
     assert int(optax.tree_utils.tree_get(state, "count")) == 0
 
 
-# Transformations of JAX.
-
-
-@pytest.mark.slow
-def test_compiled_scanned_and_mapped(x64):
-    """A sampler's loop over batches and steps, for several seeds at once, is that in Python."""
-    guide = optax.conditionally_mask(
-        optax.chain(_guide("conditional rke"), optax.scale(0.1)), lambda step: step % 2 == 0
-    )
-    pairs = draw_pairs(2 * 3 * B)
-    chains = tuple(array.reshape(2, 3, B, -1) for array in pairs)
-
-    def step(latents, prompts, state):
-        updates, state = _step(guide, state, latents, prompts)
-        return optax.apply_updates(0.9 * latents, updates), state
-
-    def sampled(state, pairs):
-        latents, prompts = pairs
-        body = functools.partial(jax.lax.fori_loop, 0, 4, lambda _, c: step(c[0], prompts, c[1]))
-        latents, state = body((latents, guidance.restart(guide, state, latents)))
-        return guidance.remember(state, latents, prompts), latents
-
-    def chain(latents, prompts):
-        return jax.lax.scan(sampled, guide.init(latents[0]), (latents, prompts))[1]
-
-    result = jax.jit(jax.vmap(chain))(*chains)
-    with jax.disable_jit():
-        for latents, prompts, of_seed in zip(*chains, result, strict=True):
-            assert_close(of_seed, chain(latents, prompts))
-
-
 def _sizes(program):
     """The numbers of elements of all arrays that a jaxpr, or one inside its parameters, makes."""
     for equation in getattr(program, "jaxpr", program).eqns:

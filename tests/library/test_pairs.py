@@ -1,7 +1,6 @@
 """The data of a call: what makes a `Pairs`, and what functions of pairs take in its place."""
 
 import logging
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -209,23 +208,6 @@ def test_rows_that_differ_by_more_than_rounding_stay_apart(rows):
         "clusters": np.eye(4)[np.arange(2000) % 4] + 0.01 * rng.normal(size=(2000, 4)),
     }[rows]
     assert equal_rows(data, name="prompts")[0] == len(data)
-
-
-def test_copies_up_to_rounding_do_not_change_errors():
-    """40 prompts of ten answers: the errors are of 40 prompts, whatever the batches."""
-    rng = np.random.default_rng(0)
-    prompts = np.repeat(rng.normal(size=(40, 16)), 10, axis=0).astype(np.float32)
-    outputs = np.repeat(rng.normal(size=(40, 3)), 10, axis=0) + 0.5 * rng.normal(size=(400, 3))
-    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(1.0)}
-    moved = (prompts * (1 + 1e-5 * rng.uniform(-1, 1, prompts.shape))).astype(np.float32)
-    found = []
-    for given in (prompts, moved):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = cv.evaluate(outputs.astype(np.float32), given, **kernels, orders=[2])
-        assert result.distinct_prompts == 40
-        found.append(result.order(2).standard_errors.conditional)
-    np.testing.assert_allclose(*found, rtol=1e-3)
 
 
 def test_ids_without_prompts_are_refused():

@@ -110,12 +110,6 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
                    | {"resps": [answers], "filtered_resps": answers[:1]})),
         False,
     ),
-    "lighteval": (
-        "m.jsonl",
-        jsonl(each(lambda k, p, answers: {"doc": {"query": p, "choices": [""], "id": str(k)}}
-                   | {"metric": {}, "model_response": {"text": answers}})),
-        False,
-    ),
     "evalplus": (
         "m.jsonl", jsonl(one_each(lambda k, _, a, __: {"task_id": f"q{k}", "solution": a})), True,
     ),

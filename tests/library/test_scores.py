@@ -92,31 +92,6 @@ def test_modes_within_prompts_are_counted_by_hand(order, x64):
     assert_close(np.stack(list(_named(result).values())), [6, 3, 2], loosened=loosened)
 
 
-def _entropy_of_answers(answers, weights):
-    """The von Neumann entropy of the answers under exp(-d^2), in nats."""
-    gram = gaussian_gram(answers, 0.5**0.5) * np.sqrt(np.outer(weights, weights))
-    values = np.linalg.eigvalsh(gram)
-    return -sum(value * np.log(value) for value in values if value > 1e-15)
-
-
-@pytest.mark.parametrize("sizes", [(12,) * 4, (30, 6, 12)])
-def test_spectral_uncertainty_is_the_decomposition_given_clarifications(sizes, x64):
-    """Walha et al. (arXiv 2509.22272), eqs. 13 and 14: clarifications count equally."""
-    rng = np.random.default_rng(0)
-    clarification = np.repeat(np.arange(len(sizes)), sizes)
-    answers = rng.normal(size=(len(sizes), 4))[clarification] + rng.normal(size=(sum(sizes), 4))
-    answers /= np.linalg.norm(answers, axis=1, keepdims=True)
-    weights = 1 / np.array(sizes)[clarification] / len(sizes)
-    total = _entropy_of_answers(answers, weights)
-    of_each = [answers[clarification == c] for c in range(len(sizes))]
-    epistemic = np.mean([_entropy_of_answers(of, np.full(len(of), 1 / len(of))) for of in of_each])
-    kernels = {"output_kernel": cv.Gaussian(0.5**0.5), "prompt_kernel": cv.Indicator()}
-    counted = None if len(set(sizes)) == 1 else weights
-    found = cv.decompose(answers, clarification, **kernels, order=1, weights=counted).log_scores
-    expected = [total, epistemic, total - epistemic]
-    np.testing.assert_allclose(found, expected, atol=5e-8)
-
-
 def test_classes_of_answers_give_semantic_entropy(x64):
     """Shannon entropies by hand: classes of 2, 1 and 3 answers; of the first three, 2 and 1."""
     classes, clarification = np.array([0, 0, 1, 2, 2, 2]), np.repeat([0, 1], 3)

@@ -5,9 +5,6 @@ import importlib
 import inspect
 import itertools
 import pkgutil
-import re
-import subprocess
-import sys
 import typing
 
 import jax
@@ -103,25 +100,3 @@ def test_signatures_show_what_makes_pairs(name):
     assert [*parameters][:2] == ["outputs", "prompts"]
     assert {*ARRAYS, "mesh", "kernel"} <= {*parameters} and "pairs" not in parameters
     assert {*OF_PAIRS[name]} - {"pairs"} <= {*parameters}
-
-
-CALLS = """
-import numpy as np
-import condvendi_jax as cv
-x, kernel = np.zeros((3, 2)), cv.Gaussian(1.0)
-pairs = cv.Pairs(x, x, output_kernel=kernel, prompt_kernel=kernel)
-score: float = float(cv.vendi(x, kernel=kernel)) + float(cv.vendi(pairs, order=2))
-cv.decompose(x, x, output_kernel=kernel, prompt_kernel=kernel, order=2).scores.vendi
-cv.prompt_table(x, x, output_kernel=kernel, prompt_kernel=kernel).prompts[0].score
-cv.decompose("outputs").scores.rke
-"""
-
-
-@pytest.mark.slow
-def test_types_of_calls_are_checked(tmp_path):
-    pytest.importorskip("pyright")
-    (tmp_path / "calls.py").write_text(CALLS)
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "calls.py"]
-    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
-    lines = re.findall(r"calls.py:(\d+):", out)
-    assert [*dict.fromkeys(lines)] == ["9"], out
