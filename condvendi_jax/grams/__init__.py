@@ -2,13 +2,12 @@
 
 from condvendi_jax.base.devices import Layout, layout_of, mesh_of, to_host
 from condvendi_jax.grams.operators import Gram, Operator, TiledGram
-from condvendi_jax.grams.representations import SharedTiles, gram, grams_of, represent
+from condvendi_jax.grams.representations import gram, grams_of, represent
 
 __all__ = [
     "Gram",
     "Layout",
     "Operator",
-    "SharedTiles",
     "TiledGram",
     "gram",
     "grams_of",

@@ -280,8 +280,3 @@ def kernel_tiles(
     pairs = zip(kernels, geometries_of(kernels, rows, columns), strict=True)
     tiles = [kernel.profile(geometry) for kernel, geometry in pairs]
     return [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
-
-
-def kernel_tile(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> jax.Array:
-    """The Hadamard product of all kernels for all pairs of two blocks of points."""
-    return kernel_tiles((tuple(range(len(kernels))),), kernels, rows, columns)[0]

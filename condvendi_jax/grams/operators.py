@@ -32,11 +32,12 @@ from condvendi_jax.grams.fold import Factor, Factors
 _TOLERANCE = 1e-4  # Of shares, whose sum is one.
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Operator(abc.ABC):
     """A positive semidefinite matrix A = K / n of trace one, known by its products."""
 
     #: Where the rows are; None for one device.
-    layout: Layout | None
+    layout: Layout | None = dataclasses.field(default=None, kw_only=True, metadata={"static": True})
 
     @property
     @abc.abstractmethod
@@ -146,8 +147,8 @@ class Gram(Operator):
             )
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
             factors = self.factors() + other.factors()
-            return TiledGram(factors, self.layout)
-        return DenseGram(_matrix(self) * _matrix(other), self.layout)
+            return TiledGram(factors, layout=self.layout)
+        return DenseGram(_matrix(self) * _matrix(other), layout=self.layout)
 
 
 def _matrix(gram: Gram) -> jax.Array:
@@ -167,15 +168,7 @@ def square_roots(weights: jax.Array) -> jax.Array:
     return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
 
 
-def _layout() -> Any:
-    """A field that is static under `jax.jit`."""
-    return dataclasses.field(default=None, metadata={"static": True})
-
-
-_register = jax.tree_util.register_dataclass
-
-
-@_register
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Operator):
     """An operator stored as an array.
@@ -185,7 +178,6 @@ class Dense(Operator):
     """
 
     matrix: jax.Array
-    layout: Layout | None = _layout()
 
     @property
     def _rows(self) -> jax.Array:
@@ -210,7 +202,7 @@ class Dense(Operator):
 
     def scaled(self, weights: jax.Array) -> Dense:
         scale = _scale(self, weights)
-        return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
+        return Dense(self.matrix * scale[:, None] * scale[None, :], layout=self.layout)
 
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues of K / n in O(n^3) time, on every device for itself."""
@@ -225,7 +217,7 @@ class Dense(Operator):
         return type(self)(matrix[: self.n, : self.n])
 
 
-@_register
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class DenseGram(Dense, Gram):
     """A Gram stored as an n x n array, which is not checked."""
@@ -273,7 +265,7 @@ class OfPoints(Gram):
         return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
-        return WeightedGram(self, _scale(self, weights))
+        return WeightedGram(self, _scale(self, weights), layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
         of = self.factors(), self._everything()
@@ -295,7 +287,7 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
     return Factor(kernel, _prepared(kernel, placed, layout))
 
 
-@_register
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class TiledGram(OfPoints):
     """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
@@ -305,7 +297,6 @@ class TiledGram(OfPoints):
     """
 
     hadamard: Factors
-    layout: Layout | None = _layout()
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
@@ -315,7 +306,7 @@ class TiledGram(OfPoints):
         need one, since a tracer does not know where it is.
         """
         layout = layout or layout_of(points)
-        return cls((factor_of(kernel, points, layout),), layout)
+        return cls((factor_of(kernel, points, layout),), layout=layout)
 
     @property
     def _rows(self) -> jax.Array:
@@ -337,10 +328,11 @@ class TiledGram(OfPoints):
 
     def store(self) -> DenseGram:
         """K as an array, written tile by tile: nothing else of its size is made."""
-        return DenseGram(products.assemble(self.hadamard, layout=self.layout), self.layout)
+        matrix = products.assemble(self.hadamard, layout=self.layout)
+        return DenseGram(matrix, layout=self.layout)
 
 
-@_register
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class FeatureGram(OfPoints):
     """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
@@ -353,7 +345,6 @@ class FeatureGram(OfPoints):
     """
 
     features: jax.Array  # Of unit norm, zero in the padding.
-    layout: Layout | None = _layout()
 
     @property
     def _rows(self) -> jax.Array:
@@ -393,17 +384,13 @@ class FeatureGram(OfPoints):
         return min(self.n, self.features.shape[1])
 
 
-@_register
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightedGram(Operator):
     """K o w w^T of a Gram of points K and weights w as placed, `[n]`, of squared norm n."""
 
     gram: OfPoints
     weights: jax.Array
-
-    @property
-    def layout(self) -> Layout | None:
-        return self.gram.layout
 
     @property
     def _rows(self) -> jax.Array:
@@ -427,11 +414,11 @@ class WeightedGram(Operator):
     def eigenvalues(self) -> jax.Array:
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
             weighted = self.gram.features * self.weights[:, None]
-            return FeatureGram(weighted, self.layout).eigenvalues()
+            return FeatureGram(weighted, layout=self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
-        return WeightedGram(self.gram, self.weights * _scale(self, weights))
+        return dataclasses.replace(self, weights=self.weights * _scale(self, weights))
 
     def dense(self) -> Dense:
         return self.gram.dense().scaled(self._unit())

@@ -20,7 +20,6 @@ from condvendi_jax.grams.fold import (
     block_of,
     default_tile_size,
     fold_pairs,
-    kernel_tile,
     kernel_tiles,
     kernels_of,
     number_of_points,
@@ -148,7 +147,7 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
     """
 
     def local(factors: Factors) -> jax.Array:
-        rows, kernels = factors[0].n, kernels_of(factors)
+        rows, everyone = factors[0].n, (tuple(range(len(factors))),)
         size = min(rows, default_tile_size())
         points = everything = tuple(factor.points for factor in factors)
         if layout is not None:
@@ -159,7 +158,8 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
         def fill(k: jax.Array, matrix: jax.Array) -> jax.Array:
             start = jnp.minimum(k * size, rows - size)
             some = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), points)
-            block, along = kernel_tile(kernels, some, everything), first + start + jnp.arange(size)
+            (block,) = kernel_tiles(everyone, kernels_of(factors), some, everything)
+            along = first + start + jnp.arange(size)
             block = jnp.where(along[:, None] == across[None, :], 1, block)
             if width > n:
                 block = jnp.where((along[:, None] < n) & (across < n)[None, :], block, 0)

@@ -41,19 +41,6 @@ class SharedTiles:
     subsets: fold.Subsets  # The indices of the factors of each Gram.
     layout: Layout | None
 
-    @classmethod
-    def of(cls, grams: Sequence[Operator]) -> SharedTiles | None:
-        """The tiles that the Grams share; None if one is not tiled or no two share a factor."""
-        tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
-        factors = [factor for gram in tiled for factor in gram.hadamard]
-        known = {id(factor): factor for factor in factors}
-        one_layout = len({gram.layout for gram in tiled}) == 1
-        if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
-            return None
-        order = list(known)
-        subsets = tuple(tuple(order.index(id(f)) for f in gram.hadamard) for gram in tiled)
-        return cls(tuple(known.values()), subsets, tiled[0].layout)
-
     def squared_frobenius_norms(self) -> jax.Array:
         """||K / n||_F^2 of every Gram."""
         return sums.squared_norms(self.factors, self.subsets, layout=self.layout)
@@ -95,8 +82,16 @@ Together = SharedTiles | Apart
 
 
 def together(operators: Sequence[Operator]) -> Together:
-    """The tiles that the operators share, or each apart."""
-    return SharedTiles.of(operators) or Apart(tuple(operators))
+    """The tiles that Grams share, or each operator apart."""
+    tiled = [gram for gram in operators if isinstance(gram, TiledGram)]
+    factors = [factor for gram in tiled for factor in gram.hadamard]
+    known = {id(factor): factor for factor in factors}
+    one_layout = len({gram.layout for gram in tiled}) == 1
+    if len(tiled) < len(operators) or not one_layout or len(known) == len(factors):
+        return Apart(tuple(operators))
+    order = list(known)
+    subsets = tuple(tuple(order.index(id(f)) for f in gram.hadamard) for gram in tiled)
+    return SharedTiles(tuple(known.values()), subsets, tiled[0].layout)
 
 
 def gram(kernel: Kernel, points: ArrayLike) -> Gram:
@@ -143,7 +138,7 @@ def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None
         if layout is not None:
             inside = jnp.arange(layout.rows) < n
             z = layout.constrain(jnp.where(inside[:, None], z, 0))
-        return FeatureGram(z, layout)
+        return FeatureGram(z, layout=layout)
     if layout is None and n <= _DENSE_UP_TO:
         return DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points, layout=layout)

@@ -97,17 +97,14 @@ def _ones_unless(weights: jax.Array | None, factors: Factors) -> jax.Array:
     return jnp.ones(factors[0].n, factors[0].dtype) if weights is None else weights
 
 
-def arrival_sums(
-    factors: Factors, subsets: Subsets, *, weights: jax.Array | None = None
-) -> jax.Array:
+def arrival_sums(factors: Factors, subsets: Subsets, *, weights: jax.Array) -> jax.Array:
     """Weighted sums of squared kernel products over the earlier points, for every point.
 
         sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2
 
-    for every subset s of the factors and weights `[n, g]`, ones where None. Their sum up to any n'
-    is that over the pairs of the first n' points. Not differentiable in reverse mode.
+    for every subset s of the factors and weights `[n, g]`. Their sum up to any n' is that over the
+    pairs of the first n' points. Not differentiable in reverse mode.
     """
-    weights = _ones_unless(None, factors)[:, None] if weights is None else weights
     sums, _ = _arrivals(None, factors, subsets, weights)
     return jnp.moveaxis(sums[: factors[0].n], 0, -1)
 

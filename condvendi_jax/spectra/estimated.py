@@ -47,7 +47,6 @@ class Estimating(Method):
             name: sampler.influences(entropy, points.shares)
             for name, sampler in zip(terms, samplers, strict=True)
         }
-
         computed = _computed(terms, row, self.name, points.dtype, samplers)
         return Sloped(computed, per_term(rows))
 

@@ -270,38 +270,28 @@ class Sampler:
         measure = self.measure()
         derivative = measure.derivative(entropy)
         line = _line(measure, derivative)
-        (vectors, of_deflated), *sampled = self._images(
-            lambda x: x * (derivative(x) - line[0] - line[1] * x)
-        )
+
+        def remainder(x: np.ndarray) -> np.ndarray:
+            return x * (derivative(x) - line[0] - line[1] * x)
+
         # A^2 less the square of what is left has V diag(theta) (A V)^T and its transpose.
         images = self._projected @ self._chosen
         theta = np.sum(self._chosen * images, axis=0)
-        squares = self._combined((2 * images - self._chosen * theta) * theta)
-        of_squares, of_rest = (
-            to_float64(jnp.sum(vectors * right, axis=1))[:n] for right in (squares, of_deflated)
-        )
-        known = line[1] * (self.rest + of_squares) + of_rest
-        drawn = [to_float64(starts * images)[:n].T for starts, images in sampled]
-        return _of_diagonal(known + np.concatenate(drawn), shares)
+        squares = (2 * images - self._chosen * theta) * theta
+        deflated = self._combined(self._coefficients(remainder) + line[1] * squares)
+        known = line[1] * self.rest + to_float64(jnp.sum(self.vectors * deflated, axis=1))[:n]
+        sampled = [self._of_probes(state, remainder)[:n].T for state in self.batches]
+        return _of_diagonal(known + np.concatenate(sampled), shares)
 
-    def _images(self, function: Function) -> list[tuple[jax.Array, jax.Array]]:
-        """V and f(A) V, then P z and f(A) P z for each batch of probes, `[rows, m]` each."""
-        deflated = self.vectors, self._combined(self._coefficients(function))
-        return [deflated, *(self._images_of_probes(state, function) for state in self.batches)]
-
-    def _images_of_probes(
-        self, state: krylov.Tridiagonals, function: Function
-    ) -> tuple[jax.Array, jax.Array]:
-        """P z and f(A) P z for a batch of probes, `[rows, probes]` each."""
+    def _of_probes(self, state: krylov.Tridiagonals, function: Function) -> np.ndarray:
+        """The diagonal of f(A) P z (P z)^T for every probe of a batch, `[rows, probes]`."""
         alpha, beta, squares = map(to_float64, (state.alpha, state.beta, state.squares))
         nodes, vectors = krylov.tridiagonal_eigen(alpha[:, : self.steps], beta[:, : self.steps - 1])
-        roots = np.sqrt(squares)
         first = function(np.maximum(nodes, 0)) * vectors[:, 0, :]
-        coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
+        coefficients = np.einsum("pkj,pj->pk", vectors, first) * squares[:, None]
         unused = state.alpha.shape[1] - self.steps
         padded = np.pad(coefficients, ((0, 0), (0, unused)))
-        starts = state.history[:, 0].T * self._like(roots)[None, :]
-        return starts, krylov.unroll(state, self._like(padded))
+        return to_float64(state.history[:, 0].T * krylov.unroll(state, self._like(padded)))
 
     def _coefficients(self, function: Function) -> np.ndarray:
         """f(A) V, and again P f(A) V of what Lanczos projects off, as combinations `[m, k]`."""

@@ -67,8 +67,16 @@ class Exact(Method):
             work = sum(np.square(of.weights.sum(1)).sum() for of in leaving if of.rows.shape[1] > 1)
             if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
                 leaving = None
+        weights = np.asarray(near.shares, near.dtype)
+
+        def term_of(name: str) -> _SlopedTerm:
+            """In two programs, the larger of which is compiled once for all terms."""
+            operator = _operator(near, weights, name)
+            # One term at a time holds the vectors of one matrix.
+            return jax.block_until_ready(_term_of_operator(*operator, weights, leaving, entropy))
+
         with memory.explained(near.n, near.dtype):
-            by_term = {name: _sloped_term(near, entropy, name, leaving) for name in terms}
+            by_term = {name: term_of(name) for name in terms}
         eigenvalues.check_spectra(*(term.value for term in by_term.values()))
         shares = near.shares
 
@@ -118,16 +126,6 @@ class _SlopedTerm(NamedTuple):
     rows: jax.Array
     deletions: list[jax.Array]  # Of each `Leaving`.
     eigenvalues: jax.Array
-
-
-def _sloped_term(
-    points: Pairs, entropy: Entropy, name: str, leaving: Sequence[Leaving] | None
-) -> _SlopedTerm:
-    """One term, in two programs, the larger of which is compiled once for all terms."""
-    weights = np.asarray(points.shares, points.dtype)
-    term = _term_of_operator(*_operator(points, weights, name), weights, leaving, entropy)
-    # One term at a time holds the vectors of one matrix.
-    return jax.block_until_ready(term)
 
 
 @functools.partial(jax.jit, static_argnums=2)

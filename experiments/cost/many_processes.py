@@ -19,7 +19,8 @@ from jax.sharding import Mesh
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax.grams import Layout, SharedTiles, TiledGram
+from condvendi_jax.grams import Layout, TiledGram
+from condvendi_jax.grams.representations import together
 from condvendi_jax.spectra import Budget, spectral_measure
 from experiments import lab
 from experiments.cost import timing
@@ -165,8 +166,7 @@ def _call(way: str, gram_x: Any, gram_t: Any) -> Callable[[], Any]:
 
         @jax.jit
         def norms(gram_x: Any, gram_t: Any) -> Any:
-            shared: Any = SharedTiles.of((gram_x, gram_t, gram_x * gram_t))
-            return shared.squared_frobenius_norms()
+            return together((gram_x, gram_t, gram_x * gram_t)).squared_frobenius_norms()
 
         return lambda: jax.block_until_ready(norms(gram_x, gram_t))
     gram = jax.block_until_ready((gram_x * gram_t).store())

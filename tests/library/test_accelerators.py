@@ -12,7 +12,7 @@ from canonical import named, slow
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import eigenvalues
-from condvendi_jax.grams import SharedTiles, TiledGram, fold
+from condvendi_jax.grams import TiledGram, fold
 from condvendi_jax.grams.operators import DenseGram
 from condvendi_jax.grams.representations import together
 from condvendi_jax.scores import baselines
@@ -62,7 +62,7 @@ def _lanczos(outputs, prompts, basis, probes, last):
 
 def _together(outputs, prompts, vectors):
     single = _tiled(outputs), _tiled(prompts)
-    return SharedTiles.of([*single, single[0] * single[1]]).matvecs((vectors,) * 3)
+    return together([*single, single[0] * single[1]]).matvecs((vectors,) * 3)
 
 
 def _stored(program):

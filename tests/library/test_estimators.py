@@ -157,7 +157,6 @@ def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
     tiled = functools.partial(cv.grams.TiledGram.from_points, cv.Gaussian(0.7))
     single = [tiled(outputs), tiled(prompts)]
     grams = [*single, single[0] * single[1]]
-    assert cv.grams.SharedTiles.of(single) is None
 
     def grown(grams):
         samplers = estimators.Samplers(grams, key=KEY, budget=Budget(4, 3, 4, 5), rtol=2e-3)

@@ -11,6 +11,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian
 import condvendi_jax as cv
 from condvendi_jax.grams import TiledGram
 from condvendi_jax.grams.operators import DenseGram, FeatureGram
+from condvendi_jax.grams.representations import together
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -105,7 +106,7 @@ def test_all_representations_agree_on_every_method(name, weighted, dtype):
     [
         (np.full(N, N**-0.5), "sum one, received a sum of 6.92"),
         (np.linspace(-1, 1, N) + 1 / N, "non-negative"),
-        (np.ones(3) / 3, "48 weights"),
+        (np.ones(3) / 3, "48 numbers"),
     ],
 )
 def test_a_gram_is_weighted_by_shares(shares, says):
@@ -138,6 +139,15 @@ def test_three_norms_are_those_of_the_grams(dtype):
 def test_more_features_than_points_are_valid(dtype):
     wide = _features(cv.Cosine(), jnp.asarray(draw_pairs(N, dtype=dtype, d_x=70)[0]))
     assert_close(wide.eigenvalues(), eigenvalues(cosine_gram(wide.features)))
+
+
+def test_grams_share_tiles_where_all_have_them_and_none_is_left_out():
+    x, t = map(jnp.asarray, draw_pairs(N, dtype=np.float32))
+    tiled = TiledGram.from_points(cv.Gaussian(0.6), t)
+    for first in (_features(cv.Cosine(), x), TiledGram.from_points(cv.Gaussian(0.8), x)):
+        grams = [first, tiled, first * tiled]
+        norms = together(grams).squared_frobenius_norms()
+        assert_close(norms, [float(gram.squared_frobenius_norm()) for gram in grams])
 
 
 def test_gram_chooses_by_kernel_and_size():

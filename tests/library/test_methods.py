@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
+from oracles import draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
 from condvendi_jax.base import memory
@@ -188,19 +188,6 @@ def test_several_entropies_of_one_call_keep_their_order(x64):
     for entropy, each in zip(wanted, found, strict=True):
         (alone,) = computation.compute(points, (entropy,), cv.Exact())
         np.testing.assert_allclose(each.values, alone.values, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint():
-    outputs, prompts = draw_pairs(N, d_x=40, d_t=30, dtype=np.float32, modes=30)
-    kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
-    exact = scores(cosine_gram(outputs), cosine_gram(prompts))
-    found = cv.decompose(outputs, prompts, **kernels, method=cv.Stored(KEY, rtol=0.01))
-    np.testing.assert_allclose(found.vendi, exact["vendi"], rtol=1e-4)
-    assert found.estimation.standard_errors.vendi == 0
-    low, high = found.estimation.intervals.conditional
-    assert low - (high - low) / 4 <= exact["conditional"] <= high + (high - low) / 4
-    assert found.estimation.standard_errors.conditional > 0
 
 
 def test_inside_jit_only_all_eigenvalues_can_be_had(x64):
