@@ -1,4 +1,4 @@
-"""How often bands and signs over a ladder of bandwidths are right, and what the test can see.
+"""How often bands and signs over a ladder of bandwidths are right.
 
 python -m experiments.profile_coverage --cases=same --n=200 --draws=100
 python -m experiments.profile_coverage --cases=few --draws=400
@@ -91,13 +91,6 @@ def _inside(ends: np.ndarray, truth: np.ndarray) -> float:
     return float(np.mean(((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=2)))
 
 
-def _differences(drawn: Profiles, one: str, two: str, score: str) -> np.ndarray:
-    """Of the logarithms of two models' scores, `[draws, bandwidths]`."""
-    k, m = (drawn[0].models.index(model) for model in (one, two))
-    values = np.log([getattr(of.values, score) for of in drawn])
-    return values[:, k] - values[:, m]
-
-
 def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
     """By score the share of draws in which any sign of any pair is false.
 
@@ -112,31 +105,15 @@ def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
             if one in same and two in same:
                 false = signs != 0
             else:
-                differences = _differences(drawn, one, two, score)
+                k, m = (drawn[0].models.index(model) for model in (one, two))
+                values = np.log([getattr(of.values, score) for of in drawn])
+                differences = values[:, k] - values[:, m]
                 test: Any = stats.ttest_1samp(differences, 0)
                 clear = np.abs(test.statistic) > 4
                 false = signs * np.where(clear, np.sign(differences.mean(axis=0)), 0) < 0
             wrong |= false.any(axis=1)
         shares[score] = float(wrong.mean())
     return shares
-
-
-def power(drawn: Profiles, one: str, two: str) -> dict[str, dict[str, float]]:
-    """By score how often a difference is drawn: over the ladder, and at single bandwidths.
-
-    A single bandwidth is tested alone, at the level of the ladder. The best one is known only after
-    many draws.
-    """
-    rates = {}
-    for score in SCORES:
-        over = np.mean([of.pair(one, two, score).p_value <= of.level for of in drawn])
-        differences = _differences(drawn, one, two, score)
-        # The spread over the draws stands for the error of a single bandwidth.
-        alone = np.mean(np.abs(differences) > 1.96 * differences.std(axis=0), axis=0).tolist()
-        centre = int(np.argmin(np.abs(np.log(drawn[0].multiples))))
-        rates[score] = {"ladder": float(over), "best bandwidth": max(alone)}
-        rates[score]["chosen bandwidth"] = alone[centre]
-    return rates
 
 
 def cells(
@@ -154,8 +131,7 @@ def cells(
     for name, rows, each in itertools.product(chosen, n, (1, EACH)):
         drawn = profiles(name, rows, each, draws)
         cell = {"case": name, "n": rows, "each": each, "draws": draws, "bands": bands(drawn)}
-        cell |= {"false": false_statements(drawn, SAME[name])}
-        yield cell | ({"power": power(drawn, "0", drawn[0].models[-1])} if name != "same" else {})
+        yield cell | {"false": false_statements(drawn, SAME[name])}
 
 
 if __name__ == "__main__":
