@@ -116,8 +116,8 @@ def test_points_are_moved_near_the_origin_before_they_are_cast(name):
     assert_close(cv.gram(cv.Gaussian(3.0), points).squared_frobenius_norm(), 1 / expected["vendi"])
     far, close = (cv.baselines.rrke(p, p[:50], kernel=cv.Gaussian(3.0)) for p in (points, near))
     assert_close(far, float(close))
-    median = bandwidth.median_heuristic(points, key=KEY)
-    assert median == pytest.approx(bandwidth.median_heuristic(near, key=KEY), rel=1e-6)
+    of_far, of_near = (cv.bandwidth_by_rule(of, "median", key=KEY) for of in (points, near))
+    assert of_far.bandwidth == pytest.approx(of_near.bandwidth, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
@@ -220,7 +220,6 @@ def test_the_min_entropy_takes_the_krylov_space_alone(monkeypatch, x64):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda p: bandwidth.median_heuristic(p, key=3),
         lambda p: bandwidth.bandwidth_by_rule(p, "variance", key="k"),
         lambda p: cv.spectra.spectral_measure(cv.gram(cv.Cosine(), p), key=1),
     ],
