@@ -100,6 +100,16 @@ def test_the_gradient_by_differences_is_that_of_the_formula():
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
+def test_points_that_are_infinitely_far_have_no_slope():
+    """Of the plain square of a difference it is 0 * inf."""
+    points = jnp.array([[0.0, 0.0], [5e-4, 0.0], [3e38, -3e38], [-3e38, 1.0]])
+    kernel = cv.Gaussian(1e-3, unit=1e-3)
+    slope = jax.grad(lambda p: jnp.sum(kernel.cross(p, p)))(points)
+    # Twice the slope -(x - y) / sigma^2 exp(-1 / 8) of the near pair.
+    pull = 2 * 5e-4 / 1e-6 * np.exp(-1 / 8)
+    assert_close(slope, [[pull, 0], [-pull, 0], [0, 0], [0, 0]])
+
+
 FAR = {"int64 + 2^40": lambda x: x + 2**40, "float64 + 1e8": lambda x: x + 1e8}
 
 
