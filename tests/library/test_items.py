@@ -284,7 +284,7 @@ NOT_BY_NAME = {
     "ids that begin alike": (
         {"id": ["a", "a_1", "b", "c"]},
         " ".join([*(f"a_1_{k}" for k in range(9)), "a_2_0 b_0 c_0"]),
-        "match no prompt",
+        "9 of 12 pictures match no prompt",
     ),
     "samples as prompts": (
         {},
