@@ -67,4 +67,3 @@ def make_without_weights():
 
 
 ready = Means()
-number = 3

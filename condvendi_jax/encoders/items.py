@@ -129,6 +129,8 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     known = known_fields(columns, names) if named is None else [named] * (named in columns)
     if known or not columns:
         return known[0] if known else ""
+    if named is None:
+        _refuse_numbers(table.path, [",".join(columns)])
     wanted = repr(named) if named is not None else " or ".join(names)
     raise ValueError(
         f"{table.path}: has no column {wanted} for its {what}; its columns are "

@@ -72,6 +72,7 @@ WRONG = [
     ("x.csv", "text\n", "holds no rows"),
     ("x.csv", 'id,text\n1,"a\nb"\n2\n', "line 4: holds 1 cells, the header 2"),
     ("x.csv", "prompts\na\n", "columns are prompts"),
+    ("x.csv", "0.5,1\n2,3\n", "numbers alone"),
     ("x.jsonl", '{"text": "a"}\n{"id": 1}\n', "line 2: .* text in 'text', received nothing"),
     ("x.jsonl", '{"text": "a"}\n{"text": null}\n', "line 2: .* received null"),
     ("x.jsonl", '{"text": "a\\ud800"}\n', "line 1: .* surrogate"),
@@ -284,7 +285,7 @@ NOT_BY_NAME = {
     "ids that begin alike": (
         {"id": ["a", "a_1", "b", "c"]},
         " ".join([*(f"a_1_{k}" for k in range(9)), "a_2_0 b_0 c_0"]),
-        "match no prompt",
+        "9 of 12 pictures match no prompt",
     ),
     "samples as prompts": (
         {},
