@@ -265,12 +265,13 @@ def test_what_does_not_fit_together_is_refused(mesh, monkeypatch):
     shorter = TiledGram.from_points(kernel, points[:3], layout=Layout(mesh, "rows", 3))
     with pytest.raises(TypeError):
         gram * 2.0
+    other, both = cv.gram(kernel, points), (gram, gram.store())
     monkeypatch.setattr(memory, "limit", lambda: 10)
-    for either in (gram, gram.store()):
+    for either in both:
         with pytest.raises(ValueError, match="same number of points, received 4 and 3"):
             either * shorter
         with pytest.raises(ValueError, match="expected another"):
-            cv.gram(kernel, points) * either
+            other * either
         with pytest.raises(ValueError, match="need about"):
             either.eigenvalues()
 
