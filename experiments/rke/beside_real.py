@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 
 from experiments import lab
 from experiments.lab import figures, models, tables
-from experiments.rke.coverage import coverage, recall
+from experiments.rke.coverage import neighbourly
 
 METRICS = ("RKE-MC", "RRKE", "Precision", "Recall", "Density", "Coverage")
 OUTPUTS = "outputs"
@@ -16,16 +16,10 @@ OUTPUTS = "outputs"
 def score(gram: np.ndarray, distances: np.ndarray, k: int) -> np.ndarray:
     """`METRICS` of n outputs, first, against n real ones: by kernel and distances `[2 n, 2 n]`."""
     n = len(gram) // 2
-    across, of_outputs, of_real = distances[n:, :n], distances[:n, :n], distances[n:, n:]
-    reach = np.partition(of_real, k, axis=1)[:, k]
-    return np.array([
-        1 / np.mean(gram[:n, :n] ** 2),
-        -2 * np.log(max(np.linalg.norm(gram[n:, :n], "nuc") / n, 1e-300)),
-        recall(across.T, of_real, k),
-        recall(across, of_outputs, k),
-        np.mean(np.sum(across <= reach[:, None], axis=0)) / k,  # Naeem et al. 2020, eq. 3.
-        coverage(across, of_real, k),
-    ])  # fmt: skip
+    rke = 1 / np.mean(gram[:n, :n] ** 2)
+    rrke = -2 * np.log(max(np.linalg.norm(gram[n:, :n], "nuc") / n, 1e-300))
+    parts = distances[n:, :n], distances[:n, :n], distances[n:, n:]
+    return np.array([rke, rrke, *neighbourly(*parts, k)])
 
 
 class BesideReal(lab.Study):

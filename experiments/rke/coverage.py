@@ -61,6 +61,18 @@ def reach(within: np.ndarray, k: int) -> np.ndarray:
     return np.partition(within, k, axis=1)[:, k]
 
 
+def neighbourly(
+    across: np.ndarray, of_samples: np.ndarray, of_references: np.ndarray, k: int
+) -> list[float]:
+    """Precision, recall, density and coverage (Kynkaanniemi et al. 2019, Naeem et al. 2020).
+
+    Of distances `[references, samples]`, of samples `[s, s]` and of references `[r, r]`.
+    """
+    density = np.sum(across <= reach(of_references, k)[:, None]) / (k * len(of_samples))
+    recalls = recall(across.T, of_references, k), recall(across, of_samples, k)
+    return [*recalls, float(density), coverage(across, of_references, k)]
+
+
 def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
     """The coverage of n references by n samples of the same distribution (Naeem et al. 2020).
 

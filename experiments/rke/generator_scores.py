@@ -91,15 +91,6 @@ def frechet(x: np.ndarray, y: np.ndarray) -> float:
     return float(apart - 2 * np.linalg.norm(roots[0] @ roots[1].T, "nuc"))
 
 
-def neighbourly(samples: np.ndarray, references: np.ndarray, k: int) -> list[float]:
-    """Precision, recall, density and coverage (Kynkaanniemi et al. 2019, Naeem et al. 2020)."""
-    across = distance.cdist(references, samples)
-    of_samples, of_references = (distance.cdist(x, x) for x in (samples, references))
-    density = np.sum(across <= coverage.reach(of_references, k)[:, None]) / (k * len(samples))
-    recalls = coverage.recall(across.T, of_references, k), coverage.recall(across, of_samples, k)
-    return [*recalls, float(density), coverage.coverage(across, of_references, k)]
-
-
 class GeneratorScores(lab.Study):
     """Do RKE-MC and RRKE tell good generators from bad ones, and agree with other scores?"""
 
@@ -156,7 +147,10 @@ class GeneratorScores(lab.Study):
             if generator != REAL:
                 points = np.asarray(draw(generator, repeat, keys[1], n))
             pair, score = (points, references), inception_score(logits(jnp.asarray(points)))
-            others = [score, frechet(*pair), *neighbourly(*pair, self.neighbours)]
+            parts = (references, points), (points, points), (references, references)
+            distances = (distance.cdist(*of) for of in parts)
+            shares = coverage.neighbourly(*distances, self.neighbours)
+            others = [score, frechet(*pair), *shares]
             rrke = [float(cv.baselines.rrke(*pair, kernel=kernel)) for kernel in kernels]
             rke = [float(cv.rke(points, kernel=kernel)) for kernel in kernels]
             values.append([[*others, *both] for both in zip(rrke, rke, strict=True)])

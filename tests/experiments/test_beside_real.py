@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import studies
+from scipy.spatial.distance import cdist
 from small import flags, widths, write
 from studies import execute
 
 import condvendi_jax as cv
-from experiments.rke import beside_real
+from experiments.rke import beside_real, coverage
 from experiments.rke.beside_real import BesideReal
 
 pytestmark = pytest.mark.slow
@@ -28,22 +29,15 @@ def small(folder, seed):
 finished = studies.finished(BesideReal)
 
 
-def test_the_metrics_are_those_of_the_library_and_of_their_definitions():
+def test_the_metrics_are_those_of_the_library_and_of_coverage():
     generated, real = points = np.random.default_rng(0).normal(size=(2, 12, 3)).astype(np.float32)
     both, kernel = np.concatenate(points), cv.Gaussian(1.3)
     distances = np.linalg.norm(both[:, None] - both, axis=-1)
     rke, rrke, *shares = beside_real.score(np.exp(-(distances**2) / (2 * 1.3**2)), distances, 2)
     assert rke == pytest.approx(float(cv.rke(generated, kernel=kernel)), rel=1e-4)
     assert rrke == pytest.approx(float(cv.baselines.rrke(generated, real, kernel=kernel)), rel=1e-3)
-    # Which generated point lies within the second neighbour of which real one, and the reverse.
-    near, reach = np.zeros((2, 12, 12), bool)
-    for i, j in np.ndindex(12, 12):
-        across = np.linalg.norm(real[i] - generated[j])
-        near[i, j] = across <= sorted(np.linalg.norm(real - real[i], axis=1))[2]
-        reach[i, j] = across <= sorted(np.linalg.norm(generated - generated[j], axis=1))[2]
-    density = near.sum() / 24
-    expected = [near.any(0).mean(), reach.any(1).mean(), density, near.any(1).mean()]
-    assert shares == pytest.approx(expected)
+    parts = cdist(real, generated), cdist(generated, generated), cdist(real, real)
+    assert shares == pytest.approx(coverage.neighbourly(*parts, 2))  # Tested by its definitions.
 
 
 def test_a_copy_is_near_and_other_outputs_are_far(finished):

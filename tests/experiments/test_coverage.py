@@ -13,7 +13,6 @@ from small import flags, write
 from experiments.data import PairedEmbeddings
 from experiments.rke import coverage
 from experiments.rke.coverage import Coverage
-from experiments.rke.generator_scores import neighbourly
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +39,22 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
     assert expected == pytest.approx(1 - math.comb(n - 1, k) / math.comb(2 * n - 1, k))
     error = np.std(found) / math.sqrt(trials)
     assert abs(np.mean(found) - expected) < 4 * error < 0.02
+
+
+def test_precision_recall_density_and_coverage_by_their_definitions():
+    generator = np.random.default_rng(1)
+    samples, references = generator.normal(size=(12, 2)), 2 * generator.normal(size=(15, 2))
+    across = cdist(references, samples)
+    within = [cdist(of, of) for of in (samples, references)]
+    reach_s, reach_r = (np.sort(of)[:, 3] for of in within)
+    expected = [
+        np.mean([any(across[:, j] <= reach_r) for j in range(12)]),
+        np.mean([any(across[i] <= reach_s) for i in range(15)]),
+        np.mean([sum(across[:, j] <= reach_r) / 3 for j in range(12)]),
+        np.mean([across[i].min() <= reach_r[i] for i in range(15)]),
+    ]
+    found = coverage.neighbourly(across, *within, 3)
+    np.testing.assert_allclose(found, expected)
 
 
 def test_lost_types_show_in_every_metric(finished):
@@ -69,8 +84,11 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
         gram = gaussian_gram(samples, 10 * scale)
         rke = found.modes.sel(scale=scale).item()
         assert rke == pytest.approx(n**2 / np.sum(gram**2), rel=1e-4)
+    distances = [
+        cdist(*of) for of in ((references, samples), (samples, samples), (references, references))
+    ]
     for k in finished.study.neighbours:
-        _, *shares = neighbourly(samples, references, k)  # Tested by their definitions.
+        _, *shares = coverage.neighbourly(*distances, k)  # Tested by their definitions.
         np.testing.assert_allclose(found.share.sel(k=k), shares[::2])
 
 

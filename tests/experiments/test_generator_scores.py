@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 import studies
-from scipy import linalg, spatial
+from scipy import linalg
 from small import flags
 
 from experiments.generators import mixture_gan
@@ -38,23 +38,6 @@ def test_the_frechet_distance_is_that_of_a_matrix_square_root():
     means = np.sum((x.mean(0) - y.mean(0)) ** 2)
     expected = means + np.trace(covariances[0] + covariances[1] - 2 * root)
     assert generator_scores.frechet(x, y) == pytest.approx(expected)
-
-
-def test_precision_recall_density_and_coverage_by_their_definitions():
-    generator = np.random.default_rng(1)
-    samples, references = generator.normal(size=(12, 2)), 2 * generator.normal(size=(15, 2))
-    across = spatial.distance.cdist(references, samples)
-    reach_s, reach_r = (
-        np.sort(spatial.distance.cdist(of, of))[:, 3] for of in (samples, references)
-    )
-    expected = [
-        np.mean([any(across[:, j] <= reach_r) for j in range(12)]),
-        np.mean([any(across[i] <= reach_s) for i in range(15)]),
-        np.mean([sum(across[:, j] <= reach_r) / 3 for j in range(12)]),
-        np.mean([across[i].min() <= reach_r[i] for i in range(15)]),
-    ]
-    found = generator_scores.neighbourly(samples, references, 3)
-    np.testing.assert_allclose(found, expected)
 
 
 def test_the_data_have_their_modes_and_a_collapsed_gan_has_one(finished, monkeypatch):
