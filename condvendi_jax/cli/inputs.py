@@ -61,7 +61,8 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
         )
     else:
         short = iter(files.names_of(unnamed))
-        names = [(next(short) if name is None else name) * several for _, name, _ in named]
+        names = [next(short) if name is None else name for _, name, _ in named]
+        names = names if several else [""] * len(names)
         kinds = list(map(_kind_of, paths))
     joined = "records" in kinds  # To the ids of the records.
     prompts = {} if joined else given.prompts_of(names)
