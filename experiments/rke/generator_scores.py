@@ -147,9 +147,9 @@ class GeneratorScores(lab.Study):
             if generator != REAL:
                 points = np.asarray(draw(generator, repeat, keys[1], n))
             pair, score = (points, references), inception_score(logits(jnp.asarray(points)))
-            parts = (references, points), (points, points), (references, references)
-            distances = (distance.cdist(*of) for of in parts)
-            shares = coverage.neighbourly(*distances, self.neighbours)
+            across = distance.cdist(references, points)
+            within = distance.cdist(points, points), distance.cdist(references, references)
+            shares = coverage.neighbourly(across, *within, self.neighbours)
             others = [score, frechet(*pair), *shares]
             rrke = [float(cv.baselines.rrke(*pair, kernel=kernel)) for kernel in kernels]
             rke = [float(cv.rke(points, kernel=kernel)) for kernel in kernels]
