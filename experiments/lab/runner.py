@@ -41,10 +41,6 @@ def main(study: type[Study]) -> None:
 def execute(study: type[Study], argv: Sequence[str]) -> None:
     """Runs a study as its command line says: computes what is missing, prints, draws.
 
-    Args:
-      study: what is run.
-      argv: the program's name and its flags.
-
     Raises:
       ValueError, TypeError: a flag or the data are refused, or the folder holds another run.
       OSError: the folder cannot be written to.
@@ -259,17 +255,9 @@ def run(
     folder: pathlib.Path,
     count: int | None = None,
 ) -> Run:
-    """Computes the cells of a study, as its flags give it, that the folder lacks, and saves them.
+    """Computes the cells of a study that the folder of results lacks, and saves them.
 
-    Args:
-      given: the study.
-      load: gives the pairs that the user named.
-      seed: what every random choice derives from.
-      folder: of the results.
-      count: how many cells are wanted, the first ones; all if None.
-
-    Returns:
-      All results, read back from the folder.
+    Of the first `count` cells, or of all if None. Returns all results, read back from the folder.
 
     Raises:
       ValueError, TypeError: a flag or the data are refused, or the folder holds another run.

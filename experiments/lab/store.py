@@ -26,13 +26,7 @@ _ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
 class Store:
     """The folder of one run's results: `run.json`, and a netCDF file a finished cell.
 
-    A context manager; the folder is locked until it ends.
-
-    Args:
-      folder: that is there and can be written to.
-      study: whose results they are.
-      identity: what they depend on.
-      cells: all of the run's cells.
+    A context manager; the folder, which must exist, is locked until it ends.
 
     Raises:
       ValueError: the folder holds results of another identity, or another run is using it.

@@ -148,8 +148,8 @@ class GeneratorScores(lab.Study):
                 points = np.asarray(draw(generator, repeat, keys[1], n))
             pair, score = (points, references), inception_score(logits(jnp.asarray(points)))
             across = distance.cdist(references, points)
-            own = distance.cdist(points, points), distance.cdist(references, references)
-            shares = coverage.neighbourly(across, *own, self.neighbours)
+            within = distance.cdist(points, points), distance.cdist(references, references)
+            shares = coverage.neighbourly(across, *within, self.neighbours)
             others = [score, frechet(*pair), *shares]
             rrke = [float(cv.baselines.rrke(*pair, kernel=kernel)) for kernel in kernels]
             rke = [float(cv.rke(points, kernel=kernel)) for kernel in kernels]
