@@ -174,6 +174,14 @@ class Convergence(lab.Study):
         found = np.union1d(spaced, self.shown).tolist()
         return [size for size in found if repeat == 0 or size <= self.repeated_up_to]
 
+    def costs(self, *, rule, repeat):
+        """About the seconds of each step that `compute` says, on two cores."""
+        costs = [1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
+        for n in reversed(self.spectra_of(repeat)):
+            exact = method_of(self.method, n) == "exact"
+            costs.insert(0, 1.5 + (1.5e-10 * n**3 if exact else 5e-7 * n**2))
+        return costs
+
     def tables(self, run):
         """Where each curve ends, whether it has settled there, and its spread over the orders."""
         found = over_orders(run.found)

@@ -223,6 +223,10 @@ class Study(abc.ABC):
     def compute(self, state: Any, context: Context, /, *args: Any, **kwargs: Any) -> xr.Dataset:
         """The result of one cell; the values of its axes come as keyword arguments."""
 
+    def costs(self, **_: Any) -> Sequence[float]:
+        """The expected time of each step of a cell that `compute` says, in any unit."""
+        return [1.0]
+
     @abc.abstractmethod
     def tables(self, run: Run) -> Iterable[Table]:
         """What is printed of a finished run, whose resolved study this is."""
