@@ -7,7 +7,6 @@ import hashlib
 import pathlib
 import re
 import sys
-import threading
 import time
 import traceback
 import typing
@@ -282,7 +281,7 @@ def run(
         bar.update(task, total=len(cells))
         bar.advance(task, len(cells) - len(missing))
         costs = [study.costs(**cell.values) for cell in missing]
-        progress = stack.enter_context(_Progress(functools.partial(bar.advance, task), costs))
+        progress = _Progress(functools.partial(bar.advance, task), costs)
         for done, cell in enumerate(missing, start=len(cells) - len(missing) + 1):
             name = f"[{done}/{len(cells)}] {cell}"
             bar.update(task, description=name)
@@ -362,62 +361,36 @@ def run_folders(study: type[Study], results: pathlib.Path) -> list[pathlib.Path]
 
 
 class _Progress:
-    """Moves a bar on by what steps are expected to cost; a context manager.
+    """Moves a bar on by what steps are expected to cost.
 
-    Nothing moves before a tenth of the cost is over, as small first steps tell no speed. From then
-    on, a thread moves the bar within a step too, at the speed so far and not beyond its end.
+    Nothing moves before a tenth of the cost is over, as small first steps tell no speed.
 
     Args:
       move: `move(more)` moves the bar.
       costs: of the steps of each cell; all cells together are as long as their number.
-      clock: gives the seconds.
     """
 
-    def __init__(
-        self,
-        move: Callable[[float], object],
-        costs: Sequence[Sequence[float]],
-        clock: Callable[[], float] = time.monotonic,
-    ):
+    def __init__(self, move: Callable[[float], object], costs: Sequence[Sequence[float]]):
         unit = len(costs) / (sum(map(sum, costs)) or 1)
         self._cells = iter([[unit * cost for cost in of_cell] for of_cell in costs])
-        self._move, self._clock, self._least = move, clock, 0.1 * len(costs)
+        self._move, self._least = move, 0.1 * len(costs)
         self._done = self._shown = self._step = 0.0
-        self._steps, self._ended = next(self._cells, []), threading.Event()
-        self._lock = threading.Lock()
-        self._began = self._since = clock()
-
-    def __enter__(self) -> "_Progress":
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-
-    def _run(self) -> None:
-        while not self._ended.wait(1):
-            self.tick()
+        self._steps = next(self._cells, [])
 
     def begin_step(self) -> None:
         """Begins the next step, if there is one left in the cell: the one before is done."""
         if self._steps:
-            self._done, self._since = self._done + self._step, self._clock()
+            self._done += self._step
             self._step = self._steps.pop(0)
-            self._show(self._done)
+            self._show()
 
     def end_cell(self) -> None:
         """All steps of the cell are done."""
-        self._done, self._since = self._done + self._step + sum(self._steps), self._clock()
+        self._done += self._step + sum(self._steps)
         self._steps, self._step = next(self._cells, []), 0.0
-        self._show(self._done)
+        self._show()
 
-    def tick(self) -> None:
-        """Moves the bar to where it is by now, at the speed so far."""
-        speed = self._done / max(self._since - self._began, 1e-9)
-        self._show(self._done + min(speed * (self._clock() - self._since), 0.95 * self._step))
-
-    def _show(self, done: float) -> None:
-        with self._lock:
-            if self._done >= self._least and done > self._shown:
-                self._move(done - self._shown)
-                self._shown = done
+    def _show(self) -> None:
+        if self._done >= self._least and self._done > self._shown:
+            self._move(self._done - self._shown)
+            self._shown = self._done
