@@ -446,7 +446,7 @@ def test_exit_statuses(folder):
 def test_help_and_version(folder, capfd):
     for arguments, words in (
         (("--help",), "usage: condvendi VERB"),
-        (("--version",), "0.1.0"),
+        (("--version",), "0.2.0"),
         (("score", "--help"), "--x64"),
         (("compare", "-h"), "--csv"),
     ):
