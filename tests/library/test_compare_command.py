@@ -72,12 +72,12 @@ def test_models_of_shared_prompts(compare):
 
 
 def test_a_plan_is_printed_and_written(folder, run_command):
-    flags = ("--prompts=t.npy", *GIVEN, "--ratio=1.5", "--power=0.7", "--prompt_cost=2")
+    flags = ("--prompts=t.npy", *GIVEN, "--ratio=1.5", "--prompt_cost=2")
     flags += ("--most_prompts=50", "--level=0.1", "--equal_ratio=2")
     report, out = run_command("plan", *FILES, *flags)
     options = {"orders": [2], "level": 0.1, "equal_ratio": 2}
     pilot = cv.compare(MODELS, PROMPTS, **KERNELS, **options)
-    planned = cv.plan(pilot, ratio=1.5, power=0.7, prompt_cost=2, prompts=50)
+    planned = cv.plan(pilot, ratio=1.5, prompt_cost=2, prompts=50)
     assert out.endswith(f"\n\n{planned}\n") and "equal within a factor of 2" in out
     assert report["plan"]["best"] == pytest.approx(planned.best._asdict())
     with pytest.raises(ValueError, match="quality_field: has no effect on a plan"):

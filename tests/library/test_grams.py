@@ -106,7 +106,7 @@ def test_all_representations_agree_on_every_method(name, weighted, dtype):
     [
         (np.full(N, N**-0.5), "sum one, received a sum of 6.92"),
         (np.linspace(-1, 1, N) + 1 / N, "non-negative"),
-        (np.ones(3) / 3, "48 numbers"),
+        (np.ones(3) / 3, "48 weights"),
     ],
 )
 def test_a_gram_is_weighted_by_shares(shares, says):

@@ -159,7 +159,7 @@ def test_threshold_has_the_dtype_of_the_quality():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"quality": [math.nan, *QUALITY[1:-1], None]}, "received nan in row 0 and 2 in all"),
+        ({"quality": [math.nan, *QUALITY[1:-1], None]}, "received nan in row 0, and 1 more"),
         ({"quality": QUALITY[1:]}, f"expected {N} numbers, one for each row"),
         ({"quality": ["good"] * N}, "quality: expected real numbers"),
         ({"at_least": None}, "received no at_least"),
