@@ -66,6 +66,7 @@ def test_fashion_has_a_black_rim_and_holds_its_test_part_out(fashion):
         (gzip.compress(gzip.decompress(CUBE)[:10]), "not an IDX file of bytes with 3 axes"),
         (gzip.compress(gzip.decompress(CUBE)[:-1]), "11 bytes where"),
     ],
+    ids=["none", "no gzip", "cut", "one axis", "short header", "short"],  # Gzip holds the time.
 )
 def test_files_that_are_no_idx_are_named(tmp_path, content, words):
     path = tmp_path / "train-images-idx3-ubyte.gz"
