@@ -17,8 +17,6 @@ from .data.pairs import Pairs as Pairs
 from .data.similarities import Similarities as Similarities
 from .encoders.records import read_records as read_records
 from .entropies import Entropy as Entropy
-from .entropies import renyi as renyi
-from .entropies import truncated as truncated
 from .entropies import von_neumann as von_neumann
 from .grams import gram as gram
 from .inference import between_models as between_models

@@ -9,8 +9,6 @@ from condvendi_jax.entropies.entropy import (
     log_scores,
     of_pairs,
     of_squared_norm,
-    renyi,
-    truncated,
     von_neumann,
 )
 
@@ -25,7 +23,5 @@ __all__ = [
     "log_scores",
     "of_pairs",
     "of_squared_norm",
-    "renyi",
-    "truncated",
     "von_neumann",
 ]

@@ -78,33 +78,6 @@ von_neumann = Entropy()
 """The von Neumann entropy: order 1, without truncation (CV eq. 2)."""
 
 
-def renyi(order: float) -> Entropy:
-    """The Renyi entropy (1 / (1 - order)) log sum lambda^order (CV-early eq. 4).
-
-    Examples:
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> gram = cv.gram(cv.Gaussian(0.1), [[0], [0], [1], [2]])
-      >>> print(f"{np.exp(cv.renyi(float('inf'))(gram)):.2f}")  # 1 / max(1/2, 1/4, 1/4).
-      2.00
-    """
-    return Entropy(order=order)
-
-
-def truncated(t: int, *, order: float = 1.0) -> Entropy:
-    """The t-truncated entropy H^(t) of any order (CV eq. 13).
-
-    Examples:
-      Of the eigenvalues 1/2, 1/4, 1/4 the two largest become 5/8 and 3/8.
-
-      >>> import condvendi_jax as cv
-      >>> gram = cv.gram(cv.Gaussian(0.1), [[0], [0], [1], [2]])
-      >>> print(f"{cv.truncated(2)(gram):.4f}")
-      0.6616
-    """
-    return Entropy(order=order, truncation=t)
-
-
 class PerTerm(NamedTuple):
     """One value for each entropy of a decomposition; None where there is none."""
 

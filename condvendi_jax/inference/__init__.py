@@ -10,24 +10,15 @@ from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
-from condvendi_jax.inference.results import (
-    Between,
-    Comparison,
-    Difference,
-    Evaluation,
-    Look,
-    Looks,
-    PairProfile,
-    Profile,
-    PromptScore,
-    PromptSpread,
-    PromptTable,
-    Quality,
-    Ranking,
-    ScoredOrder,
-    Size,
-    StudyPlan,
-)
+from condvendi_jax.inference.results.between import Between
+from condvendi_jax.inference.results.comparison import Comparison
+from condvendi_jax.inference.results.evaluation import Evaluation, ScoredOrder
+from condvendi_jax.inference.results.looks import Look, Looks
+from condvendi_jax.inference.results.planning import Size, StudyPlan
+from condvendi_jax.inference.results.profile import PairProfile, Profile
+from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
+from condvendi_jax.inference.results.quality import Quality
+from condvendi_jax.inference.results.ranking import Difference, Ranking
 from condvendi_jax.inference.row_contributions import Contributions, contributions
 from condvendi_jax.inference.selection import Selection, select
 

@@ -29,7 +29,8 @@ from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.errors import Groups, group_influences
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
-from condvendi_jax.inference.results import Between, Evaluation
+from condvendi_jax.inference.results.between import Between
+from condvendi_jax.inference.results.evaluation import Evaluation
 from condvendi_jax.spectra import order_two
 
 # More labels than this make the sums of all pairs of labels too large.

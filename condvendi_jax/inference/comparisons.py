@@ -27,9 +27,11 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.inference.results import Comparison, Difference, Quality, Ranking, ScoredOrder
+from condvendi_jax.inference.results.comparison import Comparison
+from condvendi_jax.inference.results.evaluation import ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED
+from condvendi_jax.inference.results.quality import Quality
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.

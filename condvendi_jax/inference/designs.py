@@ -13,7 +13,7 @@ from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results import Design
+from condvendi_jax.inference.results.comparison import Design
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Answers

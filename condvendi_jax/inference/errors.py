@@ -19,7 +19,7 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs, distinct_prompts
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
-from condvendi_jax.inference.results import ErrorsBy
+from condvendi_jax.inference.results.evaluation import ErrorsBy
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method

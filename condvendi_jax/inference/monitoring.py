@@ -19,7 +19,7 @@ from condvendi_jax.encoders import Encoder
 from condvendi_jax.inference import components
 from condvendi_jax.inference.components import FEWEST_ANSWERS
 from condvendi_jax.inference.evaluations import Plan
-from condvendi_jax.inference.results import Look, Looks
+from condvendi_jax.inference.results.looks import Look, Looks
 
 # Shares of the largest stake; at 1 a look without any similarity would lose everything.
 _STAKES = np.array([0.9, 0.45, 0.225, 0.1125])

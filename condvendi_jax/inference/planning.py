@@ -22,9 +22,9 @@ from condvendi_jax.data.pairs import distinct_prompts
 from condvendi_jax.inference import components
 from condvendi_jax.inference.components import Components
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results import Comparison, Evaluation, Size, StudyPlan
-from condvendi_jax.inference.results.evaluation import chosen_kernels
-from condvendi_jax.inference.results.planning import POWER, Spread
+from condvendi_jax.inference.results.comparison import Comparison
+from condvendi_jax.inference.results.evaluation import Evaluation, chosen_kernels
+from condvendi_jax.inference.results.planning import POWER, Size, Spread, StudyPlan
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.

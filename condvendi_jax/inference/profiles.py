@@ -29,8 +29,7 @@ from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results import PairProfile, Profile
-from condvendi_jax.inference.results.profile import Over
+from condvendi_jax.inference.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
 

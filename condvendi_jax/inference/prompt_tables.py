@@ -9,7 +9,7 @@ from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import components, saturation, shrinkage
-from condvendi_jax.inference.results import PromptScore, PromptSpread, PromptTable
+from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
 from condvendi_jax.inference.row_contributions import contributions
 from condvendi_jax.spectra import exact
 from condvendi_jax.spectra.computation import AUTO

@@ -18,8 +18,8 @@ from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import population
 from condvendi_jax.inference.errors import Groups, Units, root_mean_square
-from condvendi_jax.inference.results import Quality
 from condvendi_jax.inference.results.evaluation import Estimate
+from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.spectra import exact, order_two
 
 _DRAWS = 100  # At most, where they are not given: time grows with them.

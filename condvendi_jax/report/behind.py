@@ -15,7 +15,7 @@ import numpy as np
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs, distinct_prompts
 from condvendi_jax.inference import contributions, prompt_table
-from condvendi_jax.inference.results import PromptScore, PromptTable
+from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
 
 #: Outputs whose kernel is at least this are joined as near-duplicates.
 ALIKE = 0.9

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized
-from condvendi_jax.inference.results import Comparison, Evaluation, ScoredOrder
-from condvendi_jax.inference.results.comparison import MATCHED
+from condvendi_jax.inference.results.comparison import MATCHED, Comparison
 from condvendi_jax.inference.results.evaluation import (
+    Evaluation,
+    ScoredOrder,
     error_notes,
     meaning,
     score_name,

@@ -15,7 +15,7 @@ from condvendi_jax import __version__
 from condvendi_jax.base import files, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
-from condvendi_jax.inference.results import Comparison
+from condvendi_jax.inference.results.comparison import Comparison
 from condvendi_jax.inference.results.evaluation import meaning, warning_lines
 from condvendi_jax.inference.results.quality import undominated
 from condvendi_jax.report import behind as outputs_behind

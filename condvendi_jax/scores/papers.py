@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
-from condvendi_jax.entropies import Decomposition, Entropy, PerScore, log_scores, renyi
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore, log_scores
 from condvendi_jax.spectra import computation, methods
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
@@ -125,7 +125,7 @@ def conditional_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
       >>> print(cv.conditional_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(2))  # 5 / 3
       1.67
     """
-    return _some_scores(pairs, renyi(2), AUTO, methods.GIVEN_PROMPTS, unbiased).conditional
+    return _some_scores(pairs, Entropy(2), AUTO, methods.GIVEN_PROMPTS, unbiased).conditional
 
 
 @takes_pairs
@@ -140,7 +140,7 @@ def information_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
       >>> print(cv.information_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(1))  # 27 / 25
       1.1
     """
-    return _some_scores(pairs, renyi(2), AUTO, methods.ALL_TERMS, unbiased).information
+    return _some_scores(pairs, Entropy(2), AUTO, methods.ALL_TERMS, unbiased).information
 
 
 @takes_pairs
@@ -170,4 +170,4 @@ def rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
       >>> print(f"{cv.rke([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")  # 8 / 3
       2.667
     """
-    return _some_scores(pairs, renyi(2), AUTO, methods.OUTPUTS, unbiased).vendi
+    return _some_scores(pairs, Entropy(2), AUTO, methods.OUTPUTS, unbiased).vendi

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from condvendi_jax.base import checks
-from condvendi_jax.entropies import Entropy, renyi, von_neumann
+from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams.operators import Operator
 from condvendi_jax.spectra.estimators import DEFAULT_RTOL, MAX_STEPS, Budget, Sampler, Samplers
 from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
@@ -59,7 +59,7 @@ def spectral_measure(
       >>> points = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
       >>> gram = cv.gram(cv.Gaussian(0.3), points)
       >>> measure = cv.spectra.spectral_measure(gram, key=jax.random.key(0))
-      >>> low, high = np.exp(measure.entropy(cv.truncated(20)).interval)
+      >>> low, high = np.exp(measure.entropy(cv.Entropy(truncation=20)).interval)
       >>> bool(0 < high - low < 0.01 * high)
       True
     """
@@ -98,7 +98,7 @@ def refine(
     wanted = DEFAULT_RTOL if rtol is None else checks.check_rtol(rtol)
     tight = grams[0].n > _MANY and wanted <= DEFAULT_RTOL
     start = budget or (Budget(sweeps=12, steps=24) if tight else Budget())
-    if budget is None and all(entropy == renyi(math.inf) for entropy in entropies):
+    if budget is None and all(entropy == Entropy(math.inf) for entropy in entropies):
         # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)
     sampled = Samplers(grams, key=key, budget=start, rtol=wanted)

@@ -207,7 +207,7 @@ def order_two(points: cv.Pairs, designs: np.ndarray, key: jax.Array) -> tuple[fl
     prompts, k = designs.shape
     membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)
     groups = inference.Groups(membership, "prompts")
-    found = inference.delete_groups(points, cv.renyi(2), groups)
+    found = inference.delete_groups(points, cv.Entropy(2), groups)
     assert found.standard_errors is not None
     return float(found.decomposition.conditional), found.standard_errors.conditional
 

@@ -150,7 +150,7 @@ class Convergence(lab.Study):
         curve = functools.partial(
             convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
         )
-        kept = {f"Vendi, t = {int(t):,}": cv.truncated(int(t)) for t in self.truncation}
+        kept = {f"Vendi, t = {int(t):,}": cv.Entropy(truncation=int(t)) for t in self.truncation}
         spectral = {"Vendi": cv.von_neumann, **kept}
         parts: list[xr.Dataset] = []
         for size in self.spectra_of(repeat):
@@ -163,7 +163,7 @@ class Convergence(lab.Study):
             parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2")
         sizes = self.order_two_sizes(repeat)
-        (plug_in,), of_two = curve(sizes, entropies=[cv.renyi(2)]), ["RKE", "RKE, unbiased"]
+        (plug_in,), of_two = curve(sizes, entropies=[cv.Entropy(2)]), ["RKE", "RKE, unbiased"]
         last = settling.entropies([plug_in, plug_in.unbiased], of_two, sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
         return found.sel(curve=[*spectral, *of_two])

@@ -52,7 +52,7 @@ def library(cell: Cell) -> Contestant:
     points = Pairs(*_points(cell), **_kernels(cell))
 
     def call() -> entropies.PerTerm:
-        (computed,) = computation.compute(points, [entropies.renyi(2)], computation.AUTO)
+        (computed,) = computation.compute(points, [entropies.Entropy(2)], computation.AUTO)
         return jax.block_until_ready(computed.values)
 
     def read(nats: Any) -> Any:
@@ -97,7 +97,7 @@ def eigenvalues(cell: Cell, *, ours: bool = True) -> Contestant:
 
 def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
     """The entropies of the scores of order 1, by the suffix of their names."""
-    return {"": cv.von_neumann} | {f"-t{t}": cv.truncated(t) for t in cell["truncations"]}
+    return {"": cv.von_neumann} | {f"-t{t}": cv.Entropy(truncation=t) for t in cell["truncations"]}
 
 
 def exact(cell: Cell) -> Contestant:

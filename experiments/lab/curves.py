@@ -21,7 +21,6 @@ from condvendi_jax.entropies import (
     Scores,
     log_scores,
     of_pairs,
-    renyi,
     von_neumann,
 )
 from condvendi_jax.grams import sums as pairwise
@@ -57,7 +56,7 @@ def convergence_curve(
     pairs: Pairs,
     sizes: Sequence[int],
     *,
-    entropies: Sequence[Entropy] = (von_neumann, renyi(2)),
+    entropies: Sequence[Entropy] = (von_neumann, Entropy(2)),
     method: Method = AUTO,
 ) -> list[ConvergenceCurve]:
     """A curve for each entropy: the scores of the first n' pairs, for every size n' (CV figs 2, 3).

@@ -159,7 +159,7 @@ class Coverage(lab.Study):
             shares[1, row, at] = coverage(across[first], of_references[first], k)
         modes = np.full((len(self.scales), len(sizes)), np.nan)
         for row, scale in enumerate(self.scales):
-            of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.renyi(2)]}
+            of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.Entropy(2)]}
             (curve,) = curves.convergence_curve(samples, None, there, **of)
             modes[row, : len(there)] = np.asarray(curve.vendi)
         labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": sizes}

@@ -42,7 +42,7 @@ def _joint(outputs, prompts):
 
 def _conditional_rke(outputs, prompts, sigma=1.0):
     x, t = _tiled(outputs, sigma), _tiled(prompts)
-    return cv.renyi(2)(x * t) - cv.renyi(2)(t)
+    return cv.Entropy(2)(x * t) - cv.Entropy(2)(t)
 
 
 def _by_joint(name):

@@ -119,7 +119,7 @@ def test_many_clusters_of_many_sizes_are_few_programs():
     sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
     rows, weights = np.arange(sizes.sum()), np.repeat(1 / sizes, sizes)
     points = cv.Pairs(np.float32(rows[:, None] % 7), output_kernel=KERNEL)
-    of = points, rows, sizes, np.arange(sizes.size), weights, cv.renyi(2)
+    of = points, rows, sizes, np.arange(sizes.size), weights, cv.Entropy(2)
     padded = {each.places.shape[1] for each in exact.compute_sets(*of)}
     assert sorted(padded) == [16, 32, 64, 128, 129, 1000]
 

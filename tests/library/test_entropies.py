@@ -16,7 +16,7 @@ ORDERS = (0.3, 0.5, 0.95, 1, 1.0001, 1.05, 2, 3.5, 50, np.inf)
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_entropies_have_the_closed_form(order, dtype):
-    of_spectrum = cv.renyi(order).of_spectrum
+    of_spectrum = cv.Entropy(order).of_spectrum
     assert_close(of_spectrum(jnp.zeros(12, dtype).at[:5].set(0.2)), np.log(5))
     assert_close(of_spectrum(jnp.asarray([0.9, 0.1], dtype)), renyi(np.array([0.9, 0.1]), order))
 
@@ -29,19 +29,19 @@ def test_orders_near_one_keep_their_digits_where_the_plain_formula_does_not(orde
     with np.errstate(divide="ignore"):
         plain = np.log(np.sum(values ** np.float32(order))) / np.float32(1 - order)
     assert not abs(plain / expected - 1) < 1e-5
-    assert_close(cv.renyi(order).of_spectrum(jnp.asarray(values)), expected)
+    assert_close(cv.Entropy(order).of_spectrum(jnp.asarray(values)), expected)
 
 
 @pytest.mark.parametrize("order", [1e4, 1e30, 1e39, 1e300])
 def test_very_large_orders_reach_infinity(order):
     values = jnp.asarray([0.5, 0.3, 0.2, 0.0], jnp.float32)
     # H_a lies within a / (a - 1) of the min-entropy: 1e-4 of it at the smallest of these orders.
-    assert_close(cv.renyi(order).of_spectrum(values), np.log(2), loosened=20)
+    assert_close(cv.Entropy(order).of_spectrum(values), np.log(2), loosened=20)
 
 
 def test_order_one_is_von_neumann():
-    assert cv.renyi(1) == cv.von_neumann
-    assert cv.truncated(3) == cv.entropies.Entropy(order=1.0, truncation=3)
+    assert cv.Entropy(1) == cv.von_neumann
+    assert cv.Entropy(truncation=3) == cv.entropies.Entropy(order=1.0, truncation=3)
 
 
 def test_zero_eigenvalues_have_zero_gradient_where_minus_log_zero_is_infinite():
@@ -49,7 +49,7 @@ def test_zero_eigenvalues_have_zero_gradient_where_minus_log_zero_is_infinite():
     naive = jax.grad(lambda p: -jnp.sum(jnp.where(p > 0, p * jnp.log(p), 0)))(values)
     assert not np.isfinite(naive).all()
     for order in ORDERS:
-        gradient = jax.grad(cv.renyi(order).of_spectrum)(values)
+        gradient = jax.grad(cv.Entropy(order).of_spectrum)(values)
         assert np.isfinite(gradient).all()
         assert float(gradient[2]) == 0
 
@@ -63,13 +63,13 @@ def test_noise_does_not_count_as_modes_below_order_one():
     noise = np.full(197, np.finfo(np.float32).eps / 4)
     raw = np.concatenate([eigen[:3] / eigen[:3].sum(), noise])
     assert np.exp(renyi(raw, 0.3)) > 1.2 * np.exp(exact)
-    assert_close(cv.renyi(0.3)(gram), exact)
+    assert_close(cv.Entropy(0.3)(gram), exact)
 
 
 def test_truncation_beyond_n_is_clamped_with_a_warning():
     gram = cv.gram(cv.Gaussian(0.5), jnp.eye(5))
     with pytest.warns(UserWarning, match="truncation 9 exceeds n = 5"):
-        clamped = cv.truncated(9)(gram)
+        clamped = cv.Entropy(truncation=9)(gram)
     assert_close(clamped, cv.von_neumann(gram))
 
 
@@ -77,7 +77,7 @@ def test_an_entropy_is_never_negative():
     """Rounding leaves the norm of a constant Gram an ulp above one."""
     constant = DenseGram(jnp.full((7, 7), np.float32(1 + 1e-7)))
     assert float(-jnp.log(constant.squared_frobenius_norm())) < 0
-    assert float(cv.renyi(2)(constant)) == 0
+    assert float(cv.Entropy(2)(constant)) == 0
 
 
 # Spectra and their truncation.
@@ -141,12 +141,12 @@ def test_truncation_is_the_projection_of_the_leading_values(x64):
 @pytest.mark.parametrize("t", [0, -1, 2.0, True, "2"])
 def test_truncation_takes_positive_integers(t):
     with pytest.raises(ValueError, match="truncation: expected None or an integer of at least 1"):
-        cv.truncated(t)
+        cv.Entropy(truncation=t)
 
 
 def test_a_spectrum_of_fewer_eigenvalues_than_the_truncation_is_refused():
     with pytest.raises(ValueError, match="t: expected at most n = 4, received 5"):
-        cv.truncated(5).of_spectrum(jnp.full(4, 0.25))
+        cv.Entropy(truncation=5).of_spectrum(jnp.full(4, 0.25))
 
 
 # Grams of K / n whose rows or blocks are apart: a first row without neighbours was counted wrongly.
@@ -206,9 +206,9 @@ def test_a_wrong_spectrum_is_refused(factor, order, monkeypatch):
     monkeypatch.setattr(spectra, "_eigenvalues", lambda _: right.at[_N // 2].mul(factor))
     values = spectra.spectrum(matrix)
     assert jnp.isnan(values).all()
-    assert jnp.isnan(jax.jit(cv.renyi(order).of_spectrum)(values))
+    assert jnp.isnan(jax.jit(cv.Entropy(order).of_spectrum)(values))
     with pytest.raises(FloatingPointError, match="eigenvalues do not add up"):
-        cv.renyi(order).of_spectrum(values)
+        cv.Entropy(order).of_spectrum(values)
 
 
 def test_scores_of_a_wrong_spectrum_are_refused(monkeypatch):

@@ -44,9 +44,9 @@ SPECTRA = {
     "rank one": np.where(np.arange(N) == 0, 1.0, 0.0),
 }
 ENTROPIES = [
-    *map(cv.renyi, (1, 0.5, 1.05, 2, 3.5, np.inf)),
-    *map(cv.truncated, (1, 5, 40, 200, N)),
-    *(cv.truncated(40, order=order) for order in (0.5, 2, np.inf)),
+    *map(cv.Entropy, (1, 0.5, 1.05, 2, 3.5, np.inf)),
+    *(cv.Entropy(truncation=t) for t in (1, 5, 40, 200, N)),
+    *(cv.Entropy(truncation=40, order=order) for order in (0.5, 2, np.inf)),
 ]
 
 
@@ -79,7 +79,9 @@ def test_every_entropy_lies_in_its_interval_widened_by_half(name, dtype):
 def test_intervals_cover_over_draws(x64):
     """100 keys. At a true coverage of 95% fewer than the limit come once in ten thousand runs."""
     gram, values = with_spectrum(SPECTRA["power law"])
-    covered = dict.fromkeys((cv.von_neumann, cv.truncated(40), cv.renyi(3), cv.renyi(0.5)), 0)
+    covered = dict.fromkeys(
+        (cv.von_neumann, cv.Entropy(truncation=40), cv.Entropy(3), cv.Entropy(0.5)), 0
+    )
     for seed in range(100):
         measure = spectral_measure(gram, key=jax.random.key(seed), budget=Budget(4, 6, 8, 12))
         for entropy in covered:
@@ -97,7 +99,7 @@ def test_quadrature_is_exact_at_full_krylov_depth(x64):
     distinct = np.unique(nodes[weights > 1e-6].round(9))
     np.testing.assert_allclose(distinct, np.unique(values), atol=1e-8)
     np.testing.assert_allclose(weights.sum(axis=1), measure.moments[0], rtol=1e-10)
-    for entropy in (cv.von_neumann, cv.renyi(0.5), cv.renyi(3)):
+    for entropy in (cv.von_neumann, cv.Entropy(0.5), cv.Entropy(3)):
         assert measure.entropy(entropy).gap < 1e-9
 
 
@@ -108,7 +110,7 @@ def test_a_complete_krylov_space_is_exact(x64):
     padded[:200, :200] = gram.matrix * 500 / 200
     measure = spectral_measure(DenseGram(jnp.asarray(padded)), key=KEY, budget=Budget(60, 6, 4, 4))
     assert measure.products > 0
-    for entropy in (cv.von_neumann, cv.renyi(3), cv.truncated(30)):
+    for entropy in (cv.von_neumann, cv.Entropy(3), cv.Entropy(truncation=30)):
         found = measure.entropy(entropy)
         assert abs(found.value - exact(entropy, values)) < 1e-9
         assert abs(found.value - exact(entropy, values)) <= found.half_width + 1e-10
@@ -128,7 +130,7 @@ def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
     assert found.standard_error == 0
     assert abs(found.value - expected) < 1e-5
     with pytest.raises(ValueError, match=rf"at most n = {n}, received {n + 1}"):
-        measure.entropy(cv.truncated(n + 1))
+        measure.entropy(cv.Entropy(truncation=n + 1))
 
 
 def test_the_same_key_gives_the_same_numbers_and_another_key_others(x64):
@@ -240,11 +242,13 @@ def test_what_deflation_leaves_has_a_square_to_all_digits():
 
 def test_the_tolerance_is_about_the_entropies_that_are_asked_for(x64):
     gram, _ = with_spectrum(1 / np.arange(1, 601) ** 0.7)
-    loose = spectral_measure(gram, key=KEY, rtol=1e-4, entropies=[cv.renyi(3)])
-    tight = spectral_measure(gram, key=KEY, rtol=1e-4, entropies=[cv.renyi(3), cv.truncated(150)])
+    loose = spectral_measure(gram, key=KEY, rtol=1e-4, entropies=[cv.Entropy(3)])
+    tight = spectral_measure(
+        gram, key=KEY, rtol=1e-4, entropies=[cv.Entropy(3), cv.Entropy(truncation=150)]
+    )
     assert tight.products > loose.products
-    assert loose.entropy(cv.truncated(150)).half_width > 1e-4
-    assert tight.entropy(cv.truncated(150)).half_width <= 1e-4
+    assert loose.entropy(cv.Entropy(truncation=150)).half_width > 1e-4
+    assert tight.entropy(cv.Entropy(truncation=150)).half_width <= 1e-4
 
 
 @pytest.mark.parametrize(
@@ -267,8 +271,8 @@ FEW_ROWS = 300
 FEWER = Budget(block=8, sweeps=4, probes=8, steps=12)
 KERNELS = {"gaussian": cv.Gaussian(0.5), "cosine": cv.Cosine()}
 OF_ROWS = [
-    *map(cv.renyi, (1, 0.5, 3, np.inf)),
-    *(cv.truncated(t, order=order) for t, order in ((5, 1), (5, np.inf), (60, 2))),
+    *map(cv.Entropy, (1, 0.5, 3, np.inf)),
+    *(cv.Entropy(truncation=t, order=order) for t, order in ((5, 1), (5, np.inf), (60, 2))),
 ]
 
 
@@ -352,9 +356,9 @@ def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted,
 
 def test_order_two_takes_no_probe(x64):
     gram, matrix, p = drawn()
-    found = replicates(gram, cv.renyi(2), None, seed=0)
+    found = replicates(gram, cv.Entropy(2), None, seed=0)
     np.testing.assert_allclose(
-        found, np.tile(influences_of(matrix, p, cv.renyi(2)), (16, 1)), atol=1e-9
+        found, np.tile(influences_of(matrix, p, cv.Entropy(2)), (16, 1)), atol=1e-9
     )
 
 

@@ -37,7 +37,7 @@ def test_conditional_rke_gradient_is_that_of_the_paper(gram, x64):
     def score(outputs):
         gaussians = map(cv.Gaussian, BANDWIDTHS)
         x, t = map(gram, gaussians, (outputs, jnp.asarray(prompts)))
-        return jnp.exp(cv.renyi(2)(x * t) - cv.renyi(2)(t))
+        return jnp.exp(cv.Entropy(2)(x * t) - cv.Entropy(2)(t))
 
     assert_close(jax.grad(score)(outputs), conditional_rke_gradient(outputs, prompts, BANDWIDTHS))
 
@@ -93,7 +93,7 @@ def test_gradients_are_finite_on_degenerate_data(data, kernel):
         def of(entropy):
             return jax.grad(lambda p: entropy(cv.gram(kernel(), p)))(points)
 
-        entropies = [cv.renyi(o) for o in (0.5, 1, 2, np.inf)] + [cv.truncated(3)]
+        entropies = [cv.Entropy(o) for o in (0.5, 1, 2, np.inf)] + [cv.Entropy(truncation=3)]
         return [of(entropy) for entropy in entropies]
 
     for gradient in gradients(points):

@@ -132,7 +132,7 @@ def test_three_norms_are_those_of_the_grams(dtype):
     expected = [np.sum((k / N) ** 2) for k in (of_x, of_t, of_x * of_t)]
     for build in (DenseGram.from_points, TiledGram.from_points):
         first, second = build(cv.Gaussian(0.8), x), _features(cv.Cosine(), t)
-        found = [cv.renyi(2)(gram) for gram in (first, second, first * second)]
+        found = [cv.Entropy(2)(gram) for gram in (first, second, first * second)]
         assert_close(np.exp(-np.stack(found)), expected)
 
 

@@ -239,7 +239,7 @@ def test_noise_of_replicates_is_taken_out_unless_it_is_most_of_the_error():
 
 def test_an_error_that_is_mostly_noise_comes_with_a_warning():
     pairs = Pairs(*draw_pairs(N, dtype=np.float32), **KERNELS)
-    found = errors_of.row_influences(pairs, cv.renyi(2), AUTO)
+    found = errors_of.row_influences(pairs, cv.Entropy(2), AUTO)
     noise = 300 * np.random.default_rng(0).normal(size=(4, N))
     found = found._replace(rows=found.rows._replace(vendi=found.rows.vendi + noise))
     with pytest.warns(UserWarning, match="the standard error of vendi is mostly that of the estim"):

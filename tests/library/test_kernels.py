@@ -110,7 +110,7 @@ def test_scores_under_the_indicator_are_those_of_counted_labels(order, x64):
     counted.append(_entropy_of_counts(np.hstack([outputs, prompts]), order))
     entropies = (found.entropy_outputs, found.entropy_prompts, found.entropy_joint)
     assert_close(jnp.stack(entropies), counted)
-    entropy = cv.renyi(order)
+    entropy = cv.Entropy(order)
     points = jnp.asarray(outputs, float)
     tiled = cv.grams.TiledGram.from_points(cv.Indicator(), points)
     for gram in (cv.gram(cv.Indicator(), outputs), tiled):

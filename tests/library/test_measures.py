@@ -128,7 +128,7 @@ def test_truncated_entropies_keep_their_intervals_wherever_the_kink_lies():
         measure = measured(values, probes=8, steps=10, deflated=20, seed=seed)
         measure = dataclasses.replace(measure, n=n)
         for t in (60, 150, 300, 450, 600, 750, 900):
-            estimate = measure.entropy(cv.truncated(t))
+            estimate = measure.entropy(cv.Entropy(truncation=t))
             missed = estimate.value - exact_entropy(values, 1, t)
             errors.append(missed / estimate.half_width)
     assert np.mean(np.abs(errors) <= 1) >= 0.97

@@ -182,7 +182,7 @@ def test_order_two_is_exact_by_any_method(x64):
 def test_several_entropies_of_one_call_keep_their_order(x64):
     """Those of a norm and those of a spectrum are computed apart."""
     points = Pairs(*pairs(n=50), **KERNELS)
-    wanted = (cv.von_neumann, cv.renyi(2), cv.truncated(5), cv.renyi(3))
+    wanted = (cv.von_neumann, cv.Entropy(2), cv.Entropy(truncation=5), cv.Entropy(3))
     found = computation.compute(points, wanted, cv.Exact())
     assert [each.method for each in found] == ["exact", "frobenius", "exact", "exact"]
     for entropy, each in zip(wanted, found, strict=True):

@@ -13,7 +13,7 @@ from condvendi_jax.base import files
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import saturation
 
-ORDER_1, ORDER_2 = Entropy(), cv.renyi(2)
+ORDER_1, ORDER_2 = Entropy(), cv.Entropy(2)
 WIDE = pytest.mark.filterwarnings("ignore:.*the Gram is numerically constant")
 NARROW = pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identity")
 

@@ -146,7 +146,7 @@ def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletion
 def test_convergence_curve_is_that_of_separate_decompositions(x64):
     pairs = draw_pairs(N)
     curves = convergence_curve(
-        *pairs, (1, 20), **KERNELS, entropies=[cv.renyi(2), cv.truncated(25)]
+        *pairs, (1, 20), **KERNELS, entropies=[cv.Entropy(2), cv.Entropy(truncation=25)]
     )
     for order, t, curve in ((2, None, curves[0]), (1, 20, curves[1])):
         first = cv.decompose(*(p[:20] for p in pairs), **KERNELS, order=order, truncation=t)

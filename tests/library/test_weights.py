@@ -113,7 +113,7 @@ def of_modes(x, t, labels, weights):
 
 def of_curves(x, t, labels, weights):
     sizes = [2, 9, N] if weights is not None else np.cumsum(COPIES)[[1, 8, -1]].tolist()
-    options = {"entropies": [cv.von_neumann, cv.renyi(2)], **kernels(), "weights": weights}
+    options = {"entropies": [cv.von_neumann, cv.Entropy(2)], **kernels(), "weights": weights}
     first, second = curves.convergence_curve(x, t, sizes, **options)
     return [*first.scores, *second.scores, *second.unbiased.scores]
 
