@@ -13,7 +13,7 @@ _VERBS = {
     "score": "the scores of one model's outputs, with errors",
     "compare": "several models side by side, and whether they differ",
     "plan": "how many prompts, and answers to each, a difference takes",
-    "report": "the same as a page of HTML, with the outputs behind the scores",
+    "report": "the models of compare as a page of HTML, with the outputs behind the scores",
 }
 
 

@@ -412,6 +412,8 @@ def _read_outputs(
     if model.kind == "images":
         images = items.list_images(model.path, below=prompts is not None)
         if prompts is None:
+            for found in sorted(images[0].parent.glob("metadata.*")):
+                checks.warn(f"{found} is not read; if it has the prompts, pass --prompts={found}.")
             return images, {}, ()
         images, rows, column, how = items.pair_images(prompts, images, column=given.image_column)
         for one, two in zip(images, sorted(images), strict=True):

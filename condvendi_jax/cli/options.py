@@ -67,10 +67,8 @@ class Options:
 
     prompts: Source | None = option(
         None,
-        "Their prompts: embeddings [n, d_t] in an array file, texts in a .txt, .csv or .jsonl file "
-        "(for records, those that belong to their ids), or 'folders', the names of the pictures' "
-        "folders. One file, or one for each model with commas. Unset: what 'metadata' in a folder "
-        "of pictures says, or no prompts.",
+        "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or .jsonl "
+        "file. One file, or one for each model with commas. Records have their own.",
     )
     outputs_key: str | None = option(None, "The array to read from a file of outputs.")
     prompts_key: str | None = option(None, "The array to read from a file of prompts.")

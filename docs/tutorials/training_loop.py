@@ -139,7 +139,7 @@ print(f"Vendi {float(scores.vendi):.1f}, Conditional-Vendi {float(scores.conditi
 # ## What to report
 #
 # Report the kernels, how many outputs a score is of, at which steps you scored, and the score of
-# real data of the same number beside it. The papers' scores of few are lower.
+# real data of the same number beside it. The papers' scores of few outputs are lower.
 #
 # Next: [an alarm in training](../training_loops.md), [bandwidths](../bandwidths.md), [a
 # reward for TRL](../integrations.md#trl-a-reward), [what to report](../what_to_report.md).

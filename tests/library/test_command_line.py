@@ -221,6 +221,9 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
         names = {f"{kind}_encoder": "means" for kind in ("image", "text")}
         names |= {f"{kind}_encoder_path": "fake_encoders:Means" for kind in ("image", "text")}
         assert report["inputs"] == paths | named | names | {"paired_by": paired[column]}
+    (folder / "pictures" / "metadata.csv").write_text("file_name,text\n1.png,sky\n")
+    with pytest.warns(UserWarning, match=r"metadata.csv is not read; .* --prompts=pictures/meta"):
+        score("pictures", "--image_encoder=fake_encoders:Means", "--cache=cache", *RULED)
 
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
