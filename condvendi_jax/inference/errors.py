@@ -441,8 +441,10 @@ def delete_groups(
     noise = [part.estimation.standard_errors for part in parts if part.estimation]
     if noise:
         noisy = np.mean(np.square(noise), axis=0) > _NOISE * np.var(deleted, axis=1, ddof=1)
-        for name in np.array(PerScore._fields)[noisy]:
-            _warn_of_noise(name)
+        scores = PerScore._fields if pairs.paired else ("vendi",)
+        for name, much in zip(scores, noisy, strict=False):
+            if much:
+                _warn_of_noise(name)
     scores = np.exp(_logs(whole.entropies))
     influences = group_influences(scores, deleted, groups.shares(pairs))
     if leaves_one_prompt(pairs, groups):

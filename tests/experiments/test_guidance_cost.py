@@ -22,12 +22,12 @@ finished = studies.finished(GuidanceCost)
 
 
 def test_the_state_is_the_window_and_every_repetition_is_kept(finished):
-    """Pairs, as they are and centred with norms and centres; slots, counts, bandwidths; sums."""
+    """Pairs, which slots hold one, and sums; counts and bandwidths."""
     measured = finished.found
     for kind, sums in (("conditional_rke", 2), ("conditional_vendi", 0)):
         numbers = LATENT + PROMPT
         state = measured.state.sel(kind=kind).dropna("window")
-        expected = state.window * (4 * (2 * numbers + 2 + sums) + 1) + 4 * (numbers + 4)
+        expected = state.window * (4 * (numbers + sums) + 1) + 4 * 4
         np.testing.assert_array_equal(state, expected)
     for name in ("step", "update", "remember"):
         assert measured[name].sizes["repeat"] == 3
