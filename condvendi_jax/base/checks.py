@@ -24,9 +24,6 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import placed, take, where_it_lies
 
-# A cast that moves differences between rows by more than this share of their largest loses digits
-# that four-digit scores show.
-_BLURRED = 1e-4
 _ROWS_FOR_ORIGIN = 64
 _FEWEST_COLUMNS = 8  # Rows of fewer may well hold one number.
 _LARGEST = [float(jnp.finfo(t).max) for t in (jnp.float16, jnp.bfloat16, np.float32, np.float64)]

@@ -114,9 +114,8 @@ class Similarities:
         Args:
           function: returns the similarity of two outputs, 1 for equal ones, or its import path.
             With an attribute `batch_size`, it takes two lists of at most so many outputs and
-            returns a number for each pair. With `symmetric = False`, the mean of both orders is
-            taken; otherwise ten pairs are tried in both orders, which must agree. `details` is a
-            mapping of what else its values depend on, such as weights.
+            returns a number for each pair. Ten pairs are tried in both orders, which must agree.
+            `details` is a mapping of what else its values depend on, such as weights.
           outputs: `[n]`: texts, paths of files or other objects.
           prompts, limit: see `Similarities`.
           cache: as in `encoders.embed`. It keeps the values of a function at the top level of a
