@@ -40,11 +40,11 @@ def with_error(value: float, error: float | None) -> str:
 
 
 def with_interval(value: float, error: float | None, ends: Sequence[float] | None) -> str:
-    """A value with its error; 'more than 4.2' where its interval has no upper end to speak of."""
+    """A value with its error; 'more than 4.2' or 'unknown' where its interval has no end above."""
     if math.isnan(value):
         return "-"
     if ends and ends[1] > OPEN * ends[0]:
-        return f"more than {ends[0]:.4g}"
+        return f"more than {ends[0]:.4g}" if ends[0] * OPEN > 1 else "unknown"
     return with_error(value, error)
 
 

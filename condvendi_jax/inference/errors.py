@@ -301,7 +301,7 @@ def _by_influences(
     """The errors from the influences of units, or from their deletions; NaN for a `reason`."""
     of_units = influences_of_units(influences, pairs, units)
     if reason is not None:  # Deletions of so many rows would take too long: there is no error.
-        reason = f"derivatives make errors too small if {reason}: give a number of groups"
+        reason = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
         checks.warn(f"there are no standard errors (NaN): {reason}.")
         of_units = PerScore(*(np.full_like(of, np.nan) for of in of_units))
     for name, of in zip(PerScore._fields, of_units, strict=True):

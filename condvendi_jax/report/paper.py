@@ -132,7 +132,7 @@ def _on_models(result: Comparison) -> list[str]:
         sentences += [f"{of.name}: {words}." for of in result.main if (words := of.equality())]
     sentences += [f"Saturated: {words}." for words in result.saturated()]
     if result.untested:
-        sentences.append(f"Differences are not tested: {result.untested}.")
+        sentences.append(f"{capitalized(result.not_tested())}.")
     if result.profile:
         sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")
         if result.profile.untested is None:

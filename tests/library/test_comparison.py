@@ -443,6 +443,6 @@ def test_a_group_that_holds_all_but_one_prompt_leaves_conditional_untested():
     assert all(found.ranking("vendi", 1).letters.values())
     for score in ("conditional", "information"):
         assert not any(found.ranking(score, 1).letters.values())
-    words = "differences are not tested: without one of the groups all rows have the same"
+    words = "no test of Conditional-Vendi and Information-Vendi: without one of the groups all rows"
     assert words in found.details()
     assert "(in descending order; not tested)" in found.details()

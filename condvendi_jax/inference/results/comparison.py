@@ -185,6 +185,13 @@ class Comparison(Result):
                 limits.setdefault(words, []).append(ranking.name)
         return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
 
+    def not_tested(self) -> str:
+        """Which differences are not tested, and why."""
+        names = [of.name for of in self.rankings if not (of.tested or of.saturated)]
+        some = any(of.tested for of in self.rankings) and names
+        whose = f"no test of {tables.listed(names)}" if some else "differences are not tested"
+        return f"{whose}: {self.untested}"
+
     def notes(self) -> list[str]:
         """The bandwidths, what the errors and letters say, and what was not tested."""
         notes = [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
@@ -215,7 +222,7 @@ class Comparison(Result):
                 "ratio of scores, that the test finds in 4 of 5 such samples"
             )
         if self.untested:
-            notes.append(f"differences are not tested: {self.untested}")
+            notes.append(self.not_tested())
         if self.profile and self.profile.untested is None:
             notes.append(f"over the bandwidths: {self.profile.joint_confidence()}")
         if self.between:
@@ -242,7 +249,7 @@ class Comparison(Result):
         if several:
             lines.append(f"{main.name}: {main}")
         if self.untested:
-            lines.append(f"Differences are not tested: {self.untested}")
+            lines.append(tables.capitalized(self.not_tested()))
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
         lines += [words] if (words := main.equality()) else []
