@@ -122,7 +122,6 @@ class BandwidthRules(lab.Study):
     """Which rule for the bandwidths gives the right number of modes?"""
 
     name = "bandwidth_rules"
-    duration = "3 minutes"
     data = None
     drawings = ("bandwidth_rules",)
 

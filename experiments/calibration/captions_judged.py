@@ -38,7 +38,6 @@ class CaptionsJudged(lab.Study):
     """Do scores of photographs and captions agree with people, and do they see a changed word?"""
 
     name = "captions_judged"
-    duration = "5 minutes"
     data = "judged_captions"
     needs = ("task", "people", "photograph", "caption")
     takes = ("metric_reference",)

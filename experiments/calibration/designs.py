@@ -37,7 +37,6 @@ class Designs(lab.Study):
 
     name = "designs"
     version = 2
-    duration = "2 minutes"
     needs = ("prompt",)
     takes = ("models",)
     drawings = ("designs", "designs_pairs")

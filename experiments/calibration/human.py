@@ -29,7 +29,6 @@ class Human(lab.Study):
 
     name = "human"
     version = 4
-    duration = "1 minute"
     data = "human"
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")

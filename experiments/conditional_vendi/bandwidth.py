@@ -30,7 +30,6 @@ class Bandwidth(lab.Study):
 
     name = "bandwidth"
     version = 3
-    duration = "2 minutes"
     needs = ("models",)
     drawings = tuple(f"bandwidth_{sweep}" for sweep in SWEEPS)
 

@@ -96,7 +96,6 @@ class Captioning(lab.Study):
 
     name = "captioning"
     version = 2
-    duration = "3 minutes"
     data = "captioning"
     needs = ("prompt",)
     takes = ("models", "pictures")

@@ -63,7 +63,6 @@ class Convergence(lab.Study):
     name = "convergence"
     version = 3
     tolerance = 5e-3  # Spectra are estimated to half a percent.
-    duration = "2 minutes; the committed runs took 4 to 10"
     runs = (
         ("--kernel=gaussian", _EMOJI, _ALL_RULES, *_FINE),
         ("--kernel=cosine", _EMOJI, *_FINE),

@@ -37,7 +37,6 @@ class GmmToy(lab.Study):
     """How do the scores change with more modes of prompts, or more modes of outputs?"""
 
     name = "gmm_toy"
-    duration = "1 minute"
     data = None
     drawings = ("gmm_toy",)
 

@@ -21,7 +21,6 @@ class ModelOrPrompts(lab.Study):
     """Which is more diverse: ten breeds of dog for one prompt, or dogs for many prompts?"""
 
     name = "model_or_prompts"
-    duration = "1 minute"
     data = None
     drawings = ("model_or_prompts",)
 

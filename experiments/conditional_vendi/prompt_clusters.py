@@ -26,7 +26,6 @@ class PromptClusters(lab.Study):
     """How do the scores change if a model gives one output to each cluster of prompts?"""
 
     name = "prompt_clusters"
-    duration = "1 minute"
     packages = {"clusters": "scikit-learn"}
     takes = ("models",)
     runs = ((), ("--data=captions",), ("--data=gallery",))

@@ -32,7 +32,6 @@ class PromptModes(lab.Study):
 
     name = "prompt_modes"
     version = 3
-    duration = "1 minute"
     runs = ((), ("--data=captions",), ("--data=gallery",))
     drawings = ("prompt_modes", "prompt_modes_captions", "prompt_modes_gallery")
 

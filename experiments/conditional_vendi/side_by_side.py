@@ -89,7 +89,6 @@ class SideBySide(lab.Study):
 
     name = "side_by_side"
     tolerance = 0.05  # Ranks of saturated scores, at half the bandwidths, rest on rounding.
-    duration = "2 minutes"
     data = "gallery"
     needs = ("models",)
     takes = ("prompt", "source", "words")

@@ -148,7 +148,6 @@ class Substitution(lab.Study):
     """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
     name = "substitution"
-    duration = "1 minute"
     takes = ("prompt",)
     # The last with the gallery's number of directions, for MID depends on it.
     runs = ((), ("--data=gallery",), ("--dimensions=5", "--scales=1"))

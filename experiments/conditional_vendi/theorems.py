@@ -34,7 +34,6 @@ class Theorems(lab.Study):
 
     name = "theorems"
     version = 4
-    duration = "10 seconds"
     data = None
     drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 

@@ -28,7 +28,6 @@ class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
     name = "type_ablation"
-    duration = "2 minutes"
     packages = {"clusters": "scikit-learn"}
     data = "dogs"
     needs = ("types",)

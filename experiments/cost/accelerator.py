@@ -9,7 +9,6 @@ class Accelerator(Scaling):
 
     name = "accelerator"
     version = 1
-    duration = "15 minutes on one GPU"
     runs = ()  # None yet on a device of ours.
     drawings = ()
 

@@ -31,7 +31,6 @@ class GuidanceCost(lab.Study):
 
     name = "guidance_cost"
     unrepeated = ("repeat", "step", "update", "remember")
-    duration = "2 minutes"
     data = None
     drawings = ("guidance_cost",)
 

@@ -45,7 +45,6 @@ class ManyProcesses(lab.Study):
 
     name = "many_processes"
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")
-    duration = "2 minutes"
     data = None
 
     n: int = lab.flag(8192, "Pairs, with the largest number of processes.", at_least=1024)

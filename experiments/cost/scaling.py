@@ -43,7 +43,6 @@ class Scaling(lab.Study):
     name = "scaling"
     unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3
-    duration = "10 minutes"
     drawings = ("scaling_time",)
     smallest: ClassVar[int] = 500  # Of the sizes that double.
     on: ClassVar[str] = "cpu"

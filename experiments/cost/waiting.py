@@ -37,7 +37,6 @@ class Waiting(lab.Study):
 
     name = "waiting"
     unrepeated = ("seconds",)
-    duration = "15 minutes"
     data = None
     random = False
 

@@ -35,7 +35,6 @@ class GuidedDiffusion(lab.Study):
     """How much diversity does guidance add to generated pictures, and at what cost?"""
 
     name = "guided_diffusion"
-    duration = "5 minutes a model"
     data = None
     runs = ((), ("--model=emoji",))
     drawings = "guided_diffusion", "guided_diffusion_fashion", "guided_diffusion_emoji"

@@ -2,7 +2,8 @@
 
 Cells are computed into a folder of their own and compared, variable by variable, with the committed
 ones: labels and words must be equal, numbers within the study's `tolerance` of the largest of that
-variable in the cell. What a study measures of the machine (`Study.unrepeated`) is not compared.
+variable in the cell. What a study measures of the machine (`Study.unrepeated`) is not compared,
+nor what lies outside of `Study.checked`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def check(study: type[Study], folder: pathlib.Path, count: int | None = None) ->
         largest, where = 0.0, ""
         there = {str(cell): result for cell, result in committed.results.items()}
         for cell, result in again.results.items():
-            for variable, difference in differences(there[str(cell)], result, study):
+            kept = committed.study.checked(there[str(cell)])
+            pair = there[str(cell)].sel(kept), result.sel(kept)
+            for variable, difference in differences(*pair, study):
                 if difference > largest or np.isnan(difference):
                     largest, where = difference, f"{variable} of {cell}"
         fits = not apart and largest <= study.tolerance

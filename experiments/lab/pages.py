@@ -57,7 +57,7 @@ def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
         repeated = papers.repeats(study.name)
         source = "" if repeated == "-" else f" Repeats {repeated}."
         path = folder / f"{study.name}.md"
-        said = f"{study.question()}{source} Takes {study.duration}."
+        said = f"{study.question()}{source}{_took(study.name)}"
         text = _generated(path, generated=[said, "", "```bash", *commands, "```"])
         found[path] = filled(text, study.name)
         figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
@@ -66,6 +66,16 @@ def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
     path = folder / "index.md"
     found[path] = filled(_generated(path, papers=papers.lines(), generated=cards))
     return found | {path: filled(path.read_text(encoding="utf-8")) for path in OTHERS}
+
+
+def _took(name: str) -> str:
+    """How long the committed results of a study took to compute; nothing where it has none."""
+    found = facts_of(name).runs.values()
+    seconds = sum(origin["seconds"] for run in found for origin in run.provenance.values())
+    if not seconds:
+        return ""
+    words = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+    return f" Its committed results took {words} to compute."
 
 
 def _generated(path: pathlib.Path, **parts: Sequence[str]) -> str:

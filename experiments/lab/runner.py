@@ -202,10 +202,10 @@ def given_by(kind: Any, values: flags.FlagValues) -> Any:
 def usage(study: type[Study], values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag with its default and choices."""
     repeated = papers.repeats(study.name)
-    source = "" if repeated == "-" else f"Repeats {repeated}. "
-    lines = [study.question(), f"{source}Takes {study.duration}.", ""]
+    source = [] if repeated == "-" else [f"Repeats {repeated}."]
+    lines = [study.question(), *source, ""]
     if study.packages:
-        lines.insert(2, f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
+        lines.insert(-1, f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
     needs = {field.name: field.metadata["needs"] for field, _ in flag_fields(study)}
     for name in values:

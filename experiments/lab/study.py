@@ -128,7 +128,6 @@ class Study(abc.ABC):
       name: its module, its command `python -m experiments.NAME` and the folder of its results.
       version: raised whenever the numbers of a cell change their meaning; results of another
         version are refused.
-      duration: how long the default run takes on two cores.
       data: the shipped set that is taken by default; None where a study takes no pairs.
       needs: the labels that it needs of a user's own files, such as 'types' or 'models'.
       takes: the labels that it takes where they are given.
@@ -147,7 +146,6 @@ class Study(abc.ABC):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
-    duration: ClassVar[str]
     data: ClassVar[str | None] = "emoji"
     needs: ClassVar[Collection[str]] = ()
     takes: ClassVar[Collection[str]] = ()
@@ -243,6 +241,10 @@ class Study(abc.ABC):
         Args:
           runs: the committed ones, in the order of their folders' names.
         """
+        return {}
+
+    def checked(self, committed: xr.Dataset) -> Mapping[str, Any]:
+        """The labels, by dimension, of a committed cell that a check compares; all by default."""
         return {}
 
     def variant(self) -> str:

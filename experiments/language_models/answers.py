@@ -38,7 +38,6 @@ class Answers(lab.Study):
 
     name = "answers"
     version = 4
-    duration = "4 minutes"
     data = "answers"
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words", "families")

@@ -30,7 +30,6 @@ class Hivemind(lab.Study):
 
     name = "hivemind"
     version = 2
-    duration = "6 minutes"
     data = "answers"
     needs = ("models", "prompt")
     takes = ("vendors", "families")

@@ -33,7 +33,6 @@ class PostTraining(lab.Study):
 
     name = "post_training"
     version = 4
-    duration = "5 minutes"
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")

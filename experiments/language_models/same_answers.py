@@ -27,7 +27,6 @@ class SameAnswers(lab.Study):
 
     name = "same_answers"
     version = 2
-    duration = "20 seconds"
     data = "same_answers"
     paired = False
     needs = ("same", "train")

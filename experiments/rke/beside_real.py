@@ -26,7 +26,6 @@ class BesideReal(lab.Study):
     """How near are generated outputs to real ones, and how diverse beside them?"""
 
     name = "beside_real"
-    duration = "20 seconds"
     data = "video"
     needs = ("models",)
     takes = ("prompt",)

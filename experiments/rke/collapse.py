@@ -25,7 +25,6 @@ class Collapse(lab.Study):
     """Does a monitor see that a GAN collapses, and is it silent where none does?"""
 
     name = "collapse"
-    duration = "1 minute"
     data = None
     drawings = ("collapse",)
 

@@ -87,7 +87,6 @@ class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
     name = "coverage"
-    duration = "1 minute"
     data = "dogs"
     needs = ("types",)
     paired = False

@@ -95,7 +95,6 @@ class GeneratorScores(lab.Study):
     """Do RKE-MC and RRKE tell good generators from bad ones, and agree with other scores?"""
 
     name = "generator_scores"
-    duration = "2 minutes"
     data = None
     drawings = ("generator_scores",)
 

@@ -28,7 +28,6 @@ class GmmGan(lab.Study):
     """Does RKE-MC count the modes that a GAN captures, and does RRKE see those that it misses?"""
 
     name = "gmm_gan"
-    duration = "1 minute"
     data = None
     drawings = ("gmm_gan", "gmm_gan_scores")
 

@@ -50,7 +50,6 @@ class LatentTruncation(lab.Study):
     """How do truncated latents, or a generator's temperature, change the scores?"""
 
     name = "latent_truncation"
-    duration = "1 minute"
     tolerance = 5e-3  # Errors are spreads of scores in float32 without a group.
     data = "quickdraw"
     needs = ("types", "models")

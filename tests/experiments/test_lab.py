@@ -43,7 +43,6 @@ class Toy(lab.Study):
     """What is the mean?"""
 
     name = "toy"
-    duration = "seconds"
     needs = ("types",)
 
     kind: str = lab.flag("mean", "What is taken.", choices=("mean", "sum"))
@@ -305,6 +304,7 @@ def test_a_check_computes_again_and_names_what_differs(tmp_path, monkeypatch):
         ("one", far, 1, ("1 of 3", "-", "yes")),
         ("other", far, None, ("3 of 3", "by_type of mean-2", "NO")),
         ("clock", {**far, "unrepeated": ("by_type",)}, None, ("3 of 3", "-", "yes")),
+        ("part", {**far, "checked": lambda *_: {"type": []}}, None, ("3 of 3", "-", "yes")),
     ):
         grid, agrees = checking.check(changed(Typed, **attributes), tmp_path / name, count)
         cells = [column._cells[0] for column in grid.columns]
