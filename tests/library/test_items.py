@@ -32,13 +32,6 @@ def test_a_text_file_holds_a_prompt_a_line(write, content):
     assert items.read_prompts(path)[:3] == (["a cat", "ä \u2028dog"], "", path)
 
 
-def test_a_csv_file_is_read_as_spreadsheets_write_it(write):
-    text = '\ufefffile_name,Prompt,other\r\nb.png,"a ""big"", red\ncat",1\r\na.png,dog,2\r\n'
-    prompts = items.read_prompts(write("p.csv", text))
-    assert prompts.texts == ['a "big", red\ncat', "dog"]
-    assert _paired(prompts, "a.png", "b.png") == (["b.png", "a.png"], "file_name")
-
-
 ROW = {"text": "t", "caption": "c", "question": "q", "prompt": "p", "answer": "a", "output": "o"}
 
 
@@ -410,14 +403,6 @@ def test_a_square_is_the_middle_and_the_shorter_side_fits(image, turned):
         assert got.shape == (side, side, 3)
         # The cubic kernel rings at the two edges by a few steps of 255.
         np.testing.assert_allclose(got[1:-1, 1:-1] - np.array([200.0, 100, 50]), 0, atol=3)
-
-
-@pytest.mark.parametrize("kept", [0, -200])
-def test_a_damaged_picture_is_named(image, kept):
-    noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-    content = _encoded(image.fromarray(noise))
-    with pytest.raises(ValueError, match=r"x\.png: cannot be decoded as a picture"):
-        items.decode_image(content[:kept], name="x.png")
 
 
 def test_without_pillow_the_command_that_installs_it_is_named(monkeypatch):
