@@ -34,7 +34,6 @@ def files_of_models(tmp_path_factory):
     np.save(folder / "five.npy", PROMPTS[:5])
     np.savez(folder / "all.npz", few=MODELS["few"], prompts=PROMPTS)
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)))
-    np.save(folder / "w.npy", np.arange(N) % 5 + 0.5)
     return folder
 
 
@@ -85,16 +84,6 @@ def test_a_plan_is_printed_and_written(folder, run_command):
     flags = ("--budget=900", "--prompt_cost=6")
     report, _ = run_command("plan", "few.npy", "--prompts=t.npy", *GIVEN, *flags)
     assert report["plan"]["best"]["prompts"] == 100
-
-
-def test_weights_of_all_models(compare):
-    models = {name: MODELS[name] for name in ("few", "many")}
-    options = ("--prompts=t.npy", *GIVEN, "--weights=w.npy")
-    report, _ = compare("few.npy", "many.npy", *options)
-    weights = np.arange(N) % 5 + 0.5
-    expected = cv.compare(models, PROMPTS, **KERNELS, orders=[2], weights=weights)
-    _same(report["rankings"], expected)
-    assert report["inputs"]["weights"] == "w.npy"
 
 
 def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
@@ -274,7 +263,6 @@ def test_names_of_records_are_not_mixed_up(folder):
     for words, message in (
         (("z=r/both.jsonl", "r/x.jsonl", *TEXT), "holds answers of x, y, which are not all 'z'"),
         (("x=r/x.jsonl", "x=r/y.jsonl"), "'x' names both r/x.jsonl and r/y.jsonl"),
-        (("r/x.jsonl", "few.npy"), "outputs of one kind"),
         (("r/x.jsonl", "labels.txt", *TEXT), "It holds prompts with their answers"),
         (("absent", "few.npy"), "absent: there is no such file or folder"),
     ):
@@ -310,17 +298,8 @@ BAD_INPUTS = {
     "no model": ((), "expected models, each a file or"),
     "one stem twice": (("few.npy",) * 2, "'few.npy' names both few.npy and few.npy; give names"),
     "no path": (("few=", "some.npy"), "'few=': expected a path, or name=path"),
-    "fewer prompts": ((*FILES, "--prompts=five.npy", *GIVEN), "received 60 outputs and 5 prompts"),
-    "outputs as prompts": (
-        (*FILES, "--prompts=some.npy", *GIVEN),
-        "outputs of some and their prompts are equal in every row",
-    ),
     "level": ((*FILES, "--output_bandwidth=1", "--level=1.5"), "--level: expected a number"),
     "a profile of words": ((*FILES, "--profile=over.txt"), "--profile: expected a file ending in"),
-    "a profile of no bandwidth": (
-        (*FILES, "--kernel=cosine", "--profile=over.png"),
-        "--profile=over.png: has no effect",
-    ),
     "a flag of score": ((*FILES, "--errors=all"), "errors"),
 }
 

@@ -40,14 +40,6 @@ def test_unknown_prefix_is_refused_with_the_list():
         load_encoder("openclip:a/b")
 
 
-@pytest.mark.parametrize("flag", ["--encoder_device=cpu", "--encoder_batch_size=8"])
-def test_flags_are_refused_without_an_encoder_by_name(flag, tmp_path):
-    (tmp_path / "texts.txt").write_text("a\nb\n")
-    words = [f"{tmp_path}/texts.txt", "--text_encoder=fake_encoders:Means", flag]
-    with pytest.raises(ValueError, match=f"{flag}: has no effect"):
-        __main__.main(["", "score", *words])
-
-
 def test_details_are_told_and_tell_encoders_apart(tmp_path):
     encoder = fake_encoders.Means()
     loaded = load_encoder(None, lambda: encoder)
