@@ -97,15 +97,6 @@ def test_pairs_with_given_bandwidths(score):
     assert "±" in out and "sampling only" in out and "sampling only" in report["errors_cover"]
 
 
-def test_prompts_can_be_the_same_only_where_they_are_equal(score):
-    report, out = score(X, T, "--output_bandwidth=0.8", "--order=2", "--equal_prompts")
-    equal = (PROMPTS[:, None] == PROMPTS).all(axis=2).astype(float)
-    for name, value in scores(gaussian_gram(OUTPUTS, 0.8), equal, order=2).items():
-        assert report["scores"][0][name] == pytest.approx(value, rel=1e-5)
-    assert report["bandwidths"]["prompts"]["bandwidth"] is None
-    assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
-
-
 def test_equal_prompts_are_equal_texts(score, folder):
     """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
     (folder / "anagrams.txt").write_text("no\nno\non\non\n")
@@ -113,8 +104,10 @@ def test_equal_prompts_are_equal_texts(score, folder):
     words = ("repeated.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
     words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
     with pytest.warns(UserWarning, match="2 of 2 different texts have the embedding of another"):
-        report, _ = score(*words, "--equal_prompts")
+        report, out = score(*words, "--equal_prompts")
     assert report["distinct_prompts"] == 2
+    assert report["bandwidths"]["prompts"]["bandwidth"] is None
+    assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
     assert report["scores"][0]["conditional"] == pytest.approx(1)
     assert report["scores"][0]["information"] == pytest.approx(2)
 
