@@ -312,10 +312,3 @@ def test_values_are_not_looked_at_inside_jit():
     assert np.isnan(score(_changed(np.nan)))
     with pytest.raises(ValueError, match="received shape"):
         score(OUTPUTS[0])
-
-
-def test_distinct_rows_are_counted_in_the_order_of_their_first():
-    rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 2.0]], np.float32)
-    count, kinds = checks.distinct_rows(rows)
-    assert count == 3
-    assert kinds.tolist() == [0, 1, 0, 1, 2]
