@@ -278,16 +278,6 @@ def test_orders_are_above_zero_and_truncations_are_integers_of_at_least_one(name
             ORDERED[name](truncation=truncation)
 
 
-@pytest.mark.parametrize("name", ["vendi", "conditional_vendi"])
-def test_truncation_beyond_n_clamps_with_one_warning(name):
-    with pytest.warns(UserWarning, match="truncation 100 exceeds n = 20") as caught:
-        clamped = ORDERED[name](truncation=100)
-    assert len(caught) == 1
-    expected = ORDERED[name](truncation=N)
-    first, second = (getattr(result, "conditional", result) for result in (clamped, expected))
-    assert_close(first, float(second))
-
-
 def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch):
     monkeypatch.setattr(memory, "limit", lambda: 4 * N * N * 4 - 1)
     message = r"n = 20 points need about .* GiB.*method=cv.Auto.key=.*order 2"
