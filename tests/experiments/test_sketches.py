@@ -217,7 +217,6 @@ NAMES, TEMPERATURES, DRAWS = ("ape", "palm tree", "zebra"), (0.2, 0.6, 1.0), 4
 
 
 def clone(folder):
-    """A repository with three models."""
     files = {}
     for seed, name in enumerate(NAMES):
         file = name.replace(" ", "_")

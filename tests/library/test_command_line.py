@@ -58,7 +58,6 @@ def files_of_embeddings(tmp_path_factory):
 
 @pytest.fixture
 def folder(files_of_embeddings, monkeypatch):
-    """The folder of the files, where the command runs."""
     monkeypatch.chdir(files_of_embeddings)
     return files_of_embeddings
 

@@ -39,7 +39,6 @@ def files_of_models(tmp_path_factory):
 
 @pytest.fixture
 def folder(files_of_models, monkeypatch):
-    """The folder of the files, where the command runs."""
     monkeypatch.chdir(files_of_models)
     return files_of_models
 
@@ -50,7 +49,6 @@ def compare(folder, run_command):
 
 
 def _same(rankings, expected):
-    """Rankings of a report and of the library."""
     for got, wanted in zip(rankings, expected.rankings, strict=True):
         assert (got["score"], got["letters"]) == (wanted.score, wanted.letters)
         assert got["values"] == pytest.approx(wanted.values, rel=1e-6)

@@ -6,7 +6,7 @@ import sys
 import fake_encoders
 import numpy as np
 import pytest
-from fake_encoders import Means, Others, Short, Squares
+from fake_encoders import Means, Others, Squares
 
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
@@ -48,6 +48,7 @@ def test_an_import_path_names_an_encoder_or_what_gives_one(attribute):
     [
         ("fake_encoders", "'fake_encoders': expected package.module:attribute"),
         ("no_such_module:x", "no_such_module:x: cannot be imported: No module"),
+        ("openclip:a/b", "openclip:a/b: cannot be .* st:, open_clip:, timm:"),
         ("fake_encoders:absent", "cannot be imported: .*has no attribute 'absent'"),
         ("fake_encoders:make_nothing", "gives int, which has no `encode`"),
         ("fake_encoders:NeedsArguments", "could not be made: TypeError: .*width"),
@@ -72,14 +73,6 @@ def test_texts_are_embedded_once_each(tmp_path):
     assert again.count == 0
     for texts in (np.array(TEXTS), np.array(TEXTS, object), tuple(TEXTS)):
         np.testing.assert_array_equal(embed(texts, Means(), kind="texts", cache=tmp_path), ROWS)
-
-
-def test_texts_that_are_cut_are_counted_also_where_all_rows_are_kept(tmp_path):
-    texts = [*TEXTS, "more than five", "more than five"]
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="^2 of 7 texts are cut$"):
-            embed(texts, Short(), kind="texts", cache=tmp_path)
-    embed(TEXTS, LoadedEncoder(Short(), "x:y"), kind="texts", cache=tmp_path)
 
 
 class Table:

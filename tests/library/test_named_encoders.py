@@ -10,7 +10,6 @@ import fake_encoders
 import numpy as np
 import pytest
 
-import condvendi_jax as cv
 from condvendi_jax.base.extras import MissingExtra
 from condvendi_jax.cli import __main__
 from condvendi_jax.cli.inputs import Inputs
@@ -35,11 +34,6 @@ def test_missing_package_names_the_extra(prefix, monkeypatch):
         load_encoder(f"{prefix}a/b")
 
 
-def test_unknown_prefix_is_refused_with_the_list():
-    with pytest.raises(ValueError, match="openclip:a/b: cannot be .* st:, open_clip:, timm:"):
-        load_encoder("openclip:a/b")
-
-
 def test_details_are_told_and_tell_encoders_apart(tmp_path):
     encoder = fake_encoders.Means()
     loaded = load_encoder(None, lambda: encoder)
@@ -51,16 +45,6 @@ def test_details_are_told_and_tell_encoders_apart(tmp_path):
     assert loaded.described("images")["image_encoder_details"] == {"weights": "1"}
     read = Inputs({}, {}, {}, loaded.described("texts"), [], {})
     assert read.encoders() == "means (texts)"
-
-
-def test_evaluate_takes_the_name_of_an_encoder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    how = {"output_kernel": cv.Gaussian(50.0), "orders": [2]}
-    by_name, given = (
-        cv.evaluate(["a cat", "red dog", "a"], encoder=encoder, **how).as_dict()["scores"]
-        for encoder in ("fake_encoders:Means", fake_encoders.Means())
-    )
-    assert by_name == given
 
 
 def _bert(folder):

@@ -16,12 +16,10 @@ CHAT = [[{"role": "user", "content": text}] for text in PROMPTS]
 
 
 def each(make):
-    """A record for each prompt."""
     return [make(k, PROMPTS[k], ANSWERS[k]) for k in range(2)]
 
 
 def one_each(make):
-    """A record for each answer."""
     return [make(k, PROMPTS[k], a, i) for k in range(2) for i, a in enumerate(ANSWERS[k])]
 
 

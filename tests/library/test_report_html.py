@@ -43,7 +43,6 @@ HOSTILE = [
 
 
 def page_of(comparison, **given):
-    """The page that is written."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "page.html")
         cv.report.html(comparison, path, **given)
