@@ -199,21 +199,14 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd,
         assert value == pytest.approx(1, abs=1e-3)
 
 
-NAMES = {
-    "stems": (("a/x.npy", "y.npy"), ("x", "y")),
-    "folders": (("m1/emb.npy", "./m2/emb.npy"), ("m1/emb.npy", "m2/emb.npy")),
-    "some": (("x.npy", "m1/emb.npy", "m2/emb.npy"), ("x.npy", "m1/emb.npy", "m2/emb.npy")),
-}
-
-
 def _paths(*words):
     models = inputs.models_of(words, verb.Options(), several=True)
     return {name: model.path for name, model in models.items()}
 
 
-@pytest.mark.parametrize("case", NAMES)
-def test_models_whose_files_share_a_name_are_called_by_their_paths(case):
-    paths, names = NAMES[case]
+def test_models_whose_files_share_a_name_are_called_by_their_paths():
+    paths = ("x.npy", "m1/emb.npy", "./m2/emb.npy")
+    names = ("x.npy", "m1/emb.npy", "m2/emb.npy")
     assert _paths(*paths) == dict(zip(names, paths, strict=True))
 
 

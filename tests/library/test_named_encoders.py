@@ -54,14 +54,8 @@ def _bert(folder):
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"vocab_size": len(WORDS), "intermediate_size": 24, "max_position_embeddings": 8}
     transformers.BertModel(transformers.BertConfig(**sizes)).save_pretrained(folder)
-    _tokenizer(folder, 8)
-
-
-def _tokenizer(folder, length):
-    import transformers
-
     (folder / "vocab.txt").write_text("\n".join(WORDS))
-    read = transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=length)
+    read = transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=8)
     read.save_pretrained(folder)
 
 
