@@ -240,6 +240,7 @@ def test_order_pairs_where_no_column_names_pictures_and_the_numbers_must_agree()
 
 IDS = {"id": ["7", "2", "10", "1"]}
 BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts, and how.
+    "the order": ({}, "0_9 1_8 2_7 3_6", [0, 1, 2, 3], "order"),
     "number from 0": ({}, "000_0 000_1 001_0 002_0 003_0", [0, 0, 1, 2, 3], "from 0 at the start"),
     "number from 1": ({}, "p_4_0 p_1_5 p_2_5 p_3_5 p_3_6", [3, 0, 1, 2, 2], "from 1 at the start"),
     "an id": (IDS, "10_0 1_0 1_1 7_0 2_0", [2, 3, 3, 0, 1], "column 'id' at the start"),
@@ -293,6 +294,8 @@ NOT_BY_NAME = {
     ),
     "ids of another order": ({"id": ["3", "2", "1", "0"]}, "0_a 1_a 2_a 3_a 3_b", "disagree"),
     "ids from 1": ({"id": ["1", "2", "3", "4"]}, "0_a 1_a 2_a 3_a 3_b", "from 0 .*'id' .*disagree"),
+    "ids, as many": (IDS, "1_0 2_0 7_0 10_0", "the order and the column 'id' at the start of"),
+    "seeds, as many": ({}, "3_1 5_0 7_3 8_2", "the order and the number of the prompt from 0"),
 }
 
 
@@ -302,22 +305,6 @@ def test_no_prompt_of_a_picture_is_guessed(name):
     images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
     with pytest.raises(ValueError, match=words):
         items.pair_images(_prompts(**columns), images)
-
-
-ONE_EACH = {
-    "ids": (IDS, "1_0 2_0 7_0 10_0", "the order and the column 'id' at the start of the names dis"),
-    "seeds before": ({}, "3_1 5_0 7_3 8_2", "the order and the number of the prompt from 0 at the"),
-}
-
-
-@pytest.mark.parametrize("name", ONE_EACH)
-def test_order_is_refused_where_names_hold_another(name):
-    columns, names, words = ONE_EACH[name]
-    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
-    with pytest.raises(ValueError, match=words):
-        items.pair_images(_prompts(**columns), images)
-    in_order = [pathlib.Path("images", f"{k}_{9 - k}.png") for k in range(4)]
-    assert items.pair_images(_prompts(), in_order).rows == [0, 1, 2, 3]
 
 
 def test_a_picture_of_all_samples_is_left_out(tmp_path):
