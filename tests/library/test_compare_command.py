@@ -134,22 +134,16 @@ def test_files_that_exist_are_kept(folder):
         assert (folder / name).read_text() == "mine"
 
 
-def _texts(folder):
-    """Two models' answers to three questions; the encoder counts letters."""
-    questions, answers = ("one", "two more", "and three"), {"a": "xyz", "b": "pqr"}
-    rows = {n: [letter * (k + 1) for k, letter in enumerate(a)] for n, a in answers.items()}
-    for name, texts in rows.items():
-        lines = [{"question": q, "text": x} for q, x in zip(questions, texts, strict=True)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
-    return rows, questions
-
-
 TEXT = ("--text_encoder=fake_encoders:Means", "--cache=cache")
 
 
 def test_texts_are_compared_as_score_scores_them(compare, folder):
-    answers, questions = _texts(folder)
+    questions, letters = ("one", "two more", "and three"), {"a": "xyz", "b": "pqr"}
+    answers = {n: [letter * (k + 1) for k, letter in enumerate(of)] for n, of in letters.items()}
+    for name, texts in answers.items():
+        lines = [{"question": q, "text": x} for q, x in zip(questions, texts, strict=True)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
     embeddings = {name: fake_encoders.Means().encode(rows) for name, rows in answers.items()}
     prompts = fake_encoders.Means().encode(questions)
     options = (*TEXT, "--order=2", "--output_bandwidth=99", "--prompt_bandwidth=90")
