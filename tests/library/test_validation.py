@@ -2,7 +2,6 @@
 
 import functools
 import re
-import warnings
 
 import jax
 import jax.numpy as jnp
