@@ -1,6 +1,5 @@
 """What the documents say: every snippet runs, every link leads somewhere, every name exists."""
 
-import ast
 import contextlib
 import dataclasses
 import importlib.util
@@ -109,14 +108,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(embedding, "NamedEncoder", lambda *_, **__: fake_encoders.Means())
     for package in STAND_INS:
         monkeypatch.setitem(sys.modules, package, mock.MagicMock())
-    monkeypatch.setattr(jax.distributed, "initialize", only_bound(jax.distributed.initialize))
+    initialize = inspect.signature(jax.distributed.initialize)  # Its arguments are checked alone.
+    monkeypatch.setattr(jax.distributed, "initialize", initialize.bind)
     return tmp_path
-
-
-def only_bound(function):
-    """In the place of a function: its arguments are checked, and nothing is done."""
-    signature = inspect.signature(function)
-    return lambda *arguments, **named: signature.bind(*arguments, **named) and None
 
 
 @pytest.mark.slow
@@ -137,7 +131,9 @@ def run_snippets(name, folder, capsys):
             continue  # Not in the extra `test`.
         if kind == "python":
             capsys.readouterr()
-            run_python(content, namespace, folder, f"{name}, line {line}")
+            if named := re.match(r"# (\w+\.py)\n", content):  # The snippet is also this file.
+                (folder / named[1]).write_text(content)
+            exec(compile(content, f"{name}, line {line}", "exec"), namespace)
             printed = capsys.readouterr().out
         elif kind == "text":
             assert printed is not None, f"{name}, line {line}: no Python snippet before it"
@@ -147,19 +143,16 @@ def run_snippets(name, folder, capsys):
                 run_command(words, capsys)
         else:
             pytest.fail(f"{name}, line {line}: a snippet of kind {kind!r} cannot be run")
-    if name == "README.md":
-        check_toy(namespace)
-    if name == "docs/command_line.md":
-        check_keys(folder, text_of(name))
-
-
-def run_python(content, namespace, folder, where):
-    """Runs a snippet; one that begins with a file's name is also that file."""
-    named = re.match(r"# (\w+\.py)\n", content)
-    if named:
-        (folder / named[1]).write_text(content)
-    tree = ast.parse(content)
-    exec(compile(tree, where, "exec"), namespace)
+    if name == "README.md":  # The examples score the two models of its picture.
+        _, prompts, models = idea.toy()
+        for role, rows in (("prompts", prompts), ("outputs", models["A"]), ("other", models["B"])):
+            np.testing.assert_array_equal(namespace[role], rows)
+    if name == "docs/command_line.md":  # Every key that the commands wrote is in the tables.
+        for file, entries in {"scores": "scores", "models": "rankings"}.items():
+            written = json.loads((folder / f"{file}.json").read_text())
+            assert all(f"`{key}`" in text_of(name) for key in {*written, *written[entries][0]})
+        for suffix in ("csv", "png"):
+            assert (folder / f"models.{suffix}").stat().st_size > 100
 
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
@@ -292,24 +285,6 @@ def check_module(name, arguments):
         assert flag in {*defined, "help"}, f"{name} has no --{flag}"
         if flag == "only":
             assert any(re.match(value.replace("*", ".*"), known) for known in claim.registry())
-
-
-def check_toy(namespace):
-    """The README's examples score the two models of its picture."""
-    _, prompts, models = idea.toy()
-    np.testing.assert_array_equal(namespace["prompts"], prompts)
-    np.testing.assert_array_equal(namespace["outputs"], models["A"])
-    np.testing.assert_array_equal(namespace["other"], models["B"])
-
-
-def check_keys(folder, text):
-    """Every key that the commands wrote is in the tables."""
-    for name, entries in {"scores": "scores", "models": "rankings"}.items():
-        written = json.loads((folder / f"{name}.json").read_text())
-        for key in {*written, *written[entries][0]}:
-            assert f"`{key}`" in text, key
-    for suffix in ("csv", "png"):
-        assert (folder / f"models.{suffix}").stat().st_size > 100
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,6 @@ def test_a_builder_is_given_its_output_and_the_pinned_repositories(command, clon
         ("two", [], {}, "expected one of gallery, human, received ''"),
         ("two", ["dogs"], {}, "expected one of gallery, human, received 'dogs'"),
         ("two", ["human"], {}, "--source means nothing for human"),
-        ("one", [], {"source": "nowhere"}, "nowhere: there is no such folder"),
         ("one", [], {"output": "y.npz"}, r"--output \(its y\.txt\): .*exists\. .* --overwrite"),
         ("one", [], {"output": "clone/b/3.png", "overwrite": True}, "a file in .* --source"),
     ],

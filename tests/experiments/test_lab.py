@@ -109,9 +109,6 @@ def execute(tmp_path, *flags, study=Toy, drawn=False):
 REFUSING = changed(Toy, compute=None)
 
 
-# --- results of other data --------------------------------------------------------------------
-
-
 def test_a_finished_run_is_read_back_typed_with_its_origin(tmp_path, own):
     run = execute(tmp_path, *own())
     outputs = np.load(tmp_path / "x.npy").astype(float)
@@ -309,8 +306,6 @@ def test_a_check_computes_again_and_names_what_differs(tmp_path, monkeypatch):
         grid, agrees = checking.check(changed(Typed, **attributes), tmp_path / name, count)
         cells = [column._cells[0] for column in grid.columns]
         assert (cells[1], *cells[4:6]) == expected and agrees is (cells[5] == "yes")
-    with pytest.raises(ValueError, match="version: 1 there, 2 asked for"):
-        checking.check(changed(Typed, version=2), tmp_path / "newer", None)
 
 
 def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
@@ -336,9 +331,6 @@ def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(t
     (tmp_path / "results").write_text("a file")
     with pytest.raises(OSError, match="results"):
         execute(tmp_path, *own(), study=changed(Toy, prepare=None))
-
-
-# --- flags ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -394,18 +386,6 @@ def test_flags_reach_the_study_in_their_types(tmp_path, own):
     assert sums.results[place(1, "sum")].value == pytest.approx(outputs.sum())
 
 
-def test_bad_rows_are_the_users_rows(tmp_path, own):
-    flags = own()
-    outputs = np.load(tmp_path / "x.npy")
-    outputs[5] = 0
-    with pytest.raises(ValueError, match="outputs: .*5"):
-        Scales(kernel="cosine").resolve(pairs_of(outputs), seed=0)
-    outputs[5, 2] = np.nan
-    np.save(tmp_path / "x.npy", outputs)
-    with pytest.raises(ValueError, match="outputs: .*row 5"):
-        execute(tmp_path, *flags)
-
-
 def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
     seen = []
 
@@ -426,9 +406,6 @@ def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
     np.save(tmp_path / "second.npy", second[:9])
     with pytest.raises(ValueError, match="150 prompts and 9 second_prompts"):
         execute(tmp_path, *flags, *more, study=looking)
-
-
-# --- bandwidths -------------------------------------------------------------------------------
 
 
 def pairs_of(outputs=None):
@@ -482,9 +459,6 @@ def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
         kernels.resolve(pairs_of(), 0)
 
 
-# --- keys, progress, interruption --------------------------------------------------------------
-
-
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path):
     lacking = changed(Toy, packages={"clusters": "no-such-package"}, prepare=None)
     words = r"the study toy needs no-such-package.*: pip install 'condvendi_jax\[clusters\]'"
@@ -533,9 +507,6 @@ def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):
     assert re.search(r"test_lab\.py:\d+: where mean-1 was computed", note)
 
 
-# --- types ------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Inner:
     a: float | None
@@ -575,9 +546,6 @@ def test_a_hash_tells_order_dtype_shape_and_contents_apart():
         records.hash_array(np.array([{}], object))
 
 
-# --- the cache --------------------------------------------------------------------------------
-
-
 def test_what_is_dear_is_made_once_an_identity(tmp_path, capsys):
     made = []
 
@@ -600,9 +568,6 @@ def test_what_is_dear_is_made_once_an_identity(tmp_path, capsys):
     assert "made anew" in capsys.readouterr().err
 
 
-# --- figures ----------------------------------------------------------------------------------
-
-
 def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
     run = execute(tmp_path, *own(), drawn=True)
     paths = runner.draw(Toy, [run], tmp_path / "figures")
@@ -614,9 +579,6 @@ def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
     assert runner.draw(REFUSING, [run], tmp_path / "figures") == paths
     for folder in (run.folder, tmp_path / "figures"):
         assert [(folder / path.name).read_bytes() for path in paths] == first
-
-
-# --- imports ----------------------------------------------------------------------------------
 
 
 def test_a_package_imports_only_what_is_below_it_and_a_study_no_benchmark():

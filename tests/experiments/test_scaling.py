@@ -121,7 +121,6 @@ def test_a_budget_and_plain_quadrature_name_their_products(cell, exact):
 
 
 def settings(**changes):
-    """Settings of a run on a mixture and an own set of points."""
     widths = Bandwidths("given", 0.7, 0.9, "given")
     kinds = {"mixture": "mixture", "own": "real", "own, narrow": "narrow"}
     points = {name: Points("points", 6000, widths, kind) for name, kind in kinds.items()}

@@ -36,14 +36,6 @@ def random_arrays(seed):
     return [generator.integers(-4000, 4000, shape) for shape in shapes]
 
 
-def fixed_arrays(bias):
-    """A network that has the same distribution for every point: the readout's bias."""
-    bias = np.round(np.asarray(bias) / STEP)
-    shapes = [(2, len(bias)), (5, 8), (2, 8), (8,)]
-    readout, *rest = [np.zeros(shape) for shape in shapes]
-    return [readout, bias, *rest]
-
-
 def reference(arrays, points):
     """Parameters of the next point after each of `points` and before them, in float64.
 
@@ -140,8 +132,9 @@ def test_points_have_the_published_distribution(tmp_path, temperature):
     """Logits over one number, deviations by the root of one; offsets correlated in a component."""
     log = np.log(DEVIATIONS)
     parts = [LOGITS, MEANS, [m / 5 for m in MEANS], log, log / 2, np.arctanh(CORRELATIONS)]
-    bias = np.concatenate([PENS, *parts])
-    model = load(tmp_path, {"dot": content("dot", fixed_arrays(bias))})
+    bias = np.round(np.concatenate([PENS, *parts]) / STEP)
+    others = [np.zeros(shape) for shape in ((5, 8), (2, 8), (8,))]  # Every point has the same.
+    model = load(tmp_path, {"dot": content("dot", [np.zeros((2, len(bias))), bias, *others])})
     sizes = {"draws": 2000, "max_steps": 4, "temperature": temperature}
     points = drawn(model, prompts=(0,), **sizes)[0].reshape(-1, 5)
     points = points[points[:, 4] == 0]
@@ -216,22 +209,17 @@ def test_strokes_are_fitted_to_the_unit_square_and_read_as_they_were_written(tmp
 NAMES, TEMPERATURES, DRAWS = ("ape", "palm tree", "zebra"), (0.2, 0.6, 1.0), 4
 
 
-def clone(folder):
-    """A repository with three models."""
-    files = {}
-    for seed, name in enumerate(NAMES):
-        file = name.replace(" ", "_")
-        files[f"models/{file}.gen.json"] = content(file, random_arrays(seed), length=8 + seed)
-    return repository(folder, "me/models", files)
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Three classes, two of them animals, at three temperatures, four times each."""
-    folder = tmp_path_factory.mktemp("sketches")
+    folder, files = tmp_path_factory.mktemp("sketches"), {}
+    for seed, name in enumerate(NAMES):
+        file = name.replace(" ", "_")
+        files[f"models/{file}.gen.json"] = content(file, random_arrays(seed), length=8 + seed)
+    clone = repository(folder / "clone", "me/models", files)
     constants = {"ANIMALS": ("ape", "zebra"), "THINGS": ("palm tree",), "TYPES": 1}
     constants |= {"TEMPERATURES": TEMPERATURES, "DRAWS": DRAWS}
-    return folder, make(sketches, folder, clone(folder / "clone"), **constants)
+    return folder, make(sketches, folder, clone, **constants)
 
 
 def test_every_class_is_drawn_at_every_temperature_with_the_same_wordings(built):

@@ -38,6 +38,7 @@ def files_of_embeddings(tmp_path_factory):
     np.save(folder / "x.npy", OUTPUTS)
     np.save(folder / "t.npy", PROMPTS)
     np.save(folder / "labels.npy", np.arange(N)[:, None] % 5)
+    np.save(folder / "halves.npy", np.arange(N) % 4 / 2)
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)) + "\n")
     np.savez(folder / "t.npz", prompts=PROMPTS, labels=np.arange(N))
     save_file({"prompts": PROMPTS}, folder / "t.safetensors")
@@ -45,7 +46,7 @@ def files_of_embeddings(tmp_path_factory):
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
     (folder / "blank.txt").write_text("a\n\nb\n")
     weights = {"weights": [f"{k % 4}" for k in range(N)], "negative": ["1", "-0.5"]}
-    weights |= {"halves": [f"{k % 4 / 2}" for k in range(N)], "words": ["1", "two"]}
+    weights |= {"words": ["1", "two"]}
     for name, lines in weights.items():
         (folder / f"{name}.txt").write_text("\n".join(lines))
     rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
@@ -57,7 +58,6 @@ def files_of_embeddings(tmp_path_factory):
 
 @pytest.fixture
 def folder(files_of_embeddings, monkeypatch):
-    """The folder of the files, where the command runs."""
     monkeypatch.chdir(files_of_embeddings)
     return files_of_embeddings
 
@@ -96,15 +96,6 @@ def test_pairs_with_given_bandwidths(score):
     assert "±" in out and "sampling only" in out and "sampling only" in report["errors_cover"]
 
 
-def test_prompts_can_be_the_same_only_where_they_are_equal(score):
-    report, out = score(X, T, "--output_bandwidth=0.8", "--order=2", "--equal_prompts")
-    equal = (PROMPTS[:, None] == PROMPTS).all(axis=2).astype(float)
-    for name, value in scores(gaussian_gram(OUTPUTS, 0.8), equal, order=2).items():
-        assert report["scores"][0][name] == pytest.approx(value, rel=1e-5)
-    assert report["bandwidths"]["prompts"]["bandwidth"] is None
-    assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
-
-
 def test_equal_prompts_are_equal_texts(score, folder):
     """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
     (folder / "anagrams.txt").write_text("no\nno\non\non\n")
@@ -112,8 +103,10 @@ def test_equal_prompts_are_equal_texts(score, folder):
     words = ("repeated.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
     words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
     with pytest.warns(UserWarning, match="2 of 2 different texts have the embedding of another"):
-        report, _ = score(*words, "--equal_prompts")
+        report, out = score(*words, "--equal_prompts")
     assert report["distinct_prompts"] == 2
+    assert report["bandwidths"]["prompts"]["bandwidth"] is None
+    assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
     assert report["scores"][0]["conditional"] == pytest.approx(1)
     assert report["scores"][0]["information"] == pytest.approx(2)
 
@@ -148,7 +141,7 @@ def test_groups_of_a_file(score):
 
 
 def test_weights_of_a_file(score):
-    for file, weights in (("weights.txt", np.arange(N) % 4), ("halves.txt", np.arange(N) % 4 / 2)):
+    for file, weights in (("weights.txt", np.arange(N) % 4), ("halves.npy", np.arange(N) % 4 / 2)):
         report, _ = score(X, GIVEN[0], f"--weights={file}", "--order=2")
         found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.8), weights=weights, orders=[2])
         (row,), expected = report["scores"], found.order(2)
@@ -337,6 +330,9 @@ BAD_INPUTS = {
     "answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
     f"{X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
     f"{X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
+    f"{X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
+    f"answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
+    f"answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
 }
 
 

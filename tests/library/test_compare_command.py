@@ -34,13 +34,11 @@ def files_of_models(tmp_path_factory):
     np.save(folder / "five.npy", PROMPTS[:5])
     np.savez(folder / "all.npz", few=MODELS["few"], prompts=PROMPTS)
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)))
-    np.save(folder / "w.npy", np.arange(N) % 5 + 0.5)
     return folder
 
 
 @pytest.fixture
 def folder(files_of_models, monkeypatch):
-    """The folder of the files, where the command runs."""
     monkeypatch.chdir(files_of_models)
     return files_of_models
 
@@ -51,7 +49,6 @@ def compare(folder, run_command):
 
 
 def _same(rankings, expected):
-    """Rankings of a report and of the library."""
     for got, wanted in zip(rankings, expected.rankings, strict=True):
         assert (got["score"], got["letters"]) == (wanted.score, wanted.letters)
         assert got["values"] == pytest.approx(wanted.values, rel=1e-6)
@@ -85,16 +82,6 @@ def test_a_plan_is_printed_and_written(folder, run_command):
     flags = ("--budget=900", "--prompt_cost=6")
     report, _ = run_command("plan", "few.npy", "--prompts=t.npy", *GIVEN, *flags)
     assert report["plan"]["best"]["prompts"] == 100
-
-
-def test_weights_of_all_models(compare):
-    models = {name: MODELS[name] for name in ("few", "many")}
-    options = ("--prompts=t.npy", *GIVEN, "--weights=w.npy")
-    report, _ = compare("few.npy", "many.npy", *options)
-    weights = np.arange(N) % 5 + 0.5
-    expected = cv.compare(models, PROMPTS, **KERNELS, orders=[2], weights=weights)
-    _same(report["rankings"], expected)
-    assert report["inputs"]["weights"] == "w.npy"
 
 
 def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
@@ -147,22 +134,16 @@ def test_files_that_exist_are_kept(folder):
         assert (folder / name).read_text() == "mine"
 
 
-def _texts(folder):
-    """Two models' answers to three questions; the encoder counts letters."""
-    questions, answers = ("one", "two more", "and three"), {"a": "xyz", "b": "pqr"}
-    rows = {n: [letter * (k + 1) for k, letter in enumerate(a)] for n, a in answers.items()}
-    for name, texts in rows.items():
-        lines = [{"question": q, "text": x} for q, x in zip(questions, texts, strict=True)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
-    return rows, questions
-
-
 TEXT = ("--text_encoder=fake_encoders:Means", "--cache=cache")
 
 
 def test_texts_are_compared_as_score_scores_them(compare, folder):
-    answers, questions = _texts(folder)
+    questions, letters = ("one", "two more", "and three"), {"a": "xyz", "b": "pqr"}
+    answers = {n: [letter * (k + 1) for k, letter in enumerate(of)] for n, of in letters.items()}
+    for name, texts in answers.items():
+        lines = [{"question": q, "text": x} for q, x in zip(questions, texts, strict=True)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
     embeddings = {name: fake_encoders.Means().encode(rows) for name, rows in answers.items()}
     prompts = fake_encoders.Means().encode(questions)
     options = (*TEXT, "--order=2", "--output_bandwidth=99", "--prompt_bandwidth=90")
@@ -212,21 +193,14 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd,
         assert value == pytest.approx(1, abs=1e-3)
 
 
-NAMES = {
-    "stems": (("a/x.npy", "y.npy"), ("x", "y")),
-    "folders": (("m1/emb.npy", "./m2/emb.npy"), ("m1/emb.npy", "m2/emb.npy")),
-    "some": (("x.npy", "m1/emb.npy", "m2/emb.npy"), ("x.npy", "m1/emb.npy", "m2/emb.npy")),
-}
-
-
 def _paths(*words):
     models = inputs.models_of(words, verb.Options(), several=True)
     return {name: model.path for name, model in models.items()}
 
 
-@pytest.mark.parametrize("case", NAMES)
-def test_models_whose_files_share_a_name_are_called_by_their_paths(case):
-    paths, names = NAMES[case]
+def test_models_whose_files_share_a_name_are_called_by_their_paths():
+    paths = ("x.npy", "m1/emb.npy", "./m2/emb.npy")
+    names = ("x.npy", "m1/emb.npy", "m2/emb.npy")
     assert _paths(*paths) == dict(zip(names, paths, strict=True))
 
 
@@ -274,7 +248,6 @@ def test_names_of_records_are_not_mixed_up(folder):
     for words, message in (
         (("z=r/both.jsonl", "r/x.jsonl", *TEXT), "holds answers of x, y, which are not all 'z'"),
         (("x=r/x.jsonl", "x=r/y.jsonl"), "'x' names both r/x.jsonl and r/y.jsonl"),
-        (("r/x.jsonl", "few.npy"), "outputs of one kind"),
         (("r/x.jsonl", "labels.txt", *TEXT), "It holds prompts with their answers"),
         (("absent", "few.npy"), "absent: there is no such file or folder"),
     ):
@@ -310,17 +283,8 @@ BAD_INPUTS = {
     "no model": ((), "expected models, each a file or"),
     "one stem twice": (("few.npy",) * 2, "'few.npy' names both few.npy and few.npy; give names"),
     "no path": (("few=", "some.npy"), "'few=': expected a path, or name=path"),
-    "fewer prompts": ((*FILES, "--prompts=five.npy", *GIVEN), "received 60 outputs and 5 prompts"),
-    "outputs as prompts": (
-        (*FILES, "--prompts=some.npy", *GIVEN),
-        "outputs of some and their prompts are equal in every row",
-    ),
     "level": ((*FILES, "--output_bandwidth=1", "--level=1.5"), "--level: expected a number"),
     "a profile of words": ((*FILES, "--profile=over.txt"), "--profile: expected a file ending in"),
-    "a profile of no bandwidth": (
-        (*FILES, "--kernel=cosine", "--profile=over.png"),
-        "--profile=over.png: has no effect",
-    ),
     "a flag of score": ((*FILES, "--errors=all"), "errors"),
 }
 

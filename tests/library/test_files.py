@@ -1,6 +1,5 @@
 """Reading embeddings and writing results, whole or not at all."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -87,19 +86,6 @@ def test_bfloat16_is_read_as_float32(tmp_path):
     np.testing.assert_array_equal(got, array.astype(np.float32))
 
 
-@contextlib.contextmanager
-def unprivileged():
-    """The superuser may read everything: without that right, for a while."""
-    superuser = os.geteuid() == 0
-    if superuser:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if superuser:
-            os.seteuid(0)
-
-
 def test_what_may_not_be_read_or_written_is_named():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -108,7 +94,10 @@ def test_what_may_not_be_read_or_written_is_named():
         (folder / "x.npy").chmod(0)
         (folder / "closed").mkdir(mode=0o000)
         folder.chmod(0o555)
-        with unprivileged():
+        superuser = os.geteuid() == 0  # It may read everything: without that right, for a while.
+        if superuser:
+            os.seteuid(65534)
+        try:
             with pytest.raises(ValueError, match=r"x\.npy: may not be read"):
                 files.read_array(folder / "x.npy")
             with pytest.raises(OSError, match="closed/x.npy"):
@@ -116,6 +105,9 @@ def test_what_may_not_be_read_or_written_is_named():
             for write in (files.check_writable, lambda path: files.write_json(path, 1)):
                 with pytest.raises(PermissionError, match="new.json"):
                     write(folder / "new.json")
+        finally:
+            if superuser:
+                os.seteuid(0)
         folder.chmod(0o755)
 
 

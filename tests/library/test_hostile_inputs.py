@@ -161,30 +161,7 @@ def test_numbers_beyond_float32_are_said_to_be_that():
             cv.rke(points, kernel=kernel)
 
 
-class _Tensor:
-    """Like a tensor of a framework that is not installed here."""
-
-    dtype = "framework.bfloat16"
-
-    def __init__(self, values, steps=()):
-        self.values, self.steps = values, steps
-
-    def detach(self):
-        return _Tensor(self.values, (*self.steps, "detach"))
-
-    def cpu(self):
-        return _Tensor(self.values, (*self.steps, "cpu"))
-
-    def float(self):
-        assert self.steps == ("detach", "cpu")
-        return self.values
-
-
 def test_what_no_framework_can_convert_is_named():
-    points = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-    expected = cv.rke(points, kernel=cv.Gaussian(1.0))
-    assert cv.rke(_Tensor(points), kernel=cv.Gaussian(1.0)) == expected
-
     class Broken:
         def __array__(self, *_, **__):
             raise RuntimeError("on another device")

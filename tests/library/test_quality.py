@@ -55,7 +55,6 @@ def enumerated(same, good, draws):
 
 
 def by_prompt(points=POINTS, good=QUALITY >= AT_LEAST, draws=DRAWS):
-    """The enumerated number of every prompt."""
     rows = [np.flatnonzero(PROMPT == p) for p in range(len(SIZES))]
     return np.array([enumerated(squares(points[r]), good[r] * 1.0, draws) for r in rows])
 

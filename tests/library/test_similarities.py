@@ -12,7 +12,6 @@ from oracles import assert_close, cosine_gram
 from oracles import weighted_entropy as entropy
 
 import condvendi_jax as cv
-from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.report import behind
 
 SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
@@ -257,20 +256,6 @@ def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words,
         words(fake_similarities.one_sided)
 
 
-def test_noisy_classes_are_scored_as_the_law_of_what_the_judge_says():
-    """Classes of shares 0.5, 0.3, 0.2, of which a fifth are drawn anew from all three alike."""
-    rng = np.random.default_rng(0)
-    shape = 300, 5
-    said = rng.choice(3, p=[0.5, 0.3, 0.2], size=shape)
-    said = np.where(rng.random(shape) < 0.2, rng.integers(3, size=shape), said).ravel()
-    asked = np.repeat(np.arange(300), 5)
-    found = cv.evaluate(cv.Similarities.from_classes(said, asked), orders=[2]).order(2)
-    law = 0.8 * np.array([0.5, 0.3, 0.2]) + 0.2 / 3
-    error = float(found.population.standard_errors.conditional)
-    assert abs(found.unbiased.conditional - 1 / np.sum(law**2)) < 4 * error
-    assert error < 0.1 < 1 / np.sum(law**2) - 1 / 0.38  # Which tells noisy classes from true ones.
-
-
 def test_values_are_kept_by_content(words, seen):
     first = words()
     seen.clear()
@@ -368,13 +353,6 @@ def test_code_that_no_file_has_is_not_kept(words):
     count = len(calls)
     words(made["equal"])
     assert len(calls) == 2 * count
-
-
-def test_outputs_of_several_models_are_compared_across_them():
-    models, asked = {"A": TEXTS, "B": TEXTS[:3]}, {"A": ASKED, "B": ASKED[:3]}
-    made = texts_of.compare_pairs(WORDS, models, asked, across=True)
-    assert len(made["B"]) == 3
-    close(made["A"].vectors[:5] @ made["B"].vectors.T, jaccard(TEXTS[:5])[:, :3])
 
 
 def test_texts_are_compared_by_a_function_in_place_of_an_encoder(monkeypatch, tmp_path, seen):

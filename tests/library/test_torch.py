@@ -35,7 +35,6 @@ def test_tensors_are_taken_everywhere():
     names, options = np.arange(60) // 6, {"orders": [2], "errors": False}
 
     def both(verb, arrays, **others):
-        """With arrays of NumPy, and with tensors."""
         given = (arrays, {name: torch.tensor(array) for name, array in arrays.items()})
         one, two = (str(verb(**of, **others)) for of in given)
         assert one == two

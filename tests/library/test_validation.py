@@ -2,7 +2,6 @@
 
 import functools
 import re
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -244,16 +243,6 @@ def test_bandwidths_that_say_nothing_are_computed_with_a_warning(value, score, m
             assert_close(cv.vendi(OUTPUTS, kernel=kernel, order=order), score)
 
 
-@pytest.mark.parametrize("value", [1e-3, 1e-25])
-@pytest.mark.parametrize("order", [1, 2])
-def test_duplicates_under_a_tiny_bandwidth_still_count_once(value, order):
-    """Their distance is zero, not the rounding of |x|^2, and 0 / 0 after underflow is not NaN."""
-    doubled = 10 * np.concatenate([OUTPUTS, OUTPUTS])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert_close(cv.vendi(doubled, kernel=cv.Gaussian(value), order=order), N)
-
-
 ORDERED = {
     "entropy": lambda **options: cv.entropies.Entropy(**options),
     "vendi": lambda **options: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0), **options),
@@ -276,16 +265,6 @@ def test_orders_are_above_zero_and_truncations_are_integers_of_at_least_one(name
     for truncation in (0, -3, 2.5, "5", True):
         with pytest.raises(ValueError, match="truncation: expected None or an integer of at least"):
             ORDERED[name](truncation=truncation)
-
-
-@pytest.mark.parametrize("name", ["vendi", "conditional_vendi"])
-def test_truncation_beyond_n_clamps_with_one_warning(name):
-    with pytest.warns(UserWarning, match="truncation 100 exceeds n = 20") as caught:
-        clamped = ORDERED[name](truncation=100)
-    assert len(caught) == 1
-    expected = ORDERED[name](truncation=N)
-    first, second = (getattr(result, "conditional", result) for result in (clamped, expected))
-    assert_close(first, float(second))
 
 
 def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch):
@@ -312,10 +291,3 @@ def test_values_are_not_looked_at_inside_jit():
     assert np.isnan(score(_changed(np.nan)))
     with pytest.raises(ValueError, match="received shape"):
         score(OUTPUTS[0])
-
-
-def test_distinct_rows_are_counted_in_the_order_of_their_first():
-    rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 2.0]], np.float32)
-    count, kinds = checks.distinct_rows(rows)
-    assert count == 3
-    assert kinds.tolist() == [0, 1, 0, 1, 2]
