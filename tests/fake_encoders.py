@@ -34,16 +34,6 @@ class Squares(Means):
     side = 8
 
 
-class Short(Means):
-    """Reads five letters of a text, and says how many texts it cuts."""
-
-    name = "short"
-
-    def describe_cut(self, items):
-        count = sum(len(text) > 5 for text in items)
-        return f"{count} of {len(items)} texts are cut" if count else None
-
-
 class NeedsArguments(Means):
     def __init__(self, width):
         super().__init__()
