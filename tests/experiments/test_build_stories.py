@@ -75,6 +75,15 @@ def test_stories_are_plain_draws_with_their_likelihood(tell):
     assert found[0.5].log_likelihood.mean() > found[2.0].log_likelihood.mean()
 
 
+def test_finished_batches_are_not_told_again(tell):
+    first, again, more = Model(), Model(), Model()
+    told = tell(first)
+    kept = tell(again)
+    assert again.seeds == [] and (kept[2.0].text == told[2.0].text).all()
+    tell(more, draws=2)
+    assert more.seeds == first.seeds
+
+
 def test_the_set_holds_the_stories_with_what_is_known_of_each(tell, tmp_path, monkeypatch):
     model = Model()
     drawn = tell(model, draws=2)

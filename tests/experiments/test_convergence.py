@@ -51,6 +51,12 @@ def test_spectra_are_the_oracles_and_those_of_all_pairs_are_taken_once(finished,
     assert (found.entropy.sel(repeat=0, n=40) != found.entropy.sel(repeat=1, n=40)).any()
 
 
+def test_above_a_size_one_random_order_is_enough():
+    study = Convergence(sizes=(40, 80, 150), n=200, repeats=2, repeated_up_to=80)
+    assert [study.spectra_of(repeat) for repeat in (0, 1)] == [[40, 80, 150], [40, 80]]
+    assert [study.order_two_sizes(repeat)[-1] for repeat in (0, 1)] == [200, 80]
+
+
 @pytest.mark.slow
 def test_estimated_curves_are_saved_with_their_intervals(tmp_path, monkeypatch):
     """At all pairs the random order does not matter, so the two runs estimate the same."""

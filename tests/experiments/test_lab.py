@@ -308,6 +308,22 @@ def test_a_check_computes_again_and_names_what_differs(tmp_path, monkeypatch):
         assert (cells[1], *cells[4:6]) == expected and agrees is (cells[5] == "yes")
 
 
+def test_the_bar_moves_by_what_steps_were_expected_to_cost():
+    """Two cells of one cost, the first of two steps; nothing moves before a tenth of the whole."""
+    moved = []
+    progress = runner._Progress(moved.append, [[1, 3], [4]])
+    for _ in range(2):
+        progress.begin_step()
+    progress.end_cell()
+    progress.begin_step()
+    progress.end_cell()
+    assert moved == [0.25, 0.75, 1.0]
+    early = runner._Progress(moved.append, [[0.1, 9.9]])
+    early.begin_step()
+    early.begin_step()
+    assert len(moved) == 3
+
+
 def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
     # run.json is there by then.
     full = unittest.mock.Mock(side_effect=[None, OSError(28, "No space left on device")])

@@ -15,6 +15,7 @@ from experiments.generators import (
     diffusion,
     fitting,
     latent_diffusion,
+    networks,
     picture_encoder,
     pictures,
 )
@@ -97,6 +98,14 @@ def test_the_autoencoders_loss_by_hand():
     assert drawn[0].shape == (40, GRID, GRID, 2)
     # Within five errors of 5,120 draws.
     assert abs(drawn[0].mean() - 2) < 0.2 and abs(drawn[0].std() - 3) < 0.15
+
+
+@pytest.mark.parametrize("bias, bound", [(1e3, 5), (-1e3, -20)])
+def test_the_variance_of_latents_stays_in_bounds(bias, bound):
+    coder = networks.Autoencoder(SIZES, rngs=nnx.Rngs(0))
+    coder.moments.bias[...] = jnp.full_like(coder.moments.bias[...], bias)
+    means, log_variances = coder.encode(jnp.zeros((1, 32, 32, SIZES.channels)))
+    assert (log_variances == bound).all() and (jnp.sign(means) == np.sign(bias)).all()
 
 
 def test_parameters_are_averaged_over_the_updates():

@@ -7,7 +7,7 @@ from oracles import gaussian_gram
 from small import widths, write
 
 from experiments import lab
-from experiments.conditional_vendi.prompt_modes import PromptModes, told
+from experiments.conditional_vendi.prompt_modes import PromptModes, told, whole_prompts
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,14 @@ run = studies.finished(PromptModes)
 test_bad_flags_are_refused = studies.refuses(
     PromptModes, ("--modes=28", "--modes: expected at most the 27 prompts, got 28")
 )
+
+
+def test_prompts_are_drawn_with_all_of_their_outputs():
+    prompts = np.repeat(np.arange(6.0), [1, 2, 3, 4, 5, 6])[:, None]
+    rows = whole_prompts(prompts, 12, seed=0)
+    kinds, counts = np.unique(prompts[rows], return_counts=True)
+    assert 6 < len(rows) <= 12 and (counts == kinds + 1).all()
+    assert len(whole_prompts(prompts, 21, seed=0)) == 21
 
 
 def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
