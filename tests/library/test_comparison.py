@@ -62,24 +62,6 @@ def test_models_are_matched_by_prompts_in_any_order_of_rows(kind, x64_on):
             np.testing.assert_allclose(b[2:], a[2:], rtol=2e-2, atol=1e-9)
 
 
-def test_the_error_of_a_difference_is_the_jackknife_of_the_difference(x64):
-    """Without each of six groups of one size, the scores of both models differ by as much."""
-    models, prompts = _three(dtype=np.float64)
-    labels, deleted = np.arange(N) % 6, []  # Few: by deletions.
-    for kept in (labels != group for group in range(6)):
-        both = (
-            cv.decompose(models[m][kept], prompts[kept], **KERNELS, order=2)
-            for m in ("one", "three")
-        )
-        deleted.append(np.subtract(*(np.array(of.scores) for of in both)))
-    expected = np.sqrt(5 * np.var(deleted, axis=0))
-    options = KERNELS | {"orders": [2], "unbiased": False}
-    found = cv.compare(models, prompts, **options, groups=labels)
-    for score, error in zip(SCORES, expected, strict=True):
-        got = found.ranking(score, 2).difference("one", "three")
-        assert_close(got.standard_error, float(error))
-
-
 def _evaluate(models, **options):
     return cv.evaluate(models["one"], **options)
 

@@ -71,11 +71,12 @@ def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weigh
 def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
     outputs, prompts = draw_pairs(N)
     prompts = prompts[LABELS]
-    (scored,) = cv.evaluate(outputs, prompts, **KERNELS, orders=[2]).orders
-    grams = grams_of(outputs, prompts)
+    found = cv.evaluate(outputs, prompts, **KERNELS, orders=[2])
+    (scored,), grams = found.orders, grams_of(outputs, prompts)
     expected = error_of(losses(grams, ONES, LABELS, 2))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
     assert scored.errors_by == ("influences", 50, "rows of one prompt", None)
+    assert "from the influences of 50 prompts" in found.details()
     (alone,) = cv.evaluate(outputs, output_kernel=cv.Gaussian(WIDTHS[0]), orders=[2]).orders
     expected = error_of(losses(grams, ONES, np.arange(N), 2))[0]
     np.testing.assert_allclose(alone.standard_errors.vendi, expected, rtol=1e-6)
