@@ -334,7 +334,6 @@ BAD = {
         "prompts": OF_PROMPTS[:1],
     },
     "prompts: expected beside prompt_": {"prompts": None},
-    "level: expected": {"level": "5%"},
     "level: expected a number between 0 and 1, received 1": {"level": 1},
     "^one: groups: expected 48 labels": {"groups": np.arange(47)},
 }

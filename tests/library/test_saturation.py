@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from canonical import OUTPUTS, PROMPTS, SCORES, N, kernels
-from oracles import draw_pairs
+from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.base import files
@@ -169,12 +169,6 @@ def test_near_the_limits_by_hand():
         assert not np.any(saturation.nearly(values, most))
 
 
-def _rke(points, width):
-    points = np.asarray(points, np.float64)
-    squares = np.square(points[:, None] - points).sum(axis=-1)
-    return 1 / np.exp(-squares / width**2).mean()
-
-
 FEW = PROMPTS[np.arange(N) // 4]  # Twelve prompts, each with four outputs.
 
 
@@ -201,7 +195,7 @@ def test_each_end_has_one_sentence_with_its_scores_and_a_remedy(prompts, widths,
         role, end = item.code.split()
         points, width = (OUTPUTS, widths[0]) if role == "outputs" else (prompts, widths[-1])
         shown = float(item.evidence.partition("RKE ")[2].split()[0].rstrip(","))
-        assert shown == pytest.approx(_rke(points, width), rel=5e-3)
+        assert shown == pytest.approx(1 / np.mean(gaussian_gram(points, width) ** 2), rel=5e-3)
         way = "wider" if end == "apart" else "narrower"
         remedy = "cv.Indicator()" if end == "blended" else f"{way} {role[:-1]} bandwidth"
         assert remedy in item.remedy
@@ -230,7 +224,8 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     advice = {item.code: item for item in found.advice}
     parts = [part.split(": RKE ") for part in advice["outputs alike"].evidence.split("; ")]
     shown = {name: float(value) for name, value in parts}
-    assert shown == pytest.approx({name: _rke(models[name], 0.1) for name in "ab"}, rel=5e-3)
+    rke = {name: 1 / np.mean(gaussian_gram(models[name], 0.1) ** 2) for name in "ab"}
+    assert shown == pytest.approx(rke, rel=5e-3)
     assert advice["outputs apart"].evidence.startswith("c: RKE ")
     assert ":" not in advice["prompts blended"].evidence  # The same for all.
     for item in found.advice:
