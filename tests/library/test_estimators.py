@@ -116,11 +116,7 @@ def test_a_complete_krylov_space_is_exact(x64):
         assert abs(found.value - exact(entropy, values)) <= found.half_width + 1e-10
 
 
-@pytest.mark.parametrize(
-    "n, dtype",
-    [pytest.param(1, "float64", marks=pytest.mark.slow), (5, "float32")],
-    indirect=["dtype"],
-)
+@pytest.mark.parametrize("n, dtype", [slow(1, "float64"), (5, "float32")], indirect=["dtype"])
 def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
     points = draw_pairs(n, dtype=dtype)[0]
     measure = spectral_measure(cv.gram(cv.Gaussian(0.5), points), key=KEY)

@@ -122,19 +122,15 @@ def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     assert "100 rows are few for" in scored.errors_by.reason
 
 
-@pytest.mark.parametrize(
-    ("tiled", "weights"), [(False, None), (True, WEIGHTS)], ids=["one block", "tiled and weighted"]
-)
 @pytest.mark.parametrize("largest, order", [(50, 2), (9, 1)])
-def test_deletions_of_unequal_groups_are_exact(largest, order, tiled, weights, x64, monkeypatch):
-    if tiled:
-        monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
-        jax.clear_caches()
-    pairs, given = draw_pairs(N), ONES if weights is None else weights
+def test_deletions_of_unequal_groups_are_exact_in_tiles(largest, order, x64, monkeypatch):
+    monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
+    jax.clear_caches()
+    pairs = draw_pairs(N)
     labels = np.random.default_rng(0).permutation(np.maximum(np.arange(N) - largest + 1, 0))
-    options = {"orders": [order], "groups": labels, "weights": weights}
+    options = {"orders": [order], "groups": labels, "weights": WEIGHTS}
     (scored,) = cv.evaluate(*pairs, **KERNELS, **options).orders
-    expected = error_of(losses(grams_of(*pairs), given, labels, order))
+    expected = error_of(losses(grams_of(*pairs), WEIGHTS, labels, order))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
 
 
