@@ -7,6 +7,7 @@ import pathlib
 import socket
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sharded_runs as runs
@@ -16,6 +17,7 @@ from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
 from condvendi_jax.base import memory
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.grams import Layout, TiledGram
 
 
@@ -272,3 +274,14 @@ def test_what_does_not_fit_together_is_refused(mesh, monkeypatch):
             other * either
         with pytest.raises(ValueError, match="need about"):
             either.eigenvalues()
+
+
+def test_gathered_points_are_on_one_device_without_padding(mesh):
+    pairs = tuple(map(jnp.asarray, draw_pairs(5, dtype=np.float32)))
+    padded = tuple(jnp.pad(array, ((0, 3), (0, 0))) for array in pairs)
+    points = Pairs.trusted(padded, runs.kernels(), n=5, layout=Layout(mesh, "rows", 5))
+    gathered = points.gathered()
+    assert gathered.layout is None
+    for found, expected in zip(gathered.arrays, pairs, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert gathered.gathered() is gathered
