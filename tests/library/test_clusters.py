@@ -8,7 +8,6 @@ from oracles import assert_close, directional_difference, entropy, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.scores import clusters
-from condvendi_jax.scores import clusters as _modes
 from condvendi_jax.spectra import exact
 
 WIDTH = 0.9
@@ -180,11 +179,11 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
     prompts, outputs = (rng.normal(size=(90, d)).astype(np.float32) for d in (2, 3))
     options = {"output_kernel": output_kernel, "prompt_kernel": cv.Gaussian(1.0), "count": 2}
     dense = cv.clusters.prompt_modes(outputs, prompts, **options)
-    monkeypatch.setattr(_modes, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(clusters, "_DENSE_UP_TO", 10)
     monkeypatch.setattr("condvendi_jax.grams.representations._DENSE_UP_TO", 10)
     jax.clear_caches()
     for fits in (True, False):
-        monkeypatch.setattr(_modes.memory, "fits", lambda *_, fits=fits, **__: fits)
+        monkeypatch.setattr(clusters.memory, "fits", lambda *_, fits=fits, **__: fits)
         method = cv.MatrixFree(jax.random.key(0), rtol=0.01)
         modes = cv.clusters.prompt_modes(outputs, prompts, **options, method=method)
         for mode, known in zip(modes, dense, strict=True):
@@ -205,6 +204,7 @@ LABELS = (
     ([0, 1], r"expected 4 labels, one .* shape \(2,\)"),
     ([0.0, np.nan, 1, 1], "labels: received NaN in row 1"),
     ([0, None, 1, 1], "expected all numbers or all strings"),
+    ([0, "0", 1, 1], "expected all numbers or all strings"),  # One label to NumPy.
     (np.ma.masked_array([0, 1, 1, 1], [1, 0, 0, 0]), "mask"),
     (np.array(["NaT"] * 4, "M8[D]"), "labels: received NaN in row 0"),
 )

@@ -39,11 +39,6 @@ def test_very_large_orders_reach_infinity(order):
     assert_close(cv.Entropy(order).of_spectrum(values), np.log(2), loosened=20)
 
 
-def test_order_one_is_von_neumann():
-    assert cv.Entropy(1) == cv.von_neumann
-    assert cv.Entropy(truncation=3) == cv.entropies.Entropy(order=1.0, truncation=3)
-
-
 def test_zero_eigenvalues_have_zero_gradient_where_minus_log_zero_is_infinite():
     values = jnp.array([0.7, 0.3, 0.0])
     naive = jax.grad(lambda p: -jnp.sum(jnp.where(p > 0, p * jnp.log(p), 0)))(values)
@@ -66,13 +61,6 @@ def test_noise_does_not_count_as_modes_below_order_one():
     assert_close(cv.Entropy(0.3)(gram), exact)
 
 
-def test_truncation_beyond_n_is_clamped_with_a_warning():
-    gram = cv.gram(cv.Gaussian(0.5), jnp.eye(5))
-    with pytest.warns(UserWarning, match="truncation 9 exceeds n = 5"):
-        clamped = cv.Entropy(truncation=9)(gram)
-    assert_close(clamped, cv.von_neumann(gram))
-
-
 def test_an_entropy_is_never_negative():
     """Rounding leaves the norm of a constant Gram an ulp above one."""
     constant = DenseGram(jnp.full((7, 7), np.float32(1 + 1e-7)))
@@ -81,21 +69,6 @@ def test_an_entropy_is_never_negative():
 
 
 # Spectra and their truncation.
-
-
-def test_spectrum_is_descending_non_negative_and_of_sum_one(dtype):
-    gram = gaussian_gram(draw_pairs(40)[0], 1.0)
-    values = spectra.spectrum(jnp.asarray(gram / 40, dtype))
-    assert_close(values, eigenvalues(gram))
-    assert (jnp.diff(values) <= 0).all()
-    assert (values >= 0).all()
-    assert_close(jnp.sum(values), 1.0)
-
-
-@pytest.mark.parametrize("n", [1, 40])
-def test_identical_points_have_one_eigenvalue_exactly(n, dtype):
-    values = spectra.spectrum(jnp.full((n, n), 1 / n, dtype))
-    assert values.tolist() == [1.0] + [0.0] * (n - 1)
 
 
 def test_projection_is_the_nearest_point_of_the_simplex(x64):
@@ -129,19 +102,6 @@ def test_truncation_shifts_and_does_not_rescale(dtype):
     assert not np.allclose(spectra.truncate(values, 2), [0.625, 0.375])
     assert_close(spectra.truncate(values, 1), [1.0])
     assert_close(spectra.truncate(values, 4), [0.5, 0.3, 0.15, 0.05])
-
-
-def test_truncation_is_the_projection_of_the_leading_values(x64):
-    """Lemma A."""
-    values = np.sort(np.random.default_rng(0).dirichlet(np.ones(12)))
-    projected = spectra.project_to_simplex(jnp.asarray(values[-5:]))
-    assert_close(spectra.truncate(jnp.asarray(values), 5), projected)
-
-
-@pytest.mark.parametrize("t", [0, -1, 2.0, True, "2"])
-def test_truncation_takes_positive_integers(t):
-    with pytest.raises(ValueError, match="truncation: expected None or an integer of at least 1"):
-        cv.Entropy(truncation=t)
 
 
 def test_a_spectrum_of_fewer_eigenvalues_than_the_truncation_is_refused():

@@ -116,11 +116,7 @@ def test_a_complete_krylov_space_is_exact(x64):
         assert abs(found.value - exact(entropy, values)) <= found.half_width + 1e-10
 
 
-@pytest.mark.parametrize(
-    "n, dtype",
-    [pytest.param(1, "float64", marks=pytest.mark.slow), (5, "float32")],
-    indirect=["dtype"],
-)
+@pytest.mark.parametrize("n, dtype", [slow(1, "float64"), (5, "float32")], indirect=["dtype"])
 def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
     points = draw_pairs(n, dtype=dtype)[0]
     measure = spectral_measure(cv.gram(cv.Gaussian(0.5), points), key=KEY)
@@ -255,7 +251,6 @@ def test_the_tolerance_is_about_the_entropies_that_are_asked_for(x64):
     ("arguments", "message"),
     [
         ({"rtol": 0.0}, "rtol: expected a number between 0 and 1, received 0.0"),
-        ({"rtol": "small"}, "rtol: expected a number between 0 and 1"),
         ({"rtol": 1e-3, "budget": Budget()}, "at most one"),
     ],
 )
@@ -312,10 +307,6 @@ def samplers_of(gram, seed=0, budget=FEWER):
     return estimators.Samplers([gram], key=jax.random.key(seed), budget=budget, rtol=2e-3)
 
 
-def sampler_of(gram, seed=0, budget=FEWER):
-    return samplers_of(gram, seed, budget).of[0]
-
-
 def replicates(gram, entropy, p, seed):
     """Of a sampler that was deepened and widened."""
     samplers = samplers_of(gram, seed)
@@ -323,7 +314,7 @@ def replicates(gram, entropy, p, seed):
     assert not sampler.complete
     samplers.deepen(32)
     samplers.widen(16)
-    return sampler.influences(entropy, np.full(gram.n, 1 / gram.n) if p is None else p)
+    return sampler.influences(entropy, p)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +330,7 @@ def replicates(gram, entropy, p, seed):
 def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted, x64):
     gram, matrix, p = drawn(weighted=weighted)
     truth = influences_of(matrix, p, entropy)
-    found = [replicates(gram, entropy, p if weighted else None, seed) for seed in range(6)]
+    found = [replicates(gram, entropy, p, seed) for seed in range(6)]
     assert found[0].shape == (16, FEW_ROWS)
     np.testing.assert_allclose(np.nansum(found[0] * p, axis=1), 0, atol=1e-12)
 
@@ -356,10 +347,8 @@ def test_replicates_are_unbiased_estimates_of_every_influence(entropy, weighted,
 
 def test_order_two_takes_no_probe(x64):
     gram, matrix, p = drawn()
-    found = replicates(gram, cv.Entropy(2), None, seed=0)
-    np.testing.assert_allclose(
-        found, np.tile(influences_of(matrix, p, cv.Entropy(2)), (16, 1)), atol=1e-9
-    )
+    found, expected = replicates(gram, cv.Entropy(2), p, 0), influences_of(matrix, p, cv.Entropy(2))
+    np.testing.assert_allclose(found, np.tile(expected, (16, 1)), atol=1e-9)
 
 
 @pytest.mark.parametrize("entropy", OF_ROWS, ids=str)
@@ -368,12 +357,14 @@ def test_known_eigenvalues_give_one_exact_replicate(kernel, entropy, x64):
     """Few points, or fewer features than points."""
     for weighted in (False, True):
         gram, matrix, p = drawn(kernel, weighted=weighted)
-        (found,) = sampler_of(gram, budget=Budget()).influences(entropy, p)
+        (sampler,) = samplers_of(gram, budget=Budget()).of
+        (found,) = sampler.influences(entropy, p)
         # Divided by small eigenvalues and small shares.
         assert_close(found, influences_of(matrix, p, entropy), loosened=1e4)
 
 
 def test_equal_rows_have_no_influence_at_any_n():
     gram = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), jnp.ones((700, 2)))
-    found = sampler_of(gram).influences(cv.von_neumann, np.full(700, 1 / 700))
+    (sampler,) = samplers_of(gram).of
+    found = sampler.influences(cv.von_neumann, np.full(700, 1 / 700))
     np.testing.assert_array_equal(found, np.zeros((1, 700)))

@@ -71,11 +71,12 @@ def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weigh
 def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
     outputs, prompts = draw_pairs(N)
     prompts = prompts[LABELS]
-    (scored,) = cv.evaluate(outputs, prompts, **KERNELS, orders=[2]).orders
-    grams = grams_of(outputs, prompts)
+    found = cv.evaluate(outputs, prompts, **KERNELS, orders=[2])
+    (scored,), grams = found.orders, grams_of(outputs, prompts)
     expected = error_of(losses(grams, ONES, LABELS, 2))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
     assert scored.errors_by == ("influences", 50, "rows of one prompt", None)
+    assert "from the influences of 50 prompts" in found.details()
     (alone,) = cv.evaluate(outputs, output_kernel=cv.Gaussian(WIDTHS[0]), orders=[2]).orders
     expected = error_of(losses(grams, ONES, np.arange(N), 2))[0]
     np.testing.assert_allclose(alone.standard_errors.vendi, expected, rtol=1e-6)
@@ -121,19 +122,15 @@ def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     assert "100 rows are few for" in scored.errors_by.reason
 
 
-@pytest.mark.parametrize(
-    ("tiled", "weights"), [(False, None), (True, WEIGHTS)], ids=["one block", "tiled and weighted"]
-)
 @pytest.mark.parametrize("largest, order", [(50, 2), (9, 1)])
-def test_deletions_of_unequal_groups_are_exact(largest, order, tiled, weights, x64, monkeypatch):
-    if tiled:
-        monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
-        jax.clear_caches()
-    pairs, given = draw_pairs(N), ONES if weights is None else weights
+def test_deletions_of_unequal_groups_are_exact_in_tiles(largest, order, x64, monkeypatch):
+    monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
+    jax.clear_caches()
+    pairs = draw_pairs(N)
     labels = np.random.default_rng(0).permutation(np.maximum(np.arange(N) - largest + 1, 0))
-    options = {"orders": [order], "groups": labels, "weights": weights}
+    options = {"orders": [order], "groups": labels, "weights": WEIGHTS}
     (scored,) = cv.evaluate(*pairs, **KERNELS, **options).orders
-    expected = error_of(losses(grams_of(*pairs), given, labels, order))
+    expected = error_of(losses(grams_of(*pairs), WEIGHTS, labels, order))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
 
 

@@ -48,15 +48,10 @@ def space_of(a, start, sweeps):
     return space
 
 
-def advanced(a, basis, state, first, last):
-    bounds = jnp.asarray(first), jnp.asarray(last)
-    (((state,)),) = krylov.lanczos(a, (basis,), ((state,),), *bounds)
-    return state
-
-
-def recurrences(a, basis, probes, steps, capacity=16):
-    state = krylov.start_lanczos(basis, probes, capacity=capacity)
-    state = advanced(a, basis, state, 0, steps)
+def recurrences(a, basis, probes, steps):
+    state = krylov.start_lanczos(basis, probes, capacity=16)
+    bounds = jnp.asarray(0), jnp.asarray(steps)
+    ((state,),) = krylov.lanczos(a, (basis,), ((state,),), *bounds)
     alpha, beta = (np.asarray(t, np.float64)[:, :steps] for t in (state.alpha, state.beta))
     return state, alpha, beta
 
@@ -100,18 +95,6 @@ def test_projecting_once_leaves_what_projecting_twice_removes():
     assert np.abs(basis.T @ twice).max() < 1e-3 * np.abs(basis.T @ once).max()
 
 
-def test_recurrences_resume_where_they_stopped_and_can_be_given_room(dtype):
-    a, _ = matrix(decaying(), dtype)
-    probes, empty = block(2, dtype), jnp.zeros((N, 0), dtype)
-    whole, *_ = recurrences(a, empty, probes, 9, capacity=9)
-    state, *_ = recurrences(a, empty, probes, 4, capacity=4)
-    state = krylov.enlarge(state, capacity=9)
-    assert state.history.shape == (2, 9, N)
-    state = advanced(a, empty, state, 4, 9)
-    for one, other in zip(whole, state, strict=True):
-        assert_close(one, np.asarray(other, np.float64), loosened=10)
-
-
 def test_vectors_stay_orthonormal_and_out_of_the_deflated_space(dtype):
     a, q = matrix(decaying(rate=0.4), dtype)
     basis = jnp.asarray(q[:, :3], dtype)
@@ -121,20 +104,6 @@ def test_vectors_stay_orthonormal_and_out_of_the_deflated_space(dtype):
         allowed = 1000 * float(jnp.finfo(dtype).eps)
         np.testing.assert_allclose(vectors @ vectors.T, np.eye(8), atol=allowed)
         np.testing.assert_allclose(vectors @ q[:, :3], 0, atol=allowed)
-
-
-def test_a_gauss_quadrature_is_exact_for_polynomials_of_twice_its_steps(x64):
-    a, _ = matrix(decaying())
-    probes, steps = block(3), 4
-    state, alpha, beta = recurrences(a, jnp.zeros((N, 0)), probes, steps)
-    nodes, weights = krylov.gauss(alpha, beta[:, : steps - 1])
-    assert_close(weights.sum(axis=1), np.ones(3))
-    assert_close(state.squares, np.sum(np.square(probes), axis=0))
-    dense, v = np.asarray(a.values), np.asarray(probes)
-    for degree in range(2 * steps):
-        exact = np.sum(v * (np.linalg.matrix_power(dense, degree) @ v), axis=0)
-        found = np.sum(weights * nodes**degree, axis=1) * np.asarray(state.squares)
-        assert_close(found, exact)
 
 
 def test_gauss_and_radau_bracket_the_entropy(x64):
@@ -160,17 +129,3 @@ def test_gauss_and_radau_bracket_the_entropy(x64):
 def test_a_negative_node_is_rounding_of_zero():
     nodes, _ = krylov.gauss(np.array([[0.5, -1e-12]]), np.array([[0.0]]))
     assert nodes.min() == 0
-
-
-def test_the_block_form_has_the_same_rank_and_of_one_column_the_nodes_of_radau():
-    generator = np.random.default_rng(7)
-    projected, remainder = (f @ f.T for f in (generator.normal(size=(k, k)) for k in (6, 2)))
-    extended = krylov.with_null_space(projected, remainder, 0.0)
-    np.testing.assert_array_equal(extended[:6, :6], projected)
-    np.testing.assert_allclose(extended[6:, 4:6] @ extended[4:6, 6:], remainder, atol=1e-10)
-    assert np.linalg.matrix_rank(extended, tol=1e-8) == 6
-    alpha, beta = np.array([[0.5, 0.3, 0.2]]), np.array([[0.1, 0.05, 0.02]])
-    dense = np.diag(alpha[0]) + np.diag(beta[0, :2], 1) + np.diag(beta[0, :2], -1)
-    nodes, _ = krylov.radau(alpha, beta)
-    extended = krylov.with_null_space(dense, beta[:, 2:] ** 2, 0.0)
-    np.testing.assert_allclose(np.linalg.eigvalsh(extended), nodes[0], atol=1e-12)

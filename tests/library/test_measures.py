@@ -59,16 +59,6 @@ def exact_entropy(values, order, truncation):
     return float(renyi(values if truncation is None else shifted(values, truncation), order))
 
 
-@pytest.mark.parametrize(("order", "truncation"), ENTROPIES)
-def test_where_every_eigenvalue_is_a_node_every_entropy_is_exact(order, truncation):
-    """All that has weight is deflated, and nothing is left to sample."""
-    values = spectrum(0.5)[:24] / spectrum(0.5)[:24].sum()
-    measure = measured(np.concatenate([values, np.zeros(N - 24)]), steps=1, deflated=24)
-    found = measure.entropy(cv.Entropy(order=order, truncation=truncation))
-    assert found.value == pytest.approx(exact_entropy(values, order, truncation), abs=1e-9)
-    assert found.half_width < 1e-6
-
-
 def test_moments_are_exact_control_variates():
     """A trace of a quadratic is known whatever the probes: their values have no part in it."""
     values = spectrum()
@@ -76,13 +66,6 @@ def test_moments_are_exact_control_variates():
     trace = measure.trace(lambda x: 3 + 2 * x - 5 * x**2)
     assert trace.per_probe == pytest.approx([3 * N + 2 - 5 * np.sum(values**2)] * 4, rel=1e-10)
     assert trace.gap < 1e-9
-
-
-def test_depth_narrows_the_gap_and_deflation_the_noise():
-    gaps = [measured(spectrum(), steps=s).entropy(cv.von_neumann).gap for s in (2, 4, 8)]
-    assert gaps[0] > gaps[1] > gaps[2] > 0
-    noises = [measured(spectrum(), deflated=d).entropy(cv.von_neumann).noise for d in (2, 10, 30)]
-    assert noises[0] > 2 * noises[1] > 4 * noises[2] > 0
 
 
 def test_eigenvalues_that_pile_up_are_not_spread():
@@ -134,27 +117,6 @@ def test_truncated_entropies_keep_their_intervals_wherever_the_kink_lies():
     assert np.mean(np.abs(errors) <= 1) >= 0.97
     # Nor are they wide beyond need.
     assert np.sqrt(np.mean(np.square(errors))) > 0.1
-
-
-@pytest.mark.parametrize("order, truncation", [(1, None), (3, None), (0.7, None), (1, 3), (2, 5)])
-def test_the_derivative_is_that_of_differences(order, truncation):
-    """d H / d lambda_i, of the entropy as a function of all eigenvalues and not of their shares."""
-    values = spectrum(0.6)[:DEFLATED]
-    values = values / values.sum()
-    whole = np.concatenate([values, np.zeros(N - DEFLATED)])
-    slope = measured(whole, steps=1).derivative(cv.Entropy(order=order, truncation=truncation))
-
-    def entropy(values):
-        kept = values[:truncation]
-        kept = kept + (1 - kept.sum()) / kept.size if truncation else values
-        if order == 1:
-            return -np.sum(kept * np.log(kept))
-        return np.log(np.sum(kept**order)) / (1 - order)
-
-    for index in range(DEFLATED):
-        step = 1e-6 * np.eye(DEFLATED)[index]
-        expected = (entropy(values + step) - entropy(values - step)) / 2e-6
-        assert slope(values)[index] == pytest.approx(expected, abs=2e-6), index
 
 
 @pytest.mark.parametrize(("order", "truncation"), [*ENTROPIES, (0.5, None), (0.5, 50)])

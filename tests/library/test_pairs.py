@@ -77,7 +77,6 @@ REFUSED = {
     "expected Pairs alone": lambda x, t, p: cv.decompose(p, **KERNELS),
     "rke: unknown keyword bandwidth; .*cv.Gaussian": lambda x, t, p: cv.rke(x, bandwidth=1),
     "models: expected the outputs": lambda x, t, p: cv.Pairs.of_models({}),
-    "models: expected": lambda x, t, p: cv.Pairs.of_models({}, **COSINE),
     "outputs: expected one dimension for all models": (
         lambda x, t, p: cv.Pairs.of_models({"a": x, "b": x[:, :1]}, **COSINE)
     ),

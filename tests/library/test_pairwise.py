@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import precision
 import pytest
-from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, gaussian_grams
+from oracles import assert_close, draw_pairs, gaussian_grams
 
 import condvendi_jax as cv
-from condvendi_jax.grams import Layout, fold, products
+from condvendi_jax.grams import Layout, fold
 from condvendi_jax.grams import sums as pairwise
 
 N = 50
@@ -19,8 +19,8 @@ BANDWIDTHS = (0.7, 0.5)
 SUBSETS = ((0,), (1,), (0, 1))
 
 
-def _factors(outputs, prompts, bandwidths=BANDWIDTHS, *, kernels=None):
-    kernels = kernels or [cv.Gaussian(s) for s in bandwidths]
+def _factors(outputs, prompts, bandwidths=BANDWIDTHS):
+    kernels = map(cv.Gaussian, bandwidths)
     points = (jnp.asarray(outputs), jnp.asarray(prompts))
     return tuple(fold.Factor(k, k.prepare(p)) for k, p in zip(kernels, points, strict=True))
 
@@ -93,47 +93,18 @@ def test_arrivals_are_weighted_sums_over_the_earlier_points(tiles, x64):
         assert_close(got, weights.T @ np.triu(gram**2, 1))
 
 
-def test_products_and_the_matrix_are_the_oracles(tiles, ring, dtype):
-    outputs, prompts = draw_pairs(N, dtype=dtype)
-    factors = _factors(outputs, prompts, kernels=(cv.Gaussian(0.7), cv.Cosine()))
-    joint = gaussian_gram(outputs, 0.7) * cosine_gram(prompts)
-    vectors, scale = np.split(np.random.default_rng(0).normal(size=(N, 4)).astype(dtype), [3], 1)
-    beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2, axis=1)
-    everything = ((0, 1),)
-    for layout in (None, ring):
-        options = {"layout": layout}
-        several = (*everything, (1,)), (vectors, vectors[:, :1])
-        of_joint, of_prompts = products.matvecs(factors, *several, **options)
-        assert_close(of_joint, joint @ vectors / N)
-        assert_close(of_prompts, cosine_gram(prompts) @ vectors[:, :1] / N)
-        matrix = products.assemble(factors, **options)
-        assert_close(matrix, joint)
-        assert (jnp.diagonal(matrix) == 1).all()
-        of = factors, everything, (vectors,), (vectors,)
-        (found,) = products.row_squares_beside(*of, scale=scale[:, 0], **options)
-        assert_close(found[:N], beside)
-        assert not found[N:].any()
-
-
-@pytest.mark.parametrize("subset", range(3))
-def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, tiles, x64):
+def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(tiles, x64):
     """In the points and in the bandwidths, with padding in play (50 rows in tiles of 16)."""
     pairs = tuple(map(jnp.asarray, draw_pairs(N)))
 
     def dense(outputs, prompts, bandwidths):
-        grams = [
+        x, t = (
             jnp.exp(-jnp.sum(jnp.square(p[:, None] - p[None]), axis=-1) / (2 * s**2))
             for p, s in zip((outputs, prompts), bandwidths, strict=True)
-        ]
-        return jnp.mean(jnp.square((grams[0], grams[1], grams[0] * grams[1])[subset]))
+        )
+        return jnp.mean(jnp.square(jnp.stack([x, t, x * t])), axis=(1, 2))
 
-    def tiled(*arguments):
-        return _norms(*arguments)[subset]
-
-    got = jax.grad(tiled, argnums=(0, 1, 2))(*pairs, BANDWIDTHS)
-    if subset < 2:  # A factor in no sum has no gradient.
-        assert not got[1 - subset].any()
-    expected = jax.grad(dense, argnums=(0, 1, 2))(*pairs, BANDWIDTHS)
+    got, expected = (jax.jacrev(f, argnums=(0, 1, 2))(*pairs, BANDWIDTHS) for f in (_norms, dense))
     jax.tree.map(assert_close, got, expected)
 
 
@@ -167,14 +138,3 @@ def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
     got = _norms(outputs, prompts, bandwidths)
     x, t = (gram**2 for gram in gaussian_grams((outputs, prompts), bandwidths))
     np.testing.assert_allclose(got, [x.mean(), t.mean(), (x * t).mean()], rtol=1e-6)
-
-
-@pytest.mark.parametrize("n", [64, 150])
-def test_row_squares_of_a_stored_matrix_are_those_of_numpy(n, x64):
-    rng = np.random.default_rng(0)
-    half, vectors, values = (rng.normal(size=shape) for shape in ((n, n), (n, 3), 3))
-    matrix, left = half + half.T, vectors * values
-    given = map(jnp.asarray, (matrix, left, vectors))
-    found = products.stored_row_squares_beside(*given, n=n)
-    expected = np.sum((matrix / n - left @ vectors.T) ** 2, axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)

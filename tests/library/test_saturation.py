@@ -1,15 +1,13 @@
 """Scores that differ by rounding alone are reported as saturated, and nothing is made of them."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 from canonical import OUTPUTS, PROMPTS, SCORES, N, kernels
-from oracles import draw_pairs
+from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.base import files
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import saturation
 
@@ -105,8 +103,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert "saturated: no test of RKE and Vendi: 1 up to rounding, because all outputs" in words
     assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
     assert ">" not in words.split("score  ")[0]
-    content = json.loads(json.dumps(files.jsonable(found.as_dict()), allow_nan=False))
-    assert {ranking["saturated"] for ranking in content["rankings"]} == {"smallest"}
+    assert {ranking["saturated"] for ranking in found.as_dict()["rankings"]} == {"smallest"}
 
 
 @NARROW
@@ -169,12 +166,6 @@ def test_near_the_limits_by_hand():
         assert not np.any(saturation.nearly(values, most))
 
 
-def _rke(points, width):
-    points = np.asarray(points, np.float64)
-    squares = np.square(points[:, None] - points).sum(axis=-1)
-    return 1 / np.exp(-squares / width**2).mean()
-
-
 FEW = PROMPTS[np.arange(N) // 4]  # Twelve prompts, each with four outputs.
 
 
@@ -201,7 +192,7 @@ def test_each_end_has_one_sentence_with_its_scores_and_a_remedy(prompts, widths,
         role, end = item.code.split()
         points, width = (OUTPUTS, widths[0]) if role == "outputs" else (prompts, widths[-1])
         shown = float(item.evidence.partition("RKE ")[2].split()[0].rstrip(","))
-        assert shown == pytest.approx(_rke(points, width), rel=5e-3)
+        assert shown == pytest.approx(1 / np.mean(gaussian_gram(points, width) ** 2), rel=5e-3)
         way = "wider" if end == "apart" else "narrower"
         remedy = "cv.Indicator()" if end == "blended" else f"{way} {role[:-1]} bandwidth"
         assert remedy in item.remedy
@@ -230,7 +221,8 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     advice = {item.code: item for item in found.advice}
     parts = [part.split(": RKE ") for part in advice["outputs alike"].evidence.split("; ")]
     shown = {name: float(value) for name, value in parts}
-    assert shown == pytest.approx({name: _rke(models[name], 0.1) for name in "ab"}, rel=5e-3)
+    rke = {name: 1 / np.mean(gaussian_gram(models[name], 0.1) ** 2) for name in "ab"}
+    assert shown == pytest.approx(rke, rel=5e-3)
     assert advice["outputs apart"].evidence.startswith("c: RKE ")
     assert ":" not in advice["prompts blended"].evidence  # The same for all.
     for item in found.advice:

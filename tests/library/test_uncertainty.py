@@ -65,16 +65,6 @@ def test_errors_are_those_of_the_scores_of_the_rows_that_are_kept(order, truncat
     assert len(said) == found.errors_by.groups == 3 and found.errors_by.method == "deletions"
 
 
-def test_deletions_of_weighted_rows_are_those_of_copies(x64):
-    copies = 1 + np.arange(N) % 3
-    pairs = Pairs(*draw_pairs(N), **KERNELS, weights=copies)
-    options = Entropy(1), Groups(LABELS, "given labels")
-    found = cv.inference.delete_groups(pairs, *options)
-    rows = Groups(np.repeat(LABELS, copies), "given labels")
-    expected = cv.inference.delete_groups(pairs.repeated(), Entropy(1), rows)
-    np.testing.assert_allclose(found.influences, expected.influences, rtol=1e-8)
-
-
 @pytest.mark.slow
 def test_errors_that_are_those_of_the_estimates_say_so():
     """All deletions of even points of a circle have one score: estimates show their noise."""
@@ -114,25 +104,15 @@ def test_labels_need_no_key_and_may_be_words():
     assert_close(np.stack(one), np.array(two), loosened=10)
 
 
-def test_a_standard_error_of_one_row_is_nan_with_a_warning():
-    pairs = draw_pairs(1, dtype=np.float32)
-    for order in (1, 2):
-        with pytest.warns(UserWarning, match="NaN for n = 1"):
-            errors = errors_at(*pairs, **KERNELS, order=order)
-        assert np.isnan(np.stack(errors)).all()
-
-
 @pytest.mark.parametrize(
-    ("groups", "error", "message"),
+    ("groups", "message"),
     [
-        (np.zeros(N), ValueError, "groups: expected two distinct labels or more, received one"),
-        ([*np.arange(N - 1.0), np.nan], ValueError, "groups: received NaN in row 47"),
-        # NumPy would make the number 1 and the string "1" one label.
-        ([1, "1", *range(2, N)], TypeError, "groups: expected all numbers or all strings"),
+        (np.zeros(N), "groups: expected two distinct labels or more, received one"),
+        ([*np.arange(N - 1.0), np.nan], "groups: received NaN in row 47"),
     ],
 )
-def test_bad_labels_are_refused(groups, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_labels_are_refused(groups, message):
+    with pytest.raises(ValueError, match=message):
         errors_at(OUTPUTS, PROMPTS, **KERNELS, groups=groups)
 
 
