@@ -149,14 +149,14 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
 
 
 def _overview() -> Table:
-    """The studies, which figures and tables they repeat, their time, and which results exist."""
-    names = ("study", "repeats", "takes", "committed", "yours")
+    """The studies, which figures and tables they repeat, and which results exist."""
+    names = ("study", "repeats", "committed", "yours")
     caption = f"committed: below experiments/results; yours: below {_OWN} in this folder"
     grid = Table(*names, show_lines=True, caption=caption)
     for study in map(registry.load, registry.NAMES):
         states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
         name = f"[bold]{study.name}[/bold]\n{study.question()}"
-        grid.add_row(name, papers.repeats(study.name), study.duration, *states)
+        grid.add_row(name, papers.repeats(study.name), *states)
     return grid
 
 
