@@ -288,9 +288,9 @@ def _of_prompts(
 
 def _of_rows(value: float, error: float, freedom: float, rows: float) -> tuple[float, float]:
     """The 95% interval of a mean over all pairs of rows: Student's, of the logit; or one-sided."""
-    if value <= 0:
+    if value < 1e-12:  # By rounding, as below.
         return 0.0, min((_NO_PAIR / rows) ** 2, 1.0)
-    if value >= 1 or error == 0:
+    if value > 1 - 1e-6 or error < 1e-7 * value:
         return max(value - _NO_OTHER / rows, 0.0), min(value + _NO_OTHER / rows, 1.0)
     logit = math.log(value / (1 - value))
     width = _student(freedom) * error / (value * (1 - value))

@@ -191,3 +191,14 @@ def test_the_error_of_fixed_prompts_is_that_of_pairs_of_pairs(weighted, x64):
     error = np.sqrt(np.sum(weight**2 * (similarity**2 - apart)))
     found = population(outputs, prompts, (cv.Gaussian(1.2), EXACT), weights=shares)
     assert found.fixed_error == pytest.approx(error / (weight @ similarity) ** 2, rel=1e-6)
+
+
+def test_rounding_does_not_decide_the_interval_of_outputs_that_agree():
+    """Multiples of one vector, whose cosines are one but for rounding."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        outputs = np.outer(rng.uniform(1, 2, 40), rng.normal(size=5)).astype(np.float32)
+        with pytest.warns(UserWarning, match="numerically constant"):
+            found = cv.evaluate(outputs, output_kernel=cv.Cosine(), orders=[2])
+        low, high = found.order(2).population.intervals.vendi
+        assert (low, high) == pytest.approx((1, 1 / (1 - 3.7 / 40)), rel=1e-5)
