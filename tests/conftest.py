@@ -54,7 +54,7 @@ gc.freeze()
 gc.set_threshold(50_000, 10, 10)
 
 # Compiled programs are never forgotten by themselves, and a worker grows to gigabytes with them.
-_RESIDENT_LIMIT = 2000 * 2**20
+_RESIDENT_LIMIT = 3000 * 2**20
 _STATM = "/proc/self/statm"
 
 

@@ -119,6 +119,7 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
     assert found.truth.values[:2].tolist() == [1, 2] and found.truth[2:].isnull().all()
 
 
+@pytest.mark.slow
 def test_half_of_the_variance_rule_ranks_better_on_sets_left_out():
     """The default where prompts repeat: what docs/bandwidths.md says of it, and no more."""
     known = pages.facts_of("bandwidth_rules")

@@ -394,6 +394,7 @@ def _cached(folder, **others):
     return int(hits)
 
 
+@pytest.mark.slow
 def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
     assert not _cached(tmp_path)
     assert _cached(tmp_path)
@@ -407,6 +408,7 @@ def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
     assert not large.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -519,7 +521,9 @@ with files.atomic_writer("values.npy"):
 }
 
 
-@pytest.mark.parametrize("name", SELF_INTERRUPTED)
+@pytest.mark.parametrize(
+    "name", ["importing", pytest.param([*SELF_INTERRUPTED][1], marks=pytest.mark.slow)]
+)
 def test_an_interrupt_is_one_word_wherever_it_arrives(name, tmp_path):
     found = _interrupted(tmp_path, "", SELF_INTERRUPTED[name])
     assert found == (130, "", ["interrupted"])

@@ -221,6 +221,7 @@ def test_nothing_outside_the_file_is_named(found):
     assert "default-src 'none'" in page
 
 
+@pytest.mark.slow
 def test_rows_of_weight_zero_keep_the_texts_in_place():
     weights = np.ones(P * K, int)
     weights[[2, 9]] = 0
@@ -231,6 +232,7 @@ def test_rows_of_weight_zero_keep_the_texts_in_place():
     assert not re.search(r"few answer [29]\b", everything)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompts", [None, PROMPTS])
 def test_outputs_alone_and_one_output_a_prompt(prompts):
     models = {name: rows[::K] for name, rows in MODELS.items()}

@@ -173,7 +173,10 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(
+    "operator",
+    [n if n != "of_errors" else pytest.param(n, marks=pytest.mark.slow) for n in OPERATORS],
+)
 def test_merged_rows_are_as_good_as_copies(operator, x64):
     pairs, labels = draw_pairs(N), np.arange(N) % 3
     merged = OPERATORS[operator](*pairs, labels, COPIES)
