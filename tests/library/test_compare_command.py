@@ -84,6 +84,14 @@ def test_a_plan_is_printed_and_written(folder, run_command):
     assert report["plan"]["best"]["prompts"] == 100
 
 
+def test_weights_of_all_models(compare, folder):
+    weights = np.arange(N) % 5 + 0.5
+    np.save(folder / "w.npy", weights)
+    report, _ = compare("few.npy", "many.npy", "--prompts=t.npy", *GIVEN, "--weights=w.npy")
+    models = {name: MODELS[name] for name in ("few", "many")}
+    _same(report["rankings"], cv.compare(models, PROMPTS, **KERNELS, orders=[2], weights=weights))
+
+
 def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     keys = ("--outputs_key=few", "--prompts_key=prompts")
