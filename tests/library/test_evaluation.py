@@ -135,6 +135,9 @@ def test_pairs_are_evaluated_as_their_arrays_are():
     ready = cv.Pairs(*PAIRS, **KERNELS, groups=labels)
     expected = cv.evaluate(*PAIRS, **KERNELS, groups=labels)
     assert cv.evaluate(ready).as_dict() == expected.as_dict()
+    for wrong in ({"prompts": PROMPTS}, {"groups": labels}, KERNELS):
+        with pytest.raises(TypeError, match="expected Pairs alone"):
+            cv.evaluate(ready, **wrong)
 
 
 def test_an_evaluation_is_a_comparison_of_one():
