@@ -12,6 +12,7 @@ from oracles import assert_close, cosine_gram
 from oracles import weighted_entropy as entropy
 
 import condvendi_jax as cv
+from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.report import behind
 
 SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
@@ -353,6 +354,13 @@ def test_code_that_no_file_has_is_not_kept(words):
     count = len(calls)
     words(made["equal"])
     assert len(calls) == 2 * count
+
+
+def test_outputs_of_several_models_are_compared_across_them():
+    models, asked = {"A": TEXTS, "B": TEXTS[:3]}, {"A": ASKED, "B": ASKED[:3]}
+    made = texts_of.compare_pairs(WORDS, models, asked, across=True)
+    assert len(made["B"]) == 3
+    close(made["A"].vectors[:5] @ made["B"].vectors.T, jaccard(TEXTS[:5])[:, :3])
 
 
 def test_texts_are_compared_by_a_function_in_place_of_an_encoder(monkeypatch, tmp_path, seen):
