@@ -129,3 +129,12 @@ def test_gauss_and_radau_bracket_the_entropy(x64):
 def test_a_negative_node_is_rounding_of_zero():
     nodes, _ = krylov.gauss(np.array([[0.5, -1e-12]]), np.array([[0.0]]))
     assert nodes.min() == 0
+
+
+def test_the_block_form_has_the_same_rank_and_of_one_column_the_nodes_of_radau():
+    generator = np.random.default_rng(7)
+    projected, remainder = (f @ f.T for f in (generator.normal(size=(k, k)) for k in (6, 2)))
+    extended = krylov.with_null_space(projected, remainder, 0.0)
+    np.testing.assert_array_equal(extended[:6, :6], projected)
+    np.testing.assert_allclose(extended[6:, 4:6] @ extended[4:6, 6:], remainder, atol=1e-10)
+    assert np.linalg.matrix_rank(extended, tol=1e-8) == 6
