@@ -71,6 +71,12 @@ def test_an_entropy_is_never_negative():
 # Spectra and their truncation.
 
 
+@pytest.mark.parametrize("n", [1, 40])
+def test_identical_points_have_one_eigenvalue_exactly(n, dtype):
+    values = spectra.spectrum(jnp.full((n, n), 1 / n, dtype))
+    assert values.tolist() == [1.0] + [0.0] * (n - 1)
+
+
 def test_projection_is_the_nearest_point_of_the_simplex(x64):
     """max(v - theta, 0) for the theta at which the sum is one, by root finding."""
     values = np.random.default_rng(0).normal(size=30)
