@@ -135,7 +135,11 @@ def of_prompts(x, t, labels, weights):
     options = {**kernels(), "labels": labels, "weights": weights}
     tables = [cv.prompt_table(x, t, **options, order=order).prompts for order in (1, 2)]
     each = [own for table in tables for own in table]
-    return [[own.n, own.share, own.score, own.similarity, *own.contributions] for own in each]
+    found = cv.evaluate(x, labels, **ONE, orders=[2], weights=weights).order(2).population
+    return [
+        *([own.n, own.share, own.score, own.similarity, *own.contributions] for own in each),
+        found.fixed_error,
+    ]
 
 
 def of_models(x, t, labels, weights):
