@@ -131,7 +131,7 @@ def test_a_negative_node_is_rounding_of_zero():
     assert nodes.min() == 0
 
 
-def test_the_block_form_has_the_same_rank_and_of_one_column_the_nodes_of_radau():
+def test_the_block_form_has_the_same_rank():
     generator = np.random.default_rng(7)
     projected, remainder = (f @ f.T for f in (generator.normal(size=(k, k)) for k in (6, 2)))
     extended = krylov.with_null_space(projected, remainder, 0.0)

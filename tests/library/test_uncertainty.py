@@ -65,6 +65,15 @@ def test_errors_are_those_of_the_scores_of_the_rows_that_are_kept(order, truncat
     assert len(said) == found.errors_by.groups == 3 and found.errors_by.method == "deletions"
 
 
+def test_deletions_of_weighted_rows_are_those_of_copies(x64):
+    copies = 1 + np.arange(N) % 3
+    pairs = Pairs(*draw_pairs(N), **KERNELS, weights=copies)
+    found = cv.inference.delete_groups(pairs, Entropy(1), Groups(LABELS, "given labels"))
+    rows = Groups(np.repeat(LABELS, copies), "given labels")
+    expected = cv.inference.delete_groups(pairs.repeated(), Entropy(1), rows)
+    np.testing.assert_allclose(found.influences, expected.influences, rtol=1e-8)
+
+
 @pytest.mark.slow
 def test_errors_that_are_those_of_the_estimates_say_so():
     """All deletions of even points of a circle have one score: estimates show their noise."""
