@@ -183,6 +183,7 @@ def test_prompts_by_themselves_are_written_and_shown(score, folder):
     assert printed.splitlines()[3].startswith(f"row {table.least_diverse(1)[0].row} ")
 
 
+@pytest.mark.slow
 def test_a_profile_is_drawn_printed_and_written(score, folder):
     options = (X, T, *GIVEN, "--order=2", "--noerrors", "--seed=3")
     report, out = score(*options, "--weights=weights.txt", "--profile=over.svg")
@@ -457,6 +458,7 @@ def test_help_and_version(folder, capfd):
         assert err == ""
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder):
     """As in `condvendi score ... | head -1`, with a pipe that nobody reads; files are written."""
     reading, writing = os.pipe()
@@ -477,6 +479,7 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     assert "Different outputs: about" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_printed_goes_into_no_file_where_standard_output_is_closed(folder):
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND]
     words = ["score", X, "--order=2", WIDTH, "--json=kept.json"]

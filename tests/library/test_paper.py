@@ -58,6 +58,7 @@ def prose(paragraph):
     return typeset(re.sub(r" \\cite\{.*?\}", "", paragraph)), keys
 
 
+@pytest.mark.slow
 def test_hostile_names_are_printed_as_they_are():
     models = {name: (1 + index) * OUTPUTS for index, name in enumerate(HOSTILE)}
     found = cv.compare(models, FEW, **KERNELS, orders=[2])

@@ -13,6 +13,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:
     pytest.skip("there is no Chromium", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 P, K = 6, 4
 RNG = np.random.default_rng(0)
 PROMPTS = np.repeat(RNG.normal(size=(P, 3)), K, axis=0).astype(np.float32)

@@ -163,6 +163,7 @@ def test_the_first_sentence_says_who_leads_where_it_is_certain(found):
     assert f"{first:.3g}" in page.inside["answer"]
 
 
+@pytest.mark.slow
 def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundancy():
     """One, three or five kinds of five answers a prompt; all five differ at this bandwidth."""
     kinds = np.eye(5, dtype=np.float32)
@@ -189,6 +190,7 @@ def test_what_was_scored_stands_on_the_page(found):
         assert words in page
 
 
+@pytest.mark.slow
 def test_hostile_texts_stay_texts(found):
     # Names hold no control characters.
     named = [re.sub("[\\x00-\\x1f\ud800\u2028-\u202e]", "", words) for words in HOSTILE]
@@ -258,6 +260,7 @@ def test_texts_that_do_not_fit_are_refused(found):
             page_of(found, **arguments)
 
 
+@pytest.mark.slow
 def test_pictures_become_small_ones(found, tmp_path):
     image = pytest.importorskip("PIL.Image")
     paths = {name: [] for name in MODELS}

@@ -77,7 +77,7 @@ def test_a_weight_is_as_good_as_copies(kernel, options, x64):
     assert np.abs(np.array(uneven.scores) - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize("method", [cv.Stored, cv.MatrixFree])
+@pytest.mark.parametrize("method", [cv.Stored, pytest.param(cv.MatrixFree, marks=pytest.mark.slow)])
 def test_estimates_of_weighted_rows_lie_in_their_intervals(method, x64, monkeypatch):
     """One draw, and intervals widened by half, as those of unweighted rows are tested."""
     budget = functools.partial(refinement.Budget, block=8, sweeps=8, probes=16, steps=12)
@@ -177,9 +177,11 @@ OPERATORS = {
 }
 
 
+SLOW = "of_errors", "of_curves", "of_smaller_designs"
+
+
 @pytest.mark.parametrize(
-    "operator",
-    [n if n != "of_errors" else pytest.param(n, marks=pytest.mark.slow) for n in OPERATORS],
+    "operator", [n if n not in SLOW else pytest.param(n, marks=pytest.mark.slow) for n in OPERATORS]
 )
 def test_merged_rows_are_as_good_as_copies(operator, x64):
     pairs, labels = draw_pairs(N), np.arange(N) % 3
