@@ -100,7 +100,8 @@ def test_what_may_not_be_read_or_written_is_named():
         try:
             with pytest.raises(ValueError, match=r"x\.npy: may not be read"):
                 files.read_array(folder / "x.npy")
-            with pytest.raises(OSError, match="closed/x.npy"):
+            words = "denied: .*closed/x.npy|closed/x.npy: may not be read"
+            with pytest.raises((OSError, ValueError), match=words):
                 files.read_array(folder / "closed" / "x.npy")
             for write in (files.check_writable, lambda path: files.write_json(path, 1)):
                 with pytest.raises(PermissionError, match="new.json"):
