@@ -84,7 +84,7 @@ class Convergence(lab.Study):
     )
     sizes: tuple[int, ...] | None = lab.flag(
         None,
-        f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, 0.8, 0.6, "
+        f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, 0.6, "
         "a quarter and its halves if unset. Order 2 always goes up to all pairs.",
     )
     repeats: int = lab.flag(3, "Random orders of the pairs.", at_least=1)
@@ -244,12 +244,12 @@ class Convergence(lab.Study):
 def sizes_of(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
     """The sizes of the spectra, ascending.
 
-    By default the largest, 0.8 and 0.6 of it, above the scaled truncation, and its quarter and
-    halves of that from 250 on. Just above a truncation, estimates take longer than all eigenvalues.
+    By default the largest and 0.6 of it, above the scaled truncation, and its quarter and halves
+    of that from 250 on. Just above a truncation, estimates take longer than all eigenvalues.
     """
     largest = min(n, _LARGEST)
     halves = [largest >> k for k in range(2, 9) if largest >> k >= 250]
-    usual = (max(size, 2) for size in (largest, 4 * largest // 5, 3 * largest // 5, *halves))
+    usual = (max(size, 2) for size in (largest, 3 * largest // 5, *halves))
     sizes = sorted(set(given or usual))
     if sizes[0] < 2 or sizes[-1] > n:
         raise ValueError(f"--sizes: expected numbers between 2 and n = {n}, received {sizes}.")

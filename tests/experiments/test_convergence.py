@@ -139,4 +139,4 @@ def test_default_sizes_end_above_the_truncation_and_stop_where_spectra_take_hour
     assert sizes[-1] == min(n, 20_000) and sizes == tuple(sorted(set(sizes))) and sizes[0] > 1
     if n >= 150:
         kept = int(convergence._truncation("scaled", sizes[-1]))
-        assert sum(size > kept for size in sizes) == 3
+        assert sum(size > kept for size in sizes) == 2
