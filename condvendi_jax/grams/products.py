@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,8 +27,6 @@ from condvendi_jax.grams.fold import (
     on_devices,
     position,
 )
-
-_OF_A_TILE = 16  # So small a part of a tile's side are rows of a stored matrix at once: 64, cached.
 
 # Products, and the matrix itself
 
@@ -117,6 +116,31 @@ def row_squares_beside(
     return on_devices(layout, local, factors, lefts, rights, scale)
 
 
+def _over_tiles(
+    visit: Callable[..., jax.Array], carry: jax.Array, shape: tuple[int, ...], symmetric: bool
+) -> jax.Array:
+    """Folds `visit(carry, rows, columns)` over the tiles of a stored matrix.
+
+    `rows` and `columns` are the first of the tile's, and a mask of those that are in no other: the
+    last tiles reach back over their neighbours. Of a symmetric matrix those on and above the
+    diagonal are visited.
+    """
+    size = math.ceil(shape[0] / math.ceil(shape[0] / default_tile_size()))
+    down, across = (math.ceil(length / size) for length in shape)
+
+    def place(k: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+        start = jnp.minimum(k * size, length - size)
+        return start, start + jnp.arange(size) >= k * size
+
+    def column(j: jax.Array, carry: jax.Array) -> jax.Array:
+        def tile(i: jax.Array, carry: jax.Array) -> jax.Array:
+            return visit(carry, place(i, shape[0]), place(j, shape[1]))
+
+        return lax.fori_loop(0, j + 1 if symmetric else down, tile, carry)
+
+    return lax.fori_loop(0, across, column, carry)
+
+
 @functools.partial(jax.jit, static_argnames=("n", "layout"))
 def stored_row_squares_beside(
     matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
@@ -127,45 +151,57 @@ def stored_row_squares_beside(
         if layout is not None:
             right = lax.all_gather(right, layout.axis, tiled=True)
 
-        def row_sum(row: tuple[jax.Array, jax.Array]) -> jax.Array:
-            values, left_i = row
-            approximated = jnp.matmul(right, left_i, precision=PRECISION)
-            return jnp.sum(jnp.square(values / n - approximated))
+        def visit(sums: jax.Array, rows: Any, columns: Any) -> jax.Array:
+            (top, of_rows), (side, of_columns) = rows, columns
+            cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=of_rows.size)
+            tile = cut(cut(matrix, top), side, axis=1)
+            rest = tile / n - inner_products(cut(left, top), cut(right, side))
+            squares = jnp.where(of_rows[:, None] & of_columns[None, :], jnp.square(rest), 0)
+            parts = [(top, jnp.sum(squares, axis=1))]
+            if layout is None:
+                parts.append((side, jnp.where(top < side, jnp.sum(squares, axis=0), 0)))
+            for first, part in parts:
+                sums = lax.dynamic_update_slice(sums, cut(sums, first) + part, (first,))
+            return sums
 
-        return lax.map(row_sum, (matrix, left), batch_size=default_tile_size() // _OF_A_TILE)
+        sums = jnp.zeros(matrix.shape[0], matrix.dtype)
+        return _over_tiles(visit, sums, matrix.shape, symmetric=layout is None)
 
     return on_devices(layout, local, (), matrix, left, right)
 
 
 @functools.partial(jax.jit, static_argnames="layout")
 def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
-    """The Hadamard product K of all factors as an array, block by block: `[rows, rows]`, by rows.
+    """The Hadamard product K of all factors as an array, tile by tile: `[rows, rows]`, by rows.
 
-    Nothing else of its size is made: the last block of rows overlaps the one before. With a layout
-    the points are gathered, and K is zero in the rows and columns of the padding. Not
-    differentiable in reverse mode.
+    Nothing else of its size is made. With a layout the points are gathered, and K is zero in the
+    rows and columns of the padding. Not differentiable in reverse mode.
     """
 
     def local(factors: Factors) -> jax.Array:
         rows, everyone = factors[0].n, (tuple(range(len(factors))),)
-        size = min(rows, default_tile_size())
         points = everything = tuple(factor.points for factor in factors)
         if layout is not None:
             everything = lax.all_gather(points, layout.axis, tiled=True)
         n, width = number_of_points(factors, layout), rows * (layout.blocks if layout else 1)
-        first, across = position(layout) * rows, jnp.arange(width)
+        first = position(layout) * rows
 
-        def fill(k: jax.Array, matrix: jax.Array) -> jax.Array:
-            start = jnp.minimum(k * size, rows - size)
-            some = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), points)
-            (block,) = kernel_tiles(everyone, kernels_of(factors), some, everything)
-            along = first + start + jnp.arange(size)
-            block = jnp.where(along[:, None] == across[None, :], 1, block)
+        def visit(matrix: jax.Array, of_rows: Any, of_columns: Any) -> jax.Array:
+            (top, mask), (side, _) = of_rows, of_columns
+            cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=mask.size)
+            some = jax.tree.map(lambda leaf: cut(leaf, top), points)
+            others = jax.tree.map(lambda leaf: cut(leaf, side), everything)
+            (tile,) = kernel_tiles(everyone, kernels_of(factors), some, others)
+            along, across = first + top + jnp.arange(mask.size), side + jnp.arange(mask.size)
+            tile = jnp.where(along[:, None] == across[None, :], 1, tile)
             if width > n:
-                block = jnp.where((along[:, None] < n) & (across < n)[None, :], block, 0)
-            return lax.dynamic_update_slice_in_dim(matrix, block, start, axis=0)
+                tile = jnp.where((along[:, None] < n) & (across[None, :] < n), tile, 0)
+            matrix = lax.dynamic_update_slice(matrix, tile, (top, side))
+            if layout is not None:
+                return matrix
+            return lax.dynamic_update_slice(matrix, tile.T, (side, top))
 
-        count = math.ceil(rows / size)
-        return lax.fori_loop(0, count, fill, jnp.zeros((rows, width), factors[0].dtype))
+        matrix = jnp.zeros((rows, width), factors[0].dtype)
+        return _over_tiles(visit, matrix, matrix.shape, symmetric=layout is None)
 
     return on_devices(layout, local, factors)

@@ -160,15 +160,15 @@ class Sampler:
         projected = upper + np.triu(upper, 1).T
         size = projected.shape[0] - self._budget.block
         values, rotation = np.linalg.eigh(projected[:size, :size])
-        values, rotation = values[::-1], rotation[:, ::-1]
-        residuals = np.linalg.norm(projected[size:, :size] @ rotation, axis=0)
+        values = values[::-1]
+        rotation = np.pad(rotation[:, ::-1], ((0, self._budget.block), (0, 0)))
+        residuals = np.linalg.norm(projected[size:] @ rotation, axis=0)
         floor = 4 * self._eps * float(values.max(initial=0.0))
         deflated = (residuals <= _DEFLATED * values) & (values > floor)
         limit = min(_PROJECTED, _PROJECTED * math.sqrt(rtol / DEFAULT_RTOL))
         projected_off = deflated & (residuals <= limit * values)
-        chosen = np.zeros((projected.shape[0], size))
-        chosen[:size] = rotation * deflated[None, :]
-        self._chosen, self._projected_off = chosen, projected_off
+        chosen, invariant = map(self._padded, (rotation[:, deflated], rotation[:, projected_off]))
+        self._chosen, self._projected_off = chosen, self._padded(projected_off[None, deflated])
         self._projected, self._eigen = projected, np.linalg.eigh(projected)
         self.values, self.residuals = values[deflated], residuals[deflated]
         self.projected = values[projected_off], residuals[projected_off]
@@ -184,8 +184,13 @@ class Sampler:
         self._largest_error = self._error_of_largest(remainder)
         self._basis = space.basis
         self.vectors = self._combined(chosen)
-        self.invariant = self._combined(chosen * projected_off[None, :])
-        return self.vectors * self._like(values * deflated)[None, :], self.vectors
+        self.invariant = self._combined(invariant)
+        return self.vectors * self._like(self._padded(self.values[None])), self.vectors
+
+    def _padded(self, columns: np.ndarray) -> np.ndarray:
+        """With zeros up to pairs of blocks: each width is a program to compile."""
+        missing = -max(columns.shape[1], 1) % (2 * self._budget.block)
+        return np.pad(columns, ((0, 0), (0, missing)))
 
     def _like(self, array: np.ndarray) -> jax.Array:
         return jnp.asarray(array, self.gram.dtype)
@@ -299,7 +304,7 @@ class Sampler:
         values = function(np.maximum(nodes, 0))
         images = vectors @ (values[:, None] * (vectors.T @ self._chosen))
         outside = images - self._chosen @ (self._chosen.T @ images)
-        return images + outside * self._projected_off[None, :]
+        return images + outside * self._projected_off
 
     def _combined(self, coefficients: np.ndarray) -> jax.Array:
         """Combinations `[rows, k]` of the basis of the Krylov space."""

@@ -25,6 +25,8 @@ _RESOLVED = 100
 # In eps of the largest eigenvalue, the rounding of a product with A: what is shorter has no
 # direction. Empirical.
 _NOISE = 8
+# So many vectors of a recurrence are projected off at once; those to come are not read.
+_TOGETHER = 16
 
 
 class KrylovSpace(NamedTuple):
@@ -170,11 +172,16 @@ def _extended(
     image = project_off(image, basis)
     diagonal = jnp.sum(current * image, axis=0)
     largest = jnp.linalg.norm(image, axis=0)
+    size = min(_TOGETHER, history.shape[1])
+
+    def apart(part: jax.Array, image: jax.Array) -> jax.Array:
+        known = lax.dynamic_slice_in_dim(history, part * size, size, axis=1)
+        return image - _einsum("pkn,pk->pn", known, _einsum("pkn,pn->pk", known, image))
+
     # A probe at a time: its vectors lie together.
     image = image.T
     for _ in range(2):
-        along = _einsum("pkn,pn->pk", history, image)
-        image = image - _einsum("pkn,pk->pn", history, along)
+        image = lax.fori_loop(0, k // size + 1, apart, image)
     image = image.T
     norm = jnp.linalg.norm(image, axis=0)
     # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
