@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 # More names than this are counted, not listed.
@@ -56,6 +56,12 @@ def rough(value: float) -> str:
 def interval(ends: Sequence[float]) -> str:
     """An interval: '[4.2, 5.6]'."""
     return "[{:.4g}, {:.4g}]".format(*ends)
+
+
+def span(counts: Iterable[int]) -> str:
+    """The least and the most of some numbers, once where they are equal: '5', '2 to 19'."""
+    least, most = min(counts := [*counts]), max(counts)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def listed(names: Sequence[str]) -> str:

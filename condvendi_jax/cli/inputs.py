@@ -14,6 +14,7 @@ import numpy as np
 
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
+from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, options
 from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth
@@ -250,7 +251,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
                 "prompts that they answer."
             )
     command.use_threads(max(map(len, read.outputs.values())))
-    flags = ("outputs_key", "prompts_key", "prompts", "weights")
+    flags = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
     described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     if "records" in kinds:
         described["records"] = ",".join(models)
@@ -259,7 +260,10 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
         described["prompts"] = given.prompts_of(list(models)) or given.prompts
     else:
         described["outputs"] = models[""].path
-    return read._replace(described=described | read.described)
+    described |= read.described
+    for medium, encoder in used.items():
+        described |= encoder.described(medium)
+    return read._replace(described=described)
 
 
 def _read_records(
@@ -297,13 +301,9 @@ def _read_records(
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
-        each = items.span(counts.values())
+        each = span(counts.values())
         notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {each} answers a prompt")
-    described = {
-        "answers": counted,
-        "fields": read.fields,
-        "skipped": list(map(str, read.skipped)),
-    } | _described(given, used)
+    described = {"answers": counted, "fields": read.fields, "skipped": [*map(str, read.skipped)]}
     if read.by_id:
         _note(given, "ids stand for prompts, as equal or different")
     if read.weights:
@@ -314,14 +314,6 @@ def _read_records(
         rated = read.beside.get(given.quality_field or "", {})
         quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
     return found._replace(bandwidth=judged, weights=read.weights, quality=quality)
-
-
-def _described(given: Options, used: Mapping[str, LoadedEncoder]) -> dict[str, Any]:
-    """What compares the outputs, for JSON."""
-    described = {"class_field": given.class_field} if given.class_field else {}
-    for medium, encoder in used.items():
-        described |= encoder.described(medium)
-    return described
 
 
 def _compared(
@@ -378,7 +370,6 @@ def _read(
         columns = described.get("prompt_column", {}).values()
         notes.append(_embedded("prompts", used["texts"], "column", columns))
     report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
-    report |= _described(given, used)
     notes = ["; ".join(notes)] if notes else []
     if paired_by := report.get("paired_by"):
         if not isinstance(paired_by, str):

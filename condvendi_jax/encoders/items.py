@@ -9,13 +9,13 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax.base import checks, extras, files
+from condvendi_jax.base import checks, extras, files, tables
 from condvendi_jax.encoders.answers import SURROGATES, Unfit
 from condvendi_jax.encoders.record_files import ending, known_fields, read_rows
 
@@ -244,7 +244,7 @@ def pair_images(
             raise ValueError(f"{prompts.path}: the {how} and the {other} disagree. {remedy}")
     rows = [row for row in ways[how] if row is not None]
     if how != "order":
-        each = span(collections.Counter(rows).values())
+        each = tables.span(collections.Counter(rows).values())
         how = f"the {how} of the {where}, {each} pictures a prompt"
     return Pairing(list(images), rows, None, how)
 
@@ -341,11 +341,6 @@ def pair_texts(prompts: Texts, texts: Texts) -> None:
             f"{prompts.path}: holds {len(prompts.texts):,} prompts for {len(texts.texts):,} texts. "
             "Write a .csv file with the columns 'answer' and 'prompt', and a line for each answer."
         )
-
-
-def span(counts: Collection[int]) -> str:
-    """The least and the most of some numbers, once where they are equal."""
-    return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
 
 
 def _some(names: Sequence[str]) -> str:

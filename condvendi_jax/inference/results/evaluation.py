@@ -424,11 +424,8 @@ def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
 
 def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
     """How many answers a prompt has, where prompts repeat: '8', '4 to 8'; else nothing."""
-    answers = [result.answers for result in evaluations.values() if result.answers]
-    if not answers:
-        return ""
-    (least, *_), (*_, most) = map(sorted, zip(*answers, strict=True))
-    return f"{least:,}" + (f" to {most:,}" if most > least else "")
+    answers = [count for result in evaluations.values() for count in result.answers or ()]
+    return tables.span(answers) if answers else ""
 
 
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from condvendi_jax.base.tables import OPEN
+from condvendi_jax.base.tables import OPEN, span
 from condvendi_jax.inference.results import evaluation
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.quality import Quality, undominated
@@ -30,19 +30,6 @@ def _finish(panel: Any, title: str, label: str) -> None:
     panel.set_xlabel(label, fontsize=8)
     panel.tick_params(labelsize=8)
     panel.grid(alpha=0.3)
-
-
-def _plain_numbers(panel: Any) -> None:
-    """Numbers without powers of ten along logarithmic axes, at the main ticks."""
-    for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_formatter("{x:.3g}")
-        axis.set_minor_formatter("")
-
-
-def _numbers(n: Iterable[int]) -> str:
-    """'n = 400', or the range of several."""
-    ends = sorted({min(n := [*n]), max(n)})
-    return f"n = {' to '.join(f'{count:,}' for count in ends)}"
 
 
 def over_bandwidths(profile: Profile) -> Figure:
@@ -69,7 +56,9 @@ def over_bandwidths(profile: Profile) -> Figure:
         panel.margins(x=0)
         low, high = panel.get_ylim()
         panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 30 * low else _MANY))
-        _plain_numbers(panel)
+        for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
+            axis.set_major_formatter("{x:.3g}")
+            axis.set_minor_formatter("")
         title = evaluation.score_name(name, profile.order, None)
         _finish(panel, title, f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
@@ -104,7 +93,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Ev
     _finish(plane, "Filled: no other model is better in both", "share of good outputs")
     plane.set_ylabel("diversity among good outputs", fontsize=8)
     caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
-    drawn.supxlabel(f"{_numbers(n)}; lines: 95% intervals\n{caption}", fontsize=7)
+    drawn.supxlabel(f"n = {span(n)}; lines: 95% intervals\n{caption}", fontsize=7)
     return drawn
 
 
@@ -126,7 +115,7 @@ def _caption(profile: Profile) -> str:
         bands = f"without bands: {profile.untested}"
     rule = profile.chosen[profile.axis].rule
     return (
-        f"{_numbers(profile.n)}; {moves} times {multiples[0]:.3g} to {multiples[-1]:.3g}; {bands}; "
+        f"n = {span(profile.n)}; {moves} times {multiples[0]:.3g} to {multiples[-1]:.3g}; {bands}; "
         f"seed {profile.seed}.\nDashed: the chosen bandwidth ({rule}). "
         "Grey: all models are at a limit."
     )

@@ -163,9 +163,7 @@ class PromptTable(Result):
 
     def _outputs(self, least: int) -> str:
         """How many outputs prompts with at least so many have: '5', '2 to 19'."""
-        numbers = [of.n for of in self.prompts if of.n >= least]
-        few, most = min(numbers), max(numbers)
-        return f"{few:,}" if few == most else f"{few:,} to {most:,}"
+        return tables.span(of.n for of in self.prompts if of.n >= least)
 
     def mean_in_words(self) -> str:
         """The mean over prompts with its error, and what this error covers."""
