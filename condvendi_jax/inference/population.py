@@ -132,11 +132,8 @@ class Population:
         """Over other prompts and answers to them; over other rows where no prompt repeats."""
         if self.influences is None:
             return None
-        return self._errors([float(root_mean_square(of[0])) for of in self.influences])
-
-    def _errors(self, of_similarities: Sequence[float]) -> PerScore:
-        """The errors of the scores, to first order."""
-        each = zip(of_similarities, self.values, INVERTED, strict=True)
+        errors = [float(root_mean_square(of[0])) for of in self.influences]  # Of similarities.
+        each = zip(errors, self.values, INVERTED, strict=True)
         return PerScore(*(error * (value**2 if inv else 1.0) for error, value, inv in each))
 
     @functools.cached_property
@@ -272,7 +269,7 @@ def _of_prompts(
     """
     flipped = value > 0.5
     near, sign = (1 - value, -1.0) if flipped else (value, 1.0)
-    t = _student(max(1 / np.sum(shares**2) - 1, 1))
+    t = student(max(1 / np.sum(shares**2) - 1, 1))
     second, third = np.sum(changes**2), sign * np.sum(changes**3)
     skewness = 2 * third / second**1.5 if second > 0 else 0.0
     low = near + error * (skewness - math.hypot(t, skewness))
@@ -293,7 +290,7 @@ def _of_rows(value: float, error: float, freedom: float, rows: float) -> tuple[f
     if value > 1 - 1e-6 or error < 1e-7 * value:
         return max(value - _NO_OTHER / rows, 0.0), min(value + _NO_OTHER / rows, 1.0)
     logit = math.log(value / (1 - value))
-    width = _student(freedom) * error / (value * (1 - value))
+    width = student(freedom) * error / (value * (1 - value))
     low, high = (1 / (1 + math.exp(min(-logit + side * width, 700.0))) for side in (1, -1))
     return low, high
 
@@ -302,7 +299,7 @@ def _of_ratio(value: float, error: float, freedom: float) -> tuple[float, float]
     """The 95% interval of a ratio of similarities: Student's, on the scale of the logarithm."""
     if not 0 < value < math.inf:
         return 0.0, math.inf
-    times = math.exp(min(_student(freedom) * error / value, 700.0))
+    times = math.exp(min(student(freedom) * error / value, 700.0))
     return value / times, value * times
 
 
@@ -318,7 +315,8 @@ def _joined(value: float, of: Any, slope: float, mean: float, ends: Any, in_logs
     return tuple(math.exp(min(end, 700.0)) for end in ends)
 
 
-def _student(freedom: float) -> float:
+def student(freedom: float) -> float:
+    """Half the width of a 95% interval of Student's t, in standard errors."""
     from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
 
     return float(stdtrit(freedom, 0.975))

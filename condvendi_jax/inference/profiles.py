@@ -194,16 +194,11 @@ def of_curves(
     first = next(iter(pairs.values()))
     rounding = saturation.rounding(entropy, first.dtype)
     tested = Tested(curves, units.matched != "none", level, seed, rounding, differ)
-    by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
-    told = []
-    for index in range(3 if first.paired else 1):
-        values = np.exp([curve.logs[index] for curve in curves.values()])
-        bands, compared = tested.of_score(index)
-        by_score["values"].append(values)
-        by_score["bands"].append(bands)
-        by_score["saturated"].append(np.array([of.saturated[index] for of in curves.values()]))
-        told += compared
-    missing = [None] * (0 if first.paired else 2)
+    # Each `[scores, models, m]`, of one score without prompts, and else of three.
+    values = np.exp(np.stack([curve.logs for curve in curves.values()], axis=1))
+    saturated = np.stack([curve.saturated for curve in curves.values()], axis=1)
+    bands, told = zip(*map(tested.of_score, range(len(values))), strict=True)
+    missing = [None] * (3 - len(values))
     return Profile(
         tuple(pairs),
         tuple(rows.total for rows in pairs.values()),
@@ -211,8 +206,8 @@ def of_curves(
         over,
         ladder,
         first.bandwidths,
-        **{name: PerScore(*of, *missing) for name, of in by_score.items()},
-        pairs=tuple(told),
+        *(PerScore(*of, *missing) for of in (values, bands, saturated)),
+        pairs=tuple(itertools.chain(*told)),
         level=level,
         units=next(iter(units.of_models.values())).units,
         groups=1 + min(curve.freedom for curve in curves.values()),
@@ -356,16 +351,14 @@ def _at_every(
     *given: Any,
 ) -> jax.Array:
     """A function of the points at every multiple of the bandwidths that move, `[m, ...]`."""
-    return jax.vmap(lambda times: function(_moved(points, moving, times), *given))(multiples)
 
+    def at(times: jax.Array) -> jax.Array:
+        kernels = list(points.kernels)
+        for index in moving:
+            kernels[index] = _times(kernels[index], times)
+        return function(points.under(tuple(kernels)), *given)
 
-def _moved(points: Pairs, moving: Sequence[int], times: Any) -> Pairs:
-    """The points with some bandwidths multiplied."""
-    kernels = [
-        _times(kernel, times) if index in moving else kernel
-        for index, kernel in enumerate(points.kernels)
-    ]
-    return points.under(tuple(kernels))
+    return jax.vmap(at)(multiples)
 
 
 def _times(kernel: Any, times: Any) -> Gaussian:
@@ -458,13 +451,11 @@ class Tested(NamedTuple):
 
     def _band(self, draws: np.ndarray, curve: Curve, score: int) -> np.ndarray:
         """The ends of the band of a model, `[m, 2]`: 95% intervals, longer by the largest error."""
-        from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
         errors, kept = self.errors(score, curve), ~curve.saturated[score]
         logs, band = curve.logs[score][kept, None], np.full((kept.size, 2), math.nan)
         if not kept.any():
             return band
-        usual = stdtrit(self.freedom(score), 0.975)
+        usual = population.student(self.freedom(score))
         largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
         times = np.quantile(largest, 1 - self.level) / usual
         if curve.ends is None:

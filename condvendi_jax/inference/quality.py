@@ -156,10 +156,8 @@ class _Mean(NamedTuple):
 
     def estimate(self, most: int) -> Estimate:
         """The mean of numbers up to `most`, with its error and Student's interval."""
-        from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
         error = float(root_mean_square(self.influences))
-        width = float(stdtrit(self.freedom, 0.975)) * (error if error > 0 else math.nan)
+        width = population.student(self.freedom) * (error if error > 0 else math.nan)
         ends = np.clip([self.value - width, self.value + width], 0, most)
         return Estimate(self.value, error, tuple(ends.tolist()))
 
