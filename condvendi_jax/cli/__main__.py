@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int | None:
     if {"-h", "-help", "--help"} & set(rest):
         from condvendi_jax.cli import options
 
-        print(options.help_of(module.Options))
+        print(options.parser(module.Options).format_help())
         return None
     return module.main(rest)
 

@@ -281,7 +281,7 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; --help lists all flags.")
 
 
-def _parser(kind: type[Options]) -> argparse.ArgumentParser:
+def parser(kind: type[Options]) -> argparse.ArgumentParser:
     """The parser whose flags are the fields of a verb's options, those of the verb first."""
     parser = _Parser(
         usage=argparse.SUPPRESS,
@@ -316,7 +316,7 @@ def parse(kind: type[Verb], argv: Sequence[str]) -> tuple[list[str], Verb]:
     for name, hint in typing.get_type_hints(kind).items():
         if hint is bool:
             switches |= {f"--{name}": f"--{name}=true", f"--no{name}": f"--{name}=false"}
-    given = vars(_parser(kind).parse_intermixed_args([switches.get(w, w) for w in argv]))
+    given = vars(parser(kind).parse_intermixed_args([switches.get(w, w) for w in argv]))
     words = given.pop("words", [])
     keep_programs()
     return words, kind(**given)
@@ -337,11 +337,6 @@ def _orders(words: str) -> tuple[float, ...]:
         wanted = "expected different numbers above 0 or 'inf'"
         raise argparse.ArgumentTypeError(f"{wanted}, received {words!r}") from None
     return orders
-
-
-def help_of(kind: type[Options]) -> str:
-    """The docstring of a verb, and each flag with its help, default and choices."""
-    return _parser(kind).format_help()
 
 
 def write(

@@ -42,6 +42,8 @@ WITHIN = "similarities"
 #: The rule that suits the data: see `Pairs`.
 AUTO = "auto"
 
+_shuffled = jax.jit(jax.random.permutation, static_argnums=1)
+
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
 def _draw(
@@ -356,11 +358,6 @@ def _median(points: jax.Array, shuffled: jax.Array, name: str) -> float:
     if distances.size == 0:
         raise ValueError(f"{name}: all rows are identical, so there is no distance to choose from.")
     return float(np.median(distances))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _shuffled(key: jax.Array, n: int) -> jax.Array:
-    return jax.random.permutation(key, n)
 
 
 def _distances(rows: np.ndarray, eps: float) -> np.ndarray:

@@ -60,16 +60,6 @@ def default_tile_size(matrices: int = 1) -> int:
     return ACCELERATOR_TILE
 
 
-def pad(tree: Any, length: int) -> Any:
-    """Pads the leading axis of every leaf with its first entry: a kernel may be undefined at 0."""
-
-    def longer(leaf: jax.Array) -> jax.Array:
-        missing = length - leaf.shape[0]
-        return jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (missing, *leaf.shape[1:]))])
-
-    return jax.tree.map(longer, tree)
-
-
 def pairwise_sum(values: jax.Array) -> jax.Array:
     """Sums the last axis as a tree of blocks: n = 1e6 equal numbers keep float32's digits."""
     while values.shape[-1] > 1:
@@ -257,7 +247,12 @@ def block_of(
         padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
         return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
 
-    points = pad(tuple(factor.points for factor in factors), length)
+    def longer(leaf: jax.Array) -> jax.Array:
+        """Padded with the first entry: a kernel may be undefined at 0."""
+        more = jnp.broadcast_to(leaf[:1], (length - rows, *leaf.shape[1:]))
+        return jnp.concatenate([leaf, more])
+
+    points = jax.tree.map(longer, tuple(factor.points for factor in factors))
     beside = jax.tree.map(zero_padded, beside)
     return Block(points, inside.astype(factors[0].dtype), beside), size
 

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, log_scores
-from condvendi_jax.grams import Gram, Operator
+from condvendi_jax.grams import Gram
 from condvendi_jax.grams.operators import Dense
 from condvendi_jax.spectra import estimators, refinement
 from condvendi_jax.spectra.measures import Estimate
 from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
 from condvendi_jax.spectra.order_two import Leaving, Sloped
+
+_store = jax.jit(lambda gram: gram.store())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,8 +119,3 @@ def _computed(
     rows = values, estimates, [sampler.measure() for sampler in samplers]
     entropies, errors, measures = (per_term(dict(zip(terms, row, strict=True))) for row in rows)
     return Computed(entropies, errors, method, measures)
-
-
-@jax.jit
-def _store(gram: Operator) -> Operator:
-    return gram.store()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
@@ -138,12 +138,11 @@ class Comparison(Result):
             "profile": self.profile and self.profile.as_dict(),
         }
 
-    def scores(self, rankings: Sequence[Ranking] | None = None) -> Table:
-        """A row for each model: its scores with errors and letters, by all or some rankings."""
-        rankings = self.rankings if rankings is None else rankings
-        heading = ["model", "n", *(ranking.name for ranking in rankings)]
+    def scores(self) -> Table:
+        """A row for each model: its scores with errors and letters."""
+        heading = ["model", "n", *(ranking.name for ranking in self.rankings)]
         rows = [
-            [model, f"{n:,}", *(ranking.cell(model) for ranking in rankings)]
+            [model, f"{n:,}", *(ranking.cell(model) for ranking in self.rankings)]
             for model, n in self.n.items()
         ]
         return Table(heading, rows)
@@ -229,10 +228,6 @@ class Comparison(Result):
             notes += self.between.notes()
         return [*notes, f"outputs of different models are {MATCHED[self.matched]}"]
 
-    def _over_bandwidths(self) -> Sequence[str]:
-        """The order of the models over the bandwidths; empty without a profile."""
-        return [self.profile.heading(), *self.profile.leads()] if self.profile else []
-
     @property
     def main(self) -> list[Ranking]:
         """The rankings of a short table: by Conditional, of outputs alone, and by quality."""
@@ -298,8 +293,9 @@ class Comparison(Result):
         parts = [
             [str(self.scores())],
             [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings],
-            self._over_bandwidths(),
         ]
+        if self.profile:
+            parts.append([self.profile.heading(), *self.profile.leads()])
         if (differences := self.differences()).rows:
             parts.append([str(differences)])
         if self.between:
