@@ -441,12 +441,11 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
     if not is_concrete(array) or array.dtype.kind in "biu":
         return
     row, count = _not_finite(array)
-    if count == 0:
-        return
-    raise ValueError(
-        f"{name}: expected finite numbers, received NaN or infinity in {count} row(s), the first "
-        f"of them row {row}."
-    )
+    if count > 0:
+        raise ValueError(
+            f"{name}: expected finite numbers, received NaN or infinity in {count} row(s), the "
+            f"first of them row {row}."
+        )
 
 
 @where_it_lies

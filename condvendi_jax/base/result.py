@@ -29,9 +29,7 @@ class Result:
 
     def parts(self) -> Sequence[str | Table]:
         """The lines and tables of which the text consists."""
-        lines = self.lines()
-        rows = [[f"{v:.4g}" if isinstance(v, float) else f"{v}" for v in x.values()] for x in lines]
-        return [Table(list(lines[0]), rows)]
+        raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""

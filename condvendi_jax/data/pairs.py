@@ -482,10 +482,7 @@ def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
 
 
 def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
-    """The number of distinct prompts of the models of a call, and that of each row, in their order.
-
-    Outputs alone count as answers to one prompt.
-    """
+    """`Pairs.prompt_kinds` of the rows of all models of a call, in their order."""
     sizes = [pairs.n for pairs in models]
     if not models[0].paired:
         return 1, np.zeros(sum(sizes), int)

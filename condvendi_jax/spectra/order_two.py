@@ -251,9 +251,7 @@ class Answers(NamedTuple):
         if pairs.weights is not None and checks.is_concrete(pairs.weights):
             rows, pairs = np.flatnonzero(pairs.shares > 0), pairs.supported()
         copies = np.ones(pairs.n, int) if pairs.copies is None else pairs.copies
-        if not pairs.paired:
-            return cls(pairs, rows, copies, None, (), 0)
-        if pairs.prompt_ids is None and not checks.is_concrete(pairs.arrays[1]):
+        if pairs.paired and pairs.prompt_ids is None and not checks.is_concrete(pairs.arrays[1]):
             raise ValueError(
                 "unbiased: expected prompt_ids, the label of the prompt of every row: inside "
                 "jax.jit it is not known which prompts are equal."
@@ -409,9 +407,8 @@ def pair_means(
 
 def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.ndarray]:
     """The squared norms of the papers, `[terms]`, and those without each group, `[terms, G]`."""
-    leaving = pair_sums.leaving
-    options = leaving, pair_sums.inside
-    means, without = pair_means(pair_sums.rows, None, Answers.apart(points), *options)
+    rows, leaving, inside = pair_sums
+    means, without = pair_means(rows, None, Answers.apart(points), leaving, inside)
     norms = without.norms()
     # A difference from a group that has nearly all of it would be rounding. Of one group at most.
     for group in np.flatnonzero(weight_of(leaving) > _MOST):
