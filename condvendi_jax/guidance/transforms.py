@@ -68,12 +68,9 @@ def conditional_vendi(
     coincide are a critical point and stay together.
 
     Args:
-      output_kernel: the kernel of the flattened latents.
+      output_kernel, order, truncation, window: as in `vendi`, for both entropies.
       prompt_kernel: the kernel of the flattened prompts.
       prompt_size: how many numbers a prompt has, for the memory of prompts.
-      order: the Renyi order; 2 is `conditional_rke`.
-      truncation: the number of eigenvalues that both entropies keep; all if None.
-      window: how many finished samples `remember` keeps (CV appendix E.3).
     """
     entropy = Entropy(order=order, truncation=truncation)
     kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
