@@ -286,6 +286,7 @@ def test_a_prompt_with_one_answer_is_left_out_beside_repeated_ones(x64):
     assert math.isnan(split.standard_error) and "split the answers" in str(split)
 
 
+@pytest.mark.slow
 def test_blocks_of_rows_do_not_change_the_number(x64):
     models, prompts = draw("own", n=41)
     expected = run(models, prompts)

@@ -230,6 +230,7 @@ def _write_records(folder, path, answers, **more):
     (folder / path).write_text("".join(f"{json.dumps(record)}\n" for record in records))
 
 
+@pytest.mark.slow
 def test_records_get_the_names_that_are_given_in_every_verb(folder, compare, run_command, capfd):
     _write_records(folder, "r/same.jsonl", ("a", "bb"), model="inside")
     _write_records(folder, "s/same.jsonl", ("c", "c"))

@@ -39,6 +39,7 @@ def test_influences_are_derivatives_in_the_weights_of_rows(options, x64):
         assert abs(influences.mean()) < 1e-12 * N
 
 
+@pytest.mark.slow
 def test_row_sums_do_not_depend_on_the_tiles():
     outputs, prompts = draw_pairs(N - 7, dtype=np.float32)  # The last tile is padded.
     factors, subsets = order_two.factors_of(cv.Pairs(outputs, prompts, **kernels()))

@@ -168,6 +168,7 @@ def test_citations_are_those_of_the_project(pytestconfig):
     assert str(report).split("\\endinput")[1].endswith(report.bibtex)
 
 
+@pytest.mark.slow
 def test_the_command_writes_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, array in {"x": OUTPUTS, "y": 2 * OUTPUTS, "t": FEW}.items():

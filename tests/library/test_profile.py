@@ -299,6 +299,7 @@ def test_no_text_says_more_or_less_than_the_tests(five):
     assert len(seen) > 5
 
 
+@pytest.mark.slow
 def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     of_models, prompts = models((0, 2))
     found = cv.compare(of_models, prompts, **kernels(), orders=[1, 2], errors=True)

@@ -106,6 +106,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert {ranking["saturated"] for ranking in found.as_dict()["rankings"]} == {"smallest"}
 
 
+@pytest.mark.slow
 @NARROW
 @pytest.mark.filterwarnings("ignore:models. a .48 outputs")
 def test_scores_of_n_are_not_compared_between_models_of_different_n():

@@ -407,6 +407,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_function_or_the_classes_of_a_judge(folder, run_command):
     records = cv.read_records("many.jsonl", beside=["judge.kind"])
     classes = records.beside["judge.kind"]["many"]

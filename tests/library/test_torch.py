@@ -153,6 +153,7 @@ def test_bad_arguments_of_the_metric_are_refused(ours, metric):
         metric.update(TENSORS[0])
 
 
+@pytest.mark.slow
 def test_without_torchmetrics_the_extra_is_named(tmp_path):
     """In a process where the packages cannot be found; the integrations can be imported."""
     program = """

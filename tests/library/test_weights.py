@@ -229,6 +229,7 @@ def test_no_rounding_of_the_weights_stands_for_pairs_of_equal_prompts():
     assert np.isnan([found.conditional, found.information]).all()
 
 
+@pytest.mark.slow
 def test_derivatives_in_the_weights_in_tiles(x64):
     pairs = draw_pairs(40)
     points = cv.Pairs(*pairs, **kernels())
