@@ -53,8 +53,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 gc.freeze()
 gc.set_threshold(50_000, 10, 10)
 
-# Compiled programs are never forgotten by themselves, and a worker grows to gigabytes with them.
-_RESIDENT_LIMIT = 3000 * 2**20
+# Compiled programs are never forgotten by themselves, and a worker grows to gigabytes with them: to
+# so many at most, and all workers to half of the memory.
+_RESIDENT_LIMIT = 5000 * 2**20
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _STATM = "/proc/self/statm"
 
 
@@ -72,8 +74,9 @@ def bounded_memory():
     if not os.path.exists(_STATM):
         return
     with open(_STATM) as stream:
-        resident = int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    if resident > _RESIDENT_LIMIT:
+        resident = int(stream.read().split()[1])
+    page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+    if resident > min(_RESIDENT_LIMIT / page, pages / 2 / _WORKERS):
         jax.clear_caches()
         gc.collect()
         # glibc keeps what was freed unless it is asked; other libraries have no such call.

@@ -64,7 +64,7 @@ def _evaluate(models, **options):
     return cv.evaluate(models["one"], **options)
 
 
-@pytest.mark.parametrize("call", [_evaluate, cv.compare])
+@pytest.mark.parametrize("call", [pytest.param(_evaluate, marks=pytest.mark.slow), cv.compare])
 def test_every_argument_changes_the_result(call):
     (models, prompts), (others, other_prompts) = _three(), _three(seed=1)
     default = {"models": models, "prompts": prompts, "orders": [1], "groups": 8, "rule": "median"}

@@ -177,7 +177,7 @@ OPERATORS = {
 }
 
 
-SLOW = "of_errors", "of_curves", "of_smaller_designs"
+SLOW = "of_errors", "of_curves", "of_smaller_designs", "of_prompts"
 
 
 @pytest.mark.parametrize(
@@ -271,6 +271,7 @@ def test_other_weights_than_integers_are_of_one_row_each(x64):
         cv.evaluate(outputs, **options, groups=6, weights=np.full(48, 10_000))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:models. a .60 prompts")  # Not tested, but described.
 def test_any_weights_keep_errors_over_prompts(x64):
     """Sixty prompts; two kinds of outputs of each, one to three times."""
