@@ -123,6 +123,10 @@ class Scaling(lab.Study):
         results, failed = contests.run_cell(entries, request, self, context.say)
         return contests.dataset(results, left_out | failed)
 
+    def checked(self, committed):
+        """The first calls, or seeds: how many follow rests on the clock."""
+        return {"call": [0]}
+
     def tables(self, run):
         """Seconds and memory of every contest, then the accuracy, who was left out, the machine."""
         among = measured.records(run)
