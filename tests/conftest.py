@@ -53,8 +53,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 gc.freeze()
 gc.set_threshold(50_000, 10, 10)
 
-# Compiled programs are never forgotten by themselves, and a worker grows to gigabytes with them: to
-# so many at most, and all workers to half of the memory.
+# Compiled programs are never forgotten by themselves, and a worker grows to gigabytes with them. It
+# may take this much, and all workers together half of the memory.
 _RESIDENT_LIMIT = 5000 * 2**20
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _STATM = "/proc/self/statm"

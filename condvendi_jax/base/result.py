@@ -29,7 +29,7 @@ class Result:
 
     def parts(self) -> Sequence[str | Table]:
         """The lines and tables of which the text consists."""
-        raise NotImplementedError
+        raise NotImplementedError  # Every result has its own.
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""

@@ -121,9 +121,9 @@ def _over_tiles(
 ) -> jax.Array:
     """Folds `visit(carry, rows, columns)` over the tiles of a stored matrix.
 
-    `rows` and `columns` are the first of the tile's, and a mask of those that are in no other: the
-    last tiles reach back over their neighbours. Of a symmetric matrix those on and above the
-    diagonal are visited.
+    `rows` and `columns` are pairs: the index of the first row or column of the tile, and a mask
+    that is false for those that the tile before has too, because the last tile reaches back over
+    it. If `symmetric`, only tiles on and above the diagonal are visited.
     """
     size = math.ceil(shape[0] / math.ceil(shape[0] / default_tile_size()))
     down, across = (math.ceil(length / size) for length in shape)

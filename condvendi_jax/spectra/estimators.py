@@ -188,7 +188,7 @@ class Sampler:
         return self.vectors * self._like(self._padded(self.values[None])), self.vectors
 
     def _padded(self, columns: np.ndarray) -> np.ndarray:
-        """With zeros up to pairs of blocks: each width is a program to compile."""
+        """Adds columns of zeros up to a few widths, since each width is a program to compile."""
         missing = -max(columns.shape[1], 1) % (2 * self._budget.block)
         return np.pad(columns, ((0, 0), (0, missing)))
 

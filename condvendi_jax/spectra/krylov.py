@@ -25,7 +25,7 @@ _RESOLVED = 100
 # In eps of the largest eigenvalue, the rounding of a product with A: what is shorter has no
 # direction. Empirical.
 _NOISE = 8
-# So many vectors of a recurrence are projected off at once; those to come are not read.
+# How many vectors of a recurrence are projected off at once. The room for later ones is not read.
 _TOGETHER = 16
 
 

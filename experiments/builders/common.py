@@ -292,7 +292,7 @@ def write_arrays(path: pathlib.Path, **arrays: Any) -> None:
     """Writes arrays to a compressed file, whole or not at all; makes its folder."""
     path.parent.mkdir(exist_ok=True)
     with atomic_writer(path) as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)
     print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 

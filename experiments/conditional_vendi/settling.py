@@ -32,8 +32,10 @@ def scores_of(found: xr.Dataset) -> xr.DataArray:
 def over_orders(found: xr.Dataset) -> xr.Dataset:
     """The mean of each score over the orders that have a size; where several have, the `error`."""
     scores = scores_of(found)
-    spread = scores.std("repeat", ddof=1).where(scores.n < scores.n.max())
-    return xr.Dataset({"value": scores.mean("repeat"), "error": spread})
+    mean, count = scores.mean("repeat"), scores.count("repeat")
+    # Not `std(ddof=1)`, which warns where there is one order.
+    variance = ((scores - mean) ** 2).sum("repeat") / (count - 1).where(count > 1)
+    return xr.Dataset({"value": mean, "error": (variance**0.5).where(scores.n < scores.n.max())})
 
 
 def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:

@@ -116,10 +116,10 @@ def refuse_others(path: pathlib.Path, found: Identity, wanted: Identity) -> None
         )
 
 
-def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Writes `stem`.npz, then `stem`.json, which has its checksum and makes it count."""
     packed = io.BytesIO()
-    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    np.savez_compressed(packed, **arrays)
     with files.atomic_writer(file_of(stem, ".npz")) as stream:
         stream.write(packed.getvalue())
     content = files.jsonable(dict(record))
