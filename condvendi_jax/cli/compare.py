@@ -41,6 +41,11 @@ class Options(options.Options):
         "Models are said to be equal where the ratio of their scores is shown to be smaller.",
         check=functools.partial(checks.check_number, name="equal_ratio", above=1),
     )
+    one_population: bool = option(
+        False,
+        "Compare models on all of their prompts, as samples of one population of prompts, also on "
+        "those that only some models answer.",
+    )
     csv: Target | None = option(None, "Also write the table to this file as CSV.")
 
 
@@ -89,6 +94,7 @@ def read_and_compare(
             **read.settings(given, list(read.outputs)),
             level=given.level,
             equal_ratio=given.equal_ratio,
+            one_population=given.one_population,
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )

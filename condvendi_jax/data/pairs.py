@@ -231,6 +231,11 @@ class Pairs:
         """The number of rows that the pairs stand for: the sum of integer weights, or n."""
         return self.n if self.copies is None else int(self.copies.sum())
 
+    @property
+    def row_copies(self) -> np.ndarray:
+        """How many independent rows each row stands for, `[n]`; 1 without integer weights."""
+        return np.ones(self.n, int) if self.copies is None else self.copies
+
     def rows(self, chosen: Any) -> Pairs:
         """Some of the rows, by a slice or by their numbers; of points on one device."""
         arrays = tuple(take(array, chosen) for array in self.arrays)
@@ -268,8 +273,11 @@ class Pairs:
                 f"rows, received {self.total:,}; give labels as groups, or floating-point weights, "
                 "which are shares of one row each."
             )
-        pairs = self.gathered().rows(np.repeat(np.arange(self.n), self.copies))
-        return pairs._but(weights=None, copies=None)
+        rows = np.repeat(np.arange(self.n), self.copies)
+        shares = (self.shares / np.maximum(self.copies, 1))[rows]
+        pairs = self.gathered()._but(weights=None, copies=None).rows(rows)
+        equal = np.allclose(shares, shares[0], rtol=1e-5, atol=0)
+        return pairs if equal else pairs.weighed(shares)
 
     def under(self, kernels: tuple[Kernel, ...]) -> Pairs:
         """The same points under other kernels, which no rule has drawn."""
@@ -281,6 +289,23 @@ class Pairs:
         if self.layout is not None:
             weights = self.layout.place(weights[:, None])[:, 0]
         return self._but(weights=weights, copies=copies)
+
+    def prompts_once(self) -> Pairs:
+        """The same points with weights by which each prompt counts once.
+
+        An answer weighs one over the number of answers to its prompt; integer weights are copies of
+        answers. Other weights that the caller gave rule: the pairs then stay as they are.
+        """
+        if not self.paired or (self.weights is not None and self.copies is None):
+            return self
+        count, kinds = self.prompt_kinds
+        numbers = self.row_copies
+        answers = np.bincount(kinds, numbers, count)
+        if np.ptp(answers) == 0:
+            return self
+        once = self.weighed(numbers / answers[kinds] / count, copies=self.copies)
+        vars(once)["prompt_kinds"] = count, kinds
+        return once
 
     def gathered(self) -> Pairs:
         """The same points on one device, without padding."""
@@ -497,6 +522,12 @@ def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
     for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
         pairs.prompt_ids = ids
     return count, numbers
+
+
+def prompts_by_model(models: Sequence[Pairs]) -> tuple[int, list[np.ndarray]]:
+    """The number of distinct prompts, and for each model the number of the prompt of each row."""
+    count, numbers = distinct_prompts(models)
+    return count, np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
 
 
 def _count_as_repeated(

@@ -27,11 +27,12 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import ScoredOrder
+from condvendi_jax.inference.results.comparison import Comparison, SharedPrompts
+from condvendi_jax.inference.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
+from condvendi_jax.inference.shared_prompts import Rows, restricted
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -61,6 +62,7 @@ def compare(
     groups: int | ArrayLike | None = None,
     level: float = 0.05,
     equal_ratio: float = 1.1,
+    one_population: bool = False,
     profile: bool | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
@@ -72,7 +74,8 @@ def compare(
       models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
-        alone. Outputs alone, and models without a prompt in common, are not matched.
+        alone. Models are compared on the prompts that they share: all on those of all models, or
+        two by two where pairs share others. Models that share none are not compared.
       encoder, output_kernel, prompt_kernel, similar_prompts: see `evaluate`.
       rule: as `evaluate`; applied to the outputs of all models, an equal number of each.
       orders, truncation, method, unbiased, seed, progress: see `evaluate`.
@@ -88,6 +91,8 @@ def compare(
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
         show that the ratio of their scores is smaller.
+      one_population: whether the prompts of all models are samples of one population, so that
+        models are also compared on prompts that they do not share.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
 
@@ -111,6 +116,7 @@ def compare(
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = checks.check_number(level, name="level", above=0, below=1)
     margin = checks.check_number(equal_ratio, name="equal_ratio", above=1)
+    checks.check_flag(one_population, name="one_population")
     given = plan.pairs(models, prompts, **data)
     for name, of_model in of_each_model(quality, models, "quality").items():
         checks.check_indices({"outputs": models[name], "quality": of_model})
@@ -119,10 +125,68 @@ def compare(
     numbers = {name: rows.total for name, rows in pairs.items()}
     if plan.errors and min(numbers.values()) < FEWEST_ROWS:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
+    by_prompt = Rows.of(pairs)
+    shared = None if one_population else by_prompt.numbers()
+    chosen = {} if shared is None else by_prompt.chosen([*pairs])
+    if shared is not None and shared.one_set:
+        pairs, rated = restricted(pairs, chosen), rated and rated.of_rows(chosen)
+    options = {"level": level, "margin": margin, "number": math.comb(len(pairs), 2)}
+    whole = _ranked(pairs, plan, **options)
+    if shared is not None and not shared.one_set:
+        whole = _by_two(whole, pairs, by_prompt, shared, plan, **options)
+    evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
+    if rated:
+        scored = rated.scored(pairs, units)
+        evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
+        comparable = shared is None or shared.enough(shared.all, [*pairs])
+        rankings.append(_by_quality(scored, level, margin, whole.paired, comparable))
+    between = between_models.of_plan(pairs, plan, evaluations)
+    over, asked = None, bool(profile)
+    if asked or (profile is None and (whole.untested is None or whole.undefined)):
+        along = pairs, whole.common, units
+        differ = None
+        if shared is not None and not shared.one_set:
+            differ = None if shared.enough(shared.all, [*pairs]) else shared.untested
+            pairs = pairs if differ else restricted(pairs, chosen)
+            along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
+        over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
+    return Comparison(
+        evaluations,
+        tuple(rankings),
+        "none" if units is None else units.matched,
+        level,
+        whole.untested,
+        between,
+        over,
+        given,
+        None if all(ranking.unbiased for ranking in rankings) else whole.common.design,
+        shared,
+    )
+
+
+class _Ranked(NamedTuple):
+    """Models by all scores."""
+
+    evaluations: dict[str, Evaluation]
+    units: Units | None
+    common: Common
+    rankings: list[Ranking]
+    untested: str | None
+    undefined: bool = False  # Whether there is no score of some model.
+
+    @property
+    def paired(self) -> bool:
+        """Whether outputs of different models belong together."""
+        return self.units is not None and self.units.matched != "none"
+
+
+def _ranked(
+    pairs: Mapping[str, Pairs], plan: Plan, *, level: float, margin: float, number: int
+) -> _Ranked:
+    """Scores models, and tests every difference, one of a `number` in all."""
     evaluations, units = plan.evaluate(pairs)
-    matched = "none" if units is None else units.matched
-    common = Common.of(pairs)
-    first, untested = next(iter(evaluations.values())), None
+    ranked = _Ranked(evaluations, units, Common.of(pairs), [], None)
+    untested, common = None, ranked.common
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
     computed = [scored.errors_by for scored in every if scored.errors_by]
     unbiased_scores = [scored.population for scored in every if plan.unbiased and scored.population]
@@ -137,13 +201,15 @@ def compare(
             f"{fewest.groups} groups of {fewest.units} are too few, at least "
             f"{FEWEST_TESTED} are needed"
         )
-    options: dict[str, Any] = {"level": level, "paired": matched != "none", "margin": margin}
-    options["tested"], rankings, undefined = untested is None, [], False
+    options: dict[str, Any] = {"level": level, "margin": margin, "number": number}
+    options |= {"paired": ranked.paired, "tested": untested is None}
+    rankings, undefined = ranked.rankings, False
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
         compared = _compared(scored, pairs, plan, common, units)
         options["unbiased"] = plan.unbiased and of_models[0].population is not None
-        rankings += [_ranking(score, scored, compared, **options) for score in first.names]
+        names = next(iter(evaluations.values())).names
+        rankings += [_ranking(score, scored, compared, **options) for score in names]
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
         missing = len(computed) < len(every)
         withheld = [by.reason for by in computed if by.withheld]
@@ -154,25 +220,42 @@ def compare(
         if undefined:
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
-    if rated:
-        scored = rated.scored(pairs, units)
-        evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
-        rankings.append(_by_quality(scored, level, margin, matched != "none"))
-    between = between_models.of_plan(pairs, plan, evaluations)
-    over, asked = None, bool(profile)
-    if asked or (profile is None and (untested is None or undefined)):
-        over = profiles.of_plan(pairs, plan, common, units, level=level, asked=asked)
-    return Comparison(
-        evaluations,
-        tuple(rankings),
-        matched,
-        level,
-        untested,
-        between,
-        over,
-        given,
-        None if all(ranking.unbiased for ranking in rankings) else common.design,
-    )
+    return ranked._replace(untested=untested, undefined=undefined)
+
+
+def _by_two(
+    whole: _Ranked,
+    pairs: Mapping[str, Pairs],
+    by_prompt: Rows,
+    shared: SharedPrompts,
+    plan: Plan,
+    *,
+    level: float,
+    margin: float,
+    number: int,
+) -> _Ranked:
+    """Tests two models on the prompts that they share, pair by pair."""
+    if all(ranking.saturated for ranking in whole.rankings):
+        return whole
+    rankings, untested = [], shared.untested
+    tested: dict[tuple[str, str], list[Ranking]] = {}
+    for two, count in shared.pairs.items():
+        if shared.enough(count, two):
+            plan.progress(f"prompts that {' and '.join(two)} share")
+            both = restricted(pairs, by_prompt.chosen(two))
+            found = _ranked(both, plan, level=level, margin=margin, number=number)
+            tested[two], untested = found.rankings, untested or found.untested
+    for place, ranking in enumerate(whole.rankings):
+        differences = []
+        for one, two in itertools.combinations(ranking.values, 2):
+            ranked = tested.get((one, two)) or tested.get((two, one))
+            value = ranking.values[one] - ranking.values[two]
+            difference = Difference(one, two, value, *[math.nan] * 3)
+            differences.append(ranked[place].difference(one, two) if ranked else difference)
+        adjusted = _adjusted(differences)
+        letters = _letters(ranking.values, adjusted, level, tested=ranking.saturated is None)
+        rankings.append(dataclasses.replace(ranking, differences=adjusted, letters=letters))
+    return whole._replace(rankings=rankings, untested=untested)
 
 
 class _Compared(NamedTuple):
@@ -239,6 +322,7 @@ def _ranking(
     tested: bool,
     paired: bool,
     unbiased: bool,
+    number: int,
 ) -> Ranking:
     """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
@@ -267,6 +351,7 @@ def _ranking(
         freedom=min(freedom, default=1),
         level=level,
         margin=margin,
+        number=number,
     )
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
     return Ranking(
@@ -297,7 +382,7 @@ def _letters(
 
 
 def _by_quality(
-    qualities: Mapping[str, Quality], level: float, margin: float, paired: bool
+    qualities: Mapping[str, Quality], level: float, margin: float, paired: bool, comparable: bool
 ) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
@@ -309,11 +394,12 @@ def _by_quality(
         {name: of.influences for name, of in ordered.items()},
         {},
         rounding=1e-5,
-        tested=freedom + 1 >= FEWEST_TESTED,
+        tested=comparable and freedom + 1 >= FEWEST_TESTED,
         paired=paired,
         freedom=freedom,
         level=level,
         margin=margin,
+        number=math.comb(len(values), 2),
     )
     return Ranking(
         score="quality",
@@ -353,6 +439,7 @@ def _differences(
     freedom: int,
     level: float,
     margin: float,
+    number: int,
     at: Mapping[str, float] | None = None,
     tested: bool = True,
     rounding: float = 0.0,
@@ -364,7 +451,7 @@ def _differences(
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
-    differences, count = [], math.comb(len(values), 2)
+    differences = []
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
@@ -386,7 +473,7 @@ def _differences(
         else:
             p_value = float(2 * stdtr(freedom, -abs(apart) / of_tested)) if of_tested > 0 else 0.0
         smallest = ratio_of(
-            detectable(of_tested, freedom, level / count), math.sqrt(abs(math.prod(compared)))
+            detectable(of_tested, freedom, level / number), math.sqrt(abs(math.prod(compared)))
         )
         pair = list(zip(compared, both, estimated or [0, 0], strict=True))
         inside = [_inside(pair[k], pair[1 - k], margin, paired) for k in (0, 1)]
@@ -395,6 +482,11 @@ def _differences(
             for room, spread in inside
         )
         differences.append(Difference(one, two, value, error, p_value, math.nan, equal, smallest))
+    return _adjusted(differences)
+
+
+def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Differences with the p-values of all at once."""
     adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
     return tuple(
         d._replace(adjusted=p, equal=equal)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.pairs import Pairs, prompts_by_model
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
@@ -39,7 +39,8 @@ class Common(NamedTuple):
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Common:
         """The common design of models."""
-        first, *others = map(_design, models.values())
+        count, prompts = prompts_by_model([*models.values()])
+        first, *others = map(_design, models.values(), prompts, [count] * len(models))
         if all(_alike(first, other) for other in others):
             return cls(None, None)
         known = [design for design in map(design_of, models.values()) if design is not None]
@@ -65,13 +66,21 @@ class Common(NamedTuple):
         return 1 / self.design.prompts, 1 / self.design.answers
 
 
-def _design(pairs: Pairs) -> list[np.ndarray]:
-    """Sorted: the numbers of answers to each prompt, and the shares of prompts and of rows."""
-    kinds, rows = pairs.prompt_kinds[1], pairs.shares
+def _design(pairs: Pairs, kinds: np.ndarray, count: int) -> list[np.ndarray]:
+    """The numbers of answers to each prompt, and the shares of prompts and of rows, sorted.
+
+    Unequal numbers are those of the very prompts, which have the numbers `kinds`.
+    """
+    rows = pairs.shares
     if pairs.copies is not None or np.allclose(rows, rows[0], rtol=1e-5, atol=0):
         rows = np.full(1, 1 / pairs.total)
-    counts = np.bincount(kinds, pairs.copies)
-    return [np.sort(of) for of in (counts, np.bincount(kinds, pairs.shares), rows)]
+    counts, shares = (
+        np.bincount(kinds, pairs.copies, count),
+        np.bincount(kinds, pairs.shares, count),
+    )
+    if np.ptp(counts[counts > 0]) == 0:
+        counts, shares = counts[counts > 0], np.sort(shares[counts > 0])
+    return [counts, shares, np.sort(rows)]
 
 
 def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
@@ -195,7 +204,7 @@ def slope(
     kinds = rng.permutation(pairs.n)[pairs.prompt_kinds[1][rows]]
     order = rows[np.lexsort((rng.random(rows.size), kinds))]  # Random within each prompt.
     halves = [order[::2], order[1::2]][: 1 if rows.size > 4096 else 2]
-    parts = [pairs.sample(rows) for rows in halves]
+    parts = [pairs.sample(rows).prompts_once() for rows in halves]
     less = [computation.score(part, entropy.fitted(part.n), method).scores for part in parts]
     grown = np.array(scores, np.float64) - np.mean(np.array(less, np.float64), axis=0)
     return PerScore(*(grown / math.log2(rows.size / np.mean([*map(len, halves)]))).tolist())

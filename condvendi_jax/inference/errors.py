@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.pairs import Pairs, distinct_prompts
+from condvendi_jax.data.pairs import Pairs, prompts_by_model
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
 from condvendi_jax.inference.results.evaluation import ErrorsBy
 from condvendi_jax.spectra import computation
@@ -135,7 +135,8 @@ def group_models(
     if len(models) == 1:
         dealt = deal(count, key, first.prompt_kinds[1], _numbers(first))
         return dict.fromkeys(models, dealt), "none"
-    kinds, of_row = distinct_prompts([*models.values()])
+    kinds, prompts = prompts_by_model([*models.values()])
+    of_row = np.concatenate(prompts)
     kind_counts = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
     numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
     together = deal(count and min(count, kinds), key, of_row, numbers)
@@ -152,8 +153,8 @@ def group_models(
         }, "none"
     if all(kind_counts[name] == pairs.total for name, pairs in models.items()):
         split = {name: groups._replace(units="rows") for name, groups in split.items()}
-    prompts, *others = np.split(of_row, np.cumsum([pairs.n for pairs in models.values()])[:-1])
-    return split, "rows" if all(np.array_equal(prompts, of) for of in others) else "prompts"
+    same_rows = all(np.array_equal(prompts[0], other) for other in prompts[1:])
+    return split, "rows" if same_rows else "prompts"
 
 
 def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
@@ -179,8 +180,12 @@ class Units(NamedTuple):
     def of(cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array) -> Units:
         """The units of models."""
         of_models, matched = group_models(models, None, key=key)
-        leaving = {name: of.leaving(models[name]) for name, of in of_models.items()}
-        return cls(of_models, leaving, matched, count, key)
+        return cls(of_models, {}, matched, count, key).under(models)
+
+    def under(self, models: Mapping[str, Pairs]) -> Units:
+        """The same units of the same rows, by the weights of `models`."""
+        leaving = {name: of.leaving(models[name]) for name, of in self.of_models.items()}
+        return self._replace(leaving=leaving)
 
 
 def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:

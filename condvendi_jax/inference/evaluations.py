@@ -31,6 +31,7 @@ from condvendi_jax.inference.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.order_two import Answers
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -162,8 +163,14 @@ class Plan:
     def _scored(
         self, models: Mapping[str, Pairs], entropy: Entropy, units: Units | None
     ) -> dict[str, ScoredOrder]:
-        """The scores of each model by one entropy, with errors where there are units."""
+        """The scores of each model by one entropy, with errors where there are units.
+
+        Each prompt counts once, unless the papers' scores alone are wanted.
+        """
         scored = {}
+        if self.unbiased and entropy.needs_spectrum:
+            models = {name: pairs.prompts_once() for name, pairs in models.items()}
+            units = units and units.under(models)
         errors = standard_errors(models, entropy, self.method, units, self.progress)
         for name, of in errors.items():
             if self.errors and units is None:
@@ -296,8 +303,10 @@ def evaluate(
 
 
 def _answers(pairs: Pairs) -> tuple[int, int] | None:
-    """The fewest and the most answers to a prompt, where prompts repeat under `Indicator`."""
+    """The fewest and the most answers to a prompt that counts, under `Indicator`."""
     if not pairs.paired or not isinstance(pairs.kernels[1], Indicator) or pairs.layout is not None:
         return None
-    counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
+    answers = Answers.of(pairs)
+    kinds = answers.points.prompt_kinds[1] if answers.kind is None else answers.kind
+    counts = np.bincount(kinds, answers.copies).astype(int)
     return None if counts.max() == 1 else (int(counts.min()), int(counts.max()))

@@ -18,7 +18,7 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Indicator
-from condvendi_jax.data.pairs import distinct_prompts
+from condvendi_jax.data.pairs import prompts_by_model
 from condvendi_jax.inference import components
 from condvendi_jax.inference.components import Components
 from condvendi_jax.inference.population import Population
@@ -188,6 +188,8 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     shared = [key for key in values[0] if matched and key in values[1]]
     parts = [np.array([*of.values()]) for of in values]
     if len(shared) >= FEWEST_TESTED:
+        if not math.isnan(inside):
+            similarities = [float(np.mean([of[key] for key in shared])) for of in values]
         parts = [np.array([values[0][key] - values[1][key] for key in shared])]
     count = min(map(len, parts))
     if points[0].paired:  # All answers to one prompt say nothing about others.
@@ -219,8 +221,8 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
 def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[Components]]:
     """The similarities of each model by a number of the prompt that both share; and components."""
     points = [of.answers.points for of in two]
-    numbers, values, of_models = distinct_prompts(points)[1], [], []
-    for of, number in zip(two, np.split(numbers, [points[0].n]), strict=True):
+    numbers, values, of_models = prompts_by_model(points)[1], [], []
+    for of, number in zip(two, numbers, strict=True):
         assert of.inside is not None
         of_prompts = components.of_prompts(of.answers, of.inside)
         if of_prompts is None:

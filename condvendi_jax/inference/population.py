@@ -109,6 +109,27 @@ class Population:
         return PerScore(*(_inverse(of) if inverted else of for of, inverted in each))
 
     @functools.cached_property
+    def given(self) -> tuple[float, float] | None:
+        """How many of the k given answers to a prompt differ, each prompt once; and the error.
+
+        One over the mean over prompts of 1 / k + (1 - 1 / k) U, the similarity of two draws of the
+        given answers. None where prompts do not repeat, or count as similar.
+        """
+        kind, points = self.answers.kind, self.answers.points
+        if self.inside is None or kind is None or not isinstance(points.kernels[-1], Indicator):
+            return None
+        prompts = np.square(np.bincount(kind, points.shares))
+        same = np.bincount(kind, points.shares * (self.inside[-1] + points.shares)) / prompts
+        prompts /= prompts.sum()
+        mean, error = float(prompts @ same), math.nan
+        if self.units is not None:
+            unit, count = np.zeros(prompts.size, int), self.freedom + 1
+            unit[kind] = self.units.membership
+            losses = np.bincount(unit, prompts * (same - mean))
+            error = math.sqrt(count / (count - 1) * np.sum(np.square(losses)))
+        return 1 / mean, error / mean**2
+
+    @functools.cached_property
     def _deletions(self) -> tuple[np.ndarray, np.ndarray]:
         """The losses of similarities without each unit, `[scores, G]`, and the units' shares."""
         means, without = self._means
@@ -203,11 +224,11 @@ class Population:
 def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None) -> Population:
     """The unbiased scores of pairs, with errors where there are `units`.
 
-    `pair_sums` are those of all rows, if they are known.
+    `pair_sums` are those of these pairs, if they are known.
     """
     answers = Answers.of(pairs)
     units, leaving = _leaving(answers, units)
-    if pair_sums is None or answers.rows.size < pairs.n:
+    if pair_sums is None or answers.points is not pairs:
         pair_sums = PairSums.of(answers.points, leaving)
     inside = answers.inside(order_two.sums_inside)
     return _checked(answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)

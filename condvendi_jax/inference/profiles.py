@@ -30,6 +30,7 @@ from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results.profile import Over, PairProfile, Profile
+from condvendi_jax.inference.shared_prompts import Rows, restricted
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
 
@@ -51,6 +52,7 @@ def profile(
     over: Over | None = None,
     multiples: Sequence[float] = LADDER,
     unbiased: bool = True,
+    one_population: bool = False,
     groups: ArrayLike | None = None,
     level: float = 0.05,
     seed: int = 0,
@@ -69,7 +71,7 @@ def profile(
         None, those that there are.
       multiples: of the chosen bandwidths, ascending.
       seed, progress, data: see `compare`. The kernels whose bandwidths move are `Gaussian`.
-      unbiased: see `evaluate`.
+      unbiased, one_population: see `compare`. Models are compared on the prompts that all share.
       groups: the label of each row, `[n]`: rows of one label depend on each other. If None, rows of
         equal prompts do.
       level: the bands of a model cover all of its scores at once, and all signs of all pairs are
@@ -99,24 +101,30 @@ def profile(
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
     pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
+    by_prompt, differ = Rows.of(pairs), None
+    if (shared := None if one_population else by_prompt.numbers()) is not None:
+        differ = None if shared.enough(shared.all, [*pairs]) else shared.untested
+        pairs = pairs if differ else restricted(pairs, by_prompt.chosen([*pairs]))
     units = Units.of(pairs, None, plan.keys.groups)
     level = checks.check_number(level, name="level", above=0, below=1)
-    options: dict[str, Any] = {"multiples": multiples, "level": level}
+    options: dict[str, Any] = {"multiples": multiples, "level": level, "differ": differ}
     return of_pairs(pairs, plan, Common.of(pairs), units, over=over, **options)
 
 
 def of_plan(
-    pairs: Mapping[str, Pairs],
     plan: Plan,
+    pairs: Mapping[str, Pairs],
     common: Common,
     units: Units | None,
     *,
     level: float,
     asked: bool,
+    differ: str | None,
 ) -> Profile | None:
     """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
 
-    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed.
+    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed. Nothing
+    is tested where prompts `differ`.
     """
     first, refused = next(iter(pairs.values())), None
     moving = [isinstance(kernel, Gaussian) for kernel in first.kernels]
@@ -131,7 +139,8 @@ def of_plan(
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
     if refused or units is None or not (asked or cheap):
         return None
-    return of_pairs(pairs, plan, common, units, over=None, multiples=LADDER, level=level)
+    options: dict[str, Any] = {"over": None, "multiples": LADDER, "level": level}
+    return of_pairs(pairs, plan, common, units, differ=differ, **options)
 
 
 def of_pairs(
@@ -143,8 +152,9 @@ def of_pairs(
     over: Any,
     multiples: Sequence[float],
     level: float,
+    differ: str | None = None,
 ) -> Profile:
-    """Computes the profile of pairs under the same kernels."""
+    """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
     first = next(iter(pairs.values()))
     gaussian = [isinstance(kernel, Gaussian) for kernel in first.kernels]
     of_all = "both" if all(gaussian) or not any(gaussian) else NAMES[gaussian.index(True)]
@@ -156,7 +166,8 @@ def of_pairs(
         along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
     curves = curves_of(pairs, along, units, common, unbiased=unbiased)
     options: dict[str, Any] = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
-    differ = None if unbiased or len(pairs) == 1 else common.differ
+    if not unbiased and len(pairs) > 1:
+        differ = differ or common.differ
     return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **options)
 
 

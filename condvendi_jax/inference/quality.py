@@ -14,7 +14,7 @@ from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Indicator, Kernel
-from condvendi_jax.data.pairs import Pairs, of_each_model
+from condvendi_jax.data.pairs import Pairs, of_each_model, prompts_by_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import population
 from condvendi_jax.inference.errors import Groups, Units, root_mean_square
@@ -67,14 +67,23 @@ class Asked(NamedTuple):
             )
         return cls(values, at_least, draws)
 
+    def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Asked:
+        """The quality of the chosen rows of each model."""
+        return self._replace(
+            values={name: self.values[name][rows] for name, rows in chosen.items()}
+        )
+
     def scored(self, models: Mapping[str, Pairs], units: Units | None) -> dict[str, Quality]:
         """The `Quality` of each model, with errors if there are `units`."""
-        scored = {}
-        for name, pairs in models.items():
+        scored, (total, prompts) = {}, prompts_by_model([*models.values()])
+        enough = np.array([np.bincount(of, None, total) for of in prompts]) >= self.draws
+        if (in_all := enough.all(axis=0)).any():  # Of the prompts that all models have.
+            enough[:] = in_all
+        for (name, pairs), prompt, wanted in zip(models.items(), prompts, enough, strict=True):
             groups, near = units and units.of_models[name], pairs.gathered()
-            _, first, kinds = np.unique(pairs.prompt_kinds[1], True, True)
+            numbers, first, kinds = np.unique(prompt, True, True)
             sizes, count = np.bincount(kinds), 1 if groups is None else groups.count
-            kept = np.flatnonzero(sizes >= self.draws)
+            kept = np.flatnonzero(wanted[numbers])
             # Python's number takes the dtype of the values: 0.7 in float32 is at least 0.7.
             good = self.values[name] >= self.at_least
             if groups is not None and population.splits(groups.membership, kinds):
@@ -183,7 +192,7 @@ def _diversity(
             sums = np.asarray(each.sums, np.float64)[:, 0]
             same[order[each.places[each.inside]]] = sums[each.inside]
         others = np.stack([same, np.bincount(kinds, good)[kinds], same])[None, :, rows] - 1
-        inside = others / rows.size
+        inside = others[..., answers.rows] * answers.points.shares
 
         def inside_of(leaving: order_two.Leaving) -> np.ndarray:
             return np.where(leaving.weights > 0, inside[..., leaving.rows], 0)

@@ -97,7 +97,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     )
     unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
     sentences = [
-        meaning(evaluations),
+        *([meaning(evaluations)] if alone else result.headline()),
         f"We scored {_data(evaluations)}: {scores}",
         *([] if within else [f"The embeddings are those of {name}."]),
         *_kernels(first),

@@ -16,7 +16,7 @@ from condvendi_jax.base import files, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import meaning, warning_lines
+from condvendi_jax.inference.results.evaluation import warning_lines
 from condvendi_jax.inference.results.quality import undominated
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
@@ -69,7 +69,7 @@ def html(
         behind=behind,
         items=Items(behind, outputs, prompts),
         answer=answer,
-        meaning=meaning(comparison.evaluations),
+        meaning=" ".join(comparison.headline()),
         warnings=warning_lines(comparison.advice),
         certainty=certainty,
         scored=_scored(comparison, encoder, command),

@@ -259,12 +259,12 @@ class Answers(NamedTuple):
         count, kind = pairs.prompt_kinds
         single = single_answers(kind, copies, np.zeros_like(kind))
         if single is None:
-            return cls(pairs, rows, copies, None, (), 0)
+            return cls(pairs.prompts_once(), rows, copies, None, (), 0)
         if single.any():
             kept = np.flatnonzero(~single)
             pairs, rows, copies = pairs.gathered().rows(kept), rows[kept], copies[kept]
             kind = np.unique(kind[kept], return_inverse=True)[1].reshape(-1)
-        several = int(kind.max()) + 1
+        several, pairs = int(kind.max()) + 1, pairs.prompts_once()
         if several == 1:
             return cls(pairs, rows, copies, None, (), count - 1)
         groups = tuple(leaving_of(pairs, kind, several, np.ones(pairs.n)))

@@ -121,7 +121,7 @@ def test_models_of_other_numbers_of_answers_are_compared_at_one_design(x64, unbi
     """Conditional-RKE of 20 prompts and k answers is 1 / (1 / k + (1 - 1 / k) of equal answers)."""
     models, prompts = _equally_likely({"a": (40, 10), "b": (20, 20), "c": (20, 20)})
     options = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator(), "orders": [2]}
-    found = cv.compare(models, prompts, **options, unbiased=unbiased)
+    found = cv.compare(models, prompts, **options, unbiased=unbiased, one_population=True)
     ranking, share = found.ranking("conditional", 2), 0 if unbiased else 1 / 10
     assert found.untested is None and ranking.tested and ranking.unbiased == unbiased
     assert found.at == (None if unbiased else (20, 10))
@@ -162,7 +162,7 @@ def test_errors_of_differences_hold_those_of_the_estimates():
     of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
     intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
     jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
-    options = {"freedom": 2, "level": 0.05, "margin": 2.0}
+    options = {"freedom": 2, "level": 0.05, "margin": 2.0, "number": 1}
     (exact,) = comparisons._differences(values, of_groups, {}, **options)
     (estimated,) = comparisons._differences(values, of_groups, intervals, **options)
     assert exact.standard_error == pytest.approx(jackknife)

@@ -64,7 +64,7 @@ def test_p_values_are_those_of_one_difference(matched):
     """At one bandwidth the test is Student's; models that share no prompt are independent."""
     of_models, prompts = models((0, 1.3))
     own = {name: prompts + np.float32(0.1 * k * (not matched)) for k, name in enumerate(of_models)}
-    found = cv.profile(of_models, own, multiples=[1.0], **kernels())
+    found = cv.profile(of_models, own, multiples=[1.0], one_population=True, **kernels())
     errors, logs = [], []
     for outputs in of_models.values():
         gram = gaussian_gram(outputs.astype(np.float64), 0.8) ** 2 - np.eye(N)

@@ -41,22 +41,21 @@ def blocks(points):
 
 
 def conditional(matrices, order):
-    """The papers' Conditional-* of matrices by prompt, with the rows of all in equal shares."""
+    """Conditional-*: of rows in equal shares at order 2, as the papers; else of prompts in such."""
     n = sum(map(len, matrices))
     joint = np.zeros((n, n))
     ends = np.cumsum([0, *map(len, matrices)])
     for start, end, matrix in zip(ends, ends[1:], matrices, strict=False):
         joint[start:end, start:end] = matrix
     prompts = joint * 0 + np.equal.outer(*[np.repeat(np.arange(len(matrices)), np.diff(ends))] * 2)
-    even = np.full(n, 1 / n)
-    return np.exp(entropy(joint, even, order) - entropy(prompts, even, order))
+    sizes = np.diff(ends)
+    shares = np.full(n, 1 / n) if order == 2 else np.repeat(1 / sizes / sizes.size, sizes)
+    return np.exp(entropy(joint, shares, order) - entropy(prompts, shares, order))
 
 
 def unbiased(matrices):
-    """1 / sum_p share_p^2 U_p / sum_p share_p^2 over prompts, of rows in equal shares."""
-    sizes = np.array(list(map(len, matrices)))
-    means = [(np.sum(of**2) - len(of)) / (len(of) * (len(of) - 1)) for of in matrices]
-    return np.sum(sizes**2) / np.sum(sizes**2 * means)
+    """One over the mean over prompts of the similarity of two different outputs."""
+    return 1 / np.mean([(np.sum(of**2) - len(of)) / (len(of) * (len(of) - 1)) for of in matrices])
 
 
 @pytest.fixture

@@ -40,7 +40,10 @@ def pair_mean(squares, w, ids, own=None):
 
 
 def by_brute_force(outputs, prompts, kernels, copies=None, weights=None):
-    """RKE, Conditional- and Information-RKE from loops over pairs; `copies` are rows."""
+    """RKE, Conditional- and Information-RKE from loops over pairs; `copies` are rows.
+
+    Without weights each prompt counts once.
+    """
     n = len(outputs)
     rows = np.repeat(np.arange(n), np.ones(n, int) if copies is None else copies)
     w, own = np.ones(n) if weights is None else np.asarray(weights, np.float64), None
@@ -49,6 +52,8 @@ def by_brute_force(outputs, prompts, kernels, copies=None, weights=None):
         several = np.bincount(ids[rows])[ids[rows]] > 1
         if several.mean() >= 0.5:
             rows = rows[several]
+    if prompts is not None and weights is None:
+        w = 1 / np.maximum(np.bincount(ids[rows], minlength=ids.max() + 1), 1)[ids]
     if prompts is None or several.mean() < 0.5:
         own = 0
     ids = np.arange(rows.size) if own == 0 else ids[rows]
@@ -99,7 +104,9 @@ def by_blocks(outputs, prompts, ids, width):
     """Unbiased Conditional-RKE of Gaussians of one width, as a function that JAX differentiates."""
     same = jnp.asarray(ids[:, None] == ids[None, :])
     counts = jnp.asarray(np.bincount(ids)[ids], float)
-    times = jnp.where(same, counts[:, None] / (counts[:, None] - 1), 1) * (1 - jnp.eye(len(ids)))
+    once = jnp.outer(1 / counts, 1 / counts)
+    times = once * jnp.where(same, counts[:, None] / (counts[:, None] - 1), 1)
+    times *= 1 - jnp.eye(len(ids))
 
     def squares(rows):
         return jnp.exp(-jnp.sum((rows[:, None] - rows[None]) ** 2, axis=-1) / width**2)
@@ -153,7 +160,8 @@ def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers)
     def similarities(kept):
         """By brute force; a fixed share of the pairs is of one prompt."""
         x, t = (squared(k, a[kept]) for k, a in zip(kernels, (outputs, prompts), strict=True))
-        number, w = units.ravel()[kept], np.full(kept.sum(), 1 / kept.sum())
+        number = units.ravel()[kept]
+        w = 1 / np.bincount(number)[number] / np.unique(number).size
         x, t, joint = (pair_mean(of, w, number, own) for of in (x, t, x * t))
         return np.array([x, joint / t, joint / t / x])
 
@@ -162,7 +170,7 @@ def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers)
     np.testing.assert_allclose(found.similarities, whole, rtol=1e-5)
     np.testing.assert_allclose(found.values, [1 / whole[0], 1 / whole[1], whole[2]], rtol=1e-5)
     labels = units.ravel() if found.repeated else np.arange(len(outputs))
-    shares = np.bincount(labels) / len(labels)
+    shares = np.full(labels.max() + 1, 1 / (labels.max() + 1))
     effects = []
     for label in range(labels.max() + 1):
         without = similarities(labels != label)

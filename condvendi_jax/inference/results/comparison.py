@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
@@ -18,7 +18,7 @@ from condvendi_jax.inference.results.evaluation import Advice, Evaluation
 from condvendi_jax.inference.results.planning import percent
 from condvendi_jax.inference.results.profile import Profile
 from condvendi_jax.inference.results.quality import Quality
-from condvendi_jax.inference.results.ranking import Ranking
+from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Ranking
 
 MATCHED = {
     "rows": "matched row by row",
@@ -41,6 +41,67 @@ class Design(NamedTuple):
         return f"{self.prompts:,} prompts with {self.answers:,} answers each"
 
 
+class SharedPrompts(NamedTuple):
+    """How many prompts models share, where they do not all have the same ones.
+
+    Attributes:
+      models: the number of prompts of each model.
+      all: the number of prompts that all models have.
+      pairs: the number of prompts that each two models have.
+    """
+
+    models: dict[str, int]
+    all: int
+    pairs: dict[tuple[str, str], int]
+
+    def enough(self, count: int, models: Sequence[str]) -> bool:
+        """Whether models are compared on so many prompts: 7, or all that one of them has."""
+        return count >= min(FEWEST_TESTED, *(self.models[name] for name in models))
+
+    @property
+    def one_set(self) -> bool:
+        """Whether all models are scored and compared on the prompts that all have."""
+        return self.untested is None and max(self.pairs.values()) == self.all
+
+    @property
+    def untested(self) -> str | None:
+        """Why some models are not compared, in words."""
+        few = {two: count for two, count in self.pairs.items() if not self.enough(count, two)}
+        if not few:
+            return None
+        return (
+            f"{self._in_words(few)} share fewer than {FEWEST_TESTED} prompts; pass "
+            "one_population=True (--one_population) if the prompts of all models are samples of "
+            "one population"
+        )
+
+    def __str__(self) -> str:
+        """On which prompts models are scored and compared."""
+        if self.one_set:
+            rest = {name: count - self.all for name, count in self.models.items()}
+            left = tables.listed([f"{count:,} ({name})" for name, count in rest.items() if count])
+            words = f"On the {self.all:,} prompts that all models answer; other prompts left out"
+            return f"{words}: {left}"
+        numbers = tables.listed([f"{count:,} ({name})" for name, count in self.models.items()])
+        if not max(self.pairs.values()):
+            return f"Prompts differ, so scores do not show which model is more diverse: {numbers}"
+        return (
+            f"Prompts differ: scores are of each model's own, {numbers}; two models are compared "
+            f"on those that both answer: {self._in_words(self.pairs)}"
+        )
+
+    @staticmethod
+    def _in_words(pairs: Mapping[tuple[str, str], int]) -> str:
+        return tables.listed(
+            [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        pairs = [[*two, count] for two, count in self.pairs.items()]
+        return {"models": self.models, "all": self.all, "pairs": pairs, "one_set": self.one_set}
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """Models side by side. Prints as tables; `condvendi_jax.report` writes it for others.
@@ -58,6 +119,8 @@ class Comparison(Result):
       pairs: the data of each model, with rows of weight zero; for `report.html`.
       at: the numbers of prompts and answers at which models of other designs are scored, where
         scores grow with them; None where all have one design, or all scores are unbiased.
+      shared_prompts: how many prompts models share; None where all have the same ones, without
+        prompts, and where they are samples of one population.
     """
 
     evaluations: dict[str, Evaluation]
@@ -69,6 +132,7 @@ class Comparison(Result):
     profile: Profile | None = None
     pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     at: Design | None = None
+    shared_prompts: SharedPrompts | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -130,6 +194,7 @@ class Comparison(Result):
             "level": self.level,
             "untested": self.untested,
             "at": self.at and self.at._asdict(),
+            "shared_prompts": self.shared_prompts and self.shared_prompts.as_dict(),
             "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
             "advice": [item.as_dict() for item in self.advice],
             "rankings": [ranking.as_dict() for ranking in self.rankings],
@@ -236,10 +301,15 @@ class Comparison(Result):
         main += [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
         return main + [r for r in self.rankings if r.score == "quality"]
 
+    def headline(self) -> list[str]:
+        """How many outputs differ and, where prompts do, of which prompts that is."""
+        shared = [f"{self.shared_prompts}."] if self.shared_prompts else []
+        return [evaluations.meaning(self.evaluations), *shared]
+
     def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
         lines: list[str | Table] = [*evaluations.warning_lines(self.advice)]
-        lines.append(evaluations.meaning(self.evaluations))
+        lines += self.headline()
         main, several = self.main[0], len(self.models) > 1
         if several:
             lines.append(f"{main.name}: {main}")
@@ -280,7 +350,7 @@ class Comparison(Result):
         heading += [f"differ, of {given}"] if given else []
         heading += ["good"] if self.qualities else []
         for model, of in self.evaluations.items():
-            cells = [of.order(2).cell("conditional", unbiased=False)] if given else []
+            cells = [tables.with_error(*of.order(2).given[:2])] if given else []
             cells += [of.quality.percent] if of.quality else []
             for ranking in self.main:
                 short = given and ranking.unbiased

@@ -171,6 +171,14 @@ class ScoredOrder:
         error = math.nan if errors is None else float(getattr(errors, name))
         return Estimate(float(getattr(values, name)), error, ends)
 
+    @property
+    def given(self) -> Estimate:
+        """Of the answers to a prompt that were given, how many differ; the papers' score if not."""
+        given: Any = self.population and self.population.given
+        return (
+            Estimate(*given, ends=None) if given else self.estimate("conditional", unbiased=False)
+        )
+
     def cell(self, name: str, *, unbiased: bool) -> str:
         """The estimate of a score for a table."""
         estimate = self.estimate(name, unbiased=unbiased)
@@ -431,8 +439,8 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
-    Of answers to repeated prompts, the papers' score: how many of those that were given differ.
-    Elsewhere the unbiased one, for any number of outputs.
+    Of answers to repeated prompts, how many of those that were given differ. Elsewhere the unbiased
+    score, for any number of outputs.
     """
     first = next(iter(evaluations.values()))
     name = "conditional" if first.paired else "vendi"
@@ -441,6 +449,8 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     for model, result in evaluations.items():
         scored = result.orders[place]
         values[model] = float(getattr(scored.decomposition, name))
+        if given and result.unbiased:
+            values[model] = scored.given.value
         unbiased = None if given or not result.unbiased else scored.unbiased
         if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
             values[model] = value

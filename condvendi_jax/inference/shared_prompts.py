@@ -1,0 +1,60 @@
+"""The prompts that models share: a difference on other prompts would be one of the prompts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from condvendi_jax.data.pairs import Pairs, prompts_by_model
+from condvendi_jax.inference.results.comparison import SharedPrompts
+from condvendi_jax.spectra import order_two
+
+
+class Rows(NamedTuple):
+    """The prompt of each row of several models, and which prompts count."""
+
+    models: tuple[str, ...]
+    prompts: list[np.ndarray]  # Of each model, the number of the prompt of each row.
+    counted: np.ndarray  # Whether the prompt counts in the model, `[models, prompts]`.
+
+    @classmethod
+    def of(cls, models: Mapping[str, Pairs]) -> Rows:
+        """Where prompts repeat, those count to which the model has several answers."""
+        every = [*models.values()]
+        count, prompts = prompts_by_model(every)
+        model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
+        copies = [pairs.row_copies for pairs in every]
+        answers = [np.bincount(*of, count) for of in zip(prompts, copies, strict=True)]
+        of_rows = np.concatenate(prompts), np.concatenate(copies), model
+        repeated = order_two.single_answers(*of_rows) is not None
+        return cls(tuple(models), prompts, np.array(answers) > (1 if repeated else 0))
+
+    def shared(self, models: Sequence[str]) -> np.ndarray:
+        """Whether all of these models have the prompt, `[prompts]`."""
+        return np.all(self.counted[[self.models.index(name) for name in models]], axis=0)
+
+    def chosen(self, models: Sequence[str]) -> dict[str, np.ndarray]:
+        """The rows of these models whose prompt they share."""
+        shared = self.shared(models)
+        return {
+            name: np.flatnonzero(shared[self.prompts[self.models.index(name)]]) for name in models
+        }
+
+    def numbers(self) -> SharedPrompts | None:
+        """How many prompts models share; None where all have the same ones."""
+        if (self.counted == self.counted[0]).all():
+            return None
+        pairs = itertools.combinations(self.models, 2)
+        return SharedPrompts(
+            dict(zip(self.models, self.counted.sum(axis=1).tolist(), strict=True)),
+            int(self.shared(self.models).sum()),
+            {pair: int(self.shared(pair).sum()) for pair in pairs},
+        )
+
+
+def restricted(models: Mapping[str, Pairs], chosen: Mapping[str, np.ndarray]) -> dict[str, Pairs]:
+    """The chosen rows of models."""
+    return {name: models[name].rows(rows) for name, rows in chosen.items()}
