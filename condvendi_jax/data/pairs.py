@@ -52,10 +52,12 @@ class Pairs:
         are equal if their rows are, up to rounding.
       groups: a label for each row, `[n]`: rows of one label count as dependent in a standard error.
         Where None, rows of equal prompts do.
-      weights: of each row, `[n]`, not negative; equal where None. Only their shares matter for the
-        scores: a row of weight 2 counts as two equal rows. For standard errors integers are
-        numbers of independent equal rows, and other numbers are weights of one row each. Rules
-        resample the rows: integer weights are counts, other weights are proportions.
+      batches: a label for each row, `[n]`: answers to one prompt in one batch, such as a request,
+        were not drawn independently. Unbiased scores of order 2 leave out the pairs within a batch.
+      weights: of each row, `[n]`, not negative; equal where None. Integers are numbers of
+        independent equal rows. Other numbers are weights of one row each, of which only the shares
+        matter: unbiased scores then count prompts by them (at order 2 by their squares, as CV eq.
+        11), and not each prompt once. Rules resample the rows by either.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       progress: called with a few words before each bandwidth is chosen.
 
@@ -67,8 +69,8 @@ class Pairs:
       weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
         None where all are equal.
       n, layout: the number of pairs, and the devices that they are spread over, or None for one.
-      prompt_ids, groups: the numbers of the prompt and of the group of each row, `[n]`, or None.
-        Transformations such as `jax.jit` lose them, and the rules of the bandwidths.
+      prompt_ids, groups, batches: the numbers of the prompt, the group and the batch of each row,
+        `[n]`, or None. Transformations such as `jax.jit` lose them, and the bandwidths' rules.
       copies: the weights, where they are integers: how many independent rows each row stands for.
 
     Raises:
@@ -96,6 +98,7 @@ class Pairs:
     prompt_ids: np.ndarray | None = None
     groups: np.ndarray | None = None
     copies: np.ndarray | None = None
+    batches: np.ndarray | None = None
     index: Any = None  # Of a DataFrame: labels that come later must have an equal one.
     _ruled: Mapping[str, RuledBandwidth] = types.MappingProxyType({})
 
@@ -111,6 +114,7 @@ class Pairs:
         key: jax.Array | None = None,
         prompt_ids: Labels | None = None,
         groups: ArrayLike | None = None,
+        batches: Labels | None = None,
         weights: ArrayLike | None = None,
         mesh: Mesh | None = None,
         progress: Callable[[str], Any] = lambda _: None,
@@ -120,6 +124,7 @@ class Pairs:
             {"": arrays},
             {"": prompt_ids},
             {"": weights},
+            {"": batches},
             output_kernel=output_kernel,
             prompt_kernel=prompt_kernel,
             rule=rule,
@@ -162,6 +167,7 @@ class Pairs:
         *,
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        batches: Labels | Mapping[str, Labels] | None = None,
         **options: Any,
     ) -> dict[str, Pairs]:
         """The pairs of several models under the same kernels, by the name of the model.
@@ -170,8 +176,8 @@ class Pairs:
           models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
           prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model,
             by its name.
-          prompt_ids, weights: see `Pairs`. `[n]` for all models, or those of each model by its
-            name. Equal ids of several models are one prompt.
+          prompt_ids, weights, batches: see `Pairs`. `[n]` for all models, or those of each model by
+            its name. Equal ids of several models are one prompt.
           **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key`, `groups`
             and `progress` of `Pairs`. A rule sees as many rows of each model.
 
@@ -190,6 +196,7 @@ class Pairs:
             arrays,
             of_each_model(prompt_ids, models, "prompt_ids"),
             of_each_model(weights, models, "weights"),
+            of_each_model(batches, models, "batches"),
             shared=not isinstance(prompts, Mapping),
             together=True,
             **options,
@@ -232,8 +239,16 @@ class Pairs:
         return self.n if self.copies is None else int(self.copies.sum())
 
     @property
-    def row_copies(self) -> np.ndarray:
-        """How many independent rows each row stands for, `[n]`; 1 without integer weights."""
+    def batch_kinds(self) -> np.ndarray:
+        """The number of the prompt and batch of each row, `[n]`."""
+        kinds = [self.prompt_kinds[1], self.batches]
+        return np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def draws(self) -> np.ndarray:
+        """How many independent draws each row stands for, `[n]`: copies, or its part of a batch."""
+        if self.batches is not None:
+            return 1 / np.bincount(self.batch_kinds)[self.batch_kinds]
         return np.ones(self.n, int) if self.copies is None else self.copies
 
     def rows(self, chosen: Any) -> Pairs:
@@ -242,13 +257,15 @@ class Pairs:
         weights = None
         if self.weights is not None:
             weights = placed(shares_of(take(self.weights, chosen)))
-        labels = {name: getattr(self, name) for name in ("prompt_ids", "groups", "copies")}
+        labels = {
+            name: getattr(self, name) for name in ("prompt_ids", "groups", "copies", "batches")
+        }
         kept = {name: None if of is None else of[chosen] for name, of in labels.items()}
         return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
 
     def sample(self, chosen: np.ndarray) -> Pairs:
         """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
-        none: Any = dict.fromkeys(("weights", "copies", "groups"))
+        none: Any = dict.fromkeys(("weights", "copies", "groups", "batches"))
         return self.gathered()._but(**none).rows(chosen)._but(_ruled={})
 
     def supported(self) -> Pairs:
@@ -299,7 +316,7 @@ class Pairs:
         if not self.paired or (self.weights is not None and self.copies is None):
             return self
         count, kinds = self.prompt_kinds
-        numbers = self.row_copies
+        numbers = np.ones(self.n) if self.copies is None else self.copies
         answers = np.bincount(kinds, numbers, count)
         if np.ptp(answers) == 0:
             return self
@@ -350,6 +367,7 @@ def _make(
     models: Mapping[str, Mapping[str, Any]],
     prompt_ids: Mapping[str, Labels | None],
     weights: Mapping[str, ArrayLike | None],
+    batches: Mapping[str, Labels | None],
     *,
     output_kernel: KernelChoice = None,
     prompt_kernel: KernelChoice = None,
@@ -398,6 +416,7 @@ def _make(
     for name, arrays in models.items():
         with checks.naming(name):
             labels = {"prompt_ids": prompt_ids[name], "groups": groups, "weights": weights[name]}
+            labels["batches"] = batches[name]
             checks.check_indices({**passed[name], **labels})
             about[name] = {"index": checks.index_of(passed[name]["outputs"])}
             rows = dict(arrays)
@@ -410,6 +429,10 @@ def _make(
                 about[name]["prompt_ids"] = of_rows[:, 0]
             if groups is not None:
                 about[name]["groups"] = checks.check_labels(groups, n, name="groups")[1]
+            if batches[name] is not None:
+                about[name]["batches"] = checks.check_labels(batches[name], n, name="batches")[1]
+                if not paired and groups is None:  # Rows of one batch are not independent.
+                    about[name]["groups"] = about[name]["batches"]
             if weights[name] is not None:
                 about[name]["weights"] = checks.check_weights(weights[name], n)
     every_id = [of["prompt_ids"] for of in about.values() if identified]

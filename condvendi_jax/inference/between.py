@@ -188,13 +188,17 @@ class Pooled:
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
         self.prompt = distinct_prompts(each)[1]
         self.model = np.repeat(np.arange(len(each)), [rows.n for rows in each])
-        copies = [np.ones(rows.n) if rows.copies is None else rows.copies for rows in each]
-        self.copies = np.concatenate(copies)
+        self.draws = np.concatenate([rows.draws for rows in each])
+        self.copies = np.maximum(self.draws, 1)
+        kinds = [np.arange(r.n) if r.batches is None else r.batch_kinds for r in each]
+        of_rows = [self.model, np.concatenate(kinds)]
+        self.batch = np.unique(of_rows, axis=1, return_inverse=True)[1].reshape(-1)
         self.group, self.count = np.zeros(self.points.n, int), 0
         if groups is not None:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
-        self.weigh(np.concatenate([rows.n * rows.shares for rows in each]))
+        once = [rows.prompts_once() for rows in each]
+        self.weigh(np.concatenate([rows.n * rows.shares for rows in once]))
 
     def weigh(self, weights: np.ndarray) -> None:
         """Sets the weights of rows, `[n]`, and their sums for each model and group."""
@@ -219,7 +223,7 @@ class Pooled:
 
         Returns how many there are; None where prompts do not repeat, so that none is left out.
         """
-        single = order_two.single_answers(self.prompt, self.copies, self.model)
+        single = order_two.single_answers(self.prompt, self.draws, self.model)
         if single is not None and single.any():
             self.weigh(np.where(single, 0, self.weights))
         return None if single is None else np.unique(self.prompt[single]).size
@@ -236,14 +240,15 @@ class Pooled:
         rows of different prompts.
         """
         copies = self.weights**2 * (1 - 1 / self.copies)
+        alone = self.weights * np.bincount(self.batch, self.weights)[self.batch]
         if not repeated:
             one_prompt = not self.prompt.any()
-            kind = np.arange(self.points.n) if one_prompt else self.prompt
+            kind = self.batch if one_prompt else self.prompt
             return self.means(terms, kind, copies if one_prompt else 0 * copies)
         # The pairs of different answers to a prompt take the weight of all its pairs.
         kind = self.answers
         every = np.square(np.bincount(kind, self.weights))[kind]
-        others = every - np.bincount(kind, self.weights**2 - copies)[kind]
+        others = every - np.bincount(kind, alone - copies)[kind]
         times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
         sums = self._sums(terms, kind, times)
         same_row = (times[0] * copies, self.weights**2)
@@ -285,7 +290,9 @@ class Pooled:
         """Sums over pairs of rows, `[m, g, m, g]` a term; those of one kind `times` `[2, n]`."""
         weights = np.zeros((self.points.n, self.sizes.size))
         weights[np.arange(self.points.n), self._place] = self.weights
-        multipliers = [np.stack([kind, np.sqrt(of)], axis=1) for of in times]
+        alone = self.batch, np.arange(kind.size)  # Prompts of one batch are compared.
+        roots = zip(np.sqrt(times), alone, strict=True)
+        multipliers = [np.stack([kind, *columns], axis=1) for columns in roots]
         arrays = (jnp.asarray(of, self.points.dtype) for of in (multipliers, weights))
         sums = np.asarray(_sums_between(self.points, *arrays, tuple(terms)), np.float64)
         return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
@@ -294,11 +301,14 @@ class Pooled:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Multiplier(Kernel):
-    """A factor for rows `[kind, root]`: the root for two rows of one kind, 1 for other pairs."""
+    """A factor for rows `[kind, root, batch]`: the root for two of one kind, 0 for two of a batch.
+
+    1 for other pairs.
+    """
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """The factor of two rows."""
-        return jnp.where(x[0] == y[0], x[1], 1)
+        return jnp.where(x[0] == y[0], jnp.where(x[2] == y[2], 0, x[1]), 1)
 
 
 @functools.partial(jax.jit, static_argnums=3)

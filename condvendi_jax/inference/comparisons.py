@@ -87,7 +87,7 @@ def compare(
         text, for each row `[n]` of all models, or those of each model by its name.
       groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
         together, within models and across them.
-      weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
+      batches, weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
         show that the ratio of their scores is smaller.

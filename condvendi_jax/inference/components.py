@@ -18,7 +18,7 @@ import numpy as np
 
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import Answers
+from condvendi_jax.spectra.order_two import Answers, Inside
 
 FEWEST_ANSWERS = 4
 
@@ -44,23 +44,24 @@ class Components(NamedTuple):
         return math.sqrt(max(squares @ self.within(), squares @ least, 0.0))
 
 
-def of_prompts(answers: Answers, inside: np.ndarray) -> Components | None:
-    """The components of each prompt from `Answers.inside`, `[terms, n]`.
+def of_prompts(answers: Answers, inside: Inside) -> Components | None:
+    """The components of each prompt from sums with its other answers.
 
-    None where the answers to a prompt have unequal weights.
+    None where the answers to a prompt have unequal weights, or come in batches.
     """
     kind, points, copies = answers.kind, answers.points, answers.copies
-    assert kind is not None
+    assert kind is not None and inside.prompt is not None
     k = np.bincount(kind, copies)
     one = points.shares / copies
-    if not np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0):
+    equal = np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0)
+    if not equal or points.batches is not None:
         return None
     twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
     twice.weights = points.weights
-    squares: Any = answers._replace(points=twice).inside(order_two.sums_inside)
+    squares: Any = answers._replace(points=twice).inside(order_two.sums_inside).prompt
     # Of each answer with the others; copies are alike.
     return of_sums(
-        inside[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
+        inside.prompt[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
     )
 
 

@@ -49,6 +49,7 @@ class Data(TypedDict, total=False):
     rule: str
     similar_prompts: bool
     prompt_ids: Labels | Mapping[str, Labels] | None
+    batches: Labels | Mapping[str, Labels] | None
     weights: ArrayLike | Mapping[str, ArrayLike] | None
 
 
@@ -104,6 +105,7 @@ class Plan:
         rule: str = AUTO,
         similar_prompts: bool = False,
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
+        batches: Labels | Mapping[str, Labels] | None = None,
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
@@ -125,6 +127,7 @@ class Plan:
             "key": self.keys.rule,
             "prompt_ids": prompt_ids,
             "groups": self.labels,
+            "batches": batches,
             "weights": weights,
             "progress": self.progress,
         }
@@ -252,7 +255,7 @@ def evaluate(
       groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
         do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
         rows in turn, at the price of as many scores.
-      weights: as `Pairs`.
+      batches, weights: as `Pairs`.
       seed: of the rule's subsets, the groups and the probes of an estimate.
       progress: called with a few words before each step.
 

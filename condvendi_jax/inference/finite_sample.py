@@ -70,6 +70,8 @@ def finite_sample_interval(pairs: Pairs, *, confidence: float = 0.95) -> FiniteS
         raise ValueError("weights: expected equal ones or integers, received other numbers.")
     if pairs.groups is not None and np.unique(pairs.groups).size < pairs.n:
         raise ValueError("groups: expected None or n different ones, received some twice.")
+    if pairs.batches is not None:
+        raise ValueError("batches: expected None, as answers must be independent, received some.")
     repeated = pairs.groups is None and pairs.paired and pairs.prompt_kinds[0] < pairs.n
     means, blocks, units = (_of_prompts if repeated else _of_rows)(pairs)
     least, most = _accepted(means, blocks, 1 - confidence)

@@ -173,7 +173,8 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
     matched = several
     repeated = all(of.repeated for of in two)
-    if repeated and all(isinstance(of.kernels[-1], Indicator) for of in points):
+    drawn = all(isinstance(of.kernels[-1], Indicator) and of.batches is None for of in points)
+    if repeated and drawn:
         values, of_models = _by_prompt(two)
         answers = np.mean([of.answers.mean() for of in of_models])
         means = [np.mean([of.of_answers, of.of_pairs, of.within()], axis=1) for of in of_models]
@@ -223,7 +224,6 @@ def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[
     points = [of.answers.points for of in two]
     numbers, values, of_models = prompts_by_model(points)[1], [], []
     for of, number in zip(two, numbers, strict=True):
-        assert of.inside is not None
         of_prompts = components.of_prompts(of.answers, of.inside)
         if of_prompts is None:
             raise ValueError("pilot: expected answers of equal weight to each prompt.")

@@ -21,7 +21,7 @@ from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import components
 from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influences
 from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import Answers, Leaving, PairMeans, PairSums
+from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans, PairSums
 
 _OF_A_PROMPT = 0.2  # Of a typical prompt, which `_of_prompts` adds; by simulation.
 # Poisson means of which two and none are seen in 2.5% of samples: `_of_rows`.
@@ -41,7 +41,7 @@ class Population:
 
     Attributes:
       answers: which rows count, and which answer the same prompt.
-      sums, inside: `order_two.row_sums` and `Answers.inside`, `[terms, n]`.
+      sums, inside: `order_two.row_sums`, `[terms, n]`, and `Answers.inside`.
       units: the groups of rows that count as independent; None where there are no errors.
       leaving, among: these groups, and `order_two.sums_inside` them.
       own: the share of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
@@ -52,7 +52,7 @@ class Population:
 
     answers: Answers
     sums: np.ndarray
-    inside: np.ndarray | None
+    inside: Inside
     units: Groups | None = None
     leaving: Sequence[Leaving] = ()
     among: Sequence[np.ndarray] = ()
@@ -115,11 +115,11 @@ class Population:
         One over the mean over prompts of 1 / k + (1 - 1 / k) U, the similarity of two draws of the
         given answers. None where prompts do not repeat, or count as similar.
         """
-        kind, points = self.answers.kind, self.answers.points
-        if self.inside is None or kind is None or not isinstance(points.kernels[-1], Indicator):
+        kind, points, inside = self.answers.kind, self.answers.points, self.inside.prompt
+        if inside is None or kind is None or not isinstance(points.kernels[-1], Indicator):
             return None
         prompts = np.square(np.bincount(kind, points.shares))
-        same = np.bincount(kind, points.shares * (self.inside[-1] + points.shares)) / prompts
+        same = np.bincount(kind, points.shares * (inside[-1] + points.shares)) / prompts
         prompts /= prompts.sum()
         mean, error = float(prompts @ same), math.nan
         if self.units is not None:
@@ -195,7 +195,7 @@ class Population:
         prompt have unequal weights, or one has fewer than four answers.
         """
         answers, kernel = self.answers, self.answers.points.kernels[-1]
-        if self.units is None or self.inside is None or answers.kind is None:
+        if self.units is None or self.inside.prompt is None or answers.kind is None:
             return None
         if not isinstance(kernel, Indicator):
             return None
@@ -238,14 +238,15 @@ def of_each(
     answers: Answers,
     units: Groups | None,
     sums: np.ndarray,
-    inside: np.ndarray | None,
+    inside: Inside,
     inside_of: Callable[[Leaving], np.ndarray],
 ) -> list[Population]:
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
     units, leaving = _leaving(answers, units)
     among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
-        within, groups = None if inside is None else inside[k], [of[k] for of in among]
+        within = Inside(*(None if sums is None else sums[k] for sums in inside))
+        groups = [of[k] for of in among]
         populations.append(_checked(answers, sums[k], within, units, leaving, groups))
     return populations
 

@@ -183,7 +183,8 @@ def _diversity(
     units = groups and groups._replace(membership=groups.membership[rows], of_all=groups.count)
     pairs = points.rows(rows)
     answers = order_two.Answers.of(pairs)
-    if answers.kind is None or not isinstance(points.kernels[1], Indicator):
+    drawn = isinstance(points.kernels[1], Indicator) and points.batches is None
+    if answers.kind is None or not drawn:
         of = population.of_pairs(pairs, units)
     else:  # By the program that serves any number of good rows.
         order, same = np.argsort(kinds, kind="stable"), np.zeros(kinds.size)
@@ -197,7 +198,8 @@ def _diversity(
         def inside_of(leaving: order_two.Leaving) -> np.ndarray:
             return np.where(leaving.weights > 0, inside[..., leaving.rows], 0)
 
-        (of,) = population.of_each(answers, units, inside, inside, inside_of)
+        within = order_two.Inside(inside)
+        (of,) = population.of_each(answers, units, inside, within, inside_of)
     error = math.nan if of.standard_errors is None else of.standard_errors.conditional
     ends = of.intervals and of.intervals.conditional
     return Estimate(of.values.conditional, error, ends), np.unique(kinds[rows]).size

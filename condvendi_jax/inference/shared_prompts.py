@@ -26,11 +26,11 @@ class Rows(NamedTuple):
         every = [*models.values()]
         count, prompts = prompts_by_model(every)
         model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
-        copies = [pairs.row_copies for pairs in every]
-        answers = [np.bincount(*of, count) for of in zip(prompts, copies, strict=True)]
-        of_rows = np.concatenate(prompts), np.concatenate(copies), model
+        draws = [pairs.draws for pairs in every]
+        answers = [np.bincount(*of, count) for of in zip(prompts, draws, strict=True)]
+        of_rows = np.concatenate(prompts), np.concatenate(draws), model
         repeated = order_two.single_answers(*of_rows) is not None
-        return cls(tuple(models), prompts, np.array(answers) > (1 if repeated else 0))
+        return cls(tuple(models), prompts, np.array(answers) > (1.5 if repeated else 0))
 
     def shared(self, models: Sequence[str]) -> np.ndarray:
         """Whether all of these models have the prompt, `[prompts]`."""

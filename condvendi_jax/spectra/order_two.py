@@ -98,6 +98,8 @@ def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
 
 def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) -> PerTerm:
     """The papers' entropies of order 2, or those without pairs of a row with itself."""
+    if unbiased and points.batches is not None:
+        return entropies_of(jnp.asarray(_norms_of_batches(points), points.dtype))
     if unbiased:
         return entropies_of(Answers.of(points).norms())
     values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
@@ -209,17 +211,24 @@ def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) ->
 # Means over pairs of different rows
 
 
-def single_answers(prompt: np.ndarray, copies: np.ndarray, model: np.ndarray) -> np.ndarray | None:
+def single_answers(prompt: np.ndarray, draws: np.ndarray, model: np.ndarray) -> np.ndarray | None:
     """The rows of prompts to which some model has a single answer, booleans `[n]`.
 
-    None where they are most rows of a model, and where all prompts are equal. Prompts and models
-    have numbers from 0; `copies` is how many independent rows each row is.
+    None where they are most draws of a model, and where all prompts are equal. Prompts and models
+    have numbers from 0; `draws` are `Pairs.draws`, so that a batch is a single answer.
     """
     answers = model * (prompt.max() + 1) + prompt
-    alone = np.bincount(answers, copies)[answers] == 1
+    alone = np.bincount(answers, draws)[answers] < 1.5
     single = np.isin(prompt, prompt[alone])
-    several = np.bincount(model, copies * ~single) / np.bincount(model, copies)
+    several = np.bincount(model, draws * ~single) / np.bincount(model, draws)
     return single if prompt.any() and several.min() >= 0.5 else None
+
+
+class Inside(NamedTuple):
+    """By row, sums of squared kernels with other rows, `[..., terms, n]` in float64."""
+
+    prompt: np.ndarray | None = None  # That answer the same prompt; None where no prompt repeats.
+    batch: np.ndarray | None = None  # Of the same batch; None without batches.
 
 
 class Answers(NamedTuple):
@@ -257,7 +266,7 @@ class Answers(NamedTuple):
                 "jax.jit it is not known which prompts are equal."
             )
         count, kind = pairs.prompt_kinds
-        single = single_answers(kind, copies, np.zeros_like(kind))
+        single = single_answers(kind, pairs.draws, np.zeros_like(kind))
         if single is None:
             return cls(pairs.prompts_once(), rows, copies, None, (), 0)
         if single.any():
@@ -274,19 +283,23 @@ class Answers(NamedTuple):
         """The unbiased squared norms of each term, `[terms]`."""
         return _norms(self.points, jnp.asarray(self.copies, self.points.dtype), self.groups)
 
-    def inside(self, function: Callable[..., Any]) -> np.ndarray | None:
-        """By row, its sums with the other answers to its prompt, `[..., terms, n]` in float64.
+    def inside(self, function: Callable[..., Any]) -> Inside:
+        """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
+        points, batch = self.points, None
+        if points.batches is not None:
+            kinds = points.batch_kinds
+            batch = self._sums(
+                function, leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n))
+            )
+        return Inside(None if self.kind is None else self._sums(function, self.groups), batch)
 
-        `function` is one of points and `Leaving`, as `sums_inside`. None where no prompt repeats.
-        """
-        if self.kind is None:
-            return None
+    def _sums(self, function: Callable[..., Any], groups: Sequence[Leaving]) -> np.ndarray:
         shares, parts = self.points.shares, []
-        for of in self.groups:
+        for of in groups:
             weights = np.where(of.weights > 0, shares[of.rows], 0)
             sums = function(self.points, of._replace(weights=weights))
             parts.append(np.asarray(to_host(sums), np.float64))
-        return by_rows(self.groups, parts, self.points.n)
+        return by_rows(groups, parts, self.points.n)
 
 
 @jax.jit
@@ -312,6 +325,16 @@ def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax
         inside = _totals_inside(points, jnp.asarray(of.rows), weights)
         total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
+
+
+def _norms_of_batches(points: Pairs) -> np.ndarray:
+    """The unbiased squared norms of each term, `[terms]`, without pairs within a batch."""
+    if not checks.is_concrete(points):
+        raise ValueError("batches: expected None inside a transformation such as jax.jit.")
+    answers = Answers.of(points)
+    sums = to_float64(row_sums(answers.points))[:, : answers.points.n]
+    means, _ = pair_means(sums, answers.inside(sums_inside), answers)
+    return means.norms(0.0 if answers.kind is None else None)
 
 
 def _totals_inside(points: Pairs, rows: jax.Array, weights: jax.Array) -> jax.Array:
@@ -349,7 +372,7 @@ class PairMeans(NamedTuple):
 
 def pair_means(
     sums: np.ndarray,
-    inside: np.ndarray | None,
+    inside: Inside,
     answers: Answers,
     leaving: Sequence[Leaving] = (),
     among: Sequence[np.ndarray] = (),
@@ -361,15 +384,21 @@ def pair_means(
     """
     shares, kind = answers.points.shares, answers.kind
     one_copy = shares / answers.copies  # The other copies of a row are other rows.
-    if kind is None or inside is None:
-        between, paired = sums + (shares - one_copy), shares * one_copy
+    alone, others = one_copy, shares - one_copy  # The weight that is left out; what a row adds.
+    if inside.batch is not None:
+        kinds = answers.points.batch_kinds
+        alone, others = np.bincount(kinds, shares)[kinds], -inside.batch
+    if kind is None or inside.prompt is None:
+        between, paired = sums + others, shares * alone
         squares = paired * np.ones((*sums.shape[:-1], 1))
     else:
-        between, paired = sums - inside, np.square(np.bincount(kind, shares))
-        inside_prompts = by_number(shares * (inside + shares - one_copy), kind, paired.size)
-        squares = inside_prompts * paired / (paired - np.bincount(kind, shares * one_copy))
+        between, paired = sums - inside.prompt, np.square(np.bincount(kind, shares))
+        inside_prompts = by_number(shares * (inside.prompt + others), kind, paired.size)
+        squares = inside_prompts * paired / (paired - np.bincount(kind, shares * alone))
     same, total = float(paired.sum()), between @ shares
-    if inside is not None:  # Where prompts have nothing in common, the difference is rounding.
+    if (
+        inside.prompt is not None
+    ):  # Where prompts have nothing in common, the difference is rounding.
         rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
         total = np.where(total > rounding * (sums @ shares), total, 0)
     with np.errstate(invalid="ignore"):  # NaN of a single row.
@@ -379,14 +408,16 @@ def pair_means(
     weights = [np.asarray(of.weights, np.float64) for of in leaving]
     lost, taken, kept = weight_of(leaving), [], same
     for of, weight, inner in zip(leaving, weights, among, strict=True):
-        if kind is None or inside is None:
-            others = inner + np.where(weight > 0, weight - one_copy[of.rows], 0)
+        if inside.prompt is not None:
+            inner = inner - inside.prompt[..., of.rows]
+        elif inside.batch is not None:
+            inner = inner - inside.batch[..., of.rows]
         else:
-            others = inner - inside[..., of.rows]
-        taken.append(np.sum((2 * between[..., of.rows] - others) * weight, axis=-1))
-    if kind is None or inside is None:
+            inner = inner + np.where(weight > 0, weight - one_copy[of.rows], 0)
+        taken.append(np.sum((2 * between[..., of.rows] - inner) * weight, axis=-1))
+    if kind is None or inside.prompt is None:
         pairs = zip(leaving, weights, strict=True)
-        kept = same - in_order([np.sum(w * one_copy[of.rows], axis=1) for of, w in pairs], leaving)
+        kept = same - in_order([np.sum(w * alone[of.rows], axis=1) for of, w in pairs], leaving)
         within = np.ones((*means.within.shape, lost.size))
     else:
         group = np.zeros(paired.size, int)
@@ -408,7 +439,7 @@ def pair_means(
 def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.ndarray]:
     """The squared norms of the papers, `[terms]`, and those without each group, `[terms, G]`."""
     rows, leaving, inside = pair_sums
-    means, without = pair_means(rows, None, Answers.apart(points), leaving, inside)
+    means, without = pair_means(rows, Inside(), Answers.apart(points), leaving, inside)
     norms = without.norms()
     # A difference from a group that has nearly all of it would be rounding. Of one group at most.
     for group in np.flatnonzero(weight_of(leaving) > _MOST):

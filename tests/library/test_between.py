@@ -55,6 +55,11 @@ def asked(models, prompts):
     return kinds, [of if repeat else of | True for of in remain], repeat
 
 
+def once(kinds):
+    """The weight of each row, by which each prompt of a model counts once."""
+    return [np.array([1 / of.count(kind) for kind in of]) for of in kinds]
+
+
 def unbiased(models, prompts, kept=None):
     """exp I(X; M | T), exp H(M | T) and overlaps, from different rows (some, by `kept`)."""
     own = prompts if isinstance(prompts, dict) else dict.fromkeys(models, prompts)
@@ -74,6 +79,7 @@ def unbiased(models, prompts, kept=None):
         rows, columns = np.flatnonzero(masks[a]), np.flatnonzero(masks[b])
         pick = np.ix_(rows, columns)
         squares, t, equal = squares[pick], t[pick], equal[pick]
+        weights = np.outer(*(once(kinds)[k][of] for k, of in ((a, rows), (b, columns))))
         if repeat:
             if a == b:
                 for i in range(len(rows)):
@@ -84,7 +90,9 @@ def unbiased(models, prompts, kept=None):
             counted = rows[:, None] != columns if a == b else np.ones_like(equal)
         else:
             counted = ~equal
-        joint[a, b], of_prompts[a, b] = squares[counted].mean(), t[counted].mean()
+        joint[a, b], of_prompts[a, b] = (
+            np.average(of, weights=weights * counted) for of in (squares, t)
+        )
 
     def number(of):
         return len(models) * np.trace(of) / of.sum()
@@ -121,8 +129,10 @@ def test_errors_are_those_of_groups_left_out_of_all_models(how, x64):
         deleted.append([number, *overlaps[PAIRS]])
     found = run(models, prompts, groups=3, seed=3)
     number, _, overlaps = unbiased(models, prompts)
-    weights = zip(groups.values(), asked(models, prompts)[1], strict=True)
-    fractions = [np.bincount(of.membership, own) / np.sum(own) for of, own in weights]
+    kinds, masks, _ = asked(models, prompts)
+    weights = [of * mask for of, mask in zip(once(kinds), masks, strict=True)]
+    grouped = zip(groups.values(), weights, strict=True)
+    fractions = [np.bincount(of.membership, own) / np.sum(own) for of, own in grouped]
     shares = np.mean(fractions, axis=0)
     received = [found.influences, *found.overlap_influences[PAIRS]]
     columns = zip(received, [number, *overlaps[PAIRS]], np.transpose(deleted), strict=True)
