@@ -26,7 +26,7 @@ from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
 
-_RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking")
+_RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
 
 
 class Model(NamedTuple):
@@ -188,6 +188,7 @@ class Inputs(NamedTuple):
     bandwidth: RuledBandwidth | None = None  # Of the encoder of outputs, from people's judgements.
     weights: Mapping[str, Sequence[float]] | None = None
     quality: Mapping[str, Sequence[float]] | None = None
+    batches: Mapping[str, Sequence[str]] | None = None
 
     def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
         """The arguments that `evaluate` and, for several `models`, `compare` take."""
@@ -205,6 +206,7 @@ class Inputs(NamedTuple):
             "groups": given.read_groups(),
             "weights": self._of_models(self.weights, models) if weights is None else weights,
             "quality": self._of_models(self.quality, models),
+            "batches": self._of_models(self.batches, models),
             "at_least": given.at_least,
             "draws": given.draws,
             "seed": given.seed,
@@ -306,6 +308,8 @@ def _read_records(
     described = {"answers": counted, "fields": read.fields, "skipped": [*map(str, read.skipped)]}
     if read.by_id:
         _note(given, "ids stand for prompts, as equal or different")
+    if records.ASKED_ONCE in read.notes:
+        _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
     judged = texts_of.judged(encoder)
@@ -313,7 +317,8 @@ def _read_records(
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {})
         quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
-    return found._replace(bandwidth=judged, weights=read.weights, quality=quality)
+    beside = {"weights": read.weights, "quality": quality, "batches": read.batches}
+    return found._replace(bandwidth=judged, **beside)
 
 
 def _compared(

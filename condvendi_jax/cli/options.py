@@ -126,6 +126,11 @@ class Options:
         None,
         "The answers to a prompt among which these are counted; the most common number, up to 100.",
     )
+    batch_field: str | None = option(
+        None,
+        "The field with the request or batch of an answer: pairs of answers of one batch are left "
+        "out at order 2. If unset, requests of formats that have them.",
+    )
     strip_thinking: bool = option(
         True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
     )

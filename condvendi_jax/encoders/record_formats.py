@@ -22,6 +22,7 @@ class Format(NamedTuple):
       prompt, model: theirs, in the same way. Where empty, the fields have plain names.
       id: the path of what stands for the prompt where the record has none, or beside it tells
         prompts of one text and other pictures apart.
+      request: whether a record is one request, which may have several answers.
     """
 
     tool: str
@@ -30,6 +31,7 @@ class Format(NamedTuple):
     prompt: tuple[str, ...] = ()
     id: str = ""
     model: str = ""
+    request: bool = False
 
 
 _BATCH = "response.body"
@@ -54,6 +56,7 @@ FORMATS = (
         answers=("result.completions[].text",),
         prompt=("request.messages", "request.prompt"),
         model="request.model",
+        request=True,
     ),
     Format(
         tool="OpenAI batch, vLLM run-batch",
@@ -65,6 +68,7 @@ FORMATS = (
         ),
         id="custom_id",
         model=f"{_BATCH}.model",
+        request=True,
     ),
     Format(
         tool="Anthropic batch",

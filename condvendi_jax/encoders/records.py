@@ -39,6 +39,8 @@ ANSWER_FIELDS = (
 )
 MODEL_FIELD = "model"
 WEIGHT_FIELD = "probability"
+#: A note on answers whose own pairs cannot be left out.
+ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
 
 
@@ -61,7 +63,8 @@ class Records:
     read, of `prompts` and of `answers`; `skipped` is what was left out; `notes` are lines that say
     what else was decided. `weights` are the probabilities that the answers of a prompt have, of
     sum one for each prompt, or None without any. `by_id` says whether ids stand for prompts.
-    `beside[field][model][i]` is what a field holds for that answer.
+    `beside[field][model][i]` is what a field holds for that answer. `batches[model][i]` is a label
+    of its request, where most prompts were asked several times with several answers each.
     """
 
     answers: dict[str, list[str]]
@@ -72,6 +75,7 @@ class Records:
     weights: dict[str, list[float]] | None = None
     by_id: bool = False
     beside: dict[str, dict[str, list[Any]]] = dataclasses.field(default_factory=dict)
+    batches: dict[str, list[str]] | None = None
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -88,6 +92,7 @@ def read_records(
     strip_thinking: bool = True,
     names: Mapping[str, str] = types.MappingProxyType({}),
     beside: Sequence[str] = (),
+    batch_field: str | None = None,
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
@@ -107,6 +112,8 @@ def read_records(
       strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
       beside: fields with something of each answer, such as its class: a list in the order of the
         answers, or a value of one answer. Answers without it are left out.
+      batch_field: the field with the request or batch that an answer comes from. If unset, a record
+        is a request in formats where it is one.
 
     Returns:
       At least one answer of each file. Records and answers that do not fit are in `skipped`, and a
@@ -135,7 +142,7 @@ def read_records(
     used: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     skipped: list[Skipped] = []
     for path in paths:
-        rows, unfit = _read_file(path, named, strip_thinking, used, beside)
+        rows, unfit = _read_file(path, named, strip_thinking, used, beside, batch_field)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
@@ -169,6 +176,11 @@ def read_records(
             f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "
             "distribution, not a sample of one, so that order 2 is not corrected for the sample"
         )
+    batches, asked_once = _batches(rows_of)
+    if batches:
+        notes.append("pairs of answers of one request or batch are left out at order 2")
+    if asked_once:
+        notes.append(ASKED_ONCE)
     doubts = [f"{m}: {line}" for m in answers for line in texts.doubts(answers[m], prompts_of[m])]
     if reasoning := used["reasoning"]:
         line = f"{sum(reasoning.values()):,} answers start with reasoning"
@@ -187,7 +199,8 @@ def read_records(
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
     }
-    return Records(answers, prompts_of, fields, skipped, notes, shares, bool(ids), of_fields)
+    read = answers, prompts_of, fields, skipped, notes, shares, bool(ids), of_fields, batches
+    return Records(*read)
 
 
 def holds_records(path: str | PathLike[str]) -> bool:
@@ -218,6 +231,7 @@ class _Row(NamedTuple):
     prompt: str
     answer: str
     weight: float | None
+    batch: str | None
     beside: dict[str, Any]
 
 
@@ -227,6 +241,7 @@ def _read_file(
     strip: bool,
     used: Mapping[str, collections.Counter[str]],
     beside: Sequence[str],
+    batch_field: str | None,
 ) -> tuple[list[_Row], list[Skipped]]:
     """The answers, and what is left out; `used` counts the fields."""
     rows: list[_Row] = []
@@ -238,7 +253,7 @@ def _read_file(
                 raise record
             if _is_repeated(record, filters):
                 continue
-            record |= _inner(record, [*named.values(), *beside])
+            record |= _inner(record, [*named.values(), *beside, batch_field])
             form = format_of(record)
             model = _model(record, named["model"], form)
             field, answers = _answers(record, named["answer"], form, f"{path}, line {line}")
@@ -254,6 +269,7 @@ def _read_file(
                 try:
                     place = answer, name, row, len(answers)
                     weight = _weight(record, *place)
+                    batch = _batch(record, batch_field, form, f"{path}:{line}", *place)
                     more = {field: _beside(record, field, *place) for field in beside}
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
@@ -263,7 +279,7 @@ def _read_file(
                 except Unfit as error:
                     skipped.append(Skipped(path, line, str(error)))
                     continue
-                rows.append(_Row(line, model, prompt, answer, weight, more))
+                rows.append(_Row(line, model, prompt, answer, weight, batch, more))
                 names = {"prompts": read, "answers": [field], "unread": unread}
                 names["reasoning"] = [text[:80]] if rest != text else []
                 for role, fields in names.items():
@@ -300,6 +316,44 @@ def _beside(
     if value is None or value != value:
         raise Unfit(f"has no {field!r} for {name}")
     return value
+
+
+def _batch(
+    record: Mapping[Any, Any],
+    field: str | None,
+    form: Format | None,
+    place: str,
+    answer: Any,
+    name: str,
+    row: int,
+    count: int,
+) -> str | None:
+    """The request or batch of an answer; None where it is not known."""
+    if field is None:
+        return place if form and form.request else None
+    if not isinstance(record.get(field), list | None):
+        record = {**record, field: [record[field]] * count}  # Of all answers of the record.
+    return str(_beside(record, field, answer, name, row, count))
+
+
+def _batches(rows_of: Mapping[str, Sequence[_Row]]) -> tuple[dict[str, list[str]] | None, bool]:
+    """The batch of each row by model, and whether batches of several answers are not known apart.
+
+    None unless a batch has several answers, and most answers of each model are to prompts of
+    several batches: elsewhere nothing would be left of the others.
+    """
+    labels = {
+        model: [f"{k}" if row.batch is None else f" {row.batch}" for k, row in enumerate(rows)]
+        for model, rows in rows_of.items()
+    }
+    if all(len({*of}) == len(of) for of in labels.values()):
+        return None, False
+    for model, rows in rows_of.items():
+        asked = {(row.prompt, label) for row, label in zip(rows, labels[model], strict=True)}
+        times = collections.Counter(prompt for prompt, _ in asked)
+        if sum(times[row.prompt] > 1 for row in rows) < len(rows) / 2:
+            return None, True
+    return labels, False
 
 
 def _weight(

@@ -11,9 +11,11 @@ from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import components, saturation, shrinkage
 from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
 from condvendi_jax.inference.row_contributions import contributions
-from condvendi_jax.spectra import exact
+from condvendi_jax.spectra import exact, order_two
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
+
+_ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 
 
 @checks.outside_transformations
@@ -118,14 +120,16 @@ class _ByPrompt:
             sums[:, of.places[of.inside]] = by_row[:, of.inside]
         weights = self.weights[self.rows]
         units = weights / self.copies
-        squared_norm, squared_units = (
-            np.bincount(self.prompt, weights * of, self.sizes.size) for of in (sums[0], units)
+        left_out, alone = (units, units) if self.near.batches is None else self._batches()
+        squared_norm, squares, pairs = (
+            np.bincount(self.prompt, weights * of, self.sizes.size)
+            for of in (sums[0], left_out, alone)
         )
-        several = self.n > 1
-        rest = np.where(several, 1 - squared_units, np.nan)
-        similarity = np.clip((squared_norm - squared_units) / rest, 0, 1)
+        several = (self.n > 1) & (pairs < 1 - _ROUNDING)
+        rest = np.where(several, 1 - pairs, np.nan)
+        similarity = np.clip((squared_norm - squares) / rest, 0, 1)
         rounding = saturation.rounding(Entropy(2), self.near.dtype)
-        similarity[several & (squared_norm <= squared_units * (1 + rounding))] = 0
+        similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
         similarity[several & (squared_norm >= 1 - rounding)] = 1
         plug_in = score
         if not self.entropy.needs_spectrum:
@@ -134,9 +138,20 @@ class _ByPrompt:
         scores = (score, plug_in, similarity)
         return self.n, self.shares, *scores, *self._shrunken(similarity, sums, units)
 
+    def _batches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
+        kinds, near = self.near.batch_kinds, self.near
+        outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
+        leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, self.weights)
+        inside = [order_two.to_float64(order_two.sums_inside(outputs, of)) for of in leaving]
+        sums = order_two.by_rows(leaving, inside, near.n)[0] + self.weights
+        return sums[self.rows], np.bincount(kinds, self.weights)[kinds][self.rows]
+
     def _shrunken(self, similarity: np.ndarray, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """The shrunken similarities and the ends of their intervals, `[3, p]`; NaN if not known."""
-        if not np.allclose(units * self.n[self.prompt], 1, atol=0):
+        if self.near.batches is not None:
+            found = "answers of one batch depend on each other"
+        elif not np.allclose(units * self.n[self.prompt], 1, atol=0):
             found = "the outputs of a prompt have unequal weights"
         else:
             sums, squares = sums / units - 1

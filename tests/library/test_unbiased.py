@@ -210,3 +210,50 @@ def test_rounding_does_not_decide_the_interval_of_outputs_that_agree():
             found = cv.evaluate(outputs, output_kernel=cv.Cosine(), orders=[2])
         low, high = found.order(2).population.intervals.vendi
         assert (low, high) == pytest.approx((1, 1 / (1 - 3.7 / 40)), rel=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "indicator"])
+def test_pairs_of_one_batch_are_left_out(kernel, x64):
+    """Two answers to a batch: means over pairs of other batches, and the jackknife of prompts."""
+    outputs, prompts = (rows.astype(float) for rows in data(kernel, [4, 6, 4, 8, 4, 6, 2, 4]))
+    ids, batches = np.unique(prompts, axis=0, return_inverse=True)[1].ravel(), np.zeros(38, int)
+    for prompt in range(8):
+        rows = np.flatnonzero(ids == prompt)
+        batches[rows] = np.arange(rows.size) // 2
+    kept = np.bincount(ids)[ids] > 2  # One batch is like one answer.
+    x, t = (squared(k, of) for k, of in zip(KERNELS[kernel], (outputs, prompts), strict=True))
+    alone = (ids[:, None] == ids) & (batches[:, None] == batches)
+
+    def similarities(rows):
+        pick, w = np.ix_(rows, rows), 1 / np.bincount(ids)[ids[rows]]
+        counted, same = np.outer(w, w) * ~alone[pick], ids[rows][:, None] == ids[rows]
+        means = []
+        for squares in (x[pick], t[pick], (x * t)[pick]):
+            of_prompts = [
+                np.average(squares[np.ix_(p, p)], weights=counted[np.ix_(p, p)])
+                for p in (ids[rows] == prompt for prompt in np.unique(ids[rows]))
+            ]
+            between = np.average(squares, weights=counted * ~same)
+            means.append(np.mean(of_prompts) / 7 + between * 6 / 7)
+        return np.array([means[0], means[2] / means[1], means[2] / means[1] / means[0]])
+
+    kernels = named(KERNELS[kernel])
+    pairs, rows = cv.Pairs(outputs, prompts, **kernels, batches=batches), np.flatnonzero(kept)
+    whole = similarities(rows)
+    expected = [1 / whole[0], 1 / whole[1], whole[2]]
+    np.testing.assert_allclose(
+        cv.decompose(pairs, order=2, unbiased=True).scores, expected, rtol=1e-9
+    )
+    found = cv.evaluate(pairs, orders=[2]).order(2).population
+    np.testing.assert_allclose(found.values, expected, rtol=1e-9)
+    without = [similarities(rows[ids[rows] != prompt]) for prompt in np.unique(ids[rows])]
+    error = np.sqrt(6 * np.var(without, axis=0)) * [whole[0] ** -2, whole[1] ** -2, 1]
+    np.testing.assert_allclose(found.standard_errors, error, rtol=1e-6)
+    assert found.answers.left_out == 1 and found.fixed_error is None
+    if kernel == "indicator":
+        table = [of.similarity for of in cv.prompt_table(pairs, order=2).prompts]
+        assert np.nanmean(table) == pytest.approx(whole[1], rel=1e-9)
+    alone_given = cv.Pairs(outputs, output_kernel=KERNELS[kernel][0], batches=batches)
+    other = batches[:, None] != batches
+    score = cv.evaluate(alone_given, orders=[2]).order(2).unbiased.vendi
+    assert score == pytest.approx(1 / x[other].mean(), rel=1e-9)
