@@ -138,7 +138,7 @@ def compare(
     if rated:
         scored = rated.scored(pairs, units)
         evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
-        comparable = shared is None or shared.enough(shared.all, [*pairs])
+        comparable = shared is None or shared.apart is None
         rankings.append(_by_quality(scored, level, margin, whole.paired, comparable))
     between = between_models.of_plan(pairs, plan, evaluations)
     over, asked = None, bool(profile)
@@ -146,7 +146,7 @@ def compare(
         along = pairs, whole.common, units
         differ = None
         if shared is not None and not shared.one_set:
-            differ = None if shared.enough(shared.all, [*pairs]) else shared.untested
+            differ = shared.apart
             pairs = pairs if differ else restricted(pairs, chosen)
             along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
         over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
@@ -329,6 +329,8 @@ def _ranking(
     entropy = Entropy(order=first.order, truncation=first.truncation)
     values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
     limit = _limit(score, scored, list(values.values()), entropy)
+    if limit == "equal" and number > math.comb(len(values), 2):  # Beside other models.
+        limit = None
     if limit is None:  # Otherwise rounding would decide on the order.
         values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(item[1], nan=-1)))
 

@@ -103,7 +103,7 @@ def profile(
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     by_prompt, differ = Rows.of(pairs), None
     if (shared := None if one_population else by_prompt.numbers()) is not None:
-        differ = None if shared.enough(shared.all, [*pairs]) else shared.untested
+        differ = shared.apart
         pairs = pairs if differ else restricted(pairs, by_prompt.chosen([*pairs]))
     units = Units.of(pairs, None, plan.keys.groups)
     level = checks.check_number(level, name="level", above=0, below=1)

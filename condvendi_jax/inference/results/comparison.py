@@ -75,6 +75,13 @@ class SharedPrompts(NamedTuple):
             "one population"
         )
 
+    @property
+    def apart(self) -> str | None:
+        """Why not all models are compared at once, in words; None where they can be."""
+        if self.enough(self.all, [*self.models]):
+            return None
+        return self.untested or f"all models together share {self.all:,} prompts"
+
     def __str__(self) -> str:
         """On which prompts models are scored and compared."""
         if self.one_set:
