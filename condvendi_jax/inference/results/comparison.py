@@ -334,6 +334,7 @@ class Comparison(Result):
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
             lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
+        lines += evaluations.weights_line(self.evaluations.values())
         lines += [] if self.first.paired else [evaluations.NO_PROMPTS]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []

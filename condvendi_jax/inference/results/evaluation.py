@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
@@ -396,7 +396,7 @@ class Evaluation(Result):
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
         lines.append(chosen_kernels(self.bandwidths))
-        lines += [] if self.paired else [NO_PROMPTS]
+        lines += weights_line([self]) if self.paired else [NO_PROMPTS]
         if any(scored.errors_by for scored in self.orders):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -408,6 +408,13 @@ class Evaluation(Result):
         kind = "pairs" if self.paired else "outputs"
         title = f"{self.n:,} {kind}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
+
+
+def weights_line(evaluations: Iterable[Evaluation]) -> list[str]:
+    """That rows have weights, and what these mean for prompts."""
+    if any(of.weighted and of.paired for of in evaluations):
+        return ["Weights: given; where they are not integers, prompts count by them, not each once"]
+    return []
 
 
 UNBIASED = "for any number of outputs or answers"
@@ -477,7 +484,7 @@ def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     ]
 
 
-def unbiased_notes(evaluations: Iterable[Evaluation], plug_in: str) -> list[str]:
+def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[str]:
     """Notes on unbiased scores; `plug_in` says where the papers' scores stand."""
     each = [o.population for e in evaluations for o in e.orders if o.population and e.unbiased]
     if not each:
@@ -492,6 +499,8 @@ def unbiased_notes(evaluations: Iterable[Evaluation], plug_in: str) -> list[str]
         notes.append(
             f"± and 95% intervals [low, high] of order 2 treat {sample} as a random sample"
         )
+    if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
+        notes.append("each prompt counts once, whatever its number of answers")
     left_out = max(of.answers.left_out for of in each)
     if left_out:
         notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
