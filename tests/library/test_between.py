@@ -305,3 +305,18 @@ def test_blocks_of_rows_do_not_change_the_number(x64):
     for name in ("number", "overlaps", "standard_error", "overlap_errors"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10)
     assert found.number == pytest.approx(unbiased(models, prompts)[0])
+
+
+def test_pairs_of_one_batch_are_left_out(x64):
+    """Of three answers to each of eight prompts, the first two come from one request."""
+    rng, asked = np.random.default_rng(0), np.repeat(np.arange(8), 3)
+    batches = np.where(np.arange(24) % 3 < 2, asked, 100 + np.arange(24))
+    models = {name: rng.integers(3, size=24) for name in "ab"}
+    found = cv.between_models(models, asked, errors=False, batches=batches)
+    means = np.zeros((2, 2))
+    for (a, x), (b, y) in itertools.product(enumerate(models.values()), repeat=2):
+        pairs = asked[:, None] == asked
+        if a == b:
+            pairs &= batches[:, None] != batches
+        means[a, b] = np.average(x[:, None] == y, weights=pairs)
+    assert found.overlaps[0, 1] == pytest.approx(2 * means[0, 1] / np.trace(means), rel=1e-9)

@@ -278,3 +278,20 @@ def test_a_record_with_neither_prompt_nor_id_is_left_out(write, name):
     with pytest.warns(UserWarning, match="expected an id in 'task_id'"):
         read = cv.read_records(write("m.jsonl", jsonl(rows)))
     assert read.answers == {"m": ["a"]}
+
+
+def test_requests_are_batches_where_prompts_were_asked_again(tmp_path):
+    """Elsewhere no pair would be left, and a note says that answers count as independent."""
+    path, twice = tmp_path / "a.jsonl", [*range(2)] * 2
+    path.write_text(jsonl(helm(k, PROMPTS[k], ANSWERS[k]) for k in twice))
+    read = cv.read_records(path)
+    assert [of == read.batches["m"][0] for of in read.batches["m"]] == [True] * 2 + [False] * 6
+    assert len({*read.batches["m"]}) == 4
+    path.write_text(jsonl(helm(k, PROMPTS[k], ANSWERS[k]) for k in range(2)))
+    read = cv.read_records(path)
+    assert read.batches is None and any("one request count as indep" in of for of in read.notes)
+    rows = [{"prompt": PROMPTS[k], "answers": ANSWERS[k], "call": i} for i, k in enumerate(twice)]
+    path.write_text(jsonl(rows))
+    assert cv.read_records(path).batches is None
+    read = cv.read_records(path, batch_field="call")
+    assert read.batches["a"] == [f" {i}" for i in range(4) for _ in range(2)]
