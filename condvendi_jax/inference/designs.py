@@ -67,20 +67,12 @@ class Common(NamedTuple):
 
 
 def _design(pairs: Pairs, kinds: np.ndarray, count: int) -> list[np.ndarray]:
-    """The numbers of answers to each prompt, and the shares of prompts and of rows, sorted.
-
-    Unequal numbers are those of the very prompts, which have the numbers `kinds`.
-    """
+    """The numbers of answers to each prompt, by its number, the shares of prompts and of rows."""
     rows = pairs.shares
     if pairs.copies is not None or np.allclose(rows, rows[0], rtol=1e-5, atol=0):
         rows = np.full(1, 1 / pairs.total)
-    counts, shares = (
-        np.bincount(kinds, pairs.copies, count),
-        np.bincount(kinds, pairs.shares, count),
-    )
-    if np.ptp(counts[counts > 0]) == 0:
-        counts, shares = counts[counts > 0], np.sort(shares[counts > 0])
-    return [counts, shares, np.sort(rows)]
+    of_prompts = [np.bincount(kinds, of, count) for of in (pairs.copies, pairs.shares)]
+    return [*(of[of_prompts[0] > 0] for of in of_prompts), np.sort(rows)]
 
 
 def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:

@@ -137,6 +137,14 @@ def test_swapped_numbers_of_answers_are_brought_to_one_design_at_order_1():
     assert same.at is None
 
 
+def test_order_1_of_prompts_with_one_answer_each_counts_the_prompts():
+    """Whatever their numbers: 12, and so for random halves of the answers."""
+    prompts = np.repeat(np.arange(12), np.r_[2:14])
+    found = cv.evaluate(prompts, prompts, orders=[1], errors=False).order(1)
+    assert float(found.decomposition.vendi) == pytest.approx(12, rel=1e-4)
+    assert found.slope.vendi == pytest.approx(0, abs=1e-2)
+
+
 def test_all_calls_that_ask_for_different_answers_to_a_prompt_agree():
     """One over the mean over prompts of U, whatever the numbers of answers."""
     for seed in range(4):

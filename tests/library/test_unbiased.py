@@ -257,3 +257,5 @@ def test_pairs_of_one_batch_are_left_out(kernel, x64):
     other = batches[:, None] != batches
     score = cv.evaluate(alone_given, orders=[2]).order(2).unbiased.vendi
     assert score == pytest.approx(1 / x[other].mean(), rel=1e-9)
+    decomposed = cv.decompose(alone_given, order=2, unbiased=True).vendi
+    assert float(decomposed) == pytest.approx(score, rel=1e-9)
