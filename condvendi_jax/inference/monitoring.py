@@ -279,12 +279,12 @@ def monitor(
 
     This needs answers that are drawn independently, or `batches`. The baseline is one sample: if a
     setting that all prompts share varies from look to look, such as the temperature, it cannot
-    bound what follows, and alarms come too often. A rise raises no alarm.
+    bound what follows, and alarms may come too often. A rise raises no alarm.
 
     Args:
       outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
-        the answers to each prompt; or labels. At least 4 answers to each prompt; from 20 on, the
-        error of the baseline hides less. One look has as many for each prompt.
+        the answers to each prompt; or labels. At least 4 answers to each prompt; from 40 on, the
+        error of the baseline hides less.
       prompts: a text or label for each row, `[n]`, or for each prompt.
       batches: a label for each answer, `[n]`, in their order, also where outputs are lists. Answers
         to one prompt of one label, such as those of one request, may depend on each other: their
