@@ -109,15 +109,11 @@ class _Sample(NamedTuple):
     bandwidth: RuledBandwidth
     kernel: Any
 
-    def bounds(self, quantile: float) -> tuple[Any, Any]:
-        """Of the mean similarity, over other answers to these prompts."""
-        fewest = int(self.counts.min())
-        pairs = len(self.names) * fewest * (fewest - 1) / 2
-        return bounds(np.mean(self.similarities), self.error, pairs, quantile)
-
     def scores(self) -> tuple[float, float, float]:
-        """The score with its interval at 95%."""
-        ends = np.mean(self.similarities), *self.bounds(1.96)[::-1]
+        """The score with its interval at 95%, over other answers to these prompts."""
+        mean, fewest = np.mean(self.similarities), int(self.counts.min())
+        pairs = len(self.names) * fewest * (fewest - 1) / 2
+        ends = mean, *bounds(mean, self.error, pairs, 1.96)[::-1]
         score, low, high = (1 / float(of) if of > _LEAST else math.inf for of in ends)
         return score, low, high
 
@@ -184,8 +180,8 @@ def _warn_of_no_alarm(of: _Sample, level: float, tolerated: float) -> None:
         cure = f"Pass at least {2 * math.floor(pairs) + 2:,} {unit} to each prompt."
     else:
         cure = f"More {unit} will not change this: the score is {1 / mean:.3g}."
-    share = f"{tolerated:.0%} of the true score of this baseline may be 1, the least score"
-    checks.warn(f"outputs: no look can raise an alarm, as {share}. {cure}")
+    least = f"{tolerated:.0%} of the true score of this baseline may be 1, the least score"
+    checks.warn(f"outputs: no look can raise an alarm, as {least}. {cure}")
 
 
 @jax.jit
@@ -302,7 +298,7 @@ def monitor(
       >>> import condvendi_jax as cv
       >>> rng, prompts = np.random.default_rng(0), np.repeat(np.arange(20), 10)
       >>> watched = cv.monitor(rng.integers(8, size=200), prompts)
-      >>> [bool(watched.look(rng.integers(of, size=200)).alarm) for of in (8, 8, 3)]
+      >>> [bool(watched.look(rng.integers(of, size=200)).alarm) for of in (8, 8, 2)]
       [False, False, True]
     """
     level = checks.check_number(level, name="level", above=0, below=1)
