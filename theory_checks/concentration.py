@@ -63,6 +63,21 @@ class Unrepeated(Population):
         return np.sqrt(joint**2 + own), prompts
 
 
+@dataclasses.dataclass(frozen=True)
+class Asked(Population):
+    """Prompts that never repeat, with k answers each: all of a prompt differ, or all are equal.
+
+    Such an answer is one of k equally likely ones, so that k of them are their law. Atoms are the
+    two kinds of prompts, and n counts prompts.
+    """
+
+    k: int
+
+    def conditional_entropy(self, weights: np.ndarray, t: int | None = None) -> np.ndarray:
+        """The share of prompts whose answers differ, times log k."""
+        return weights[..., 0] * np.log(self.k)
+
+
 # --- The samples of a population, and what bounds are made of -------------------------------------
 
 
@@ -207,7 +222,9 @@ class Tail:
 
 
 def _one_formula(p: Population, n: int, delta: Any, which: int, levels: Any, form: Any) -> Any:
-    names = {"n": n, _DELTA: delta, "t": kept(p), r"h(\tfrac1n)": binary(1 / n)}
+    k = getattr(p, "k", 1)  # Answers to each of n prompts.
+    names = {"m": n, "k": k, "n": n * k, _DELTA: delta, "t": kept(p)}
+    names |= {r"h(\tfrac1m)": binary(1 / n), r"h(\tfrac1n)": binary(1 / (n * k))}
     names |= {"d_X": p.dimension(p.gram_x), "d_T": p.dimension(p.gram_t)}
     return form(names | {_C: p.norms(p.weights)[0]})
 
@@ -288,7 +305,7 @@ def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
     populations, sizes, chances = map(list, zip(*shown, strict=True))
     names = {"population": [p.name for p in populations], "n": sizes, "delta": chances}
     cases = {
-        "two atoms": [len(p.weights) == 2 for p in populations],
+        "two atoms": [len(p.weights) == 2 and not isinstance(p, Asked) for p in populations],
         "constant prompt": [np.all(p.gram_t == 1) for p in populations],
         "t = 2": [kept(p) == 2 for p in populations],
     }
@@ -300,6 +317,10 @@ _BOTH_ENTROPY = [entropy_error, lambda p, f: -entropy_error(p, f)]
 _BOTH_RKE = [rke_error, lambda p, f: -rke_error(p, f)]
 _TRUNCATED, _RKE = modulus(lambda p, f: entropy_error(p, f, kept(p))), modulus(rke_error)
 _ALL = [*_COINS, *_SMALL]
+_ASKED = [
+    Cell(Asked("k answers to a prompt", np.eye(2), np.eye(2), np.array([p, 1 - p]), k), m)
+    for p, k, m in itertools.product((0.5, 0.1), (100, 10**6), (2, 10, 1000))
+]
 _MANY = [Cell(product("fifty", [0.02] * 50, [1.0]), 2)]
 # Two of a thousand outputs, which differ, and two of three, which are equal.
 _TWO_OF_MANY = Orthogonal(np.full(1000, 1e-3)), 2, 1 - 1e-3, 0, np.sqrt(1 / 2 - 1e-3)
@@ -309,7 +330,7 @@ TAILS = {
     "cv-lemma-4-sharp": Tail([operator_error], _one_formula, _ALL, attained=[_TWO_OF_MANY]),
     "cv-theorem-1": Tail(modulus(entropy_error), _one_formula, [*_ALL, *_MANY]),
     "cv-theorem-1-sharp": Tail(_BOTH_ENTROPY, _theorem_1_sharp, _ALL, [_ALIKE_TWICE]),
-    "cv-theorem-1-any-n": Tail(_BOTH_ENTROPY[:1], _one_formula, _ALL),
+    "cv-theorem-1-any-n": Tail(_BOTH_ENTROPY[:1], _one_formula, [*_ALL, *_ASKED]),
     "cv-theorem-2": Tail(_TRUNCATED, _one_formula, _ALL),
     "cv-theorem-2-sharp": Tail(_TRUNCATED, _theorem_2_sharp, _ALL),
     "cv-theorem-3-appendix": Tail(_RKE, _theorem_3, _ALL),

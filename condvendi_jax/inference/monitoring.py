@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -14,8 +16,9 @@ from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Indicator
-from condvendi_jax.data.pairs import Labels
+from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.encoders import Encoder
+from condvendi_jax.grams import grams_of
 from condvendi_jax.inference import components
 from condvendi_jax.inference.components import FEWEST_ANSWERS
 from condvendi_jax.inference.evaluations import Plan
@@ -37,6 +40,26 @@ def bounds(mean: Any, error: Any, pairs: float, quantile: float) -> tuple[Any, A
     middle = mean + quantile**2 * slope / 2
     width = quantile * np.sqrt(np.square(error) + np.square(quantile * slope) / 4)
     return np.maximum(middle - width, 0), np.minimum(middle + width, 1)
+
+
+def upper_end(mean: Any, pairs: int, level: float) -> Any:
+    """The largest s with `pairs` kl(mean, s) <= log(1 / level), `[...]`.
+
+    The true mean similarity of P prompts exceeds it with probability at most `level`, if answers
+    are independent and `pairs` is P floor(k / 2), k the smallest number of them (docs/proofs.md).
+    """
+    low, high = np.asarray(mean, np.float64), np.ones(np.shape(mean))
+    for _ in range(60):
+        middle = (low + high) / 2
+        accepted = pairs * _kl(mean, middle) <= -math.log(level)
+        low, high = np.where(accepted, middle, low), np.where(accepted, high, middle)
+    return high
+
+
+def _kl(p: Any, q: Any) -> Any:
+    from scipy.special import rel_entr  # Imported where it is used: it is slow to import.
+
+    return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
 
 
 class EProcess:
@@ -78,20 +101,19 @@ class _Sample(NamedTuple):
     """The similarities of prompts, in the order of their names, and the error of their mean."""
 
     names: list[Any]
+    counts: np.ndarray  # Of the answers to each prompt, or of its batches.
+    batched: bool
     similarities: np.ndarray
     error: float
-    pairs: float
     columns: int
     bandwidth: RuledBandwidth
     kernel: Any
 
-    def bounds(self, quantile: float) -> tuple[Any, Any]:
-        """Of the mean similarity, over other answers to these prompts."""
-        return bounds(np.mean(self.similarities), self.error, self.pairs, quantile)
-
     def scores(self) -> tuple[float, float, float]:
-        """The score with its interval at 95%."""
-        ends = np.mean(self.similarities), *self.bounds(1.96)[::-1]
+        """The score with its interval at 95%, over other answers to these prompts."""
+        mean, fewest = np.mean(self.similarities), int(self.counts.min())
+        pairs = len(self.names) * fewest * (fewest - 1) / 2
+        ends = mean, *bounds(mean, self.error, pairs, 1.96)[::-1]
         score, low, high = (1 / float(of) if of > _LEAST else math.inf for of in ends)
         return score, low, high
 
@@ -103,25 +125,33 @@ class Monitor:
     """
 
     def __init__(
-        self, outputs: Any, prompts: Any, level: float, tolerated: float, encoder: Any, kernel: Any
+        self, outputs: Any, prompts: Any, batches: Any, level: float, tolerated: float, *how: Any
     ):
-        from scipy.special import ndtri  # Imported where it is used: it is slow to import.
-
-        self._first = of = _sample(outputs, prompts, None, encoder, kernel)
-        self._prompts, self._encoder = prompts, encoder
-        bound = min(float(of.bounds(-float(ndtri(level / 2)))[1]) / tolerated, 1.0)
+        self._first = of = _sample(outputs, prompts, batches, None, *how)
+        self._prompts, self._batches, self._encoder = prompts, batches, how[0]
+        mean, pairs = np.mean(of.similarities), len(of.names) * (int(of.counts.min()) // 2)
+        bound = min(float(upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
+        if bound == 1:
+            _warn_of_no_alarm(of, level, tolerated)
         self._process = EProcess(of.similarities, of.error, bound)
         said = of.bandwidth, of.scores(), 1 / bound, 2 / level
         self._run = Looks(level, tolerated, len(of.names), *said, ())
 
     def look(
-        self, outputs: ArrayLike | Labels, prompts: Labels | None = None, *, step: int | None = None
+        self,
+        outputs: ArrayLike | Labels,
+        prompts: Labels | None = None,
+        *,
+        batches: Labels | None = None,
+        step: int | None = None,
     ) -> Looks:
         """Looks at outputs of the model in training, and returns the state of the run.
 
         Args:
-          outputs: as the baseline's, at least 4 for each prompt, drawn anew for every look.
+          outputs: as many for each prompt as in the baseline, drawn anew for every look.
           prompts: those of the baseline in any order; as they were passed to `monitor` where None.
+          batches: needed if `monitor` received them; the same ones where they and prompts are None.
+            With them, prompts may have other numbers of answers than in the baseline.
           step: of the training, for the text and the figure; the number of the look where None.
 
         Raises:
@@ -130,8 +160,9 @@ class Monitor:
         """
         past, number = self._run.looks, len(self._run.looks) + 1
         step = number if step is None else checks.check_count(step, name="step", minimum=0)
-        prompts = self._prompts if prompts is None else prompts
-        of = _sample(outputs, prompts, self._first, self._encoder, self._first.kernel)
+        if prompts is None:
+            prompts, batches = self._prompts, self._batches if batches is None else batches
+        of = _sample(outputs, prompts, batches, self._first, self._encoder, self._first.kernel)
         evidence = math.exp(min(float(self._process.update(of.similarities)), _LARGEST))
         alarm = evidence >= self._run.limit or bool(past and past[-1].alarm)
         scores = of.scores()
@@ -142,7 +173,44 @@ class Monitor:
         return self._run
 
 
-def _sample(outputs: Any, prompts: Any, like: _Sample | None, encoder: Any, kernel: Any) -> _Sample:
+def _warn_of_no_alarm(of: _Sample, level: float, tolerated: float) -> None:
+    mean, unit = float(np.mean(of.similarities)), "batches" if of.batched else "answers"
+    if mean < tolerated:
+        pairs = math.log(2 / level) / float(_kl(mean, tolerated)) / len(of.names)
+        cure = f"Pass at least {2 * math.floor(pairs) + 2:,} {unit} to each prompt."
+    else:
+        cure = f"More {unit} will not change this: the score is {1 / mean:.3g}."
+    least = f"{tolerated:.0%} of the true score of this baseline may be 1, the least score"
+    checks.warn(f"outputs: no look can raise an alarm, as {least}. {cure}")
+
+
+@jax.jit
+def _squares(points: Pairs) -> jax.Array:
+    return jnp.square(grams_of(points)[0].dense().matrix)
+
+
+def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:
+    """The components of each prompt, from batches in place of answers.
+
+    Two batches are as similar as an answer of each is on average. `prompt` is that of each batch,
+    in order, and `batch` that of each row.
+    """
+    (sums, squares), most = np.zeros((2, prompt.size)), np.bincount(prompt[batch]).max()
+    for number in range(prompt[-1] + 1):
+        rows, others = np.flatnonzero(prompt[batch] == number), np.flatnonzero(prompt == number)
+        share = np.zeros((most, others.size))
+        share[: rows.size] = (batch[rows, None] == others) / sizes[others]
+        array = pairs.arrays[0][np.resize(rows, most)]  # Of one shape: it is compiled once.
+        similar = np.asarray(_squares(Pairs.trusted((array,), pairs.kernels[:1], n=most)))
+        similar = share.T @ similar @ share
+        np.fill_diagonal(similar, 0)
+        sums[others], squares[others] = similar.sum(axis=1), np.sum(similar**2, axis=1)
+    return components.of_sums(sums, squares, np.ones(prompt.size), prompt, prompt[-1] + 1)
+
+
+def _sample(
+    outputs: Any, prompts: Any, batches: Any, like: _Sample | None, encoder: Any, kernel: Any
+) -> _Sample:
     """The similarities of outputs by prompt; prompts and columns are those of another sample."""
     if not shapes.are_labels(prompts):
         raise ValueError("prompts: expected a text or label for each output, or for each prompt.")
@@ -150,33 +218,42 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, encoder: Any, kern
     if like is not None and names != like.names:
         apart = tables.listed(sorted(map(repr, {*names} ^ {*like.names})))
         raise ValueError(f"prompts: expected those of the baseline; only one of both has {apart}.")
+    batched = batches is not None
+    if like is not None and batched != like.batched:
+        raise ValueError("batches: expected labels in `monitor` and in every look, or in none.")
     plan = Plan([2], None, None, True, None, 0, lambda _: None)
-    pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""]
-    ids: Any = pairs.prompt_ids  # By the order of the names, which are sorted.
-    counts = np.bincount(ids)
-    fewest = int(counts.min())
-    if len(names) < 2 or fewest < FEWEST_ANSWERS:
+    pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""].gathered()
+    labels = checks.check_labels(batches, pairs.n, name="batches")[1] if batched else range(pairs.n)
+    ids: Any = np.stack([np.asarray(pairs.prompt_ids), labels])  # By the order of their names.
+    (prompt, _), batch, sizes = np.unique(ids, axis=1, return_inverse=True, return_counts=True)
+    counts = np.bincount(prompt)
+    fewest, least = int(counts.min()), 2 if batched else FEWEST_ANSWERS
+    if len(names) < 2 or fewest < least:
+        unit = "batches of answers" if batched else "answers"
         raise ValueError(
-            f"outputs: expected at least {FEWEST_ANSWERS} answers to each of at least 2 prompts, "
-            f"received {len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
+            f"outputs: expected at least {least} {unit} to each of at least 2 prompts, "
+            f"received {len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()]!r}."
         )
     labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
     if like is not None and columns != like.columns:
         expected = f"outputs: expected {like.columns} columns, as the baseline has (labels: 0)"
         raise ValueError(f"{expected}, received {columns}.")
-    if fewest < counts.max():  # All prompts count equally.
-        pairs = pairs.weighed(1 / counts[ids] / len(names))
-    population: Any = plan.evaluate({"": pairs})[0][""].orders[0].population
-    of_prompts: Any = components.of_prompts(population.answers, population.inside)
-    similarities = np.empty(len(names))
-    similarities[ids[population.answers.rows]] = np.clip(of_prompts.similarity, 0, 1)[
-        population.answers.kind
-    ]
-    error = of_prompts.error(np.full(len(names), 1 / len(names)))
-    number = len(names) * fewest * (fewest - 1) / 2
+    if like is not None and not batched and np.any(counts != like.counts):
+        other = int(np.argmax(counts != like.counts))
+        raise ValueError(
+            f"outputs: expected {like.counts[other]} answers to {names[other]!r}, as in the "
+            f"baseline, received {counts[other]}. Other numbers need batches= in `monitor` and in "
+            "every look: one label for answers that depend on each other, such as those of one "
+            "request; a label for each answer if they are independent."
+        )
+    parts = _of_batches(pairs, prompt, batch.reshape(-1), sizes)
+    similarities = np.clip(parts.similarity, 0, 1)
+    error = float(np.std(similarities, ddof=1)) / math.sqrt(len(names))  # On average too large.
+    if fewest >= FEWEST_ANSWERS:
+        error = parts.error(np.full(len(names), 1 / len(names)))
     chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
-    return _Sample(names, similarities, error, number, columns, *chosen)
+    return _Sample(names, counts, batched, similarities, error, columns, *chosen)
 
 
 @checks.outside_transformations
@@ -184,6 +261,7 @@ def monitor(
     outputs: ArrayLike | Labels,
     prompts: Labels,
     *,
+    batches: Labels | None = None,
     level: float = 0.05,
     tolerated: float = 1.0,
     encoder: Encoder | None = None,
@@ -195,28 +273,35 @@ def monitor(
     on the error of the baseline, which all looks share, half on an `EProcess`: if the score did
     not fall, an alarm has a probability of at most `level`, however many looks there are.
 
+    This needs answers that are drawn independently, or `batches`. The baseline is one sample: if a
+    setting that all prompts share varies from look to look, such as the temperature, it cannot
+    bound what follows, and alarms may come too often. A rise raises no alarm.
+
     Args:
       outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
-        the answers to each prompt; or labels. At least 4 answers to each prompt; from 20 on, the
+        the answers to each prompt; or labels. At least 4 answers to each prompt; from 40 on, the
         error of the baseline hides less.
       prompts: a text or label for each row, `[n]`, or for each prompt.
+      batches: a label for each answer, `[n]`, in their order, also where outputs are lists. Answers
+        to one prompt of one label, such as those of one request, may depend on each other: their
+        pairs do not count. At least 2 labels for each prompt.
       level: the largest probability of a false alarm, over all looks.
       tolerated: the share of the baseline's score down to which there is no alarm.
       encoder, output_kernel: as of `evaluate`. The bandwidth is the baseline's.
 
     Raises:
-      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 4 answers, there is one
-        prompt, or `level` or `tolerated` is out of range.
+      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 4 answers or 2 batches,
+        there is one prompt, or `level` or `tolerated` is out of range.
 
     Examples:
       >>> import numpy as np
       >>> import condvendi_jax as cv
       >>> rng, prompts = np.random.default_rng(0), np.repeat(np.arange(20), 10)
       >>> watched = cv.monitor(rng.integers(8, size=200), prompts)
-      >>> [bool(watched.look(rng.integers(of, size=200)).alarm) for of in (8, 8, 3)]
+      >>> [bool(watched.look(rng.integers(of, size=200)).alarm) for of in (8, 8, 2)]
       [False, False, True]
     """
     level = checks.check_number(level, name="level", above=0, below=1)
     expected, above = "a share of the baseline's score, above 0 and up to 1", np.nextafter(1, 2)
     checks.check_number(tolerated, name="tolerated", above=0, below=above, expected=expected)
-    return Monitor(outputs, prompts, level, float(tolerated), encoder, output_kernel)
+    return Monitor(outputs, prompts, batches, level, float(tolerated), encoder, output_kernel)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from condvendi_jax.inference.monitoring import EProcess, bounds
+from condvendi_jax.inference.monitoring import EProcess, upper_end
 from experiments.calibration import simulated
 
 LEVEL = 0.05
@@ -71,8 +71,7 @@ def simulate(
         after = collapsed(before, FALL)
         counts = rng.multinomial(baseline, before)
         start, error = similarities(counts), fixed_error(counts)
-        quantile, pairs = float(stats.norm.isf(LEVEL / 2)), prompts * baseline * (baseline - 1) / 2
-        _, bound = bounds(start.mean(axis=-1), error, pairs, quantile)
+        bound = upper_end(start.mean(axis=-1), prompts * (baseline // 2), LEVEL / 2)
         process, last = EProcess(start, error, bound), start
         alarms = np.zeros((3, len(before)), int)
         for look in range(1, looks + 1):

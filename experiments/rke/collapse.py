@@ -27,6 +27,7 @@ class Collapse(lab.Study):
     name = "collapse"
     data = None
     drawings = ("collapse",)
+    version = 2
 
     repeats: int = lab.flag(5, "Trainings, each continued at both rates.", at_least=1)
     start: int = lab.flag(3000, "Updates of the generator before the baseline.", at_least=1)
@@ -86,8 +87,13 @@ class Collapse(lab.Study):
             return np.asarray(points).reshape(self.batches, count, 2)
 
         kernel, drawn, seen = cv.Gaussian(self.bandwidth), [draw(networks, 0, self.baseline)], []
+        prompts = np.arange(self.batches)
         monitor = cv.monitor(
-            drawn[0], np.arange(self.batches), output_kernel=kernel, tolerated=self.tolerated
+            drawn[0],
+            prompts,
+            batches=np.arange(self.batches * self.baseline),  # Samples are independent.
+            output_kernel=kernel,
+            tolerated=self.tolerated,
         )
 
         def sample(of, step):
@@ -99,7 +105,10 @@ class Collapse(lab.Study):
             networks = state[rate](networks, step_key, updates)
             with warnings.catch_warnings():  # After a collapse all samples are equal.
                 warnings.filterwarnings("ignore", ".*numerically constant", UserWarning)
-                seen.append(monitor.look(sample(networks, step), step=step))
+                labels = np.arange(self.batches * self.samples)
+                seen.append(
+                    monitor.look(sample(networks, step), prompts, batches=labels, step=step)
+                )
             context.say(f"step {step}: {seen[-1].looks[-1].score:.2f}")
         last, alarm = seen[-1], seen[-1].alarm
         captured = [int(law.captured(law.good_shares(of.reshape(-1, 2)))) for of in drawn]

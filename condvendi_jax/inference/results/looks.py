@@ -57,6 +57,8 @@ class Looks(Result):
         """The last look, the baseline, the evidence, and what it says."""
         last, first, (baseline, *ends) = self.looks[-1], self.alarm, self.baseline
         said = f"no alarm: no fall is shown, and only scores below {self.bound:.3g} can show one"
+        if self.bound == 1:
+            said = "no alarm is possible: the baseline's score may be the least one"
         if first is not None:
             below = "the baseline's" if self.tolerated == 1 else f"{self.tolerated:.0%} of it"
             said = f"ALARM at look {first.look:,} (step {first.step:,}): the score fell below "
@@ -68,5 +70,7 @@ class Looks(Result):
             f"baseline: {baseline:.3g} {tables.interval(ends)}; now {now}",
             f"evidence of a fall: {last.evidence:.3g}, alarm from {self.limit:.3g}",
             said,
+            "assumed: answers drawn independently, at the same settings in all looks; "
+            "a rise raises no alarm",
             f"intervals: 95%, over other answers to these prompts; outputs: {self.bandwidth}",
         ]
