@@ -68,7 +68,8 @@ def test_three_models_are_tested_two_by_two_on_what_each_two_share():
         difference = ranking.difference(one, two)
         alone.append(p_value(by_hand[one], by_hand[two]))
         assert difference.p_value == pytest.approx(alone[-1], rel=1e-3)
-    assert max(d.adjusted for d in ranking.differences) == pytest.approx(max(alone), rel=1e-3)
+    smallest = min(d.adjusted for d in ranking.differences)  # By Holm, of three.
+    assert smallest == pytest.approx(min(3 * min(alone), 1), rel=1e-3)
     for name in "abc":  # Scores are of the model's own prompts, and the text says so.
         own = 1 / np.mean([*by_hand[name].values()])
         np.testing.assert_allclose(ranking.values[name], own, rtol=1e-5)
@@ -101,7 +102,8 @@ def test_models_without_a_shared_prompt_have_no_winner():
 def test_a_prompt_with_one_answer_of_a_model_counts_in_no_model():
     rng = np.random.default_rng(3)
     outputs, prompts, by_hand = sample(rng, {"a": np.arange(12), "b": np.arange(12)})
-    lost = (prompts["b"] == 3) & (np.arange(72) % 6 > 0)
+    place = np.arange(72) % 6  # Of prompt 3 one answer is left, of prompt 4 two.
+    lost = (prompts["b"] == 3) & (place > 0) | (prompts["b"] == 4) & (place > 1)
     outputs["b"], prompts["b"] = outputs["b"][~lost], prompts["b"][~lost]
     ranking = cv.compare(outputs, prompts, **OPTIONS).ranking("conditional", 2)
     rest = [of for p, of in by_hand["a"].items() if p != 3]
