@@ -52,6 +52,10 @@ def test_two_models_are_scored_and_tested_on_the_prompts_that_both_have():
     expected = p_value(by_hand["a"], by_hand["b"])
     assert ranking.differences[0].p_value == pytest.approx(expected, rel=1e-3)
     assert found.n == {"a": 60, "b": 60} and found.untested is None
+    points = {name: of[:, None].astype(np.float32) for name, of in outputs.items()}
+    along = cv.profile(points, prompts, output_kernel=cv.Gaussian(0.1), multiples=[1.0])
+    for value, name in zip(along.values.conditional[:, 0], "ab", strict=True):
+        assert value == pytest.approx(ranking.values[name], rel=1e-5)
     assert found.shared_prompts == ({"a": 20, "b": 20}, 10, {("a", "b"): 10})
     words = "On the 10 prompts that all models answer; other prompts left out: 10 (a) and 10 (b)."
     assert words in str(found) and words in cv.report.latex(found).paragraph
