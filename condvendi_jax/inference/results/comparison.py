@@ -265,7 +265,8 @@ class Comparison(Result):
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors and letters say, and what was not tested."""
-        notes = [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
+        notes = [str(self.shared_prompts)] if self.shared_prompts else []
+        notes += [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
         notes += evaluations.unbiased_notes(self.evaluations.values(), "in brackets")
         if self.at is not None:
             notes.append(
