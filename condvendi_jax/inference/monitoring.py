@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, tables
+from condvendi_jax.base import checks, labelling, tables
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
@@ -77,7 +77,7 @@ class EProcess:
 class _Sample(NamedTuple):
     """The similarities of prompts, in the order of their names, and the error of their mean."""
 
-    names: list[Any]
+    names: list[tuple[Any, str]]  # With their types.
     similarities: np.ndarray
     error: float
     pairs: float
@@ -146,9 +146,9 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, encoder: Any, kern
     """The similarities of outputs by prompt; prompts and columns are those of another sample."""
     if not shapes.are_labels(prompts):
         raise ValueError("prompts: expected a text or label for each output, or for each prompt.")
-    names = checks.check_labels(prompts, len(prompts), name="prompts")[0].tolist()
+    names = labelling.typed(labelling.check_labels(prompts, len(prompts), name="prompts")[0])
     if like is not None and names != like.names:
-        apart = tables.listed(sorted(map(repr, {*names} ^ {*like.names})))
+        apart = tables.listed(sorted(repr(name) for name, _ in {*names} ^ {*like.names}))
         raise ValueError(f"prompts: expected those of the baseline; only one of both has {apart}.")
     plan = Plan([2], None, None, True, None, 0, lambda _: None)
     pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""]
@@ -158,7 +158,8 @@ def _sample(outputs: Any, prompts: Any, like: _Sample | None, encoder: Any, kern
     if len(names) < 2 or fewest < FEWEST_ANSWERS:
         raise ValueError(
             f"outputs: expected at least {FEWEST_ANSWERS} answers to each of at least 2 prompts, "
-            f"received {len(names):,} prompts, and {fewest} answers to {names[counts.argmin()]!r}."
+            f"received {len(names):,} prompts, and {fewest} answers to "
+            f"{names[counts.argmin()][0]!r}."
         )
     labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from condvendi_jax.base import checks, memory
+from condvendi_jax.base import checks, labelling, memory
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy
@@ -61,7 +61,7 @@ def prompt_table(
     entropy, names = Entropy(order=order, truncation=truncation), None
     if labels is not None:
         checks.check_indices({"outputs": pairs, "labels": labels})
-        names, numbers = checks.check_labels(labels, pairs.n)
+        names, numbers = labelling.check_labels(labels, pairs.n)
     elif pairs.paired:
         _, numbers = pairs.prompt_kinds
     else:
