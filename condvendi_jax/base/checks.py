@@ -89,8 +89,9 @@ def check_keywords(given: Iterable[str], signature: inspect.Signature, *, of: st
             raise TypeError(f"{of}: unknown keyword {name}; {meant}")
 
 
-# The library, and the module of `cached_property`.
-_INSIDE = (os.path.dirname(os.path.dirname(__file__)) + os.sep, functools.__file__)
+# The library, and the modules of `cached_property` and of context managers.
+_LIBRARY = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_INSIDE = (_LIBRARY, functools.__file__, contextlib.__file__)
 
 
 def warn(message: str) -> None:

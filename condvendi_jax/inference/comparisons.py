@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, optional
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
@@ -154,14 +154,19 @@ def compare(
         if undefined:
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
-    if rated:
-        scored = rated.scored(pairs, units)
-        evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
-        rankings.append(_by_quality(scored, level, margin, matched != "none"))
-    between = between_models.of_plan(pairs, plan, evaluations)
-    over, asked = None, bool(profile)
+    between, over, asked, failed = None, None, bool(profile), dict[str, str]()
+    with optional.part("quality", failed, asked=True):
+        scored = rated.scored(pairs, units) if rated else {}
+        rankings += [_by_quality(scored, level, margin, matched != "none")] if scored else []
+        evaluations = {
+            name: dataclasses.replace(of, quality=scored.get(name))
+            for name, of in evaluations.items()
+        }
+    with optional.part("overlaps", failed):
+        between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and (untested is None or undefined)):
-        over = profiles.of_plan(pairs, plan, common, units, level=level, asked=asked)
+        with optional.part("profile", failed, asked=asked):
+            over = profiles.of_plan(pairs, plan, common, units, level=level, asked=asked)
     return Comparison(
         evaluations,
         tuple(rankings),
@@ -172,6 +177,7 @@ def compare(
         over,
         given,
         None if all(ranking.unbiased for ranking in rankings) else common.design,
+        failed,
     )
 
 
