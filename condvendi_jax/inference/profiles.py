@@ -289,7 +289,7 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbia
     inverted = np.array(population.INVERTED[:scores])[:, None]
     tested = np.where(inverted, similarities, np.where(known, 1 / safe, math.nan))
     logs = np.where(known, -np.log(np.where(inverted, safe, 1 / safe)), math.inf)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         slopes = np.where(inverted, 1.0, -1 / safe**2)
         of_units = np.where(known[..., None], influences, 0) * slopes[..., None]
         squares = np.square(tested) + np.sum(np.square(of_units), axis=2)
