@@ -61,3 +61,23 @@ class Powered:
 
     def __call__(self, one, other):
         return words(one, other) ** self.power
+
+
+class PoweredSlots:
+    __slots__ = ("power",)
+
+    def __init__(self, power):
+        self.power = power
+
+    def __call__(self, one, other):
+        return words(one, other) ** self.power
+
+
+def powered_object(power):
+    """An object without attributes, of a class that was made for its power."""
+
+    class Made:
+        def __call__(self, one, other):
+            return words(one, other) ** power
+
+    return Made()

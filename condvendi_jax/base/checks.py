@@ -89,8 +89,9 @@ def check_keywords(given: Iterable[str], signature: inspect.Signature, *, of: st
             raise TypeError(f"{of}: unknown keyword {name}; {meant}")
 
 
-# The library, and the module of `cached_property`.
-_INSIDE = (os.path.dirname(os.path.dirname(__file__)) + os.sep, functools.__file__)
+# The library, and the modules of `cached_property` and of context managers.
+_LIBRARY = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_INSIDE = (_LIBRARY, functools.__file__, contextlib.__file__)
 
 
 def warn(message: str) -> None:
@@ -164,7 +165,8 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
             )
         if array.ndim != 2:
-            column = f" For one number a row: `{name} = np.reshape({name}, (-1, 1))`."
+            column = f" For one number a row: `{name} = np.reshape({name}, (-1, 1))`; labels are "
+            column += "strings or integers."
             raise ValueError(
                 f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
                 f"{column if array.ndim == 1 else ''}"
@@ -355,9 +357,18 @@ def _extremes(xp: Any, array: Any) -> tuple[Any, Any]:
 
 
 def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """array - origin in float64 or wider."""
-    wide = np.promote_types(np.promote_types(array.dtype, origin.dtype), np.float64)
-    return array.astype(wide) - origin.astype(wide)
+    """array - origin in float64 or wider, exact of integers that are near each other."""
+    (high, low), (first, rest) = map(_parts, (array, origin))
+    return (high - first) + (low - rest)
+
+
+def _parts(array: np.ndarray) -> tuple[Any, Any]:
+    """Two arrays of float64 or wider, whose sum is the array without rounding."""
+    if array.dtype.kind not in "iu":
+        return array.astype(np.promote_types(array.dtype, np.float64)), 0.0
+    whole = array if array.dtype == np.uint64 else array.astype(np.int64)
+    high, low = np.divmod(whole, 2**32)
+    return high * 2.0**32, low.astype(np.float64)
 
 
 def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> None:
@@ -521,39 +532,6 @@ def check_key(key: Any) -> jax.Array:
             f"key: expected one random key, such as jax.random.key(0), received {key!r}."
         )
     return key
-
-
-def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`."""
-    if not is_concrete(labels):
-        raise TypeError(
-            f"{name}: expected concrete labels, received a traced array: they decide shapes."
-        )
-    array = labels
-    if isinstance(labels, (list, tuple)):
-        # As objects: NumPy would turn the number 1 and the string "1" into the same label.
-        array = np.empty(len(labels), object)
-        array[:] = labels
-    array = np.asarray(as_array(array, name=name))
-    if array.shape != (n,):
-        raise ValueError(
-            f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
-        )
-    if array.dtype.kind not in "iubUSfMmO":
-        raise TypeError(
-            f"{name}: expected numbers, strings or dates [n], received an array of dtype "
-            f"{array.dtype}."
-        )
-    missing = np.asarray(array != array, bool)
-    if missing.any():
-        raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
-    try:
-        distinct, membership = np.unique(array, return_inverse=True)
-    except TypeError as error:
-        raise TypeError(f"{name}: expected all numbers or all strings: {error}.") from error
-    if array.dtype == object:
-        distinct = np.array(distinct.tolist())
-    return distinct, membership.reshape(n)
 
 
 def check_weights(

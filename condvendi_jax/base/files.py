@@ -84,7 +84,7 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
 def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
     """Reads n weights, as `read_labels` reads labels; integers if all are written as such."""
     weights = read_labels(path, kind="weight")
-    if weights.dtype.kind == "U":
+    if weights.dtype.kind in "UO":
         try:
             weights = weights.astype(int if all(map(str.isdigit, weights.tolist())) else float)
         except ValueError as error:
@@ -106,7 +106,7 @@ def read_labels(
     labels = read_lines(path)
     if not labels:
         raise ValueError(f"{path}: holds no {kind}s.")
-    return np.array(labels)
+    return np.array(labels, object)
 
 
 def read_lines(path: pathlib.Path) -> list[str]:

@@ -286,7 +286,8 @@ def _read_records(
             "expected answers of one model, or condvendi compare, received those of "
             f"{', '.join(read.answers)}."
         )
-    encoder, prompts, notes = used.get("texts"), {}, []
+    encoder, notes = used.get("texts"), []
+    prompts: dict[str, Any] = {}
     if encoder is None:
         classes = read.beside.get(given.class_field or "")
         answers = _compared(given, read.answers, read.prompts, used, bar, classes)
@@ -294,7 +295,7 @@ def _read_records(
         answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
         notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
     if encoder and read.by_id:  # Ids are equal or different, and have no meaning.
-        prompts = {name: np.array(ids) for name, ids in read.prompts.items()}
+        prompts = dict(read.prompts)
     elif encoder:
         prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
         notes.append(_embedded("prompts", encoder, "field", read.fields["prompts"]))

@@ -372,12 +372,13 @@ def write(
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
 
     def as_figure(path: str) -> None:
-        assert profile is not None  # It was asked for.
+        if profile is None:
+            raise ValueError(f"--profile={path}: not written, since there is no profile.")
         with files.atomic_writer(path) as stream:
             suffix = pathlib.Path(path).suffix.lower()
             profile.plot().savefig(stream, format=suffix[1:], dpi=200)
 
-    writers = {"json": as_json, "latex": as_latex, "profile": as_figure, **further}
+    writers = {"json": as_json, "latex": as_latex, **further, "profile": as_figure}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
     try:
         for name, write_to in writers.items():

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from condvendi_jax.base import files
+from condvendi_jax.base import files, optional
 from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
     if given.by_prompt and not paired:
         raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
     started = time.perf_counter()
-    tables, over = [], None
+    tables, over, failed = [], None, dict[str, str]()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
@@ -64,15 +64,19 @@ def main(argv: Sequence[str]) -> None:
         if given.by_prompt:
             chosen = {name: settings[name] for name in ("truncation", "method")}
             chosen |= {"labels": data["prompt_ids"]}
-            tables = [prompt_tables.prompt_table(pairs, order=o, **chosen) for o in given.order]
+            with optional.part("by_prompt", failed, asked=True):
+                tables = [prompt_tables.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
             # Under the bandwidths of the scores.
             data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
             data |= {name: settings[name] for name in ("seed", "unbiased")}
-            over = profiles.profile(outputs, prompts, progress=show, **data)
+            with optional.part("profile", failed, asked=True):
+                over = profiles.profile(outputs, prompts, progress=show, **data)
     beside = [line for of in (*tables, over) if of for line in ("", str(of))]
 
     def write_tables(path: str) -> None:
+        if not tables:
+            raise ValueError(f"--by_prompt={path}: not written, since there is no table.")
         files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
 
     how = {"since": started, "profile": over, "beside": beside}

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, labelling
 from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
 from condvendi_jax.data import kernel_choice, shapes, similarities
 from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
@@ -405,7 +405,6 @@ def _make(
     if "prompts" in labelled:
         of_models = zip(models.items(), prompt_ids.values(), strict=True)
         prompt_ids = {m: rows["prompts"] if of is None else of for (m, rows), of in of_models}
-    given = kernel_choice.check(paired, (x_kernel, t_kernel), rule)
     identified = any(ids is not None for ids in prompt_ids.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
@@ -428,13 +427,14 @@ def _make(
                 of_rows = _numbers(prompt_ids[name], "prompt_ids", numbers.setdefault("ids", {}), n)
                 about[name]["prompt_ids"] = of_rows[:, 0]
             if groups is not None:
-                about[name]["groups"] = checks.check_labels(groups, n, name="groups")[1]
+                about[name]["groups"] = labelling.check_labels(groups, n, name="groups")[1]
             if batches[name] is not None:
-                about[name]["batches"] = checks.check_labels(batches[name], n, name="batches")[1]
+                about[name]["batches"] = labelling.check_labels(batches[name], n, name="batches")[1]
                 if not paired and groups is None:  # Rows of one batch are not independent.
                     about[name]["groups"] = about[name]["batches"]
             if weights[name] is not None:
                 about[name]["weights"] = checks.check_weights(weights[name], n)
+    given = kernel_choice.check(paired, (x_kernel, t_kernel), rule)
     every_id = [of["prompt_ids"] for of in about.values() if identified]
     if shared and not all(np.array_equal(every_id[0], other) for other in every_id):
         raise ValueError("prompt_ids: those of the models differ, and their prompts are the same.")
@@ -492,8 +492,8 @@ def _make(
 
 def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None) -> np.ndarray:
     """The number of the label of each row, `[n, 1]`; those that are `known` keep theirs."""
-    distinct, kinds = checks.check_labels(labels, len(labels) if n is None else n, name=name)
-    numbers = [known.setdefault(label, len(known)) for label in distinct.tolist()]
+    distinct, kinds = labelling.check_labels(labels, len(labels) if n is None else n, name=name)
+    numbers = [known.setdefault(label, len(known)) for label in labelling.typed(distinct)]
     return np.array(numbers)[kinds][:, None]
 
 

@@ -18,7 +18,8 @@ def are_labels(values: Any) -> bool:
     if array is None or array.size == 0:
         return False
     if array.dtype.kind == "O":
-        return all(isinstance(value, (str, int, np.integer)) for value in array.tolist())
+        labels = (str, bytes, int, np.integer, np.bool_)
+        return all(isinstance(value, labels) for value in array.tolist())
     return array.dtype.kind in "iubUS"
 
 
@@ -55,9 +56,8 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     if getattr(outputs, "ndim", None) != 3 or prompts is None:
         return made
     outputs, each = checks.as_array(outputs, name="outputs"), outputs.shape[1]
-    if are_labels(prompts):
-        prompts = np.asarray(prompts)
-    prompts = checks.as_array(prompts, name="prompts")
+    column: Any = _column(prompts) if are_labels(prompts) else prompts
+    prompts = checks.as_array(column, name="prompts")
     flat = outputs.reshape(-1, outputs.shape[2])
     if prompts.ndim == 3 and prompts.shape[:2] == outputs.shape[:2]:
         prompts = prompts.reshape(-1, prompts.shape[2])
@@ -128,7 +128,8 @@ def _column(values: Any) -> np.ndarray | None:
     """Values that have one axis, outside of JAX; None elsewhere."""
     values = listed(values)
     if isinstance(values, (list, tuple)):
-        return None if not values or not np.isscalar(values[0]) else np.asarray(values)
+        plain = bool(values) and np.isscalar(values[0])
+        return np.fromiter(values, object, len(values)) if plain else None
     if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1:
         return None
     return checks.to_numpy(values) if hasattr(values, "dtype") else None

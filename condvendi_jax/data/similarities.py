@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.base import checks, memory, tables
+from condvendi_jax.base import checks, labelling, memory, tables
 from condvendi_jax.data.kernels import Indicator, WithinPrompts
 
 #: The share of the trace that negative eigenvalues may have. A choice.
@@ -93,7 +93,7 @@ class Similarities:
           prompts, name: see `Similarities`.
         """
         checks.check_indices({"classes": classes, "prompts": prompts})
-        kinds = checks.check_labels(classes, len(classes), name="classes")[1]
+        kinds = labelling.check_labels(classes, len(classes), name="classes")[1]
         rows_of = _rows_of(prompts, len(kinds))
         equal = {label: np.equal.outer(kinds[of], kinds[of]) for label, of in rows_of.items()}
         return cls(equal, prompts=prompts, name=name)
@@ -153,8 +153,9 @@ def _rows_of(labels: Any, n: int, name: str = "prompts") -> dict[Any, np.ndarray
     """The rows of each label; all rows have the label None where there are none."""
     if labels is None:
         return {None: np.arange(n)}
-    distinct, numbers = checks.check_labels(labels, n, name=name)
-    return {label: np.flatnonzero(numbers == k) for k, label in enumerate(distinct.tolist())}
+    distinct, numbers = labelling.check_labels(labels, n, name=name)
+    rows = (np.flatnonzero(numbers == k) for k in range(len(distinct)))
+    return labelling.by_label(distinct, rows)
 
 
 def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
@@ -255,7 +256,7 @@ def unpacked(
     for model, of in zip(given, every, strict=True):
         prompts = [None] * len(of) if of.prompts is None else of.prompts
         rows = np.zeros((len(of), 1 + width), checks.compute_dtype())
-        rows[:, 0] = [numbers.setdefault(prompt, len(numbers)) for prompt in prompts]
+        rows[:, 0] = [numbers.setdefault(of, len(numbers)) for of in labelling.typed(prompts)]
         rows[:, 1 : 1 + of.vectors.shape[1]] = of.vectors
         arrays[model] = {"outputs": rows} | ({} if of.prompts is None else {"prompts": prompts})
     negative = float(np.average([of.negative for of in every], weights=[*map(len, every)]))

@@ -47,6 +47,11 @@ class LoadedEncoder:
         return str(getattr(self.encoder, "name", None) or self.spec)
 
     @property
+    def is_known(self) -> bool:
+        """Whether it has a `name` or `details`, which tell it from others of its class."""
+        return bool(getattr(self.encoder, "name", None)) or hasattr(self.encoder, "details")
+
+    @property
     def bandwidth(self) -> float | None:
         """The Gaussian bandwidth that fits people's judgements, if it is known."""
         return getattr(self.encoder, "bandwidth", None)
@@ -145,14 +150,15 @@ def embed(
 
     The cache knows an item by its content: files may be renamed, reordered and copied. It knows an
     encoder by its name, import path, `details`, the source file of its class and its size of
-    pictures: give other weights another name. What is finished is kept when a call is interrupted.
+    pictures: give other weights another name. Nothing is kept of an encoder that has neither a
+    `name` nor `details`. What is finished is kept when a call is interrupted.
 
     Args:
       items: n paths of pictures, or n texts.
       encoder: with `encode(items) -> [n, d]`. Pictures are lists of uint8 `[height, width, 3]`.
       kind: `images` or `texts`.
       cache: folder of the cache; `default_cache()` if None. Where that cannot be written, nothing
-        is kept, with a warning.
+        is kept, with a warning; with one, too, if a folder is given and the encoder is not known.
       progress: called with the number of items that are done.
 
     Returns:
@@ -168,7 +174,9 @@ def embed(
     describe_cut = getattr(loaded.encoder, "describe_cut", lambda _: None)
     if kind == "texts" and (cut := describe_cut(items)):
         checks.warn(cut)
-    shelf = Shelf.of(cache, loaded, kind)
+    shelf = Shelf.of(cache, loaded, kind) if loaded.is_known else None
+    if cache is not None and not loaded.is_known:
+        checks.warn(f"cache: not used, since {loaded.name} has neither a `name` nor `details`.")
     contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
     digests = list(map(digest_of, contents))
     counts = collections.Counter(digests)

@@ -67,11 +67,12 @@ def _is_known(function: Any) -> bool:
     """Whether its file, or its `details`, tell all that its values depend on."""
     if hasattr(function, "details"):
         return True
-    if inspect.isfunction(function):
-        inside = function.__closure__ or "<" in function.__qualname__
-        return not inside and not hasattr(function, "__wrapped__")
-    called = vars(type(function)).get("__call__")  # A method, not one of a compiled class.
-    return inspect.isfunction(called) and not vars(function)
+    plain = inspect.isfunction(function)
+    # A function, or a method: a compiled class has none.
+    code = function if plain else vars(type(function)).get("__call__")
+    if not inspect.isfunction(code) or code.__closure__ or "<" in code.__qualname__:
+        return False
+    return not hasattr(code, "__wrapped__") and (plain or getattr(function, "__dict__", None) == {})
 
 
 def _key(item: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, optional
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
@@ -135,21 +135,28 @@ def compare(
     if shared is not None and not shared.one_set:
         whole = _by_two(whole, pairs, by_prompt, shared, plan, **options)
     evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
-    if rated:
-        scored = rated.scored(pairs, units)
-        evaluations = {m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()}
-        comparable = shared is None or shared.apart is None
-        rankings.append(_by_quality(scored, level, margin, whole.paired, comparable))
-    between = between_models.of_plan(pairs, plan, evaluations)
-    over, asked = None, bool(profile)
+    between, over, asked, failed = None, None, bool(profile), dict[str, str]()
+    with optional.part("quality", failed, asked=True):
+        scored, comparable = (
+            rated.scored(pairs, units) if rated else {},
+            not (shared and shared.apart),
+        )
+        if scored:
+            rankings.append(_by_quality(scored, level, margin, whole.paired, comparable))
+        evaluations = {
+            name: dataclasses.replace(of, quality=scored.get(name))
+            for name, of in evaluations.items()
+        }
+    with optional.part("overlaps", failed):
+        between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and (whole.untested is None or whole.undefined)):
-        along = pairs, whole.common, units
-        differ = None
+        along, differ = (pairs, whole.common, units), None
         if shared is not None and not shared.one_set:
             differ = shared.apart
             pairs = pairs if differ else restricted(pairs, chosen)
             along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
-        over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
+        with optional.part("profile", failed, asked=asked):
+            over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
     return Comparison(
         evaluations,
         tuple(rankings),
@@ -161,6 +168,7 @@ def compare(
         given,
         None if all(ranking.unbiased for ranking in rankings) else whole.common.design,
         shared,
+        failed,
     )
 
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, optional
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Indicator
@@ -290,19 +290,22 @@ def evaluate(
     asked = Asked.of({"": pairs}, quality, at_least, draws)
     pairs = pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
-    evaluation, orders = evaluations[""], []
+    evaluation, orders, failed = evaluations[""], [], dict[str, str]()
     for scored in evaluation.orders:
         whole = scored.decomposition
         entropy = Entropy(whole.order, whole.truncation)
         # Scores that grow with the rows.
         if entropy.order < 2 and entropy.truncation is None:
             progress(f"slope of order {entropy.order:g}")
-            slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
-            scored = dataclasses.replace(scored, slope=slope)
+            with optional.part(f"slope of order {entropy.order:g}", failed):
+                slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
+                scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
-    scored = asked and asked.scored({"": pairs}, units)[""]
-    found = {"orders": tuple(orders), "quality": scored}
-    return dataclasses.replace(evaluation, **found)
+    evaluation = dataclasses.replace(evaluation, orders=tuple(orders), failed=failed)
+    with optional.part("quality", failed, asked=True):
+        scored = asked and asked.scored({"": pairs}, units)[""]
+        evaluation = dataclasses.replace(evaluation, quality=scored)
+    return evaluation
 
 
 def _answers(pairs: Pairs) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, tables
+from condvendi_jax.base import checks, labelling, tables
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
@@ -100,7 +100,7 @@ class EProcess:
 class _Sample(NamedTuple):
     """The similarities of prompts, in the order of their names, and the error of their mean."""
 
-    names: list[Any]
+    names: list[tuple[Any, str]]  # With their types.
     counts: np.ndarray  # Of the answers to each prompt, or of its batches.
     batched: bool
     similarities: np.ndarray
@@ -214,16 +214,18 @@ def _sample(
     """The similarities of outputs by prompt; prompts and columns are those of another sample."""
     if not shapes.are_labels(prompts):
         raise ValueError("prompts: expected a text or label for each output, or for each prompt.")
-    names = checks.check_labels(prompts, len(prompts), name="prompts")[0].tolist()
+    names = labelling.typed(labelling.check_labels(prompts, len(prompts), name="prompts")[0])
     if like is not None and names != like.names:
-        apart = tables.listed(sorted(map(repr, {*names} ^ {*like.names})))
+        apart = tables.listed(sorted(repr(name) for name, _ in {*names} ^ {*like.names}))
         raise ValueError(f"prompts: expected those of the baseline; only one of both has {apart}.")
     batched = batches is not None
     if like is not None and batched != like.batched:
         raise ValueError("batches: expected labels in `monitor` and in every look, or in none.")
     plan = Plan([2], None, None, True, None, 0, lambda _: None)
     pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""].gathered()
-    labels = checks.check_labels(batches, pairs.n, name="batches")[1] if batched else range(pairs.n)
+    labels = (
+        labelling.check_labels(batches, pairs.n, name="batches")[1] if batched else range(pairs.n)
+    )
     ids: Any = np.stack([np.asarray(pairs.prompt_ids), labels])  # By the order of their names.
     (prompt, _), batch, sizes = np.unique(ids, axis=1, return_inverse=True, return_counts=True)
     counts = np.bincount(prompt)
@@ -231,8 +233,8 @@ def _sample(
     if len(names) < 2 or fewest < least:
         unit = "batches of answers" if batched else "answers"
         raise ValueError(
-            f"outputs: expected at least {least} {unit} to each of at least 2 prompts, "
-            f"received {len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()]!r}."
+            f"outputs: expected at least {least} {unit} to each of at least 2 prompts, received "
+            f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
         )
     labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
@@ -242,7 +244,7 @@ def _sample(
     if like is not None and not batched and np.any(counts != like.counts):
         other = int(np.argmax(counts != like.counts))
         raise ValueError(
-            f"outputs: expected {like.counts[other]} answers to {names[other]!r}, as in the "
+            f"outputs: expected {like.counts[other]} answers to {names[other][0]!r}, as in the "
             f"baseline, received {counts[other]}. Other numbers need batches= in `monitor` and in "
             "every look: one label for answers that depend on each other, such as those of one "
             "request; a label for each answer if they are independent."

@@ -293,7 +293,8 @@ def _of_prompts(
     near, sign = (1 - value, -1.0) if flipped else (value, 1.0)
     t = student(max(1 / np.sum(shares**2) - 1, 1))
     second, third = np.sum(changes**2), sign * np.sum(changes**3)
-    skewness = 2 * third / second**1.5 if second > 0 else 0.0
+    scale = second**1.5  # Which may underflow.
+    skewness = 2 * third / scale if scale > 0 else 0.0
     low = near + error * (skewness - math.hypot(t, skewness))
     typical, far = np.sum(shares**3) / np.sum(shares**2), 1 - near
     added = _OF_A_PROMPT * typical

@@ -38,6 +38,7 @@ LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
+_LARGEST = 1e300  # Squares that are larger may overflow where they are added.
 _TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
@@ -265,6 +266,7 @@ class Curve(NamedTuple):
     freedom: int  # The number of independent groups less one.
     untested: str | None  # Why influences give no errors.
     refused: Any = False  # Where errors are too small, `[m]`.
+    undefined: Any = False  # Where there is no score or no finite error, `[scores, m]`.
 
     @property
     def saturated(self) -> np.ndarray:
@@ -298,10 +300,12 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbia
     inverted = np.array(population.INVERTED[:scores])[:, None]
     tested = np.where(inverted, similarities, np.where(known, 1 / safe, math.nan))
     logs = np.where(known, -np.log(np.where(inverted, safe, 1 / safe)), math.inf)
-    slopes = np.where(inverted, 1.0, -1 / safe**2)
-    of_units = np.where(known[..., None], influences, 0) * slopes[..., None]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        slopes = np.where(inverted, 1.0, -1 / safe**2)
+        of_units = np.where(known[..., None], influences, 0) * slopes[..., None]
+        squares = np.square(tested) + np.sum(np.square(of_units), axis=2)
     # There is no error if no two rows have similar prompts once some unit is left out.
-    refused = np.isnan(of_units).any(axis=(0, 2))
+    undefined = ~(squares < _LARGEST)
     points = first.answers.points
     units = units._replace(membership=units.membership[first.answers.rows], of_all=units.count)
     copies = np.ones(units.count, int)
@@ -318,14 +322,14 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbia
     return Curve(
         logs,
         tested,
-        np.nan_to_num(of_units),
+        np.where(undefined[..., None], 0, of_units),
         copies,
         np.array(shares) / np.sqrt(copies),
         logs_of_ends,
         *limits(points, terms, _ENTROPY),
         max(first.freedom, 1),
         doubt,
-        refused,
+        undefined=undefined,
     )
 
 
@@ -462,7 +466,7 @@ class Tested(NamedTuple):
 
     def _band(self, draws: np.ndarray, curve: Curve, score: int) -> np.ndarray:
         """The ends of the band of a model, `[m, 2]`: 95% intervals, longer by the largest error."""
-        errors, kept = self.errors(score, curve), ~curve.saturated[score]
+        errors, kept = self.errors(score, curve), ~(curve.saturated | curve.undefined)[score]
         logs, band = curve.logs[score][kept, None], np.full((kept.size, 2), math.nan)
         if not kept.any():
             return band
@@ -496,6 +500,9 @@ class Tested(NamedTuple):
             why = saturation.untested(name, (names[one], names[two]), logs, limits)
             for place in np.flatnonzero(first.refused | second.refused).tolist():
                 why[place] = "rows are few for so many modes"
+            undefined = np.ones_like(first.full) & (first.undefined | second.undefined)
+            for place in np.flatnonzero(undefined[score]).tolist():
+                why[place] = why[place] or "their errors are not defined"
             values = np.array([first.tested[score], second.tested[score]])
             tested = np.array([reason is None for reason in why]) & np.isfinite(values).all(axis=0)
             values = np.where(tested, values, 0)

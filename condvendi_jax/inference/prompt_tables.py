@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from condvendi_jax.base import checks, memory
+from condvendi_jax.base import checks, labelling, memory, optional
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy
@@ -63,7 +63,7 @@ def prompt_table(
     entropy, names = Entropy(order=order, truncation=truncation), None
     if labels is not None:
         checks.check_indices({"outputs": pairs, "labels": labels})
-        names, numbers = checks.check_labels(labels, pairs.n)
+        names, numbers = labelling.check_labels(labels, pairs.n)
     elif pairs.paired:
         _, numbers = pairs.prompt_kinds
     else:
@@ -156,7 +156,10 @@ class _ByPrompt:
         else:
             sums, squares = sums / units - 1
             parts = components.of_sums(sums, squares, self.copies, self.prompt, self.n.size)
-            found = shrinkage.shrink(parts._replace(similarity=similarity))
+            found, failed = "", dict[str, str]()
+            with optional.part("shrunken similarities", failed):
+                found = shrinkage.shrink(parts._replace(similarity=similarity))
+            found = found or next(iter(failed.values()))
         if isinstance(found, str):
             self.untested = found
             return np.full((3, self.n.size), np.nan)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, labelling
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
@@ -78,11 +78,11 @@ class Contributions(Result):
           TypeError, ValueError: there are not n labels, or they are of several kinds.
         """
         n = self.decomposition.n
-        names, numbers = checks.check_labels(labels, n, name="labels")
+        names, numbers = labelling.check_labels(labels, n, name="labels")
         weighed = [np.where(self.shares > 0, of * self.shares, 0) for of in self.influences]
         sums = [np.bincount(numbers, of_rows) for of_rows in weighed]
-        by_label = zip(names.tolist(), *sums, strict=True)
-        return {name: PerScore(*map(float, of)) for name, *of in by_label}
+        scores = (PerScore(*map(float, of)) for of in zip(*sums, strict=True))
+        return labelling.by_label(names, scores)
 
 
 @checks.outside_transformations

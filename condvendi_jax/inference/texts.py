@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condvendi_jax import encoders
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, labelling
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
@@ -113,5 +113,5 @@ def _are_texts(values: Any) -> bool:
 
 def _repeat(texts: Any) -> bool:
     """Whether more than half of the texts are there several times."""
-    _, kinds, counts = np.unique(np.asarray(texts), return_inverse=True, return_counts=True)
-    return float(np.mean(counts[kinds.reshape(-1)] > 1)) > 0.5
+    kinds = labelling.check_labels(texts, len(texts), name="prompts")[1]
+    return float(np.mean(np.bincount(kinds)[kinds] > 1)) > 0.5

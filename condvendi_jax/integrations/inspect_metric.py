@@ -77,7 +77,7 @@ def _metric(
             text = texts.without_reasoning(text) if strip_thinking else text
             if one.sample_id is not None and not texts.is_blank(text):
                 answers.append(text)
-                samples.append(str(one.sample_id))
+                samples.append(repr(one.sample_id))  # 1 is another sample than "1".
         if left := len(scores) - len(answers):
             tell(f"{_NAME}: {left} scores without an answer or a sample id are left out.")
         for line in texts.doubts(answers, samples):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from condvendi_jax import __version__
-from condvendi_jax.base import files, tables
+from condvendi_jax.base import files, optional, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
 from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import warning_lines
+from condvendi_jax.inference.results.evaluation import not_computed, warning_lines
 from condvendi_jax.inference.results.quality import undominated
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
@@ -59,29 +59,42 @@ def html(
         prompts = outputs_behind.check_texts(prompts, comparison.pairs, "prompts")
     from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
 
-    behind = outputs_behind.of_pairs(comparison.pairs)
+    over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
+    behind = drawn = plane = None
+    with optional.part("outputs behind the scores", failed):
+        behind = outputs_behind.of_pairs(comparison.pairs)
+    with optional.part("figures", failed):
+        drawn = over and svg(over.plot())
+        plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
     answer, certainty = answered(comparison)
-    over, rated = comparison.profile, comparison.qualities
-    lengths, ratio = _lengths(behind, outputs)
     page = _template().render(
         comparison=comparison,
         models=list(comparison.models),
-        behind=behind,
-        items=Items(behind, outputs, prompts),
+        failed=not_computed(failed),
         answer=answer,
         meaning=" ".join(comparison.headline()),
         warnings=warning_lines(comparison.advice),
         certainty=certainty,
         scored=_scored(comparison, encoder, command),
-        drawn=over and svg(over.plot()),
-        plane=rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first)),
+        drawn=drawn,
+        plane=plane,
         best=undominated(rated),
-        heat=_heat(behind),
-        panels=[_panel(behind, number) for number in range(len(behind.first))],
-        lengths=lengths,
-        ratio=ratio,
+        **(_outputs(behind, outputs, prompts) if behind else {}),
     )
     files.write_text(path, page)
+
+
+def _outputs(behind: Behind, outputs: Any, prompts: Any) -> dict[str, Any]:
+    """What a page shows of the outputs behind the scores."""
+    lengths, ratio = _lengths(behind, outputs)
+    return {
+        "behind": behind,
+        "items": Items(behind, outputs, prompts),
+        "heat": _heat(behind),
+        "panels": [_panel(behind, number) for number in range(len(behind.first))],
+        "lengths": lengths,
+        "ratio": ratio,
+    }
 
 
 @functools.cache
@@ -127,6 +140,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
         main = "conditional" if given else "vendi"
         ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
         why = over.untested if over else "by default up to 10,000 outputs, of Gaussian kernels"
+        why = comparison.failed.get("profile", why)
         why = comparison.untested if not (over or ranking.tested) else why
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
         return words, f"Over the bandwidths nothing was tested: {why}."

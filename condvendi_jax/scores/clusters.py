@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, memory
+from condvendi_jax.base import checks, labelling, memory
 from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
@@ -106,7 +106,7 @@ def scores_by_cluster(
     near = outputs.gathered()
     points = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n, weights=near.weights)
     checks.check_indices({"outputs": outputs, "labels": labels})
-    names, cluster = checks.check_labels(labels, points.n)
+    names, cluster = labelling.check_labels(labels, points.n)
     weighted = points.weights is not None
     if weighted:
         if not checks.is_concrete(points.weights):

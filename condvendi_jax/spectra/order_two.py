@@ -17,6 +17,7 @@ are equal. The papers' scores have it, so that they grow with n. The unbiased on
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -497,9 +498,13 @@ def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray
 
 
 def similarities(norms: np.ndarray) -> np.ndarray:
-    """From squared norms `[..., terms, m]`: one over vendi and conditional, and information."""
+    """From squared norms `[..., terms, m]`: one over vendi and conditional, and information.
+
+    NaN where a ratio is not defined, or so large that squares of it may overflow.
+    """
     if norms.shape[-2] == 1:
         return norms
     outputs, prompts, joint = np.moveaxis(norms, -2, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.stack([outputs, joint / prompts, joint / prompts / outputs], axis=-2)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ratios = np.stack([outputs, joint / prompts, joint / prompts / outputs], axis=-2)
+    return np.where(ratios < 1e100, ratios, math.nan)

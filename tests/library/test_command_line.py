@@ -268,7 +268,7 @@ def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
     (folder / "raising.py").write_text(
         "class E:\n    def encode(self, items):\n        return self.weights[items]\n"
     )
-    words = ("answers.txt", "--text_encoder=raising:E", "--cache=cache")
+    words = ("answers.txt", "--text_encoder=raising:E")
     status, out, err = _started(folder, "score", *words)
     assert (status, out) == (2, "")
     assert "raising:E failed on a batch of 3 that starts with 'banana': AttributeError: " in err[0]

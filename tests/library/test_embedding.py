@@ -12,6 +12,7 @@ from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
 from condvendi_jax.encoders.interface import EncoderError
 from condvendi_jax.encoders.items import list_images
+from condvendi_jax.inference import texts as texts_of
 
 TEXTS = ["a cat", "ä dog", "a", "a cat", ""]
 ROWS = np.array([[len(t), t.count("a"), sum(map(ord, t)), 1] for t in TEXTS], np.float32)
@@ -155,6 +156,35 @@ def test_encoders_do_not_share_rows(tmp_path):
         before = inner.count
         embed(TEXTS, encoder, kind="texts", cache=tmp_path)
         assert (inner.count == before) == kept
+
+
+class Scaled:
+    """An encoder without a name, as fine-tuned models of one class are."""
+
+    def __init__(self, scale, **more):
+        self.scale = scale
+        vars(self).update(more)
+
+    def encode(self, texts):
+        return np.array([[self.scale * int(text)] for text in texts], np.float32)
+
+
+def test_nothing_is_kept_of_an_encoder_without_a_name_or_details(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for scale in (1, 2, 1):  # As `evaluate`, `compare` and `monitor` embed.
+        found = texts_of.embed({"A": ["1", "5"]}, None, None, Scaled(scale), similar=False)
+        np.testing.assert_array_equal(found.outputs["A"], [[scale], [5 * scale]])
+    with pytest.warns(UserWarning, match="^cache: not used, since .*Scaled has neither a `name`"):
+        embed(["1"], Scaled(1), kind="texts", cache=tmp_path)
+    assert not _shards(tmp_path)
+
+
+@pytest.mark.parametrize("known", [{"details": {}}, {"details": {"weights": 1}}, {"name": "one"}])
+def test_a_name_or_details_tell_encoders_of_one_class_apart(tmp_path, known):
+    for encoder in (Scaled(1, **known), Scaled(2, **known), Scaled(3, details={"weights": 3})):
+        rows = embed(["1", "5"], encoder, kind="texts", cache=tmp_path)
+        kept = 3 if encoder.scale == 3 else 1  # The second says that it is the first.
+        np.testing.assert_array_equal(rows, [[kept], [5 * kept]])
 
 
 def test_an_encoder_whose_source_was_edited_is_another(tmp_path, monkeypatch):
@@ -301,10 +331,10 @@ class Picky:
         return np.ones((len(items), 2))
 
 
-def test_an_encoder_that_fails_is_named_with_the_start_of_its_batch(tmp_path):
+def test_an_encoder_that_fails_is_named_with_the_start_of_its_batch():
     words = "test_embedding:Picky failed on a batch of 2 that starts with 'a': KeyError: 'no"
     with pytest.raises(EncoderError, match=words) as error:
-        embed(["a", "b"], Picky(), kind="texts", cache=tmp_path)
+        embed(["a", "b"], Picky(), kind="texts")
     assert isinstance(error.value.__cause__, KeyError)
     assert "\n" not in str(error.value)
 

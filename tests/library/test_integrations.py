@@ -71,7 +71,8 @@ def measure(inspect_ai, tmp_path):
 
 
 ANSWERS = {"q": ["a", "bb", "abcd"], 7: ["ccc", "ca", "ca"], "r": ["z", "z", "zz"]}
-ROWS = [(name, texts[k]) for k in range(3) for name, texts in ANSWERS.items()]
+# The sample "7" is not the sample 7.
+ROWS = [({"r": "7"}.get(name, name), of[k]) for k in range(3) for name, of in ANSWERS.items()]
 
 
 def test_conditional_score_is_a_mean_over_the_samples(measure):

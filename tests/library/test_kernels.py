@@ -116,6 +116,8 @@ def test_labels_far_from_zero_are_told_apart(place):
     """In float32 each of these is 1e9."""
     labels = place(np.array([[1_000_000_000], [1_000_000_001], [1_000_000_001]], np.int32))
     assert_close(cv.rke(labels, kernel=cv.Indicator()), 9 / 5)
+    for start in (2**53, 2**62, -(2**62)):  # In float64 each of these is one number.
+        assert_close(cv.rke(start + np.array([[0], [1], [1]]), kernel=cv.Indicator()), 9 / 5)
 
 
 def test_labels_that_the_cast_may_merge_are_refused():

@@ -214,6 +214,7 @@ def test_bad_baselines_are_refused(given, message):
     [
         (draw(1), np.arange(1, P + 1), "those of the baseline; only one of both has 0 and 6"),
         (draw(1)[:-1], np.arange(P - 1), "only one of both has 5"),
+        (draw(1), [False, True, *range(2, P)], "only one of both has 0, 1, False and True"),
         (draw(1)[:, :3], None, "at least 4 answers"),
         (draw(1)[:, 1:], None, "expected 12 answers to 0, as in the .*, received 11.* batches="),
         (draw(1)[..., :1], None, "expected 2 columns, as the baseline has .*, received 1"),

@@ -13,7 +13,8 @@ from oracles import assert_close, draw_pairs, gaussian_gram
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax.inference import PairProfile, profiles
+from condvendi_jax.inference import PairProfile, population, profiles
+from condvendi_jax.spectra import order_two
 
 MULTIPLES = [0.5, 1.0, 2.0]
 
@@ -208,6 +209,69 @@ def test_a_model_at_its_limit_is_more_diverse_but_never_less():
     assert few.states == ["nearly all outputs or pairs of eight count as different"]
     with pytest.raises(KeyError, match="'one' and 'two' were not compared by 'vendi'"):
         found.pair("one", "two", "vendi")
+
+
+def in_one_prompt(*alike):
+    """Answers to 12 prompts of which some to the first are equal, and all others differ."""
+    outputs = np.arange(48.0, dtype=np.float32)[:, None] * 10
+    outputs[1 : sum(alike)] = outputs[0]
+    return outputs
+
+
+def test_a_score_without_an_error_takes_no_other_one_with_it():
+    """Without prompt 0 no two outputs are alike, so that information is 0 over 0.
+
+    All 6 pairs of its answers are equal, or 3 of them: a similarity of 1 / 12, or of 1 / 24.
+    """
+    answers = {"A": in_one_prompt(4), "B": in_one_prompt(3)}
+    found = cv.profile(
+        answers, np.repeat(np.arange(12), 4), output_kernel=cv.Gaussian(0.5), multiples=[0.5, 1]
+    )
+    np.testing.assert_allclose(found.values.conditional, [[12, 12], [24, 24]], rtol=1e-5)
+    undefined = ["their errors are not defined"] * 2
+    assert found.pair("A", "B", "information").states == undefined
+    assert np.isnan(found.bands.information).all()
+    for score in ("vendi", "conditional"):
+        assert found.pair("A", "B", score).states == [0, 0]  # One prompt differs.
+        assert (getattr(found.bands, score)[..., 0] > 1).all()
+    assert not np.any(found.saturated) and "*" not in str(found)
+
+
+OVERFLOWS = [
+    *(("vendi", "influences", np.full((1, N), large)) for large in (1e152, math.inf, math.nan)),
+    ("information", "similarities", 1e-170),  # Its square is 0 in float64.
+]
+
+
+@pytest.mark.parametrize(("score", "name", "value"), OVERFLOWS)
+def test_a_bandwidth_at_which_errors_overflow_is_not_tested(monkeypatch, score, name, value):
+    of_models, prompts = models()
+    expected = cv.profile(of_models, prompts, multiples=MULTIPLES, **kernels())
+    curve_of = profiles._curve_of
+
+    def overflowing(pairs, along, units, **options):
+        vars(along[0])[name] = getattr(along[0], name)._replace(**{score: value})
+        return curve_of(pairs, along, units, **options)
+
+    monkeypatch.setattr(profiles, "_curve_of", overflowing)
+    found = cv.profile(of_models, prompts, multiples=MULTIPLES, **kernels())
+    for other in {"vendi", "conditional", "information"} - {score}:
+        np.testing.assert_array_equal(*(getattr(of.bands, other) for of in (found, expected)))
+        assert found.pair("0", "1", other).states == expected.pair("0", "1", other).states
+    states = [of.pair("0", "1", score).states for of in (found, expected)]
+    why = states[1][0] if isinstance(states[1][0], str) else "their errors are not defined"
+    assert states[0] == [why, *states[1][1:]]
+    bands, rest = (getattr(of.bands, score) for of in (found, expected))
+    np.testing.assert_allclose(bands[:, 1:], rest[:, 1:], rtol=0.2)  # For fewer bandwidths.
+    assert np.isnan(bands[:, 0]).all()
+
+
+def test_similarities_that_are_not_finite_are_unknown():
+    outputs, prompts, joint = [0, 0, 0.5, 1e-300], [1, 1, 0, 0.5], [0, 1e-30, 0, 0.5]
+    found = order_two.similarities(np.array([outputs, prompts, joint]))
+    np.testing.assert_allclose(found[1:], [[0, 1e-30, math.nan, 1], [math.nan] * 4])
+    low, high = population._of_prompts(1e-110, 1e-110, np.full(4, 1e-110), np.full(4, 0.25))
+    assert 0 <= low < high < 1
 
 
 def test_too_few_groups_give_no_bands_and_say_so():

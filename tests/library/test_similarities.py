@@ -283,6 +283,8 @@ def test_values_are_kept_by_content(words, seen):
         (np.vectorize(WORDS), np.vectorize(fake_similarities.equal)),
         (fake_similarities.powered(1), fake_similarities.powered(3)),
         (fake_similarities.Powered(1), fake_similarities.Powered(3)),
+        (fake_similarities.PoweredSlots(1), fake_similarities.PoweredSlots(3)),
+        (fake_similarities.powered_object(1), fake_similarities.powered_object(3)),
     ],
 )
 def test_values_of_what_may_depend_on_more_than_its_file_are_not_kept(one, other, words):

@@ -9,7 +9,7 @@ from canonical import OUTPUTS, PROMPTS, N, errors_at
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_grams, scores
 
 import condvendi_jax as cv
-from condvendi_jax.base import checks
+from condvendi_jax.base import labelling
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference.errors import Groups, deal
@@ -168,8 +168,8 @@ def test_what_depends_on_numbers_says_so_inside_jit(name):
 
 
 def test_labels_that_a_common_dtype_would_make_equal_stay_apart():
-    kinds, numbers = checks.check_labels([2**53, 2**53 + 1, 0.5, np.int8(3)], 4)
+    kinds, numbers = labelling.check_labels([2**53, 2**53 + 1, 0.5, np.int8(3)], 4)
     assert len(kinds) == 4
     assert numbers.tolist() == [2, 3, 0, 1]
     dates = np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "M8[D]")
-    assert checks.check_labels(dates, 3)[1].tolist() == [1, 0, 1]
+    assert labelling.check_labels(dates, 3)[1].tolist() == [1, 0, 1]

@@ -128,6 +128,7 @@ class Comparison(Result):
         scores grow with them; None where all have one design, or all scores are unbiased.
       shared_prompts: how many prompts models share; None where all have the same ones, without
         prompts, and where they are samples of one population.
+      failed: why optional parts, such as 'profile', could not be computed, by name.
     """
 
     evaluations: dict[str, Evaluation]
@@ -140,6 +141,7 @@ class Comparison(Result):
     pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     at: Design | None = None
     shared_prompts: SharedPrompts | None = None
+    failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -208,6 +210,7 @@ class Comparison(Result):
             "quality": {name: of.as_dict() for name, of in self.qualities.items()} or None,
             "between": self.between and self.between.as_dict(),
             "profile": self.profile and self.profile.as_dict(),
+            "failed": dict(self.failed),
         }
 
     def scores(self) -> Table:
@@ -281,7 +284,7 @@ class Comparison(Result):
         notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
         notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
-        notes += evaluations.error_notes(every)
+        notes += evaluations.error_notes(every) + evaluations.not_computed(self.failed)
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
@@ -345,7 +348,8 @@ class Comparison(Result):
             notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
         if main.tested and several:
             notes.append("models that share a letter cannot be told apart")
-        return [*lines, "; ".join(notes), evaluations.MORE]
+        failed = evaluations.not_computed(self.failed)
+        return [*lines, "; ".join(notes), *failed, evaluations.MORE]
 
     @property
     def _given(self) -> str:

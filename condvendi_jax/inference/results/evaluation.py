@@ -252,6 +252,7 @@ class Evaluation(Result):
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
       quality: how many outputs are good, and good and different; None without quality.
+      failed: why optional parts, such as 'quality', could not be computed, by name.
     """
 
     n: int
@@ -266,6 +267,7 @@ class Evaluation(Result):
     answers: tuple[int, int] | None = None
     encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     quality: Quality | None = None
+    failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -304,6 +306,7 @@ class Evaluation(Result):
             "answers": self.answers and list(self.answers),
             "advice": [item.as_dict() for item in self.advice],
             "quality": self.quality and self.quality.as_dict(),
+            "failed": dict(self.failed),
             "scores": [
                 scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders
             ],
@@ -365,7 +368,7 @@ class Evaluation(Result):
                     f"order {scored.name}: rounding to {self.dtype} may change scores by "
                     f"{moved:.0%}; use x64"
                 )
-        return notes + error_notes(self.orders)
+        return notes + error_notes(self.orders) + not_computed(self.failed)
 
     def embedded(self) -> list[str]:
         """Which encoder embedded texts, if `evaluate` or `compare` did."""
@@ -401,7 +404,7 @@ class Evaluation(Result):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
-        return [*lines, MORE]
+        return [*lines, *not_computed(self.failed), MORE]
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
@@ -421,6 +424,11 @@ UNBIASED = "for any number of outputs or answers"
 NO_PROMPTS = "Without prompts: part of this diversity may be that of the prompts"
 #: The last line of what a result prints.
 MORE = "Choices, tests and notes: .details() or --verbose"
+
+
+def not_computed(failed: Mapping[str, str]) -> list[str]:
+    """A line for each optional part that could not be computed."""
+    return [f"not computed: {name} ({why})" for name, why in failed.items()]
 
 
 def warning_lines(advice: Sequence[Advice]) -> list[str]:

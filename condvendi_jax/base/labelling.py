@@ -1,0 +1,60 @@
+"""What makes two labels of rows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import checks
+
+
+def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
+
+    A label of another type is another label: 1, 1.0, True and "1" are four; np.int64(1) is 1.
+    """
+    if not checks.is_concrete(labels):
+        raise TypeError(
+            f"{name}: expected concrete labels, received a traced array: they decide shapes."
+        )
+    if isinstance(labels, (list, tuple)):  # As objects: a common dtype would merge labels.
+        labels = np.fromiter(labels, object, len(labels))
+    array = np.asarray(checks.as_array(labels, name=name))
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
+        )
+    if array.dtype.kind not in "iubUSfMmO":
+        raise TypeError(
+            f"{name}: expected numbers, strings or dates [n], received an array of dtype "
+            f"{array.dtype}."
+        )
+    missing = np.asarray(array != array, bool)
+    if missing.any():
+        raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
+    if array.dtype != object:
+        return np.unique(array, return_inverse=True)
+    try:
+        kinds = typed(array)
+        distinct = sorted({*kinds})
+    except TypeError as error:
+        raise TypeError(f"{name}: expected all numbers or all strings: {error}.") from error
+    numbers = {kind: number for number, kind in enumerate(distinct)}
+    values = np.fromiter((value for value, _ in distinct), object, len(distinct))
+    return values, np.fromiter(map(numbers.__getitem__, kinds), int, n)
+
+
+def typed(labels: Iterable[Any]) -> list[tuple[Any, str]]:
+    """Labels, without NumPy's types, and the names of their types, which tell 1 from True."""
+    values = (of.item() if isinstance(of, np.generic) else of for of in labels)
+    return [(value, type(value).__name__) for value in values]
+
+
+def by_label(labels: np.ndarray, values: Iterable[Any]) -> dict[Any, Any]:
+    """The value of each of several distinct labels; ValueError if a mapping would merge them."""
+    mapping = dict(zip(labels.tolist(), values, strict=True))
+    if len(mapping) < len(labels):
+        raise ValueError("labels: expected one type, received labels such as 1 and True.")
+    return mapping
