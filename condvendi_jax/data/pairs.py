@@ -543,9 +543,8 @@ def _compared(
     parts, start = [], 0
     for name, pairs in models.items():
         kinds = pairs.prompt_kinds[1] if pairs.prompt_ids is None else pairs.prompt_ids
-        weighted = pairs.weights is not None and checks.is_concrete(pairs.weights)
         rows, labels, weights = default_rule.compared(
-            pairs.shares if weighted else 1 / np.bincount(kinds)[kinds],
+            1 / np.bincount(kinds)[kinds] if pairs.weights is None else pairs.shares,
             pairs.copies,
             most=default_rule.MOST_ROWS // len(models),
             content=given[name][NAMES[index]],
