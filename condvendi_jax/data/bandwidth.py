@@ -23,8 +23,12 @@ _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 _MEDIAN_SAMPLE = 2000
 # Two embeddings of one text differ by their rounding: by up to so many eps in each coordinate.
 _SAME = 4
-_SUBSETS, _THRESHOLD = 10, 0.01  # As in CV appendix E.1.
-_FEWEST_ROWS = 2 * _SUBSETS
+_SUBSETS, THRESHOLD = 10, 0.01  # As in CV appendix E.1.
+FEWEST_ROWS = 2 * _SUBSETS
+# A choice: where there are a thousand rows, the subsets of the papers' rule have as many.
+ROWS = 100
+#: The default rule (see `default_rule`).
+DEFAULT = f"the smallest bandwidth at which RKE of {ROWS} rows has a variance below {THRESHOLD:g}"
 _ROUNDED = 1e-6  # Negative eigenvalues of at most this share of the trace are rounding.
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
 # How many pairs of rows a rule compares, within bounds on the partitions: a few seconds on two CPU
@@ -145,8 +149,8 @@ class RuledBandwidth(NamedTuple):
         """The bandwidth and its rule in a few words."""
         if self.bandwidth is None:
             return self.rule.replace(EQUAL, "equal or different")
-        rule = re.sub(r"(the )?smallest bandwidth with (\w+) .*\)", r"the \2 rule", self.rule)
-        return f"{self.bandwidth:.4g}, {rule}"
+        rule = re.sub(r"smallest bandwidth with (\w+) .*\)", r"the \1 rule", self.rule)
+        return f"{self.bandwidth:.4g}, {rule.replace(DEFAULT, 'the default rule')}"
 
 
 @checks.outside_transformations
@@ -190,11 +194,11 @@ def _by_rule(
     """`bandwidth_by_rule` of checked points, which errors call `name`."""
     if rule == "median":
         shuffled = _shuffled(key, points.shape[0])
-        return RuledBandwidth(_median(points, shuffled, name), "median distance")
+        return RuledBandwidth(median_distance(points, shuffled, name), "median distance")
     n = points.shape[0]
-    if n < _FEWEST_ROWS:
+    if n < FEWEST_ROWS:
         raise ValueError(
-            f"the rule {rule!r} needs {_FEWEST_ROWS} rows, received {n}; give the "
+            f"the rule {rule!r} needs {FEWEST_ROWS} rows, received {n}; give the "
             "bandwidth, or take the rule 'median'."
         )
     size = min(n // _SUBSETS, _LARGEST_SUBSET)
@@ -202,14 +206,14 @@ def _by_rule(
         partitions = int(np.clip(_PAIRS / (_SUBSETS * size**2), *_PARTITIONS))
     partitions = checks.check_count(partitions, name="partitions", minimum=1)
     rows, shuffled = _draw(jax.random.split(key), partitions, n, _SUBSETS, size)
-    grid = _median(points, shuffled, name) * _CANDIDATES
+    grid = median_distance(points, shuffled, name) * _CANDIDATES
     spread = np.std if rule == "std" else np.var
     spreads = spread(_rke_of_subsets(points, rows, grid), axis=1, ddof=1)
-    choose = functools.partial(_choose, grid, _THRESHOLD)
+    choose = functools.partial(_choose, grid, THRESHOLD)
     bandwidth = float(choose(spreads.mean(axis=0), between=partitions > 1))
     error = _relative_error(spreads, choose, grid[-1]) if partitions > 1 else None
     averaged = "" if partitions == 1 else f", mean of {partitions} partitions"
-    words = f"smallest bandwidth with {rule} < {_THRESHOLD:g} over {_SUBSETS} disjoint subsets of "
+    words = f"smallest bandwidth with {rule} < {THRESHOLD:g} over {_SUBSETS} disjoint subsets of "
     return RuledBandwidth(bandwidth, f"{words}{size}{averaged} ({_SOURCES[rule]})", error)
 
 
@@ -308,24 +312,19 @@ def check_rule(rule: str, *, auto: bool = False) -> None:
         raise ValueError(f"rule: expected one of {', '.join(rules)}, received {rule!r}.")
 
 
-def apply_rule(
-    points: jax.Array, rule: str, *, key: jax.Array, name: str, repeated: bool = False
-) -> RuledBandwidth:
+def apply_rule(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
     """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
 
-    Where all rows are equal the bandwidth is arbitrary: every score is 1. `AUTO` is 'variance' or,
-    of fewer than 20 rows, 'median'; and half of 'variance' where prompts are `repeated`.
+    Where all rows are equal the bandwidth is arbitrary: every score is 1.
     """
-    n, automatic = points.shape[0], rule == AUTO
-    if n == 1 or _identical(points):
+    return arbitrary(points) or _by_rule(points, rule, key, name)
+
+
+def arbitrary(points: Any) -> RuledBandwidth | None:
+    """A bandwidth of points that are all equal, or None."""
+    if (n := points.shape[0]) == 1 or _identical(points):
         return RuledBandwidth(1.0, f"arbitrary: {'n = 1' if n == 1 else 'all rows are identical'}")
-    if automatic:
-        rule = "variance" if n >= _FEWEST_ROWS else "median"
-    width, words, error = _by_rule(points, rule, key, name)
-    if automatic and repeated and rule == "variance":
-        assert width is not None  # Every rule gives one.
-        width, words = width / 2, f"half of the {words}, because prompts repeat"
-    return RuledBandwidth(width, words, error)
+    return None
 
 
 @where_it_lies
@@ -348,7 +347,7 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
     return RuledBandwidth(None, f"given: {kernel!r}")
 
 
-def _median(points: jax.Array, shuffled: jax.Array, name: str) -> float:
+def median_distance(points: Any, shuffled: Any, name: str) -> float:
     """The median distance of different rows, of the first of an order; `name` is for errors."""
     n = points.shape[0]
     if n == 1:

@@ -14,6 +14,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.data.default_rule import default_bandwidth
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, check_kernel
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
@@ -77,24 +78,29 @@ def choose(
     seen: Sequence[tuple[jax.Array, ...]],
     prompts_once: bool,
     repeated: bool,
+    compared: Callable[[int], tuple[Any, ...]],
 ) -> tuple[dict[str, tuple[Kernel, ...]], dict[str, RuledBandwidth]]:
     """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
 
     `seen` are the rows of each model that a rule may look at; `prompts_once` says whether their
-    prompts are the same; `repeated` whether prompts count as equal or different, as they repeat.
+    prompts are the same; `repeated` whether prompts count as equal or different, as they repeat;
+    `compared` what the default rule compares: outputs (0) or prompts (1).
     """
     kernels: list[Kernel] = []
     ruled: dict[str, RuledBandwidth] = {}
-    arrays = _pooled(seen, prompts_once, key)
-    for index, (name, array, kernel) in enumerate(zip(NAMES, arrays, given, strict=False)):
+    arrays = [] if rule == bandwidth.AUTO else _pooled(seen, prompts_once, key)
+    for index, (name, kernel) in enumerate(zip(NAMES, given, strict=False)):
         if kernel is None and name == "prompts" and repeated:
             kernel = Indicator()
             ruled[name] = RuledBandwidth(None, f"{bandwidth.EQUAL}, because prompts repeat")
         elif kernel is None:
             progress(f"bandwidth of {name}")
             assert rule is not None  # `check` has seen to it.
-            rule_key = jax.random.fold_in(checks.check_key(key), index)
-            kernel = bandwidth.apply_rule(array, rule, key=rule_key, name=name, repeated=repeated)
+            if rule == bandwidth.AUTO:
+                kernel = default_bandwidth(*compared(index), name=name, repeated=repeated)
+            else:
+                rule_key = jax.random.fold_in(checks.check_key(key), index)
+                kernel = bandwidth.apply_rule(arrays[index], rule, key=rule_key, name=name)
         if isinstance(kernel, RuledBandwidth):
             ruled[name], width = kernel, kernel.bandwidth
             kernel = Gaussian(math.nan if width is None else width)

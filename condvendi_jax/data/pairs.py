@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling
 from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
-from condvendi_jax.data import kernel_choice, shapes, similarities
+from condvendi_jax.data import default_rule, kernel_choice, shapes, similarities
 from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
 from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
 from condvendi_jax.data.kernels import Indicator, Kernel, WithinPrompts
@@ -41,12 +41,16 @@ class Pairs:
       output_kernel: the kernel of the outputs, or the bandwidth of a `Gaussian` one as
         `bandwidth_by_rule` returns it, in the units of `outputs`. Where None, by `rule`.
       prompt_kernel: the same for the prompts.
-      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`; or 'auto', for
-        outputs half of 'variance' where prompts repeat and 'variance' elsewhere. It needs a key.
+      rule: 'variance' (CV), 'std' (RKE) or 'median', which need a key: see `bandwidth_by_rule`. Or
+        'auto', the default rule: the smallest bandwidth at which RKE of 100 independent rows has a
+        variance below 0.01; for outputs half of it where prompts repeat. It compares answers to
+        different prompts, of six prompts or more (of fewer, all rows); each prompt counts once,
+        and so does each model. Of more than 3,000 rows their content decides which it takes. Below
+        20 rows, or six prompts to compare, it is the median distance.
       similar_prompts: whether the rule also chooses a kernel for prompts that repeat. If not, they
         are equal or different (`Indicator`) where more than half of the rows share a prompt with
         another row.
-      key: draws the random subsets of the rule.
+      key: draws the random subsets of a rule.
       prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
         decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts
         are equal if their rows are, up to rounding.
@@ -57,7 +61,7 @@ class Pairs:
       weights: of each row, `[n]`, not negative; equal where None. Integers are numbers of
         independent equal rows. Other numbers are weights of one row each, of which only the shares
         matter: unbiased scores then count prompts by them (at order 2 by their squares, as CV eq.
-        11), and not each prompt once. Rules resample the rows by either.
+        11), and not each prompt once. The rules that need a key resample the rows by either.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       progress: called with a few words before each bandwidth is chosen.
 
@@ -483,6 +487,7 @@ def _make(
         seen=[_resampled(pairs) for pairs in made.values()],
         prompts_once=once,
         repeated=_count_as_repeated(list(made.values()), given, rule, similar_prompts),
+        compared=functools.partial(_compared, made, named),
     )
     for name, pairs in made.items():
         made[name] = pairs._but(kernels=kernels_of[name], _ruled=ruled)
@@ -580,6 +585,30 @@ def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
         rows = max(rows, min(pairs.total, _RESAMPLED))
     chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
     return tuple(take(array, chosen) for array in pairs.arrays)
+
+
+def _compared(
+    models: Mapping[str, Pairs], given: Mapping[str, Mapping[str, Any]], index: int
+) -> tuple[Any, ...]:
+    """What the default rule compares: points, prompts, labels, weights, of outputs (0) or prompts.
+
+    All models weigh the same, and so do all prompts of a model for which no weights are given.
+    """
+    parts, start = [], 0
+    for name, pairs in models.items():
+        kinds = pairs.prompt_kinds[1] if pairs.prompt_ids is None else pairs.prompt_ids
+        rows, labels, weights = default_rule.compared(
+            1 / np.bincount(kinds)[kinds] if pairs.weights is None else pairs.shares,
+            pairs.copies,
+            most=default_rule.MOST_ROWS // len(models),
+            content=given[name][NAMES[index]],
+            prompts=kinds,
+        )
+        points = to_host(take(pairs.arrays[index], rows))
+        parts.append((points, kinds[rows], start + labels, weights / len(models)))
+        start += max(pairs.n, pairs.total)
+    points, kinds, labels, weights = map(np.concatenate, zip(*parts, strict=True))
+    return points, kinds, None if index else labels, weights
 
 
 def _numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:

@@ -236,8 +236,8 @@ def evaluate(
         its import path: see `Similarities.from_function`. Prompts are labels.
       output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
         prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
-      rule: 'auto', half of 'variance' for outputs where prompts repeat, else 'variance' (CV); or
-        'variance', 'std' (RKE) or 'median': see `bandwidth_by_rule`. CV has
+      rule: 'auto', the default rule (see `Pairs`), half of it for outputs where prompts repeat; or
+        'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`. CV has
         `rule="variance", similar_prompts=True`.
       similar_prompts: whether prompts that repeat get a kernel by the rule, too.
       orders: Renyi orders in (0, inf].

@@ -27,7 +27,7 @@ _LEVELS = 9
 # Candidates that the tables and the figure show, as the rules of outputs and of prompts.
 FIXED = {
     "variance rule": ("variance x 1", "variance x 1"),
-    "half of it": ("variance x 0.5", "variance x 0.5"),
+    "half of the default rule": ("default x 0.5", "default x 0.5"),
 }
 CHOSEN, KIND = "chosen on other sets", "chosen on its kind"
 _BY_LABELS = {"labels": OF_PAIRS, "labels, share": OF_SHARE}
@@ -59,6 +59,8 @@ def by_distances(points: np.ndarray, key: jax.Array) -> dict[str, float]:
     for rule in ("variance", "std"):
         ruled = cv.bandwidth_by_rule(points, rule, key=key, partitions=_PARTITIONS)
         widths[rule] = ruled.bandwidth or math.nan
+    chosen = cv.Pairs(points, rule="auto").bandwidths["outputs"]
+    widths["default"] = chosen.bandwidth or math.nan
     found = {f"{rule} x {p:g}": p * width for p in _PARTS for rule, width in widths.items()}
     found |= {"least / 3": apart.min() / 3, "1% / 3": np.quantile(apart, 0.01) / 3}
     ladder, few = widths["median"] * _LADDER, squares.astype(np.float32)
@@ -122,6 +124,7 @@ class BandwidthRules(lab.Study):
     """Which rule for the bandwidths gives the right number of modes?"""
 
     name = "bandwidth_rules"
+    version = 2
     data = None
     drawings = ("bandwidth_rules",)
 

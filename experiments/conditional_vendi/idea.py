@@ -54,7 +54,7 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
         figure,
         f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "
         f"colour of its prompt; {_SHOWN} are shown. Gaussian kernels, bandwidths {of_x:.2f} "
-        f"(outputs) and {of_t:.2f} (prompts) from the variance rule; seed {_SEED}.",
+        f"(outputs) and {of_t:.2f} (prompts) from the default rule; seed {_SEED}.",
     )
     return figure, found
 

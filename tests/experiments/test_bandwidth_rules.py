@@ -120,14 +120,14 @@ def test_each_half_is_scored_at_the_bandwidths_of_the_other():
 
 
 @pytest.mark.slow
-def test_half_of_the_variance_rule_ranks_better_on_sets_left_out():
+def test_half_of_the_default_rule_ranks_better_on_sets_left_out():
     """The default where prompts repeat: what docs/bandwidths.md says of it, and no more."""
     known = pages.facts_of("bandwidth_rules")
     wrong = bandwidth_rules.ranked(known.found).reversed.sum("question")
     rule, half = (wrong.sel(outputs=x, prompts=t) for x, t in bandwidth_rules.FIXED.values())
     apart = wrong.sel(outputs="variance x 1", prompts="1% / 3").sum()
     counts = [*map(int, (half.sum(), known.known[1], rule.sum(), apart))]
-    words = "it reversed {} of {} pairs, and the rule itself {}, or {} if all prompts are told"
+    words = "it reversed {} of {} pairs, and the variance rule {}, or {} if all prompts are told"
     guide = (pages.PROJECT / "docs/bandwidths.md").read_text(encoding="utf-8")
     assert words.format(*counts) in guide and known.found.sizes["set"] == 13
     assert (half <= rule).all() and known.fewer == (half < rule).sum() > 0 == known.more

@@ -76,7 +76,7 @@ def test_embeddings_of_any_encoder():
     assert str(ranking) == "eight > three > parrot"
     for name, value in ranking.plug_in.items():
         assert abs(math.log(value / TRUE[name])) < 0.05
-    sentence = "Of 8 answers to a prompt, about 7.9 differ (eight), 2.9 (three) and 1 (parrot)"
+    sentence = "Of 8 answers to a prompt, about 8 differ (eight), 2.9 (three) and 1 (parrot)"
     assert sentence in str(found) and len(str(found).splitlines()) <= 15
 
 
@@ -92,9 +92,8 @@ def test_what_repeats_decides(x64):
             outputs, rows, orders=[2], errors=False, rule="variance", similar_prompts=True
         ).bandwidths
         assert (pairs["prompts"].bandwidth is None) == repeated
-        times = 0.5 if repeated else 1.0
-        assert pairs["outputs"].bandwidth == pytest.approx(times * rule["outputs"].bandwidth)
-        assert repeated or pairs["prompts"] == rule["prompts"]
+        assert pairs["outputs"].rule.startswith("half of") == repeated
+        assert rule["outputs"].rule.startswith("smallest bandwidth with variance < 0.01")
         assert rule["prompts"].bandwidth > 0
 
 
