@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,8 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling
 from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
-from condvendi_jax.data import default_rule, kernel_choice, shapes, similarities
+from condvendi_jax.data import kernel_choice, shapes, similarities
+from condvendi_jax.data import models as models_of
 from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
 from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
 from condvendi_jax.data.kernels import Indicator, Kernel, WithinPrompts
@@ -189,8 +189,8 @@ class Pairs:
           TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
             there is no model, or the arrays of the models do not fit together.
         """
-        _check_names(models)
-        every_prompt = of_each_model(prompts, models, "prompts")
+        models_of.check_names(models)
+        every_prompt = models_of.of_each_model(prompts, models, "prompts")
         arrays = {
             name: {"outputs": outputs}
             | ({} if prompts is None else {"prompts": every_prompt[name]})
@@ -198,9 +198,9 @@ class Pairs:
         }
         return _make(
             arrays,
-            of_each_model(prompt_ids, models, "prompt_ids"),
-            of_each_model(weights, models, "weights"),
-            of_each_model(batches, models, "batches"),
+            models_of.of_each_model(prompt_ids, models, "prompt_ids"),
+            models_of.of_each_model(weights, models, "weights"),
+            models_of.of_each_model(batches, models, "batches"),
             shared=not isinstance(prompts, Mapping),
             together=True,
             **options,
@@ -235,7 +235,7 @@ class Pairs:
 
         Outputs alone count as answers to one prompt.
         """
-        return distinct_prompts([self])
+        return models_of.distinct_prompts([self])
 
     @property
     def total(self) -> int:
@@ -288,11 +288,11 @@ class Pairs:
         """Every row as often as its integer weight says, 2^14 rows at most; the same without."""
         if self.copies is None:
             return self
-        if self.total > _RESAMPLED:
+        if self.total > models_of.RESAMPLED:
             raise ValueError(
-                f"weights: expected integers with a sum of at most {_RESAMPLED:,} for groups of "
-                f"rows, received {self.total:,}; give labels as groups, or floating-point weights, "
-                "which are shares of one row each."
+                f"weights: expected integers with a sum of at most {models_of.RESAMPLED:,} for "
+                f"groups of rows, received {self.total:,}; give labels as groups, or "
+                "floating-point weights, which are shares of one row each."
             )
         rows = np.repeat(np.arange(self.n), self.copies)
         shares = (self.shares / np.maximum(self.copies, 1))[rows]
@@ -361,10 +361,6 @@ class Pairs:
         """Rebuilds the pairs."""
         arrays, kernels, weights = children
         return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
-
-
-# Rows that integer weights may make a rule or a jackknife see: their time grows with them.
-_RESAMPLED = 2**14
 
 
 def _make(
@@ -476,7 +472,7 @@ def _make(
         made[name] = pairs._but(**about[name])
 
     if together:
-        distinct_prompts([*made.values()])
+        models_of.distinct_prompts([*made.values()])
     once = shared and len(set(map(id, weights.values()))) == 1
     kernels_of, ruled = kernel_choice.choose(
         {name: pairs.arrays for name, pairs in made.items()},
@@ -484,14 +480,14 @@ def _make(
         rule,
         key,
         progress,
-        seen=[_resampled(pairs) for pairs in made.values()],
+        seen=[models_of.resampled(pairs) for pairs in made.values()],
         prompts_once=once,
-        repeated=_count_as_repeated(list(made.values()), given, rule, similar_prompts),
-        compared=functools.partial(_compared, made, named),
+        repeated=models_of.count_as_repeated(list(made.values()), given, rule, similar_prompts),
+        compared=functools.partial(models_of.compared, made, named),
     )
     for name, pairs in made.items():
         made[name] = pairs._but(kernels=kernels_of[name], _ruled=ruled)
-    numbered = zip(made, _numbered([*made.values()]), strict=True)
+    numbered = zip(made, models_of.numbered([*made.values()]), strict=True)
     return {name: made[name]._but(arrays=arrays) for name, arrays in numbered}
 
 
@@ -502,28 +498,6 @@ def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None
     return np.array(numbers)[kinds][:, None]
 
 
-def _check_names(models: Any) -> None:
-    """Raises unless `models` is a mapping from names of printable text."""
-    if not isinstance(models, Mapping) or not models:
-        raise ValueError("models: expected the outputs of each model by its name.")
-    for name in models:
-        if not isinstance(name, str):
-            raise TypeError(f"models: expected names that are strings, received {name!r}.")
-        if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]", name):
-            raise ValueError(f"models: expected names of printable text, received {name!r}.")
-
-
-def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[str, Any]:
-    """The value of each model: from a mapping by its name, or one value for all."""
-    if not isinstance(value, Mapping):
-        return dict.fromkeys(models, value)
-    if set(value) != set(models):
-        raise ValueError(
-            f"{argument}: expected those of {sorted(models)}, received those of {sorted(value)}."
-        )
-    return {name: value[name] for name in models}
-
-
 def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
     """Checked weights divided by their sum, in the compute dtype."""
     if not checks.is_concrete(weights):
@@ -532,108 +506,3 @@ def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
     wide = np.asarray(weights).astype(np.float64)  # In which integers and their sum are exact.
     relative = wide / wide.max()
     return (relative / np.sum(relative)).astype(checks.compute_dtype())
-
-
-def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
-    """`Pairs.prompt_kinds` of the rows of all models of a call, in their order."""
-    sizes = [pairs.n for pairs in models]
-    if not models[0].paired:
-        return 1, np.zeros(sum(sizes), int)
-    given = [pairs.prompt_ids for pairs in models if pairs.prompt_ids is not None]
-    if known := len(given) == len(models):
-        rows = np.concatenate(given)[:, None]
-    else:
-        rows = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
-    count, numbers = checks.equal_rows(rows, name="prompts")
-    if known:
-        return count, numbers
-    for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
-        pairs.prompt_ids = ids
-    return count, numbers
-
-
-def prompts_by_model(models: Sequence[Pairs]) -> tuple[int, list[np.ndarray]]:
-    """The number of distinct prompts, and for each model the number of the prompt of each row."""
-    count, numbers = distinct_prompts(models)
-    return count, np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
-
-
-def _count_as_repeated(
-    models: Sequence[Pairs], given: Sequence[KernelChoice], rule: str | None, similar: bool
-) -> bool:
-    """Whether prompts are equal or different, and more than half of the rows share theirs."""
-    if rule is None or not models[0].paired or similar and given[1] is None:
-        return False
-    if given[1] is not None and not (given[0] is None and isinstance(given[1], Indicator)):
-        return False
-    total = several = 0.0
-    for pairs in models:
-        numbers = (pairs.shares > 0) * (1 if pairs.copies is None else pairs.copies)
-        kinds = pairs.prompt_kinds[1]
-        total += numbers.sum()
-        several += numbers[np.bincount(kinds, numbers)[kinds] > 1].sum()
-    return several > total / 2
-
-
-def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
-    """The rows that a rule sees, by systematic resampling: each by its weight, within one row."""
-    if pairs.weights is None or not checks.is_concrete(pairs.weights):
-        return pairs.arrays
-    shares = pairs.shares
-    rows = int(np.count_nonzero(shares))
-    if pairs.copies is not None:  # As many as integer weights say, up to a limit.
-        rows = max(rows, min(pairs.total, _RESAMPLED))
-    chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
-    return tuple(take(array, chosen) for array in pairs.arrays)
-
-
-def _compared(
-    models: Mapping[str, Pairs], given: Mapping[str, Mapping[str, Any]], index: int
-) -> tuple[Any, ...]:
-    """What the default rule compares: points, prompts, labels, weights, of outputs (0) or prompts.
-
-    All models weigh the same, and so do all prompts of a model for which no weights are given.
-    """
-    parts, start = [], 0
-    for name, pairs in models.items():
-        kinds = pairs.prompt_kinds[1] if pairs.prompt_ids is None else pairs.prompt_ids
-        rows, labels, weights = default_rule.compared(
-            1 / np.bincount(kinds)[kinds] if pairs.weights is None else pairs.shares,
-            pairs.copies,
-            most=default_rule.MOST_ROWS // len(models),
-            content=given[name][NAMES[index]],
-            prompts=kinds,
-        )
-        points = to_host(take(pairs.arrays[index], rows))
-        parts.append((points, kinds[rows], start + labels, weights / len(models)))
-        start += max(pairs.n, pairs.total)
-    points, kinds, labels, weights = map(np.concatenate, zip(*parts, strict=True))
-    return points, kinds, None if index else labels, weights
-
-
-def _numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
-    """The arrays of models, with numbers, `[n, 1]`, in place of rows under an `Indicator`.
-
-    Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
-    """
-    first = models[0]
-    columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]
-    for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
-        identified = index == 1 and first.prompt_ids is not None
-        if not isinstance(kernel, Indicator) or not checks.is_concrete(arrays):
-            continue
-        if first.layout is not None or (arrays[0].shape[1] == 1 and not identified):
-            continue
-        if index == 1:
-            _, numbers = distinct_prompts(models)
-        else:
-            stacked = np.concatenate([np.asarray(array) for array in arrays])
-            _, numbers = checks.equal_rows(stacked, name=NAMES[index])
-        parts = np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
-        with jax.ensure_compile_time_eval():
-            numbered = {
-                id(array): placed(part[:, None].astype(first.dtype))
-                for array, part in zip(arrays, parts, strict=True)
-            }
-        columns[index] = [numbered[id(array)] for array in arrays]
-    return list(zip(*columns, strict=True))

@@ -21,7 +21,8 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.pairs import Labels, Pairs, distinct_prompts
+from condvendi_jax.data.models import distinct_prompts
+from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise

@@ -18,7 +18,7 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Indicator
-from condvendi_jax.data.pairs import prompts_by_model
+from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.inference import components
 from condvendi_jax.inference.components import Components
 from condvendi_jax.inference.population import Population

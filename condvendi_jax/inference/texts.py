@@ -14,7 +14,7 @@ from condvendi_jax.base import checks, labelling
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.pairs import of_each_model
+from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
 

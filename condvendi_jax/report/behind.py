@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.pairs import Pairs, distinct_prompts
+from condvendi_jax.data.models import distinct_prompts
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import contributions, prompt_table
 from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
 

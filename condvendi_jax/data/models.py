@@ -1,0 +1,148 @@
+"""Models of one call: what is theirs by name, which prompts are equal, and what a rule sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import placed, take, to_host
+from condvendi_jax.data import default_rule
+from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
+from condvendi_jax.data.kernels import Indicator
+
+if TYPE_CHECKING:
+    from condvendi_jax.data.pairs import Pairs
+
+# Rows that integer weights may make a rule or a jackknife see: their time grows with them.
+RESAMPLED = 2**14
+
+
+def check_names(models: Any) -> None:
+    """Raises unless `models` is a mapping from names of printable text."""
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError("models: expected the outputs of each model by its name.")
+    for name in models:
+        if not isinstance(name, str):
+            raise TypeError(f"models: expected names that are strings, received {name!r}.")
+        if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]", name):
+            raise ValueError(f"models: expected names of printable text, received {name!r}.")
+
+
+def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """The value of each model: from a mapping by its name, or one value for all."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(models, value)
+    if set(value) != set(models):
+        raise ValueError(
+            f"{argument}: expected those of {sorted(models)}, received those of {sorted(value)}."
+        )
+    return {name: value[name] for name in models}
+
+
+def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
+    """`Pairs.prompt_kinds` of the rows of all models of a call, in their order."""
+    sizes = [pairs.n for pairs in models]
+    if not models[0].paired:
+        return 1, np.zeros(sum(sizes), int)
+    given = [pairs.prompt_ids for pairs in models if pairs.prompt_ids is not None]
+    if known := len(given) == len(models):
+        rows = np.concatenate(given)[:, None]
+    else:
+        rows = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
+    count, numbers = checks.equal_rows(rows, name="prompts")
+    if known:
+        return count, numbers
+    for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
+        pairs.prompt_ids = ids
+    return count, numbers
+
+
+def prompts_by_model(models: Sequence[Pairs]) -> tuple[int, list[np.ndarray]]:
+    """The number of distinct prompts, and for each model the number of the prompt of each row."""
+    count, numbers = distinct_prompts(models)
+    return count, np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
+
+
+def count_as_repeated(
+    models: Sequence[Pairs], given: Sequence[KernelChoice], rule: str | None, similar: bool
+) -> bool:
+    """Whether prompts are equal or different, and more than half of the rows share theirs."""
+    if rule is None or not models[0].paired or similar and given[1] is None:
+        return False
+    if given[1] is not None and not (given[0] is None and isinstance(given[1], Indicator)):
+        return False
+    total = several = 0.0
+    for pairs in models:
+        numbers = (pairs.shares > 0) * (1 if pairs.copies is None else pairs.copies)
+        kinds = pairs.prompt_kinds[1]
+        total += numbers.sum()
+        several += numbers[np.bincount(kinds, numbers)[kinds] > 1].sum()
+    return several > total / 2
+
+
+def resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
+    """The rows that a rule sees, by systematic resampling: each by its weight, within one row."""
+    if pairs.weights is None or not checks.is_concrete(pairs.weights):
+        return pairs.arrays
+    shares = pairs.shares
+    rows = int(np.count_nonzero(shares))
+    if pairs.copies is not None:  # As many as integer weights say, up to a limit.
+        rows = max(rows, min(pairs.total, RESAMPLED))
+    chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
+    return tuple(take(array, chosen) for array in pairs.arrays)
+
+
+def compared(
+    models: Mapping[str, Pairs], given: Mapping[str, Mapping[str, Any]], index: int
+) -> tuple[Any, ...]:
+    """What the default rule compares: points, prompts, labels, weights, of outputs (0) or prompts.
+
+    All models weigh the same, and so do all prompts of a model for which no weights are given.
+    """
+    parts, start, every = [], 0, [*models.values()]
+    for (name, pairs), kinds in zip(models.items(), prompts_by_model(every)[1], strict=True):
+        rows, labels, weights = default_rule.compared(
+            pairs.prompts_once().shares,
+            None if pairs.paired else pairs.copies,
+            most=default_rule.MOST_ROWS // len(models),
+            content=given[name][NAMES[index]],
+            prompts=kinds,
+        )
+        points = to_host(take(pairs.arrays[index], rows))
+        parts.append((points, kinds[rows], start + labels, weights / len(models)))
+        start += max(pairs.n, pairs.total)
+    points, kinds, labels, weights = map(np.concatenate, zip(*parts, strict=True))
+    return points, kinds, None if index else labels, weights
+
+
+def numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
+    """The arrays of models, with numbers, `[n, 1]`, in place of rows under an `Indicator`.
+
+    Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
+    """
+    first = models[0]
+    columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]
+    for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
+        identified = index == 1 and first.prompt_ids is not None
+        if not isinstance(kernel, Indicator) or not checks.is_concrete(arrays):
+            continue
+        if first.layout is not None or (arrays[0].shape[1] == 1 and not identified):
+            continue
+        if index == 1:
+            _, numbers = distinct_prompts(models)
+        else:
+            stacked = np.concatenate([np.asarray(array) for array in arrays])
+            _, numbers = checks.equal_rows(stacked, name=NAMES[index])
+        parts = np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
+        with jax.ensure_compile_time_eval():
+            numbered = {
+                id(array): placed(part[:, None].astype(first.dtype))
+                for array, part in zip(arrays, parts, strict=True)
+            }
+        columns[index] = [numbered[id(array)] for array in arrays]
+    return list(zip(*columns, strict=True))
