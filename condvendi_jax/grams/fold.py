@@ -269,9 +269,11 @@ def geometries_of(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple
 
 
 def kernel_tiles(
-    subsets: Subsets, kernels: tuple[Kernel, ...], rows: Any, columns: Any
+    subsets: Subsets, factors: Factors, rows: Any, columns: Any, diagonal: bool = False
 ) -> list[jax.Array]:
-    """The Hadamard products of subsets of the kernels for all pairs of two blocks of points."""
-    pairs = zip(kernels, geometries_of(kernels, rows, columns), strict=True)
-    tiles = [kernel.profile(geometry) for kernel, geometry in pairs]
-    return [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
+    """The products of subsets of the kernels for all pairs of two blocks; ones on a `diagonal`."""
+    triples = zip(factors, rows, columns, strict=True)
+    tiles = [factor.kernel.cross(left, right) for factor, left, right in triples]
+    products = [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
+    ones = jnp.eye(*products[0].shape, dtype=bool)
+    return [jnp.where(ones, 1, product) for product in products] if diagonal else products

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from condvendi_jax.base.devices import Layout
-from condvendi_jax.data.kernels import PRECISION, Kernel, inner_products
+from condvendi_jax.data.kernels import PRECISION, inner_products
 from condvendi_jax.grams.fold import (
     Block,
     Factors,
@@ -22,22 +22,10 @@ from condvendi_jax.grams.fold import (
     default_tile_size,
     fold_pairs,
     kernel_tiles,
-    kernels_of,
     number_of_points,
     on_devices,
     position,
 )
-
-# Products, and the matrix itself
-
-
-def _unit_tiles(
-    subsets: Subsets, kernels: tuple[Kernel, ...], rows: Block, columns: Block, diagonal: bool
-) -> list[jax.Array]:
-    """A tile of every product of kernels, with ones on the diagonal."""
-    tiles = kernel_tiles(subsets, kernels, rows.points, columns.points)
-    ones = jnp.eye(tiles[0].shape[0], dtype=bool)
-    return [jnp.where(ones, 1, tile) for tile in tiles] if diagonal else tiles
 
 
 @functools.partial(jax.jit, static_argnames=("subsets", "layout"))
@@ -65,7 +53,7 @@ def matvecs(
         block, size = block_of(layout, factors, vectors, len(subsets))
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
+            tiles = kernel_tiles(subsets, factors, rows.points, columns.points, diagonal)
             of_rows = tuple(map(product, tiles, columns.beside))
             column_parts = None if diagonal else tuple(map(to_columns, tiles, rows.beside))
             return Parts(None, (of_rows,), (column_parts,))
@@ -101,7 +89,7 @@ def row_squares_beside(
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             (lefts_i, _, scale_i), (_, rights_j, scale_j) = rows.beside, columns.beside
             weights = scale_i[:, None] * scale_j[None, :] / n
-            tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
+            tiles = kernel_tiles(subsets, factors, rows.points, columns.points, diagonal)
             rests = [
                 jnp.square(tile * weights - inner_products(left, right))
                 for tile, left, right in zip(tiles, lefts_i, rights_j, strict=True)
@@ -191,7 +179,7 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
             cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=mask.size)
             some = jax.tree.map(lambda leaf: cut(leaf, top), points)
             others = jax.tree.map(lambda leaf: cut(leaf, side), everything)
-            (tile,) = kernel_tiles(everyone, kernels_of(factors), some, others)
+            (tile,) = kernel_tiles(everyone, factors, some, others)
             along, across = first + top + jnp.arange(mask.size), side + jnp.arange(mask.size)
             tile = jnp.where(along[:, None] == across[None, :], 1, tile)
             if width > n:
