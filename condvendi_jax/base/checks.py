@@ -289,10 +289,8 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
 def _loses(dtype: np.dtype) -> bool:
     if dtype.kind not in "iuf":
         return False
-    bits = jnp.finfo(compute_dtype()).nmant + 1
-    if dtype.kind == "f":
-        return np.finfo(dtype).nmant + 1 > bits
-    return 8 * dtype.itemsize > bits
+    bits = np.finfo(dtype).nmant + 1 if dtype.kind == "f" else 8 * dtype.itemsize
+    return bits > jnp.finfo(compute_dtype()).nmant + 1
 
 
 def _cast(
@@ -323,8 +321,13 @@ def _cast(
             "(and the bandwidth), or enable x64."
         )
     _warn_of_padding(cast if origin is None else host, name)
-    if _loses(host.dtype):
-        _warn_of_merged_rows(host, cast, name)
+    if _loses(host.dtype) and (distinct := distinct_rows(cast)[0]) < len(cast):
+        merged = distinct_rows(host)[0] - distinct
+        if merged > 0:
+            warn(
+                f"{name}: {merged} row(s) that differ in {host.dtype} are equal in {cast.dtype}, "
+                "and count as duplicates; rescale, or enable x64."
+            )
     return place(cast)
 
 
@@ -358,19 +361,6 @@ def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """array - origin in float64 or wider."""
     wide = np.promote_types(np.promote_types(array.dtype, origin.dtype), np.float64)
     return array.astype(wide) - origin.astype(wide)
-
-
-def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> None:
-    """Warns where rows that differed are equal after the cast."""
-    distinct = distinct_rows(after)[0]
-    if distinct == after.shape[0]:
-        return
-    merged = distinct_rows(before)[0] - distinct
-    if merged > 0:
-        warn(
-            f"{name}: {merged} row(s) that differ in {before.dtype} are equal in {after.dtype}, "
-            "and count as duplicates; rescale, or enable x64."
-        )
 
 
 def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
