@@ -243,6 +243,11 @@ def block_of(
     return Block(points, inside.astype(factors[0].dtype), beside), size
 
 
+def all_of(factors: Factors) -> Subsets:
+    """The one product of all factors."""
+    return (tuple(range(len(factors))),)
+
+
 def kernels_of(factors: Factors) -> tuple[Kernel, ...]:
     """The kernel of each factor."""
     return tuple(factor.kernel for factor in factors)
