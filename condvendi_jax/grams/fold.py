@@ -248,11 +248,6 @@ def all_of(factors: Factors) -> Subsets:
     return (tuple(range(len(factors))),)
 
 
-def kernels_of(factors: Factors) -> tuple[Kernel, ...]:
-    """The kernel of each factor."""
-    return tuple(factor.kernel for factor in factors)
-
-
 def geometries_of(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[Any, ...]:
     """The geometry of every factor for all pairs of a block of rows and a block of columns."""
     triples = zip(kernels, rows, columns, strict=True)
