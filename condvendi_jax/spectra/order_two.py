@@ -98,8 +98,6 @@ def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
 
 def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) -> PerTerm:
     """The papers' entropies of order 2, or those without pairs of a row with itself."""
-    if unbiased and points.batches is not None:
-        return entropies_of(jnp.asarray(_norms_of_batches(points), points.dtype))
     if unbiased:
         return entropies_of(Answers.of(points).norms())
     values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
@@ -281,8 +279,15 @@ class Answers(NamedTuple):
         return cls(pairs, rows, copies, kind, groups, count - several)
 
     def norms(self) -> jax.Array:
-        """The unbiased squared norms of each term, `[terms]`."""
-        return _norms(self.points, jnp.asarray(self.copies, self.points.dtype), self.groups)
+        """The unbiased squared norms of each term, `[terms]`; without pairs within a batch."""
+        points = self.points
+        if points.batches is None:
+            return _norms(points, jnp.asarray(self.copies, points.dtype), self.groups)
+        if not checks.is_concrete(points):
+            raise ValueError("batches: expected None inside a transformation such as jax.jit.")
+        sums = to_float64(row_sums(points))[:, : points.n]
+        means, _ = pair_means(sums, self.inside(sums_inside), self)
+        return jnp.asarray(means.norms(0.0 if self.kind is None else None), points.dtype)
 
     def inside(self, function: Callable[..., Any]) -> Inside:
         """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
@@ -326,16 +331,6 @@ def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax
         inside = _by_group(points, of._replace(weights=weights), _sum_pairs)
         total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
-
-
-def _norms_of_batches(points: Pairs) -> np.ndarray:
-    """The unbiased squared norms of each term, `[terms]`, without pairs within a batch."""
-    if not checks.is_concrete(points):
-        raise ValueError("batches: expected None inside a transformation such as jax.jit.")
-    answers = Answers.of(points)
-    sums = to_float64(row_sums(answers.points))[:, : answers.points.n]
-    means, _ = pair_means(sums, answers.inside(sums_inside), answers)
-    return means.norms(0.0 if answers.kind is None else None)
 
 
 class PairMeans(NamedTuple):
