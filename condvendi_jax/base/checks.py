@@ -291,10 +291,8 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
 def _loses(dtype: np.dtype) -> bool:
     if dtype.kind not in "iuf":
         return False
-    bits = jnp.finfo(compute_dtype()).nmant + 1
-    if dtype.kind == "f":
-        return np.finfo(dtype).nmant + 1 > bits
-    return 8 * dtype.itemsize > bits
+    bits = np.finfo(dtype).nmant + 1 if dtype.kind == "f" else 8 * dtype.itemsize
+    return bits > jnp.finfo(compute_dtype()).nmant + 1
 
 
 def _cast(
@@ -325,8 +323,13 @@ def _cast(
             "(and the bandwidth), or enable x64."
         )
     _warn_of_padding(cast if origin is None else host, name)
-    if _loses(host.dtype):
-        _warn_of_merged_rows(host, cast, name)
+    if _loses(host.dtype) and (distinct := distinct_rows(cast)[0]) < len(cast):
+        merged = distinct_rows(host)[0] - distinct
+        if merged > 0:
+            warn(
+                f"{name}: {merged} row(s) that differ in {host.dtype} are equal in {cast.dtype}, "
+                "and count as duplicates; rescale, or enable x64."
+            )
     return place(cast)
 
 
@@ -369,19 +372,6 @@ def _parts(array: np.ndarray) -> tuple[Any, Any]:
     whole = array if array.dtype == np.uint64 else array.astype(np.int64)
     high, low = np.divmod(whole, 2**32)
     return high * 2.0**32, low.astype(np.float64)
-
-
-def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> None:
-    """Warns where rows that differed are equal after the cast."""
-    distinct = distinct_rows(after)[0]
-    if distinct == after.shape[0]:
-        return
-    merged = distinct_rows(before)[0] - distinct
-    if merged > 0:
-        warn(
-            f"{name}: {merged} row(s) that differ in {before.dtype} are equal in {after.dtype}, "
-            "and count as duplicates; rescale, or enable x64."
-        )
 
 
 def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:

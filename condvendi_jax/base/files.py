@@ -131,7 +131,12 @@ def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
     # Opened here, since np.load leaves a damaged file open.
     with open(path, "rb") as stream:
         if suffix == ".safetensors":
-            return _read_safetensors(path, key)
+            from safetensors import safe_open
+
+            with safe_open(path, framework="np") as tensors:
+                array = tensors.get_tensor(_only_key(key, list(tensors.keys())))
+            # JAX has told NumPy of bfloat16.
+            return array.astype(np.float32) if array.dtype.kind == "V" else array
         start = stream.read(len(_BEGINNINGS[0]))
         if start and not start.startswith(_BEGINNINGS):  # np.load would speak of pickles.
             raise ValueError("its content is in another format.")
@@ -146,15 +151,6 @@ def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
             "float8 are; save float32."
         )
     return array
-
-
-def _read_safetensors(path: pathlib.Path, key: str | None) -> np.ndarray:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="np") as tensors:
-        key = _only_key(key, list(tensors.keys()))
-        array = tensors.get_tensor(key)  # JAX has told NumPy of bfloat16.
-        return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def _only_key(key: str | None, keys: list[str]) -> str:
@@ -178,7 +174,13 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target is None:
         content = io.BytesIO()
         yield content
-        _write_through(path, content.getvalue())
+        with _naming(path):
+            if str(path) == STANDARD_OUTPUT:
+                sys.stdout.flush()  # What was printed before comes first.
+                sys.stdout.buffer.write(content.getvalue())
+                sys.stdout.buffer.flush()
+            else:
+                path.write_bytes(content.getvalue())
         return
     temporary = target.with_name(f".condvendi-{secrets.token_hex(8)}")
     with _naming(path):
@@ -197,16 +199,6 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
     finally:
         UNFINISHED.discard(temporary)
-
-
-def _write_through(path: pathlib.Path, content: bytes) -> None:
-    with _naming(path):
-        if str(path) == STANDARD_OUTPUT:
-            sys.stdout.flush()  # What was printed before comes first.
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
-        else:
-            path.write_bytes(content)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

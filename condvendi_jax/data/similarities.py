@@ -197,22 +197,17 @@ def _checked(matrix: Any, label: Any) -> np.ndarray:
     memory.check(len(array), np.float64)
     host = np.asarray(array, np.float64)
     checks.check_finite(host, name=name)
-    _check_gram(host, _TOLERANCES[array.dtype.itemsize == 2], name=name)
-    return (host + host.T) / 2
-
-
-def _check_gram(matrix: np.ndarray, tolerance: float, *, name: str) -> None:
-    """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
     by_row = {
         "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
-        "distances has none)": np.abs(np.diagonal(matrix) - 1),
-        "entries in [-1, 1]": np.max(np.abs(matrix), axis=1) - 1,
-        "a symmetric matrix": np.max(np.abs(matrix - matrix.T), axis=1),
+        "distances has none)": np.abs(np.diagonal(host) - 1),
+        "entries in [-1, 1]": np.max(np.abs(host), axis=1) - 1,
+        "a symmetric matrix": np.max(np.abs(host - host.T), axis=1),
     }
     for expected, by in by_row.items():
-        if by.max() > tolerance:
+        if by.max() > _TOLERANCES[array.dtype.itemsize == 2]:
             off = f"received one that is off by {by.max():.2g} in row {int(by.argmax())}"
             raise ValueError(f"{name}: expected {expected}, {off}.")
+    return (host + host.T) / 2
 
 
 def _unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:

@@ -94,16 +94,6 @@ def cut(tree: Any, index: Any, size: int) -> Any:
     return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, index * size, size), tree)
 
 
-def _add_block(tree: Any, added: Any, index: Any, size: int) -> Any:
-    """Adds a block to rows `index * size ... (index + 1) * size` of every leaf."""
-
-    def add(leaf: jax.Array, block: jax.Array) -> jax.Array:
-        summed = cut(leaf, index, size) + block
-        return lax.dynamic_update_slice_in_dim(leaf, summed, index * size, axis=0)
-
-    return jax.tree.map(add, tree, added)
-
-
 def fold_pairs(
     layout: Layout | None, size: int, block: Any, tile: Callable[..., Parts]
 ) -> tuple[Any, tuple[Any, ...]]:
@@ -122,52 +112,52 @@ def fold_pairs(
         (parts.rows, parts.columns),
     )
 
-    def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
+    def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any = 0) -> tuple[Any, ...]:
+        """Adds arrays, where there are any, from row `index * size` on."""
+
+        def add_leaf(leaf: jax.Array, block: jax.Array) -> jax.Array:
+            summed = lax.dynamic_slice_in_dim(leaf, index * size, len(block)) + block
+            return lax.dynamic_update_slice_in_dim(leaf, summed, index * size, axis=0)
+
         return tuple(
-            whole if part is None else _add_block(whole, part, index, size)
+            whole if part is None else jax.tree.map(add_leaf, whole, part)
             for whole, part in zip(sums, added, strict=True)
         )
 
-    def within(i: Any, j: Any, carry: Any, *, diagonal: bool) -> Any:
-        shared, stay = carry
-        more = tile(cut(block, i, size), cut(block, j, size), diagonal=diagonal)
-        stay = add(add(stay, more.rows, i), more.columns, j)
-        return jax.tree.map(jnp.add, shared, more.shared), stay
+    def meet(other: Any, i: Any, j: Any, carry: Any, *, diagonal: bool = False) -> Any:
+        """Adds a tile of rows of another block, or this, and columns of this."""
+        shared, go, stay = carry
+        more = tile(cut(other, i, size), cut(block, j, size), diagonal=diagonal)
+        shared = jax.tree.map(jnp.add, shared, more.shared)
+        return shared, add(go, more.rows, i), add(stay, more.columns, j)
 
     def column(j: jax.Array, carry: Any) -> Any:
-        carry = lax.fori_loop(0, j, lambda i, inner: within(i, j, inner, diagonal=False), carry)
-        return within(j, j, carry, diagonal=True)
+        carry = lax.fori_loop(0, j, lambda i, inner: meet(block, i, j, inner), carry)
+        return meet(block, j, j, carry, diagonal=True)
 
-    carry = lax.fori_loop(0, count, column, (shared, stay))
+    shared, near, stay = lax.fori_loop(0, count, column, (shared, go, stay))
+    stay = add(stay, near)
     if layout is None or layout.blocks == 1:
-        return carry
+        return shared, stay
 
     # Every unordered pair of different blocks meets once, in P / 2 hops: after h hops a device has
     # the block of the device h places ahead, with the sums of that block, which come home with it.
-    def visit(
-        other: Any, rows: tuple[Any, Any], columns: tuple[Any, Any], carry: Any, go: Any
-    ) -> Any:
-        def meet(i: Any, j: Any, carry: Any) -> Any:
-            (shared, stay), go = carry
-            more = tile(cut(other, i, size), cut(block, j, size), diagonal=False)
-            shared = jax.tree.map(jnp.add, shared, more.shared)
-            return (shared, add(stay, more.columns, j)), add(go, more.rows, i)
-
+    def visit(other: Any, rows: tuple[Any, Any], columns: tuple[Any, Any], carry: Any) -> Any:
         def row(i: jax.Array, carry: Any) -> Any:
-            return lax.fori_loop(*columns, lambda j, inner: meet(i, j, inner), carry)
+            return lax.fori_loop(*columns, lambda j, inner: meet(other, i, j, inner), carry)
 
-        return lax.fori_loop(*rows, row, (carry, go))
+        return lax.fori_loop(*rows, row, carry)
 
     def hop(_: Any, state: Any) -> Any:
-        other, carry, go = state
+        other, carry = state
         # The next block is under way meanwhile.
         following = shift(layout, other, 1)
-        carry, go = visit(other, everything, everything, carry, go)
-        return following, carry, shift(layout, go, 1)
+        shared, go, stay = visit(other, everything, everything, carry)
+        return following, (shared, shift(layout, go, 1), stay)
 
     last, everything = layout.blocks // 2, (0, count)
-    state = (shift(layout, block, 1), carry, go)
-    other, carry, go = lax.fori_loop(1, last, hop, state) if last > 1 else state
+    state = shift(layout, block, 1), (shared, go, stay)
+    other, carry = lax.fori_loop(1, last, hop, state) if last > 1 else state
     rows = columns = everything
     if layout.blocks % 2 == 0:
         # In the last hop two devices hold each other's block and divide its tiles. The first takes
@@ -175,12 +165,8 @@ def fold_pairs(
         first = position(layout) < last
         columns = (0, jnp.where(first, count // 2, count))
         rows = (jnp.where(first, 0, count // 2), count)
-    (shared, stay), go = visit(other, rows, columns, carry, go)
-    returned = tuple(
-        part if gathered is None else jax.tree.map(jnp.add, part, gathered)
-        for part, gathered in zip(stay, shift(layout, go, -last), strict=True)
-    )
-    return shared, returned
+    shared, go, stay = visit(other, rows, columns, carry)
+    return shared, add(stay, shift(layout, go, -last))
 
 
 def shift(layout: Layout, tree: Any, distance: int) -> Any:
@@ -257,9 +243,9 @@ def block_of(
     return Block(points, inside.astype(factors[0].dtype), beside), size
 
 
-def kernels_of(factors: Factors) -> tuple[Kernel, ...]:
-    """The kernel of each factor."""
-    return tuple(factor.kernel for factor in factors)
+def all_of(factors: Factors) -> Subsets:
+    """The one product of all factors."""
+    return (tuple(range(len(factors))),)
 
 
 def geometries_of(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[Any, ...]:
@@ -269,9 +255,11 @@ def geometries_of(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple
 
 
 def kernel_tiles(
-    subsets: Subsets, kernels: tuple[Kernel, ...], rows: Any, columns: Any
+    subsets: Subsets, factors: Factors, rows: Any, columns: Any, diagonal: bool = False
 ) -> list[jax.Array]:
-    """The Hadamard products of subsets of the kernels for all pairs of two blocks of points."""
-    pairs = zip(kernels, geometries_of(kernels, rows, columns), strict=True)
-    tiles = [kernel.profile(geometry) for kernel, geometry in pairs]
-    return [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
+    """The products of subsets of the kernels for all pairs of two blocks; ones on a `diagonal`."""
+    triples = zip(factors, rows, columns, strict=True)
+    tiles = [factor.kernel.cross(left, right) for factor, left, right in triples]
+    products = [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
+    ones = jnp.eye(*products[0].shape, dtype=bool)
+    return [jnp.where(ones, 1, product) for product in products] if diagonal else products

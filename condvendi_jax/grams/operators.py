@@ -243,15 +243,11 @@ class OfPoints(Gram):
     def factors(self) -> Factors:
         """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
 
-    def _everything(self) -> fold.Subsets:
-        """The one product of all factors, as `products` and `sums` name it."""
-        return (tuple(range(len(self.factors()))),)
-
     def row_squares_beside(
         self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
     ) -> jax.Array:
-        of = self.factors(), self._everything(), (left,), (right,)
-        return products.row_squares_beside(*of, scale=scale, layout=self.layout)[0]
+        options: Any = {"scale": scale, "layout": self.layout}
+        return products.row_squares_beside(self.factors(), left, right, **options)
 
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
@@ -268,7 +264,7 @@ class OfPoints(Gram):
         return WeightedGram(self, _scale(self, weights), layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        of = self.factors(), self._everything()
+        of = self.factors(), fold.all_of(self.factors())
         return sums.squared_norms(*of, weights=shares, layout=self.layout)[0]
 
 
@@ -316,13 +312,14 @@ class TiledGram(OfPoints):
         return self.hadamard
 
     def squared_frobenius_norm(self) -> jax.Array:
-        return sums.squared_norms(self.hadamard, self._everything(), layout=self.layout)[0]
+        of = self.hadamard, fold.all_of(self.hadamard)
+        return sums.squared_norms(*of, layout=self.layout)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
-        of = self.hadamard, self._everything(), (columns,)
+        of = self.hadamard, fold.all_of(self.hadamard), (columns,)
         (product,) = products.matvecs(*of, layout=self.layout)
         return product[: vectors.shape[0]].reshape(vectors.shape)
 

@@ -12,32 +12,21 @@ import jax.numpy as jnp
 from jax import lax
 
 from condvendi_jax.base.devices import Layout
-from condvendi_jax.data.kernels import PRECISION, Kernel, inner_products
+from condvendi_jax.data.kernels import PRECISION, inner_products
 from condvendi_jax.grams.fold import (
     Block,
     Factors,
     Parts,
     Subsets,
+    all_of,
     block_of,
     default_tile_size,
     fold_pairs,
     kernel_tiles,
-    kernels_of,
     number_of_points,
     on_devices,
     position,
 )
-
-# Products, and the matrix itself
-
-
-def _unit_tiles(
-    subsets: Subsets, kernels: tuple[Kernel, ...], rows: Block, columns: Block, diagonal: bool
-) -> list[jax.Array]:
-    """A tile of every product of kernels, with ones on the diagonal."""
-    tiles = kernel_tiles(subsets, kernels, rows.points, columns.points)
-    ones = jnp.eye(tiles[0].shape[0], dtype=bool)
-    return [jnp.where(ones, 1, tile) for tile in tiles] if diagonal else tiles
 
 
 @functools.partial(jax.jit, static_argnames=("subsets", "layout"))
@@ -65,7 +54,7 @@ def matvecs(
         block, size = block_of(layout, factors, vectors, len(subsets))
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
+            tiles = kernel_tiles(subsets, factors, rows.points, columns.points, diagonal)
             of_rows = tuple(map(product, tiles, columns.beside))
             column_parts = None if diagonal else tuple(map(to_columns, tiles, rows.beside))
             return Parts(None, (of_rows,), (column_parts,))
@@ -77,43 +66,39 @@ def matvecs(
     return on_devices(layout, local, factors, vectors)
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "layout"))
+@functools.partial(jax.jit, static_argnames="layout")
 def row_squares_beside(
     factors: Factors,
-    subsets: Subsets,
-    lefts: tuple[jax.Array, ...],
-    rights: tuple[jax.Array, ...],
+    left: jax.Array,
+    right: jax.Array,
     *,
     scale: jax.Array | None = None,
     layout: Layout | None = None,
-) -> tuple[jax.Array, ...]:
-    """Sums of squares along the rows of diag(w) K_s diag(w) / n - L_s R_s^T, `[rows]` each.
+) -> jax.Array:
+    """Sums of squares along the rows of diag(w) K diag(w) / n - L R^T, `[rows]`.
 
-    There are an L_s and an R_s, `[rows, m]`, for every subset s of the factors, and L_s R_s^T is
-    symmetric. The difference is taken entry by entry: where little is left of K_s / n, its norm
-    keeps the digits that a difference of norms loses. w is `scale`, `[rows]`, or ones.
+    K is the product of all factors; L and R are `[rows, m]`, and L R^T is symmetric. The difference
+    is taken entry by entry: where little is left of K / n, its norm keeps the digits that a
+    difference of norms loses. w is `scale`, `[rows]`, or ones.
     """
-    scale = jnp.ones(lefts[0].shape[0], factors[0].dtype) if scale is None else scale
+    scale = jnp.ones(left.shape[0], factors[0].dtype) if scale is None else scale
 
-    def local(factors: Factors, *beside: Any) -> tuple[jax.Array, ...]:
-        block, size = block_of(layout, factors, beside, len(subsets))
+    def local(factors: Factors, *beside: Any) -> jax.Array:
+        block, size = block_of(layout, factors, beside)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            (lefts_i, _, scale_i), (_, rights_j, scale_j) = rows.beside, columns.beside
+            (left, _, scale_i), (_, right, scale_j) = rows.beside, columns.beside
             weights = scale_i[:, None] * scale_j[None, :] / n
-            tiles = _unit_tiles(subsets, kernels_of(factors), rows, columns, diagonal)
-            rests = [
-                jnp.square(tile * weights - inner_products(left, right))
-                for tile, left, right in zip(tiles, lefts_i, rights_j, strict=True)
-            ]
-            to_rows, to_columns = (tuple(jnp.sum(of, axis=k) for of in rests) for k in (1, 0))
+            tiles = kernel_tiles(all_of(factors), factors, rows.points, columns.points, diagonal)
+            squares = jnp.square(tiles[0] * weights - inner_products(left, right))
+            to_rows, to_columns = (jnp.sum(squares, axis=k) for k in (1, 0))
             return Parts(None, (to_rows,), (None if diagonal else to_columns,))
 
         _, (sums,) = fold_pairs(layout, size, block, tile)
-        return tuple(of[: factors[0].n] for of in sums)
+        return sums[: factors[0].n]
 
     n = number_of_points(factors, layout)
-    return on_devices(layout, local, factors, lefts, rights, scale)
+    return on_devices(layout, local, factors, left, right, scale)
 
 
 def _over_tiles(
@@ -179,7 +164,7 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
     """
 
     def local(factors: Factors) -> jax.Array:
-        rows, everyone = factors[0].n, (tuple(range(len(factors))),)
+        rows = factors[0].n
         points = everything = tuple(factor.points for factor in factors)
         if layout is not None:
             everything = lax.all_gather(points, layout.axis, tiled=True)
@@ -191,7 +176,7 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
             cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=mask.size)
             some = jax.tree.map(lambda leaf: cut(leaf, top), points)
             others = jax.tree.map(lambda leaf: cut(leaf, side), everything)
-            (tile,) = kernel_tiles(everyone, kernels_of(factors), some, others)
+            (tile,) = kernel_tiles(all_of(factors), factors, some, others)
             along, across = first + top + jnp.arange(mask.size), side + jnp.arange(mask.size)
             tile = jnp.where(along[:, None] == across[None, :], 1, tile)
             if width > n:

@@ -49,13 +49,6 @@ class SharedTiles:
         """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
         return products.matvecs(self.factors, self.subsets, vectors, layout=self.layout)
 
-    def row_squares_beside(
-        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
-    ) -> tuple[jax.Array, ...]:
-        """`Operator.row_squares_beside` of every Gram."""
-        of = self.factors, self.subsets, lefts, rights
-        return products.row_squares_beside(*of, layout=self.layout)
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +62,6 @@ class Apart:
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return tuple(of.matvec(v) for of, v in zip(self.operators, vectors, strict=True))
-
-    def row_squares_beside(
-        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
-    ) -> tuple[jax.Array, ...]:
-        each = zip(self.operators, lefts, rights, strict=True)
-        return tuple(of.row_squares_beside(left, right) for of, left, right in each)
 
 
 #: Several operators that are multiplied together.

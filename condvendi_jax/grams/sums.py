@@ -21,7 +21,6 @@ from condvendi_jax.grams.fold import (
     cut,
     fold_pairs,
     geometries_of,
-    kernels_of,
     number_of_points,
     on_devices,
     pairwise_sum,
@@ -80,7 +79,7 @@ def _arrivals(
 ) -> tuple[jax.Array, jax.Array]:
     """Sums over earlier points on one device, `[k * size, subset, g]`, and the padded weights."""
     block, size = block_of(layout, factors, weights)
-    kernels = kernels_of(factors)
+    kernels, _ = zip(*factors, strict=True)
 
     def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
         reduce = _sequentially(functools.partial(_weighted_sums, subsets, diagonal))
@@ -156,7 +155,7 @@ def row_norms(
 
     def local(factors: Factors, weights: jax.Array) -> jax.Array:
         block, size = block_of(layout, factors, weights)
-        kernels = kernels_of(factors)
+        kernels, _ = zip(*factors, strict=True)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             geometries = geometries_of(kernels, rows.points, columns.points)
@@ -175,9 +174,9 @@ def row_norms(
 
 def row_squares(factors: Factors, subsets: Subsets, row: jax.Array) -> jax.Array:
     """prod over f in s of k_f(row, j)^2 for every point j, `[len(subsets), n]`."""
-    points = tuple(factor.points for factor in factors)
-    kernels, one = kernels_of(factors), cut(points, row, 1)
-    products = squared_products(subsets, kernels, geometries_of(kernels, one, points), None)
+    kernels, points = zip(*factors, strict=True)
+    geometries = geometries_of(kernels, cut(points, row, 1), points)
+    products = squared_products(subsets, kernels, geometries, None)
     return jnp.stack(products)[:, 0]
 
 
@@ -219,7 +218,7 @@ def _sums_and_gradients(
 
     def local(factors: Factors, weights: jax.Array) -> tuple[Any, Any, Any]:
         block, size = block_of(layout, factors, weights)
-        kernels = kernels_of(factors)
+        kernels, _ = zip(*factors, strict=True)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             def total(subset: Any, *moving: Any) -> tuple[jax.Array, jax.Array]:

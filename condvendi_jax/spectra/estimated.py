@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import ClassVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Entropy, log_scores
+from condvendi_jax.entropies import Computed, Entropy, PerTerm, log_scores
 from condvendi_jax.grams import Gram
 from condvendi_jax.grams.operators import Dense
 from condvendi_jax.spectra import estimators, refinement
@@ -36,33 +36,36 @@ class Estimating(Method):
         object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        samplers, estimates = self._refined(self._held(grams), wanted, terms)
-        dtype = grams["outputs"].dtype
-        return [_computed(terms, row, self.name, dtype, samplers) for row in estimates]
+        return self._estimated(grams, wanted, terms)[1]
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """The slopes, from the probes of the estimate: no further product with A."""
-        samplers, (row,) = self._refined(self._held(grams_of_terms(points)), (entropy,), terms)
-        rows = {
-            name: sampler.influences(entropy, points.shares)
-            for name, sampler in zip(terms, samplers, strict=True)
-        }
-        computed = _computed(terms, row, self.name, points.dtype, samplers)
-        return Sloped(computed, per_term(rows))
+        samplers, (computed,) = self._estimated(grams_of_terms(points), (entropy,), terms)
+        rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
+        return Sloped(computed, per_term(dict(zip(terms, rows, strict=True))))
 
-    def _refined(self, held: Grams, wanted: Sequence[Entropy], terms: Terms) -> refinement.Refined:
-        """Samplers and estimates of each entropy, refined until the scores are precise enough."""
+    def _estimated(
+        self, grams: Grams, wanted: Sequence[Entropy], terms: Terms
+    ) -> tuple[list[estimators.Sampler], list[Computed]]:
+        """Samplers and the entropies, refined until the scores are precise enough."""
+        held, dtype = self._held(grams), grams["outputs"].dtype
+
+        def by_term(values: Iterable[Any]) -> PerTerm:
+            return per_term(dict(zip(terms, values, strict=True)))
 
         def scores(row: list[Estimate]) -> list[Estimate]:
-            logs = log_scores(*per_term(dict(zip(terms, row, strict=True))))
-            return [score for score in logs if score is not None]
+            return [score for score in log_scores(*by_term(row)) if score is not None]
 
-        with memory.explained(held["outputs"].n, held["outputs"].dtype):
-            return refinement.refine(
+        with memory.explained(held["outputs"].n, dtype):
+            samplers, rows = refinement.refine(
                 [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
             )
+        measures = by_term(sampler.measure() for sampler in samplers)
+        values = [by_term(jnp.asarray(of.value, dtype) for of in row) for row in rows]
+        pairs = zip(values, map(by_term, rows), strict=True)
+        return samplers, [Computed(*pair, self.name, measures) for pair in pairs]
 
     def _held(self, grams: Grams) -> Grams:
         """The Grams to multiply with; that of pairs is the product of the other two."""
@@ -105,17 +108,3 @@ class MatrixFree(Estimating):
     """
 
     name: ClassVar[str] = "matrix-free"
-
-
-def _computed(
-    terms: Terms,
-    estimates: Sequence[Estimate],
-    method: str,
-    dtype: jnp.dtype,
-    samplers: Sequence[estimators.Sampler],
-) -> Computed:
-    """The entropies of the terms from their estimates, and the measures of the samplers."""
-    values = [jnp.asarray(estimate.value, dtype) for estimate in estimates]
-    rows = values, estimates, [sampler.measure() for sampler in samplers]
-    entropies, errors, measures = (per_term(dict(zip(terms, row, strict=True))) for row in rows)
-    return Computed(entropies, errors, method, measures)

@@ -85,10 +85,8 @@ class Samplers:
         self._products = together([sampler.gram for sampler in self._sampled])
         starts = tuple(sampler.start() for sampler in self._sampled)
         spaces = krylov.krylov_spaces(self._products, starts, sweeps=budget.sweeps)
-        each = zip(self._sampled, spaces, strict=True)
-        removed = [sampler.deflate(space, rtol) for sampler, space in each]
-        rests = _row_squares_beside(self._products, *zip(*removed, strict=True))
-        for sampler, rest in zip(self._sampled, rests, strict=True):
+        for sampler, space in zip(self._sampled, spaces, strict=True):
+            rest = _row_squares_beside(sampler.gram, *sampler.deflate(space, rtol))
             sampler.rest = to_float64(rest)[: sampler.gram.n]
         self._draw(0, budget.probes)
 
@@ -338,7 +336,7 @@ def _diagonal(gram: Operator, entropy: Entropy) -> jax.Array:
 
 
 _squared_norms = jax.jit(lambda together: together.squared_frobenius_norms())
-_row_squares_beside = jax.jit(lambda together, *beside: together.row_squares_beside(*beside))
+_row_squares_beside = jax.jit(lambda gram, *beside: gram.row_squares_beside(*beside))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
 all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -97,12 +98,7 @@ class Estimate:
         return self.value - self.half_width, self.value + self.half_width
 
     def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(
-            self.per_probe + other.per_probe,
-            self.gap + other.gap,
-            self.coupling + other.coupling,
-            self.rounding + other.rounding,
-        )
+        return Estimate(*map(operator.add, vars(self).values(), vars(other).values()))
 
     def __sub__(self, other: Estimate) -> Estimate:
         """The difference, paired by probe: noise that both share cancels."""

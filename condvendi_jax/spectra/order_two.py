@@ -99,8 +99,6 @@ def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
 
 def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) -> PerTerm:
     """The papers' entropies of order 2, or those without pairs of a row with itself."""
-    if unbiased and points.batches is not None:
-        return entropies_of(jnp.asarray(_norms_of_batches(points), points.dtype))
     if unbiased:
         return entropies_of(Answers.of(points).norms())
     values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
@@ -148,37 +146,38 @@ def sums_inside(points: Pairs, leaving: Leaving) -> Any:
     Each kernel value is multiplied by the weight that the other row loses.
     """
     if leaving.rows.shape[1] > 1:
-        return _sums_inside(points, leaving)
+        return _by_group(points, leaving, _sum_rows)
     return np.zeros((3 if points.paired else 1, *leaving.rows.shape), points.dtype)
 
 
-@jax.jit
-def _sums_inside(points: Pairs, leaving: Leaving) -> jax.Array:
-    weights = jnp.asarray(leaving.weights, points.dtype)
-    size = weights.shape[1]
+@functools.partial(jax.jit, static_argnums=2)
+def _by_group(points: Pairs, groups: Leaving, function: Callable[[Pairs], jax.Array]) -> jax.Array:
+    """A function of the rows of each group, with the weights that leave, `[terms, G, ...]`."""
+    sets = jnp.asarray(groups.rows), jnp.asarray(groups.weights, points.dtype)
 
-    def sum_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
-        members = _members(points, *group)
-        if size > _TILED_ABOVE:
-            return row_sums(members)
-        return jnp.stack([matmul(square, group[1]) for square in _squares(members)])
+    def compute(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+        arrays = tuple(array[group[0]] for array in points.arrays)
+        return function(Pairs.trusted(arrays, points.kernels, n=group[0].size, weights=group[1]))
 
-    groups = (jnp.asarray(leaving.rows), weights)
-    sums = lax.map(sum_group, groups, batch_size=max(1, _AT_ONCE // size**2))
-    return jnp.swapaxes(sums, 0, 1)
+    at_once = max(1, _AT_ONCE // sets[0].shape[1] ** 2)
+    return jnp.swapaxes(lax.map(compute, sets, batch_size=at_once), 0, 1)
 
 
-def _members(points: Pairs, rows: jax.Array, weights: jax.Array) -> Pairs:
-    arrays = tuple(array[rows] for array in points.arrays)
-    return Pairs.trusted(arrays, points.kernels, n=rows.shape[0], weights=weights)
-
-
-def _squares(points: Pairs) -> list[jax.Array]:
-    """The squared Grams `[m, m]` of each term, with zeros on the diagonal."""
-    _, subsets = factors_of(points)
+def _sum_rows(points: Pairs) -> jax.Array:
+    """`row_sums` of weighted rows, from their squared Grams if they are few."""
+    if points.n > _TILED_ABOVE:
+        return row_sums(points)
     others = 1 - jnp.eye(points.n, dtype=points.dtype)
     squares = [jnp.square(gram.dense().matrix) * others for gram in grams_of(points)]
-    return [functools.reduce(jnp.multiply, [squares[k] for k in of]) for of in subsets]
+    squares += [squares[0] * prompts for prompts in squares[1:]]
+    return jnp.stack([matmul(square, _shares(points)) for square in squares])
+
+
+def _sum_pairs(points: Pairs) -> jax.Array:
+    """`squares_of_others` of weighted rows, from their squared Grams if they are few."""
+    if points.n > _TILED_ABOVE:
+        return squares_of_others(points, points.weights)
+    return matmul(_sum_rows(points), _shares(points))
 
 
 class PairSums(NamedTuple):
@@ -281,8 +280,15 @@ class Answers(NamedTuple):
         return cls(pairs, rows, copies, kind, groups, count - several)
 
     def norms(self) -> jax.Array:
-        """The unbiased squared norms of each term, `[terms]`."""
-        return _norms(self.points, jnp.asarray(self.copies, self.points.dtype), self.groups)
+        """The unbiased squared norms of each term, `[terms]`; without pairs within a batch."""
+        points = self.points
+        if points.batches is None:
+            return _norms(points, jnp.asarray(self.copies, points.dtype), self.groups)
+        if not checks.is_concrete(points):
+            raise ValueError("batches: expected None inside a transformation such as jax.jit.")
+        sums = to_float64(row_sums(points))[:, : points.n]
+        means, _ = pair_means(sums, self.inside(sums_inside), self)
+        return jnp.asarray(means.norms(0.0 if self.kind is None else None), points.dtype)
 
     def inside(self, function: Callable[..., Any]) -> Inside:
         """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
@@ -323,32 +329,9 @@ def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax
         weights, paired, copied = (there * part[of.rows] for part in (shares, alone, others))
         every = jnp.square(jnp.sum(weights, axis=1))
         times = every / (every - jnp.sum(paired, axis=1))
-        inside = _totals_inside(points, jnp.asarray(of.rows), weights)
+        inside = _by_group(points, of._replace(weights=weights), _sum_pairs)
         total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
-
-
-def _norms_of_batches(points: Pairs) -> np.ndarray:
-    """The unbiased squared norms of each term, `[terms]`, without pairs within a batch."""
-    if not checks.is_concrete(points):
-        raise ValueError("batches: expected None inside a transformation such as jax.jit.")
-    answers = Answers.of(points)
-    sums = to_float64(row_sums(answers.points))[:, : answers.points.n]
-    means, _ = pair_means(sums, answers.inside(sums_inside), answers)
-    return means.norms(0.0 if answers.kind is None else None)
-
-
-def _totals_inside(points: Pairs, rows: jax.Array, weights: jax.Array) -> jax.Array:
-    """Sums of squared kernels over the pairs of different rows of each group, `[terms, G]`."""
-    size = rows.shape[1]
-
-    def sum_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
-        members = _members(points, *group)
-        if size > _TILED_ABOVE:
-            return pairwise.squares_of_others(*factors_of(members), weights=group[1])
-        return jnp.stack([group[1] @ matmul(of, group[1]) for of in _squares(members)])
-
-    return lax.map(sum_group, (rows, weights), batch_size=max(1, _AT_ONCE // size**2)).T
 
 
 class PairMeans(NamedTuple):
@@ -397,9 +380,8 @@ def pair_means(
         inside_prompts = by_number(shares * (inside.prompt + others), kind, paired.size)
         squares = inside_prompts * paired / (paired - np.bincount(kind, shares * alone))
     same, total = float(paired.sum()), between @ shares
-    if (
-        inside.prompt is not None
-    ):  # Where prompts have nothing in common, the difference is rounding.
+    # Where prompts have nothing in common, the difference is rounding.
+    if inside.prompt is not None:
         rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
         total = np.where(total > rounding * (sums @ shares), total, 0)
     with np.errstate(invalid="ignore"):  # NaN of a single row.
