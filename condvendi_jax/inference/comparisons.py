@@ -6,6 +6,7 @@ its error is the root mean square of the differences of the influences of each g
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -144,7 +145,7 @@ def compare(
         compared = _compared(scored, pairs, plan, common, units)
         options["unbiased"] = plan.unbiased and of_models[0].population is not None
         rankings += [_ranking(score, scored, compared, **options) for score in first.names]
-    if untested is None and any(not r.tested and not r.saturated for r in rankings):
+    if untested is None and any(not r.tested and not (r.saturated or r.reasons) for r in rankings):
         missing = len(computed) < len(every)
         withheld = [by.reason for by in computed if by.withheld]
         withheld += [of.withheld for of in unbiased_scores if of.withheld]
@@ -245,14 +246,20 @@ def _ranking(
     entropy = Entropy(order=first.order, truncation=first.truncation)
     values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
     limit = _limit(score, scored, list(values.values()), entropy)
-    if limit is None:  # Otherwise rounding would decide on the order.
-        values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(item[1], nan=-1)))
+    near = {name: result.nearly.get(score) for name, result in scored.items()}
+    apart = {name: math.inf for name, end in near.items() if end == "largest"}
+    if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
+        shown = {**values, **apart}
+        values = dict(
+            sorted(values.items(), key=lambda item: -np.nan_to_num(shown[item[0]], nan=-1))
+        )
 
     def of_each(name_of: str) -> dict[str, Any]:
         """This score in results, of the models that have them, in the order of the values."""
         results = {name: getattr(compared[name], name_of) for name in values}
         return {name: getattr(of, score) for name, of in results.items() if of is not None}
 
+    reasons = _reasons(score, values, near)
     errors, intervals = of_each("standard_errors"), of_each("intervals")
     freedom = [o.errors_by.groups - 1 for o in scored.values() if o.errors_by]
     freedom += [of.freedom for of in compared.values() if of.freedom is not None]
@@ -262,6 +269,7 @@ def _ranking(
         {} if unbiased else intervals,
         at=of_each("tested") if any(of_each("inverted").values()) else None,
         tested=tested and limit is None,
+        left_out=[pair for pairs in reasons.values() for pair in pairs],
         rounding=saturation.rounding(entropy, first.dtype),
         paired=paired,
         freedom=min(freedom, default=1),
@@ -277,23 +285,37 @@ def _ranking(
         standard_errors={name: float(errors.get(name, math.nan)) for name in values},
         intervals=intervals or None,
         differences=differences,
-        letters=_letters(values, differences, level, tested=limit is None),
+        letters=_letters(values, differences, level),
         saturated=limit,
         unbiased=unbiased,
         plug_in=plain,
         level=level,
         margin=margin,
+        reasons={why: [f"{a} - {b}" for a, b in pairs] for why, pairs in reasons.items()},
     )
 
 
+def _reasons(
+    score: str, values: Mapping[str, float], near: Mapping[str, str | None]
+) -> dict[str, list[tuple[str, str]]]:
+    """The pairs of models that are not tested by a score near a limit, by the reason."""
+    reasons = collections.defaultdict(list)
+    for pair in itertools.combinations(values, 2):
+        ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
+        numbers = np.array([[values[name]] for name in pair])
+        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*ends))
+        if why:
+            reasons[why].append(pair)
+    return reasons
+
+
 def _letters(
-    values: Mapping[str, float], differences: Sequence[Difference], level: float, *, tested: bool
+    values: Mapping[str, float], differences: Sequence[Difference], level: float
 ) -> dict[str, str]:
-    """The letters of models; empty where differences are not tested."""
-    if not tested or any(math.isnan(d.p_value) for d in differences):
-        return dict.fromkeys(values, "")
+    """The letters of models; empty for those of two that are not tested."""
     apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
-    return letter_display(list(values), apart)
+    none = {name: "" for d in differences if math.isnan(d.p_value) for name in d[:2]}
+    return {**letter_display(list(values), apart), **none}
 
 
 def _by_quality(
@@ -323,7 +345,7 @@ def _by_quality(
         standard_errors={name: of.number.error for name, of in ordered.items()},
         intervals=intervals,
         differences=differences,
-        letters=_letters(values, differences, level, tested=True),
+        letters=_letters(values, differences, level),
         level=level,
         margin=margin,
         draws=next(iter(ordered.values())).draws,
@@ -342,7 +364,10 @@ def _limit(
         return limit
     allowed = saturation.rounding(entropy, dtype) * np.abs(values).max()
     several = len(values) > 1 and np.isfinite(values).all()  # Infinite where no rows are alike.
-    return "equal" if several and np.ptp(values) <= allowed else None
+    if several and np.ptp(values) <= allowed:
+        return "equal"
+    near: Any = {result.nearly.get(score) for result in scored.values()}
+    return near.pop() if len(near) == 1 and not np.isnan(values).any() else None
 
 
 def _differences(
@@ -355,10 +380,11 @@ def _differences(
     margin: float,
     at: Mapping[str, float] | None = None,
     tested: bool = True,
+    left_out: Sequence[tuple[str, str]] = (),
     rounding: float = 0.0,
     paired: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each and for all at once if they are `tested`.
+    """Every pair of models but those left out, with p-values for each and all if `tested`.
 
     Influences are on `at`, one over the values, where it is given, and its differences are tested.
     """
@@ -378,6 +404,7 @@ def _differences(
                     error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
         compared = [(at or values)[name] for name in (one, two)]
         nothing = at is not None and at[one] == at[two] == 0  # No two outputs are alike.
+        nothing |= (one, two) in left_out
         if not tested or math.isnan(of_tested) or math.isnan(apart) or nothing:
             differences.append(Difference(one, two, value, error, math.nan, math.nan))
             continue

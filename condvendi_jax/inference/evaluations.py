@@ -182,6 +182,9 @@ class Plan:
                 of.errors_by,
                 largest,
                 population=population,
+                nearly=saturation.limits_near(
+                    of.decomposition, population, paired=of.pairs.paired, largest=largest
+                ),
             )
         return scored
 

@@ -1,8 +1,8 @@
 """Saturated scores: those that differ by nothing but rounding, or are nearly at a limit.
 
 At these bandwidths saturated scores tell nothing apart: ranks, correlations and tests would order
-rounding errors. A score that is nearly at a limit can be tested, but it means something else than a
-number of modes. `nearly` marks such scores, and `advice` says what to do about them.
+rounding errors, or the tail of a kernel. `of_entropies` is the one test of scores that are nearly
+at a limit, `untested` says which two models are then not compared, and `advice` what to do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import take
+from condvendi_jax.base.tables import span
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.grams import grams_of
@@ -131,6 +132,39 @@ def nearly(values: Any, largest: Any) -> Nearly:
     return Nearly(alike & ~apart, apart & ~alike)
 
 
+def of_entropies(terms: Any, largest: Any) -> Nearly:
+    """Whether scores of these entropies are nearly at a limit, `[scores, ...]`: see `untested`.
+
+    Args:
+      terms: of outputs and, with prompts, of prompts and of pairs, `[terms, ...]`, in nats.
+      largest: the largest score that each can have, as `nearly`.
+    """
+    alike, apart = nearly(np.exp(terms), largest)
+    of_scores = np.stack([apart[0], apart[-1], apart[0] | apart[-1]][: len(apart)])
+    return Nearly(np.broadcast_to(alike[0], of_scores.shape), of_scores)
+
+
+def limits_near(
+    decomposition: Decomposition, population: Any, *, paired: bool, largest: float
+) -> dict[str, Limit]:
+    """By name, the limits that scores of one model are near: of a `Population`, of its rows.
+
+    None of truncated scores, whose limit says nothing of pairs of rows.
+    """
+    if decomposition.truncation is not None:
+        return {}
+    names = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: 3 if paired else 1]
+    limits = population.limits if population else None
+    limits = limits or of_entropies([getattr(decomposition, name) for name in names], largest)
+    ends: tuple[Limit, Limit] = ("smallest", "largest")
+    return {
+        name: end
+        for end, there in zip(ends, limits, strict=True)
+        for name, is_there in zip(PerScore._fields, there.tolist(), strict=False)
+        if is_there
+    }
+
+
 def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[str | None]:
     """Why two models are not tested by a score, in words, `[m]`; None where they are.
 
@@ -144,7 +178,7 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     Args:
       score: vendi, conditional or information.
       models: the names of the two.
-      values: their scores, or the logarithms, an array `[2, m]`.
+      values: their scores, or the logarithms, an array `[2, m]`; nothing is said of NaN.
       limits: whether their outputs, or pairs, are at a limit, `[2, m]` each.
     """
     smaller = values <= values[::-1]
@@ -165,12 +199,15 @@ _FINDINGS = {
     "alike": "nearly all {0} count as the same",
     "apart": "nearly all {0} count as different",
     "cut": "all kept eigenvalues of the {0} are nearly equal",
+    "different": "nearly all answers to a prompt count as different",
     "blended": "different {0} count as alike",
 }
 _REMEDIES = {
     "outputs alike": "If they differ, use {narrower}",
     "outputs apart": "These scores count outputs, and grow with n. If some agree, use {wider}",
     "outputs cut": "These scores count eigenvalues. Keep more of them, or use {wider}",
+    "outputs different": "They cannot show how many more there are. Take more answers to each "
+    "prompt or, if some agree, use {wider}",
     "prompts alike": "Conditional scores are then nearly those of the outputs alone. If prompts "
     "differ, use {narrower}",
     "prompts apart": "Conditional scores are then near 1 whatever the outputs are. Score several "
@@ -187,6 +224,7 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
     """The advice on scores of one model that are nearly saturated: at most one a kernel.
 
     It looks at exp H(X) and exp H(T) of all orders: near 1, or near the largest that they can be.
+    Where prompts repeat, it also looks at how many of the answers to a prompt differ.
     Where prompts repeat, they are also 'blended' if the kernel tells fewer than 0.9 of them apart.
 
     Args:
@@ -204,6 +242,8 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
     advised = []
     for role, chosen in evaluation.bandwidths.items():
         end, evidence = _end(evaluation, role)
+        if role == "outputs" and end in (None, "apart"):
+            end, evidence = _different(evaluation) or (end, evidence)
         if role == "prompts" and end is None and pairs is not None:
             end, evidence = _blended(pairs)
         if end is None:
@@ -235,6 +275,17 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
         return None, ""  # No kernel tells equal prompts apart.
     end = next(iter(shown), None)
     return end, ", ".join(shown.get(end or "", ()))
+
+
+def _different(evaluation: Evaluation) -> tuple[str, str] | None:
+    """'different' and the evidence if nearly all answers to repeated prompts count as different."""
+    shown = [
+        f"{score_name('conditional', of.decomposition.order, None)} "
+        f"{of.decomposition.conditional:.4g} of {span(evaluation.answers or ())}"
+        for of in evaluation.orders
+        if evaluation.answers and of.nearly.get("conditional") == "largest"
+    ]
+    return ("different", ", ".join(shown)) if shown else None
 
 
 def _blended(pairs: Pairs) -> tuple[str | None, str]:

@@ -314,5 +314,7 @@ def test_models_that_no_two_outputs_tell_apart_are_not_tested():
     exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
     with pytest.warns(UserWarning, match="numerically the identity"):
         found = cv.compare({"a": outputs, "b": outputs + 50}, prompts, **exact, orders=[2])
-    assert "no two outputs to similar prompts count as the same" in found.untested
+    assert [r.saturated for r in found.rankings] == ["largest", "largest", None]
+    assert found.untested is None and found.rankings[2].reasons
+    assert "cannot tell them apart" in str(found)
     assert np.isnan([d.p_value for r in found.rankings for d in r.differences]).all()

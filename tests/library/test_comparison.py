@@ -233,8 +233,9 @@ def test_models_share_a_letter_unless_they_are_apart():
 
 def _ranking(*apart, score="vendi", order=2.0, truncation=None):
     values = {"A": 3.0, "B": 2.0, "C": 1.0}
-    pairs = itertools.combinations(values, 2)
-    differences = [Difference(a, b, values[a] - values[b], 0.1, 0.02, 0.06) for a, b in pairs]
+    p_values = {of: 0.04 if of in _apart(*apart) else 0.06 for of in _apart("AB", "AC", "BC")}
+    pairs = [(a, b, p_values[frozenset((a, b))]) for a, b in itertools.combinations(values, 2)]
+    differences = [Difference(a, b, values[a] - values[b], 0.1, 0.02, p) for a, b, p in pairs]
     letters = comparisons.letter_display(list(values), _apart(*apart))
     errors = dict.fromkeys(values, 0.1)
     return Ranking(score, order, truncation, values, errors, None, tuple(differences), letters)

@@ -158,7 +158,7 @@ def test_an_evaluation_is_a_comparison_of_one():
 
 @pytest.mark.parametrize("errors", [True, False])
 def test_differences_are_tested_where_there_are_errors(errors):
-    models = {"a": OUTPUTS, "b": 2 * OUTPUTS}
+    models = {"a": OUTPUTS, "b": 0.5 * OUTPUTS}
     found = cv.compare(models, PROMPTS, **KERNELS, errors=errors, groups=8)
     assert [r.tested for r in found.rankings] == [errors] * 6
     assert (found.untested is None) == errors
@@ -205,8 +205,9 @@ def test_values_are_rounded_to_what_their_error_leaves_and_columns_are_aligned()
         (1234.5, 12.34, "1234 ± 12"),
         (0.07799, 0.096, "0.078 ± 0.096"),
         (-2.0, 0.5, "-2.00 ± 0.50"),
-        (3.0, 0.0, "3 ± 0"),
-        (1.0, 6e-8, "1 ± 0"),
+        (3.0, 0.0, "3 (no error known)"),
+        (1.0, 6e-8, "1 (no error known)"),
+        (float("inf"), 1.0, "unknown"),
         (2.5, float("nan"), "2.5"),
         (2.54321, None, "2.543"),
     ):

@@ -100,7 +100,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert found.untested is None
     words = found.details()
     assert "RKE: a, b (saturated: neither ranked nor tested)" in words
-    assert "saturated: no test of RKE and Vendi: 1 up to rounding, because all outputs" in words
+    assert "saturated: no test of RKE and Vendi: nearly all outputs count as the same" in words
     assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
     assert ">" not in words.split("score  ")[0]
     assert {ranking["saturated"] for ranking in found.as_dict()["rankings"]} == {"smallest"}
@@ -153,7 +153,8 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
     found = cv.evaluate(outputs, prompts, **kernels, errors=False)
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
-        assert scored.as_dict(SCORES)["saturated"] == scored.saturated
+        given = scored.as_dict(SCORES)["saturated"]
+        assert given == {**scored.nearly, **scored.saturated} and scored.nearly.get("vendi") == limit
     assert found.details().count("saturated: ") == (limit is not None)  # The advice says it.
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)

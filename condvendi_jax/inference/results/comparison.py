@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -154,9 +155,14 @@ class Comparison(Result):
             return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
 
         rows = [
-            [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
-            + [percent(found)]
+            [
+                *(ranking.name, pair := f"{one} - {two}"),
+                "-" if pair in apart else with_interval(value, error, None),
+                *map(p, p_values),
+                percent(found),
+            ]
             for ranking in self.rankings
+            for apart in [[*itertools.chain(*ranking.reasons.values())]]
             for one, two, value, error, *p_values, found in ranking.differences
         ]
         equal = f"{self.rankings[0].equal}, p"
@@ -182,11 +188,15 @@ class Comparison(Result):
             if ranking.saturated:
                 words = evaluations.limit_in_words(ranking.score, ranking.saturated)
                 limits.setdefault(words, []).append(ranking.name)
+                continue
+            for words, pairs in ranking.reasons.items():
+                name = f"{tables.listed(pairs)} by {ranking.name}"
+                limits.setdefault(words, []).append(name)
         return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
 
     def not_tested(self) -> str:
         """Which differences are not tested, and why."""
-        names = [of.name for of in self.rankings if not (of.tested or of.saturated)]
+        names = [r.name for r in self.rankings if not (r.tested or r.saturated or r.reasons)]
         some = any(of.tested for of in self.rankings) and names
         whose = f"no test of {tables.listed(names)}" if some else "differences are not tested"
         return f"{whose}: {self.untested}"

@@ -23,12 +23,12 @@ ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
 _SATURATED = {
-    ("vendi", "smallest"): "all outputs count as the same",
-    ("vendi", "largest"): "all outputs count as different",
+    ("vendi", "smallest"): "nearly all outputs count as the same",
+    ("vendi", "largest"): "nearly all outputs count as different",
     ("conditional", "smallest"): "similar prompts count as having the same output",
-    ("conditional", "largest"): "all outputs count as different, and all prompts as similar",
+    ("conditional", "largest"): "nearly all pairs of output and prompt count as different",
     ("information", "smallest"): "the outputs say nothing about the prompts",
-    ("information", "largest"): "every prompt counts as having an output of its own",
+    ("information", "largest"): "nearly all outputs, or pairs of both, count as different",
 }
 
 
@@ -63,11 +63,8 @@ def plain_order(order: float) -> float | str:
 
 
 def limit_in_words(score: str, limit: Limit) -> str:
-    """Why a score is saturated: '1 up to rounding, because all outputs count as the same'."""
-    if limit == "equal":
-        return "all values are equal up to rounding"
-    value = "1" if limit == "smallest" else "as large as it can be"
-    return f"{value} up to rounding, because {_SATURATED[score, limit]}"
+    """Why a score is saturated: 'nearly all outputs count as the same'."""
+    return "all values are equal up to rounding" if limit == "equal" else _SATURATED[score, limit]
 
 
 class ErrorsBy(NamedTuple):
@@ -109,6 +106,11 @@ class Estimate(NamedTuple):
     ends: tuple[float, ...] | None
 
     @property
+    def short(self) -> str:
+        """The value with its error, or with its interval where this is not symmetric."""
+        return tables.with_interval(*self) + (self.interval if tables.lopsided(*self) else "")
+
+    @property
     def interval(self) -> str:
         """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
         if self.ends is None or not self.ends[1] <= tables.OPEN * self.ends[0]:  # Or NaN.
@@ -135,6 +137,7 @@ class ScoredOrder:
       largest: the largest score that the weights of the rows allow; n where they are equal.
       slope: how much each score grew with the last doubling of the answers to each prompt, or of
         the rows where no prompt repeats; None where it was not computed.
+      nearly: as `saturated`, where rows are nearly all alike or different (`saturation.untested`).
       population: at order 2 without truncation, of all pairs of rows, the unbiased scores with
         their errors and intervals (`inference.population.Population`); None elsewhere.
     """
@@ -147,6 +150,7 @@ class ScoredOrder:
     largest: float = math.nan
     slope: PerScore | None = None
     population: Any = None
+    nearly: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
 
     @property
     def unbiased(self) -> PerScore | None:
@@ -195,7 +199,7 @@ class ScoredOrder:
             "intervals": intervals,
             "standard_errors": plain(self.standard_errors),
             "errors_by": self.errors_by and self.errors_by._asdict(),
-            "saturated": dict(self.saturated),
+            "saturated": {k: v for k, v in {**self.nearly, **self.saturated}.items() if k in names},
             **{name: float(getattr(result, name)) for name in entropies},
             "slope_per_doubling": plain(self.slope),
             "unbiased": self.population.as_dict(names) if self.population and unbiased else None,
@@ -432,16 +436,18 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
     Of answers to repeated prompts, the papers' score: how many of those that were given differ.
-    Elsewhere the unbiased one, for any number of outputs.
+    Elsewhere the unbiased one, for any number of outputs. Models whose rows nearly all differ come
+    first, and the sentence says that these data cannot tell them apart.
     """
     first = next(iter(evaluations.values()))
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
+    apart = [m for m, of in evaluations.items() if of.orders[place].nearly.get(name) == "largest"]
     for model, result in evaluations.items():
         scored = result.orders[place]
         values[model] = float(getattr(scored.decomposition, name))
-        unbiased = None if given or not result.unbiased else scored.unbiased
+        unbiased = scored.unbiased if result.unbiased and not (given or model in apart) else None
         if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
             values[model] = value
     if given:
@@ -451,11 +457,24 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
         start, verb = f"different outputs{prompts}: about", ""
     decomposition = first.orders[place].decomposition
     title = score_name(name, decomposition.order, decomposition.truncation)
-    ordered = sorted(values.items(), key=lambda of: -of[1])
+    things = "answers" if given else "outputs" if name == "vendi" else "pairs of output and prompt"
+    if len(apart) == len(values) > 1:
+        ends = dict.fromkeys(tables.rough(end(values.values())) for end in (min, max))
+        shares = f"about {' to '.join(ends)} of {given} different answers to a prompt"
+        shares = shares if given else f"almost only different {things}"
+        many = given or tables.span(result.n for result in evaluations.values())
+        both = "Both models" if len(apart) == 2 else "All models"
+        return f"{both} give {shares}: {many} {things} cannot tell them apart, by {title}."
+    ordered = sorted(values.items(), key=lambda of: -math.inf if of[0] in apart else -of[1])
     shown = [f"{tables.rough(value)} ({model})" for model, value in ordered]
     first_model = f" ({ordered[0][0]})" if shown[1:] else ""
     shown[0] = f"{tables.rough(ordered[0][1])}{verb}{first_model}"
-    return f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
+    words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
+    if not apart:
+        return words
+    whose = f" of {tables.listed(apart)}" if apart[0] else ""
+    why = "which are not told apart" if len(apart) > 1 else "so that there may be many more"
+    return f"{words} Nearly all {things}{whose} differ, {why}."
 
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
