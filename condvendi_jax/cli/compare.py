@@ -92,4 +92,5 @@ def read_and_compare(
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )
+        compared = comparisons.with_texts(compared, read.items)
     return read, compared, started

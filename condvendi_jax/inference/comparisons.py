@@ -19,17 +19,19 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
+from condvendi_jax.encoders.answers import recurring
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import population as populations
+from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import ScoredOrder
+from condvendi_jax.inference.results.evaluation import DOUBT, ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
@@ -163,17 +165,46 @@ def compare(
     over, asked = None, bool(profile)
     if asked or (profile is None and (untested is None or undefined)):
         over = profiles.of_plan(pairs, plan, common, units, level=level, asked=asked)
-    return Comparison(
-        evaluations,
-        tuple(rankings),
-        matched,
-        level,
-        untested,
-        between,
-        over,
-        given,
-        None if all(ranking.unbiased for ranking in rankings) else common.design,
-    )
+    at = None if all(ranking.unbiased for ranking in rankings) else common.design
+    every = untested, between, over, given, at
+    found = Comparison(evaluations, tuple(rankings), matched, level, *every)
+    return with_texts(found, plan.texts)
+
+
+def with_texts(found: Comparison, texts: Mapping[str, Sequence[Any]]) -> Comparison:
+    """The comparison with advice on texts that may not be what a model said.
+
+    Args:
+      found: what `compare` returns.
+      texts: of the outputs of each model, in the order of its rows; nothing is done where none.
+
+    Returns:
+      The comparison with this advice and, where texts answer many prompts, with the order of models
+      `without` them if it is another.
+    """
+    evaluations = {
+        name: texts_of.advised(of, found.pairs[name], texts.get(name))
+        for name, of in found.evaluations.items()
+    }
+    found, fewer, fixed = dataclasses.replace(found, evaluations=evaluations), {}, []
+    if not any(item.code == DOUBT for item in found.advice):
+        return found
+    for name, pairs in found.pairs.items():
+        of_model = [text.strip() for text in texts[name]]
+        common = recurring(of_model, pairs.prompt_kinds[1].tolist())
+        fixed += [text for text in of_model if text in common]
+        rows = np.flatnonzero([text not in common for text in of_model])
+        fewer[name] = pairs.gathered().rows(rows)
+    main, (least, rest) = found.main[0], min(fewer.items(), key=lambda item: item[1].n)
+    words = f"too few answers of {least} are left"
+    if rest.n >= FEWEST_ROWS:
+        options = {"level": found.level, "equal_ratio": main.margin, "seed": found.first.seed}
+        options |= {"errors": main.tested, "unbiased": found.first.unbiased, "profile": False}
+        again = compare(fewer, orders=[main.order], truncation=main.truncation, **options)
+        words = str(again.main[0])
+    whose = f"the {len(fixed):,} rows of {len({*fixed})} texts that answer many prompts"
+    without = f"Without {whose}: {words}" if fixed and words != str(main) else ""
+    return dataclasses.replace(found, without=without)
 
 
 class _Compared(NamedTuple):

@@ -89,6 +89,7 @@ class Plan:
         self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
         self.encoder: Mapping[str, Any] = {}
+        self.texts: Mapping[str, Any] = {}  # Of the outputs of each model, if they are texts.
         self.across = False  # Whether a function also compares outputs of different models.
 
     def pairs(
@@ -106,6 +107,9 @@ class Plan:
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
+        if all(isinstance(outputs, Pairs) for outputs in models.values()):
+            return dict(models)
+        self.texts = texts.by_row(models)
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
@@ -281,9 +285,9 @@ def evaluate(
         checks.check_indices({"outputs": outputs, "quality": quality})
         pairs = plan.pairs({"": outputs}, prompts, **data)[""]
     asked = Asked.of({"": pairs}, quality, at_least, draws)
-    pairs = pairs.supported()
+    rows, pairs = pairs, pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
-    evaluation, orders = evaluations[""], []
+    evaluation, orders = texts.advised(evaluations[""], rows, plan.texts.get("")), []
     for scored in evaluation.orders:
         whole = scored.decomposition
         entropy = Entropy(whole.order, whole.truncation)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,12 @@ from condvendi_jax.base import checks
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.pairs import of_each_model
+from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders import answers, embedding
+from condvendi_jax.inference.results.evaluation import DOUBT, Advice, Evaluation
+
+_LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
 
 
 class Embedded(NamedTuple):
@@ -34,6 +38,25 @@ def judged(encoder: Any) -> RuledBandwidth | None:
     width = getattr(encoder, "bandwidth", None)
     words = f"fits people's judgements with {getattr(encoder, 'name', 'this encoder')}"
     return None if width is None else RuledBandwidth(float(width), words)
+
+
+def by_row(outputs: Any) -> dict[str, list[str]]:
+    """The texts of each model in the order of its rows; nothing where outputs are no texts."""
+    outputs = shapes.listed(outputs)
+    texts = {
+        name: [*itertools.chain(*of)] if isinstance(of, list) and isinstance(of[:1], list) else of
+        for name, of in (outputs.items() if isinstance(outputs, Mapping) else ())
+    }
+    return {name: [*map(str, of)] for name, of in texts.items() if _are_texts(of)}
+
+
+def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:
+    """The evaluation of pairs with advice on texts that may not be what a model said."""
+    if not texts or not pairs.paired or not all(isinstance(text, str) for text in texts):
+        return evaluation
+    lines = answers.doubts(texts, pairs.prompt_kinds[1].tolist())
+    doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
+    return dataclasses.replace(evaluation, advice=(*evaluation.advice, *[doubt] * bool(lines)))
 
 
 def embed(

@@ -154,7 +154,9 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
         given = scored.as_dict(SCORES)["saturated"]
-        assert given == {**scored.nearly, **scored.saturated} and scored.nearly.get("vendi") == limit
+        assert (
+            given == {**scored.nearly, **scored.saturated} and scored.nearly.get("vendi") == limit
+        )
     assert found.details().count("saturated: ") == (limit is not None)  # The advice says it.
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)

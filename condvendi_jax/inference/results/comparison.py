@@ -57,6 +57,7 @@ class Comparison(Result):
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
+      without: the order of models without texts that answer many prompts; '' if as with them.
       at: the numbers of prompts and answers at which models of other designs are scored, where
         scores grow with them; None where all have one design, or all scores are unbiased.
     """
@@ -70,6 +71,7 @@ class Comparison(Result):
     profile: Profile | None = None
     pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     at: Design | None = None
+    without: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -105,6 +107,8 @@ class Comparison(Result):
             if len(by_model) < len(self.models) or len(evidence) > 1:
                 words = "; ".join(f"{model}: {item.evidence}" for model, item in by_model.items())
                 first = first._replace(evidence=words)
+            if first.code == evaluations.DOUBT and self.without:
+                first = first._replace(remedy=f"{first.remedy}. {self.without}")
             merged.append(first)
         return tuple(merged)
 
@@ -215,7 +219,8 @@ class Comparison(Result):
                 f"order {', '.join(growing)}: a model with many rare outputs may rank too low at "
                 "any n, even significantly; unbiased order 2 does not depend on n"
             )
-        notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
+        notes += [f"saturated: {words}" for words in self.saturated()]
+        notes += [item.note() for item in self.advice]
         notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
         notes += evaluations.error_notes(every)

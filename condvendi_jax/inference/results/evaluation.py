@@ -206,13 +206,18 @@ class ScoredOrder:
         }
 
 
+#: The code of advice on texts that may be refusals, errors or placeholders.
+DOUBT = "answers doubtful"
+
+
 class Advice(NamedTuple):
-    """A score that is nearly saturated, and what to do about it. `str` gives the sentence.
+    """What is nearly saturated or may be no answer, and what to do. `str` gives the sentence.
 
     Attributes:
-      code: 'outputs' or 'prompts', and 'alike', 'apart', 'cut' (by the truncation) or 'blended'.
-      finding: what is nearly saturated, in words.
-      evidence: the scores that show it.
+      code: 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by the
+        truncation) or 'blended'; or 'answers doubtful'.
+      finding: what was found, in words.
+      evidence: the scores or texts that show it.
       remedy: what it means, and what to change.
     """
 
@@ -224,6 +229,10 @@ class Advice(NamedTuple):
     def __str__(self) -> str:
         """The sentence."""
         return f"{self.finding} ({self.evidence}). {self.remedy}"
+
+    def note(self) -> str:
+        """The sentence for notes, where it says whether it is about saturation."""
+        return str(self) if self.code == DOUBT else f"saturated: {self}"
 
     def as_dict(self) -> dict[str, str]:
         """The code and the sentence, for JSON."""
@@ -243,7 +252,8 @@ class Evaluation(Result):
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
-      advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
+      advice: the scores that are nearly saturated (`saturation.advice`), and texts that may be no
+        answers, with a remedy.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
@@ -347,7 +357,7 @@ class Evaluation(Result):
         ]
         notes += [*self._fixed_prompts(), *self._slopes()]
         notes += [str(self.quality)] if self.quality else []
-        notes += [f"saturated: {item}" for item in self.advice]
+        notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
         if estimated:
             notes.append(
@@ -413,8 +423,8 @@ MORE = "Choices, tests and notes: .details() or --verbose"
 
 
 def warning_lines(advice: Sequence[Advice]) -> list[str]:
-    """What to mend before the scores are used, in a line."""
-    return [f"WARNING: {'; '.join(map(str, advice))}"] if advice else []
+    """What to mend before the scores are used, a line each."""
+    return [f"WARNING: {item}" for item in advice]
 
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
