@@ -307,6 +307,11 @@ def _ranking(
         level=level,
         margin=margin,
     )
+    if unbiased:  # What nearly always differs has no number, and so no difference from others.
+        unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
+        differences = tuple(
+            of._replace(**unknown) if {*of[:2]} & apart.keys() else of for of in differences
+        )
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
     return Ranking(
         score=score,

@@ -107,8 +107,8 @@ class Plan:
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
-        if all(isinstance(outputs, Pairs) for outputs in models.values()):
-            return dict(models)
+        if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
+            return models
         self.texts = texts.by_row(models)
         if similarity is not None:
             if encoder is not None:

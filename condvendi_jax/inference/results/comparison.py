@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -159,14 +158,9 @@ class Comparison(Result):
             return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
 
         rows = [
-            [
-                *(ranking.name, pair := f"{one} - {two}"),
-                "-" if pair in apart else with_interval(value, error, None),
-                *map(p, p_values),
-                percent(found),
-            ]
+            [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
+            + [percent(found)]
             for ranking in self.rankings
-            for apart in [[*itertools.chain(*ranking.reasons.values())]]
             for one, two, value, error, *p_values, found in ranking.differences
         ]
         equal = f"{self.rankings[0].equal}, p"
@@ -194,8 +188,8 @@ class Comparison(Result):
                 limits.setdefault(words, []).append(ranking.name)
                 continue
             for words, pairs in ranking.reasons.items():
-                name = f"{tables.listed(pairs)} by {ranking.name}"
-                limits.setdefault(words, []).append(name)
+                whose = f"{words} ({tables.listed(sorted(pairs))})"
+                limits.setdefault(whose, []).append(ranking.name)
         return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
 
     def not_tested(self) -> str:

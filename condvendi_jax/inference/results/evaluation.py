@@ -483,8 +483,8 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     if not apart:
         return words
     whose = f" of {tables.listed(apart)}" if apart[0] else ""
-    why = "which are not told apart" if len(apart) > 1 else "so that there may be many more"
-    return f"{words} Nearly all {things}{whose} differ, {why}."
+    why = "they cannot be told apart" if len(apart) > 1 else "there may be many more"
+    return f"{words} Nearly all {things}{whose} differ: {why}."
 
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
