@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -186,24 +186,27 @@ def with_texts(found: Comparison, texts: Mapping[str, Sequence[Any]]) -> Compari
         name: texts_of.advised(of, found.pairs[name], texts.get(name))
         for name, of in found.evaluations.items()
     }
-    found, fewer, fixed = dataclasses.replace(found, evaluations=evaluations), {}, []
+    found, fewer, left_out = dataclasses.replace(found, evaluations=evaluations), {}, []
     if not any(item.code == DOUBT for item in found.advice):
         return found
     for name, pairs in found.pairs.items():
         of_model = [text.strip() for text in texts[name]]
         common = recurring(of_model, pairs.prompt_kinds[1].tolist())
-        fixed += [text for text in of_model if text in common]
+        left_out += [text for text in of_model if text in common]
         rows = np.flatnonzero([text not in common for text in of_model])
         fewer[name] = pairs.gathered().rows(rows)
-    main, (least, rest) = found.main[0], min(fewer.items(), key=lambda item: item[1].n)
-    words = f"too few answers of {least} are left"
-    if rest.n >= FEWEST_ROWS:
-        options = {"level": found.level, "equal_ratio": main.margin, "seed": found.first.seed}
-        options |= {"errors": main.tested, "unbiased": found.first.unbiased, "profile": False}
-        again = compare(fewer, orders=[main.order], truncation=main.truncation, **options)
-        words = str(again.main[0])
-    whose = f"the {len(fixed):,} rows of {len({*fixed})} texts that answer many prompts"
-    without = f"Without {whose}: {words}" if fixed and words != str(main) else ""
+    main, errors = found.main[0], any(scored.errors_by for scored in found.first.orders)
+    options: dict[str, Any] = {"orders": [main.order], "truncation": main.truncation}
+    options |= {"errors": errors, "unbiased": found.first.unbiased, "seed": found.first.seed}
+    words = str(main)
+    if left_out:
+        try:
+            again = compare(fewer, **options, level=found.level, profile=False)
+            words = str(again.main[0])
+        except ValueError as error:
+            words = f"not compared ({error})"
+    whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
+    without = "" if words == str(main) else f"Without {whose}: {words}"
     return dataclasses.replace(found, without=without)
 
 
@@ -276,8 +279,8 @@ def _ranking(
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
-    limit = _limit(score, scored, list(values.values()), entropy)
-    near = {name: result.nearly.get(score) for name, result in scored.items()}
+    near: dict[str, Any] = {name: of.saturated.get(score) for name, of in scored.items()}
+    limit = _limit(list(values.values()), near.values(), saturation.rounding(entropy, first.dtype))
     apart = {name: math.inf for name, end in near.items() if end == "largest"}
     if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
         shown = {**values, **apart}
@@ -389,21 +392,13 @@ def _by_quality(
 
 
 def _limit(
-    score: str, scored: Mapping[str, ScoredOrder], values: Sequence[float], entropy: Entropy
+    values: Sequence[float], near: Iterable[saturation.Limit | None], rounding: float
 ) -> saturation.Limit | None:
-    """The limit at which scores of the samples are saturated, or `equal` values of the models."""
-    plain = [float(getattr(result.decomposition.scores, score)) for result in scored.values()]
-    largest = [result.largest for result in scored.values()]
-    dtype = next(iter(scored.values())).decomposition.dtype
-    limit = saturation.limit_of(plain, largest, entropy, dtype)
-    if limit in ("smallest", "largest"):
-        return limit
-    allowed = saturation.rounding(entropy, dtype) * np.abs(values).max()
+    """The limit that all models are near, or `equal` values of them; None of NaN."""
+    end: Any = None if np.isnan(values).any() or len({*near}) > 1 else next(iter(near))
     several = len(values) > 1 and np.isfinite(values).all()  # Infinite where no rows are alike.
-    if several and np.ptp(values) <= allowed:
-        return "equal"
-    near: Any = {result.nearly.get(score) for result in scored.values()}
-    return near.pop() if len(near) == 1 and not np.isnan(values).any() else None
+    equal = several and np.ptp(values) <= rounding * np.abs(values).max()
+    return "equal" if equal and end != "smallest" else end
 
 
 def _differences(

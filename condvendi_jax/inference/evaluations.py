@@ -181,14 +181,13 @@ class Plan:
             scored[name] = ScoredOrder(
                 of.decomposition,
                 of.standard_errors,
-                saturation.limits_of(of.decomposition, paired=of.pairs.paired, largest=largest),
+                saturation.limits_of(
+                    of.decomposition, population, paired=of.pairs.paired, largest=largest
+                ),
                 of.influences,
                 of.errors_by,
                 largest,
                 population=population,
-                nearly=saturation.limits_near(
-                    of.decomposition, population, paired=of.pairs.paired, largest=largest
-                ),
             )
         return scored
 

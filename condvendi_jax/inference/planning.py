@@ -158,7 +158,7 @@ def _of_pilot(
             raise ValueError(f"models: expected two of {names}, received {chosen!r}.")
         names = [*chosen]
     score = "conditional" if next(iter(evaluations.values())).paired else "vendi"
-    apart = [m for m in names if evaluations[m].order(2).nearly.get(score) == "largest"]
+    apart = [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]
     rest = [name for name in names if name not in apart]
     if apart and (chosen is not None or len(rest) < 2):
         raise ValueError(

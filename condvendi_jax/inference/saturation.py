@@ -63,51 +63,6 @@ def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
     return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
 
 
-def limit_of(
-    values: Sequence[float] | np.ndarray,
-    n: Sequence[float] | np.ndarray | float,
-    entropy: Entropy,
-    dtype: Any,
-) -> Limit | None:
-    """Returns where scores are saturated, or None where they are not.
-
-    Args:
-      values: one score of one model or several, `[m]`, in effective numbers of modes.
-      n: the number of rows of each model, or of all of them; of rows of unequal weights, the
-        score of as many that share nothing.
-      entropy, dtype: as `rounding`.
-
-    Returns:
-      "smallest" if all values are 1 up to rounding; "largest" if all are the number of rows of
-      their model, or of kept eigenvalues; "equal" if there are several and all are equal; None
-      otherwise, if one is NaN, or if there is one row.
-    """
-    values = np.asarray(values, np.float64)
-    allowed = rounding(entropy, dtype)
-    largest = np.minimum(n, entropy.truncation or np.inf)
-    if np.all(largest <= 1):
-        return None
-    if np.all(np.abs(values - 1) <= allowed):
-        return "smallest"
-    if np.all(np.abs(values / largest - 1) <= allowed):
-        return "largest"
-    if values.size > 1 and np.ptp(values) <= allowed * np.abs(values).max():
-        return "equal"
-    return None
-
-
-def limits_of(decomposition: Decomposition, *, paired: bool, largest: float) -> dict[str, Limit]:
-    """By name, the limits that scores of one model have reached; of Vendi alone unless paired."""
-    entropy = Entropy(decomposition.order, decomposition.truncation)
-    limits: dict[str, Limit] = {}
-    for name in PerScore._fields if paired else ("vendi",):
-        value = float(getattr(decomposition.scores, name))
-        limit = limit_of([value], largest, entropy, decomposition.dtype)
-        if limit is not None:
-            limits[name] = limit
-    return limits
-
-
 class Nearly(NamedTuple):
     """Scores that are nearly at a limit: booleans of their shape, nowhere true at both."""
 
@@ -144,7 +99,7 @@ def of_entropies(terms: Any, largest: Any) -> Nearly:
     return Nearly(np.broadcast_to(alike[0], of_scores.shape), of_scores)
 
 
-def limits_near(
+def limits_of(
     decomposition: Decomposition, population: Any, *, paired: bool, largest: float
 ) -> dict[str, Limit]:
     """By name, the limits that scores of one model are near: of a `Population`, of its rows.
@@ -153,16 +108,11 @@ def limits_near(
     """
     if decomposition.truncation is not None:
         return {}
-    names = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: 3 if paired else 1]
-    limits = population.limits if population else None
-    limits = limits or of_entropies([getattr(decomposition, name) for name in names], largest)
+    terms = decomposition.entropies[: 3 if paired else 1]
+    limits = population.limits if population else of_entropies(terms, largest)
     ends: tuple[Limit, Limit] = ("smallest", "largest")
-    return {
-        name: end
-        for end, there in zip(ends, limits, strict=True)
-        for name, is_there in zip(PerScore._fields, there.tolist(), strict=False)
-        if is_there
-    }
+    each = (zip(PerScore._fields, at, strict=False) for at in limits)
+    return {name: end for end, at in zip(ends, each, strict=True) for name, there in at if there}
 
 
 def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[str | None]:
@@ -242,8 +192,6 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
     advised = []
     for role, chosen in evaluation.bandwidths.items():
         end, evidence = _end(evaluation, role)
-        if role == "outputs" and end in (None, "apart"):
-            end, evidence = _different(evaluation) or (end, evidence)
         if role == "prompts" and end is None and pairs is not None:
             end, evidence = _blended(pairs)
         if end is None:
@@ -266,7 +214,11 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
         value = float(np.exp(getattr(result, f"entropy_{role}")))
         words = f"{score_name('vendi', result.order, None)} {value:.4g}"
         smallest, largest = nearly(value, scored.largest)
-        if smallest:
+        differ = scored.saturated.get("conditional") == "largest"
+        if differ and role == "outputs" and evaluation.answers:
+            words = f"{score_name('conditional', result.order, None)} {result.conditional:.4g}"
+            shown.setdefault("different", []).append(f"{words} of {span(evaluation.answers)}")
+        elif smallest:
             shown.setdefault("alike", []).append(words)
         elif largest:
             end = "apart" if (result.truncation or result.n) >= result.n else "cut"
@@ -275,17 +227,6 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
         return None, ""  # No kernel tells equal prompts apart.
     end = next(iter(shown), None)
     return end, ", ".join(shown.get(end or "", ()))
-
-
-def _different(evaluation: Evaluation) -> tuple[str, str] | None:
-    """'different' and the evidence if nearly all answers to repeated prompts count as different."""
-    shown = [
-        f"{score_name('conditional', of.decomposition.order, None)} "
-        f"{of.decomposition.conditional:.4g} of {span(evaluation.answers or ())}"
-        for of in evaluation.orders
-        if evaluation.answers and of.nearly.get("conditional") == "largest"
-    ]
-    return ("different", ", ".join(shown)) if shown else None
 
 
 def _blended(pairs: Pairs) -> tuple[str | None, str]:

@@ -11,7 +11,7 @@ from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import saturation
+from condvendi_jax.inference import comparisons, saturation
 from condvendi_jax.inference.results.ranking import order_in_words
 
 ORDER_1, ORDER_2 = Entropy(), cv.Entropy(2)
@@ -20,28 +20,29 @@ NARROW = pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identi
 
 
 @pytest.mark.parametrize(
-    ("values", "n", "entropy", "limit"),
+    ("values", "near", "entropy", "limit"),
     [
-        ([1 + 5e-7, 1 - 5e-7], 40, ORDER_2, "smallest"),
-        ([1 + 1e-5], 40, ORDER_2, None),
-        ([1 + 1e-5], 40, ORDER_1, "smallest"),
-        ([1.001], 40, ORDER_1, None),
-        ([40.0, 50.00001], [40, 50], ORDER_2, "largest"),
-        ([40.0, 40.0], [40, 50], ORDER_2, "equal"),
-        ([5.0], 40, Entropy(truncation=5), "largest"),
-        ([3.0, 3.000001], 40, ORDER_2, "equal"),
-        ([3.0, 3.0001], 40, ORDER_2, None),
-        ([1.0, math.nan], 40, ORDER_2, None),
-        ([1.0], 1, ORDER_2, None),
-        ([1.01], 40, Entropy(order=0.5), None),
-        ([1.001], 40, Entropy(order=0.5), "smallest"),
+        ([1.0, 1.01], ["smallest"] * 2, ORDER_2, "smallest"),
+        ([1.0, 1.0], ["smallest"] * 2, ORDER_2, "smallest"),
+        ([40.0, 50.0], ["largest"] * 2, ORDER_2, "largest"),
+        ([40.0, math.inf], ["largest"] * 2, ORDER_2, "largest"),
+        ([40.0, 5.0], ["largest", None], ORDER_2, None),
+        ([40.0, 40.0], ["largest"] * 2, ORDER_2, "equal"),
+        ([40.0, 1.0], ["largest", "smallest"], ORDER_2, None),
+        ([3.0, 3.000001], [None] * 2, ORDER_2, "equal"),
+        ([3.0, 3.0001], [None] * 2, ORDER_2, None),
+        ([3.0, 3.0001], [None] * 2, ORDER_1, "equal"),
+        ([3.0, 3.001], [None] * 2, ORDER_1, None),
+        ([1.0, math.nan], ["smallest"] * 2, ORDER_2, None),
+        ([1.0], [None], ORDER_2, None),
     ],
 )
-def test_limits_by_hand(values, n, entropy, limit):
-    assert saturation.limit_of(values, n, entropy, np.float32) == limit
-    exact = all(value == int(value) for value in values if value == value)
+def test_limits_by_hand(values, near, entropy, limit):
+    rounding = saturation.rounding(entropy, np.float32)
+    assert comparisons._limit(values, near, rounding) == limit
     # float64 resolves what float32 does not.
-    assert saturation.limit_of(values, n, entropy, np.float64) == (limit if exact else None)
+    resolved = None if limit == "equal" and values[0] != values[1] else limit
+    assert comparisons._limit(values, near, saturation.rounding(entropy, np.float64)) == resolved
 
 
 @pytest.mark.parametrize("counted", ["vendi", "conditional", "information"])
@@ -103,7 +104,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert found.untested is None
     words = found.details()
     assert "RKE: a, b (saturated: neither ranked nor tested)" in words
-    assert "saturated: no test of RKE and Vendi: nearly all outputs count as the same" in words
+    assert "and Information-Vendi: nearly all outputs of both count as the same (a - b)" in words
     assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
     assert ">" not in words.split("score  ")[0]
     assert {ranking["saturated"] for ranking in found.as_dict()["rankings"]} == {"smallest"}
@@ -156,10 +157,7 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
     found = cv.evaluate(outputs, prompts, **kernels, errors=False)
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
-        given = scored.as_dict(SCORES)["saturated"]
-        assert (
-            given == {**scored.nearly, **scored.saturated} and scored.nearly.get("vendi") == limit
-        )
+        assert scored.as_dict(SCORES)["saturated"] == scored.saturated
     assert found.details().count("saturated: ") == (limit is not None)  # The advice says it.
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
@@ -310,7 +308,7 @@ def test_intervals_lie_inside_what_is_possible():
             for name, (low, high) in scored.population.intervals._asdict().items():
                 assert 0 <= low <= high and (name == "information" or low >= 1)
                 assert high <= 12 * (1 + 1e-6) or name != "information"
-                apart = scored.nearly.get(name) == "largest"
+                apart = scored.saturated.get(name) == "largest"
                 assert math.isinf(high) == (apart and name != "information")
             table = str(found.table())
             assert "inf" not in table.replace("information", "") and "e+" not in table

@@ -183,9 +183,8 @@ class Comparison(Result):
         """The scores that are not tested, and at which limit they are."""
         limits: dict[str, list[str]] = {}
         for ranking in self.rankings:
-            if ranking.saturated:
-                words = evaluations.limit_in_words(ranking.score, ranking.saturated)
-                limits.setdefault(words, []).append(ranking.name)
+            if ranking.saturated == "equal":
+                limits.setdefault("all values are equal up to rounding", []).append(ranking.name)
                 continue
             for words, pairs in ranking.reasons.items():
                 whose = f"{words} ({tables.listed(sorted(pairs))})"

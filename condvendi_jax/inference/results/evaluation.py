@@ -22,14 +22,6 @@ HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "info
 ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
-_SATURATED = {
-    ("vendi", "smallest"): "nearly all outputs count as the same",
-    ("vendi", "largest"): "nearly all outputs count as different",
-    ("conditional", "smallest"): "similar prompts count as having the same output",
-    ("conditional", "largest"): "nearly all pairs of output and prompt count as different",
-    ("information", "smallest"): "the outputs say nothing about the prompts",
-    ("information", "largest"): "nearly all outputs, or pairs of both, count as different",
-}
 
 
 def score_names(bandwidths: Mapping[str, RuledBandwidth]) -> tuple[str, ...]:
@@ -60,11 +52,6 @@ def plain_order(order: float) -> float | str:
     if math.isinf(order):
         return "inf"
     return int(order) if float(order).is_integer() else order
-
-
-def limit_in_words(score: str, limit: Limit) -> str:
-    """Why a score is saturated: 'nearly all outputs count as the same'."""
-    return "all values are equal up to rounding" if limit == "equal" else _SATURATED[score, limit]
 
 
 class ErrorsBy(NamedTuple):
@@ -130,14 +117,13 @@ class ScoredOrder:
     Attributes:
       decomposition: the scores, and how they were computed.
       standard_errors: of the sample, at these kernels; None where they were not computed.
-      saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
+      saturated: by name, the limit (`saturation.limits_of`) that a score is near.
       influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
         mean square is the standard error; exact ones have one replicate.
       errors_by: how the standard errors were computed.
       largest: the largest score that the weights of the rows allow; n where they are equal.
       slope: how much each score grew with the last doubling of the answers to each prompt, or of
         the rows where no prompt repeats; None where it was not computed.
-      nearly: as `saturated`, where rows are nearly all alike or different (`saturation.untested`).
       population: at order 2 without truncation, of all pairs of rows, the unbiased scores with
         their errors and intervals (`inference.population.Population`); None elsewhere.
     """
@@ -150,7 +136,6 @@ class ScoredOrder:
     largest: float = math.nan
     slope: PerScore | None = None
     population: Any = None
-    nearly: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
 
     @property
     def unbiased(self) -> PerScore | None:
@@ -199,7 +184,7 @@ class ScoredOrder:
             "intervals": intervals,
             "standard_errors": plain(self.standard_errors),
             "errors_by": self.errors_by and self.errors_by._asdict(),
-            "saturated": {k: v for k, v in {**self.nearly, **self.saturated}.items() if k in names},
+            "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
             "slope_per_doubling": plain(self.slope),
             "unbiased": self.population.as_dict(names) if self.population and unbiased else None,
@@ -453,7 +438,9 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
-    apart = [m for m, of in evaluations.items() if of.orders[place].nearly.get(name) == "largest"]
+    apart = [
+        m for m, of in evaluations.items() if of.orders[place].saturated.get(name) == "largest"
+    ]
     for model, result in evaluations.items():
         scored = result.orders[place]
         values[model] = float(getattr(scored.decomposition, name))
