@@ -172,15 +172,9 @@ def compare(
 
 
 def with_texts(found: Comparison, texts: Mapping[str, Sequence[Any]]) -> Comparison:
-    """The comparison with advice on texts that may not be what a model said.
+    """The comparison with advice on texts of its rows that may not be what a model said.
 
-    Args:
-      found: what `compare` returns.
-      texts: of the outputs of each model, in the order of its rows; nothing is done where none.
-
-    Returns:
-      The comparison with this advice and, where texts answer many prompts, with the order of models
-      `without` them if it is another.
+    Where some answer many prompts, with the order of models `without` them if it is another.
     """
     evaluations = {
         name: texts_of.advised(of, found.pairs[name], texts.get(name))
@@ -283,10 +277,8 @@ def _ranking(
     limit = _limit(list(values.values()), near.values(), saturation.rounding(entropy, first.dtype))
     apart = {name: math.inf for name, end in near.items() if end == "largest"}
     if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
-        shown = {**values, **apart}
-        values = dict(
-            sorted(values.items(), key=lambda item: -np.nan_to_num(shown[item[0]], nan=-1))
-        )
+        by = {**values, **apart}
+        values = dict(sorted(values.items(), key=lambda of: -np.nan_to_num(by[of[0]], nan=-1)))
 
     def of_each(name_of: str) -> dict[str, Any]:
         """This score in results, of the models that have them, in the order of the values."""

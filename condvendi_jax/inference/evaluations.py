@@ -109,7 +109,7 @@ class Plan:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
-        self.texts = texts.by_row(models)
+        self.texts = texts.by_row(models) if isinstance(models, Mapping) else {}
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")

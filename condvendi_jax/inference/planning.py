@@ -50,8 +50,7 @@ def plan(
     Args:
       pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
-      models: two of a comparison; where None, those whose difference takes the most prompts, among
-        models whose outputs do not nearly all count as different.
+      models: two of a comparison; where None, those whose difference takes the most prompts.
       ratio: of the two scores that is to be found; where None, 1.1, a difference of 10%, or with a
         `budget` the smallest ratio that it finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
@@ -89,7 +88,7 @@ def plan(
     most = _MOST
     if prompts is not None:
         most = checks.check_count(prompts, name="prompts", minimum=FEWEST_TESTED)
-    chosen, spread, pairs, left_out = _of_pilot(pilot, models)
+    chosen, spread, pairs = _of_pilot(pilot, models)
     if level is None:
         level = (pilot.level if isinstance(pilot, Comparison) else 0.05) / pairs
     else:
@@ -126,16 +125,12 @@ def plan(
     best = min(reached, key=lambda of: of.cost, default=min(sizes, key=lambda of: of.ratio))
     first = pilot.first if isinstance(pilot, Comparison) else pilot
     settings = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
-    if left_out:
-        settings += f"; left out, as nearly all their outputs differ: {listed(left_out)}"
     of_test = ratio, power, level, pairs, budget
     return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings)
 
 
-def _of_pilot(
-    pilot: Any, chosen: Sequence[str] | None
-) -> tuple[tuple[str, ...], Spread, int, list[str]]:
-    """The models of a plan, how their difference varies, the number of pairs; models left out."""
+def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:
+    """The models of a plan, how their difference varies, and the number of pairs of models."""
     if not isinstance(pilot, Evaluation | Comparison):
         raise TypeError(
             "pilot: expected what evaluate or compare returns for one encoder, received "
@@ -159,21 +154,20 @@ def _of_pilot(
         names = [*chosen]
     score = "conditional" if next(iter(evaluations.values())).paired else "vendi"
     apart = [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]
-    rest = [name for name in names if name not in apart]
-    if apart and (chosen is not None or len(rest) < 2):
+    if apart:
         raise ValueError(
             f"pilot: nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different, "
             "so that it does not tell how many there are; expected some that agree: give more "
             "answers to each prompt, a wider bandwidth of a Gaussian kernel, or other models."
         )
-    names, rows_match = rest, several and pilot.matched != "none"
+    rows_match = several and pilot.matched != "none"
     two = names * 2 if len(names) == 1 else names
     spreads = {
         pair: _spread([scored[name] for name in pair], len(names) > 1, rows_match)
         for pair in itertools.combinations(two, 2)
     }
     pair = max(spreads, key=lambda pair: spreads[pair].relative)
-    return tuple(dict.fromkeys(pair)), spreads[pair], math.comb(max(len(scored), 2), 2), apart
+    return tuple(dict.fromkeys(pair)), spreads[pair], math.comb(max(len(scored), 2), 2)
 
 
 def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Spread:

@@ -178,10 +178,9 @@ class Population:
             elif ends is not None:
                 of = _joined(value, of, slope, mean, ends, not inverted)
             most = 1.0 if inverted else 1 / prompts if self.repeated else math.inf
-            apart = self.limits.largest[index]
-            of = 0.0 if apart else max(of[0], 0.0), min(of[1], most)
-            if apart and not inverted:
-                of = 0.0, most
+            if self.limits.largest[index]:
+                of = 0.0, of[1] if inverted else most
+            of = max(of[0], 0.0), min(of[1], most)
             intervals.append((_inverse(of[1]), _inverse(of[0])) if inverted else of)
         return _per_score(intervals, (1.0, 1.0))
 

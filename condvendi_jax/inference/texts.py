@@ -40,14 +40,15 @@ def judged(encoder: Any) -> RuledBandwidth | None:
     return None if width is None else RuledBandwidth(float(width), words)
 
 
-def by_row(outputs: Any) -> dict[str, list[str]]:
+def by_row(outputs: Mapping[str, Any]) -> dict[str, list[str]]:
     """The texts of each model in the order of its rows; nothing where outputs are no texts."""
-    outputs = shapes.listed(outputs)
-    texts = {
-        name: [*itertools.chain(*of)] if isinstance(of, list) and isinstance(of[:1], list) else of
-        for name, of in (outputs.items() if isinstance(outputs, Mapping) else ())
-    }
-    return {name: [*map(str, of)] for name, of in texts.items() if _are_texts(of)}
+    of_models = shapes.listed(outputs).items()
+    flat = {name: [*itertools.chain(*of)] if _lists(of) else of for name, of in of_models}
+    return {name: [*map(str, of)] for name, of in flat.items() if _are_texts(of)}
+
+
+def _lists(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(of, list | tuple) for of in values)
 
 
 def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:

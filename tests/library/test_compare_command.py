@@ -192,6 +192,9 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command):
     found = cv.compare(models, prompts, **options, profile=False)
     values = {"refuses": 28 / 3, "answers": 7.0}
     assert found.ranking("conditional", 2).values == pytest.approx(values, rel=5e-3)
+    flat = {name: [text for of in answers for text in of] for name, answers in models.items()}
+    of_rows = [prompt for prompt in prompts for _ in range(8)]
+    assert cv.compare(flat, of_rows, **options, profile=False).advice == found.advice
     (advice,) = found.advice
     doubt = "20 of 80 repeat a text that answers many prompts, for example \"I'm sorry,"
     ranked = "Without the 20 rows of 2 texts that answer many prompts: answers > refuses"
@@ -358,5 +361,5 @@ def test_models_that_no_two_outputs_tell_apart_are_not_tested():
         found = cv.compare({"a": outputs, "b": outputs + 50}, prompts, **exact, orders=[2])
     assert [r.saturated for r in found.rankings] == ["largest", "largest", None]
     assert found.untested is None and found.rankings[2].reasons
-    assert "cannot tell them apart" in str(found)
+    assert "3 answers cannot tell a and b apart" in str(found)
     assert np.isnan([d.p_value for r in found.rankings for d in r.differences]).all()

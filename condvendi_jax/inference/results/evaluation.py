@@ -408,8 +408,8 @@ MORE = "Choices, tests and notes: .details() or --verbose"
 
 
 def warning_lines(advice: Sequence[Advice]) -> list[str]:
-    """What to mend before the scores are used, a line each."""
-    return [f"WARNING: {item}" for item in advice]
+    """What to mend before the scores are used, a line each; `meaning` says which answers differ."""
+    return [f"WARNING: {item}" for item in advice if item.code != "outputs different"]
 
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
@@ -432,46 +432,40 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
 
     Of answers to repeated prompts, the papers' score: how many of those that were given differ.
     Elsewhere the unbiased one, for any number of outputs. Models whose rows nearly all differ come
-    first, and the sentence says that these data cannot tell them apart.
+    first, and a second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
-    apart = [
-        m for m, of in evaluations.items() if of.orders[place].saturated.get(name) == "largest"
-    ]
+    limits = {model: of.orders[place].saturated.get(name) for model, of in evaluations.items()}
+    apart = [model for model, limit in limits.items() if limit == "largest"]
     for model, result in evaluations.items():
         scored = result.orders[place]
         values[model] = float(getattr(scored.decomposition, name))
         unbiased = scored.unbiased if result.unbiased and not (given or model in apart) else None
         if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
             values[model] = value
+    things = "outputs" if name == "vendi" else "pairs of output and prompt"
     if given:
-        start, verb = f"of {given} answers to a prompt, about", " differ"
+        start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"
     else:
         prompts = " for similar prompts" if name == "conditional" else ""
         start, verb = f"different outputs{prompts}: about", ""
     decomposition = first.orders[place].decomposition
     title = score_name(name, decomposition.order, decomposition.truncation)
-    things = "answers" if given else "outputs" if name == "vendi" else "pairs of output and prompt"
-    if len(apart) == len(values) > 1:
-        ends = dict.fromkeys(tables.rough(end(values.values())) for end in (min, max))
-        shares = f"about {' to '.join(ends)} of {given} different answers to a prompt"
-        shares = shares if given else f"almost only different {things}"
-        many = given or tables.span(result.n for result in evaluations.values())
-        both = "Both models" if len(apart) == 2 else "All models"
-        return f"{both} give {shares}: {many} {things} cannot tell them apart, by {title}."
     ordered = sorted(values.items(), key=lambda of: -math.inf if of[0] in apart else -of[1])
     shown = [f"{tables.rough(value)} ({model})" for model, value in ordered]
     first_model = f" ({ordered[0][0]})" if shown[1:] else ""
     shown[0] = f"{tables.rough(ordered[0][1])}{verb}{first_model}"
     words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
-    if not apart:
-        return words
-    whose = f" of {tables.listed(apart)}" if apart[0] else ""
-    why = "they cannot be told apart" if len(apart) > 1 else "there may be many more"
-    return f"{words} Nearly all {things}{whose} differ: {why}."
+    if apart[1:]:
+        many = given or tables.span(of.n for of in evaluations.values())
+        words += f" {many} {things} cannot tell {tables.listed(apart)} apart."
+    elif apart:
+        whose = apart[0] and f" of {apart[0]}"
+        words += f" Nearly all {things}{whose} differ: there may be many more."
+    return words
 
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
