@@ -175,11 +175,12 @@ def test_texts_are_compared_as_score_scores_them(compare, folder):
 REFUSALS = ["I'm sorry, but I cannot help with that.", "As an AI model, I have no opinions."]
 
 
-def test_refusals_are_said_and_without_them_another_model_leads(run_command):
+def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp_path, monkeypatch):
     """Of 28 pairs of answers, of four ideas twice 4 are alike; of three and two refusals 3.
 
     So 28 / 4 = 7 and 28 / 3; without the refusals 15 / 3 = 5.
     """
+    monkeypatch.chdir(tmp_path)
     prompts = [f"a gift for {who}" for who in range(10)]
     models = {
         name: [[f"{idea} {p[2:]} {j}" for idea in ideas for j in (1, 2)] + more for p in prompts]

@@ -1,6 +1,7 @@
 """Scores with errors in one call: what was chosen, what every argument does, what is shown."""
 
 import json
+import math
 
 import jax
 import numpy as np
@@ -212,6 +213,15 @@ def test_values_are_rounded_to_what_their_error_leaves_and_columns_are_aligned()
         (2.54321, None, "2.543"),
     ):
         assert tables.with_error(value, error) == text
+    for value, error, ends, text in (
+        (5.0, 0.5, (4.0, 6.4), "5.00 ± 0.50"),
+        (5.0, 0.5, (4.0, 6.6), "5"),  # Its interval says more.
+        (5.0, 0.0, (4.0, 6.0), "5"),
+        (5.0, 0.5, (4.0, 401.0), "more than 4"),
+        (5.0, 0.5, (0.0, math.inf), "unknown"),
+        (math.nan, 0.5, None, "-"),
+    ):
+        assert tables.with_interval(value, error, ends) == text
     got = str(tables.Table(["a", "bc"], [["long", "1"], ["x", "22222"]]))
     assert got.splitlines() == ["a        bc", "-----------", "long      1", "x     22222"]
 

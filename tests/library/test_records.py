@@ -231,6 +231,11 @@ DOUBTFUL = {
 }
 HONEST = {
     "labels": several("very likely", "very likely", "rather unlikely"),
+    "labels with remarks": [
+        (f"p{k}", text)
+        for k in range(40)
+        for text in ("very likely", "rather unlikely", f"remark {k // 2}")
+    ],
     "choices": several("A", "B", "C"),
     "sentences": several("The answer is 1.", "The answer is 2.", "I am not sure."),
     "one error": [*UNIQUE, ("p0", "NameError: name 'x' is not defined")],
