@@ -1,5 +1,7 @@
 """Encoders that a test can name by an import path, and that count what they are given."""
 
+import zlib
+
 import numpy as np
 
 
@@ -24,6 +26,17 @@ class Means:
     @property
     def count(self):
         return sum(map(len, self.seen))
+
+
+class Ideas:
+    """Of a text its first word, one of 256 directions; the rest moves it by 0.02 at most."""
+
+    name = "ideas"
+
+    def encode(self, items):
+        rest = [zlib.crc32(text.encode()) / 2**32 for text in items]
+        first = np.eye(256)[[zlib.crc32(text.split()[0].encode()) % 256 for text in items]]
+        return np.column_stack([first, 0.02 * np.array(rest)]).astype(np.float32)
 
 
 class Others(Means):

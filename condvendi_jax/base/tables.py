@@ -31,21 +31,39 @@ class Table(NamedTuple):
 
 def with_error(value: float, error: float | None) -> str:
     """A value to the digits that its error, if there is one, leaves it: '4.63 ± 0.12'."""
+    if math.isinf(value):
+        return "unknown"
     if error is None or math.isnan(error):
         return f"{value:.4g}"
     if not 1e-6 * abs(value) < error < math.inf:  # Zero, or one of rounding alone.
-        return f"{value:.4g} ± {error if math.isinf(error) else 0:g}"
+        return f"{value:.4g} (no error known)"
     decimals = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
 def with_interval(value: float, error: float | None, ends: Sequence[float] | None) -> str:
-    """A value with its error; 'more than 4.2' or 'unknown' where its interval has no end above."""
+    """A value with its error; 'more than 4.2' or 'unknown' where its interval has no end above.
+
+    The value alone where the interval, which callers print, is `lopsided`.
+    """
     if math.isnan(value):
         return "-"
     if ends and ends[1] > OPEN * ends[0]:
         return f"more than {ends[0]:.4g}" if ends[0] * OPEN > 1 else "unknown"
-    return with_error(value, error)
+    return with_error(value, None if lopsided(value, error, ends) else error)
+
+
+def lopsided(value: float, error: float | None, ends: Sequence[float] | None) -> bool:
+    """Whether ± would mislead: one arm of the interval is 1.5 times the other, or the error 0."""
+    if not ends:
+        return False
+    short, long = sorted((value - ends[0], ends[1] - value))
+    return long > 1.5 * short or not (error or 0) > 1e-6 * abs(value)
+
+
+def up_to(value: float, n: int) -> str:
+    """A value, or 'above 8' where it is larger than the n rows that it comes from can show."""
+    return f"above {n:,}" if value > 1.0001 * n else f"{value:.4g}"
 
 
 def rough(value: float) -> str:

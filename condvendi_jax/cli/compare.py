@@ -98,4 +98,6 @@ def read_and_compare(
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )
+        texts = {"texts": read.items, "one_population": given.one_population}
+        compared = comparisons.with_texts(compared, **texts)
     return read, compared, started

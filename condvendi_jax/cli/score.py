@@ -11,7 +11,7 @@ from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.inference import evaluations, profiles, prompt_tables
+from condvendi_jax.inference import evaluations, profiles, prompt_tables, texts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,7 @@ def main(argv: Sequence[str]) -> None:
         key = evaluations.Keys(given.seed).rule
         pairs = Pairs(outputs, prompts, key=key, progress=show, **data)
         scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
+        scores = texts.advised(scores, pairs, next(iter(read.items.values()), None))
         if given.by_prompt:
             chosen = {name: settings[name] for name in ("truncation", "method")}
             chosen |= {"labels": data["prompt_ids"]}

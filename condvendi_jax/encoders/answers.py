@@ -143,26 +143,41 @@ def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
     """Return a line for each kind of answers that may not be a model's, with number and example.
 
     Errors and placeholders are reported if they answer a twentieth of the prompts and at least two;
-    lists, if they answer half of the prompts. A text of eight characters or
-    more is reported if it answers a fifth of the prompts and at least five, while most other
-    answers stand under one prompt alone: choices, labels and numbers recur everywhere.
+    lists, if they answer half of the prompts; and texts that are `recurring`.
     """
     many, counts = len(set(prompts)), collections.Counter(map(str.strip, answers))
-    places = collections.defaultdict(set)
-    for text, prompt in zip(answers, prompts, strict=True):
-        places[text.strip()].add(prompt)
-    errors = set(filter(_ERROR.match, places))
-    common = {t for t, at in places.items() if len(at) >= max(5, many / 5) and len(t) >= 8}
-    others = [len(places[text]) == 1 for text in counts.elements() if text not in common]
-    recurs = len(places) == 1 or 2 * sum(others) > len(others)
-    lines = []
+    places = _places(answers, prompts)
+    errors, lines = set(filter(_ERROR.match, places)), []
     for what, texts, least in (
         ("look like errors, placeholders or log-likelihoods", errors, min(many, max(2, many / 20))),
         ("look like lists, each read as one answer", filter(_LIST.fullmatch, places), many / 2),
-        ("repeat a text that answers many prompts", common - errors if recurs else (), 1),
+        ("repeat a text that answers many prompts", recurring(answers, prompts) - errors, 1),
     ):
         chosen = sorted(texts, key=lambda text: (counts[text], text))
         if chosen and len(set().union(*map(places.__getitem__, chosen))) >= least:
             count = sum(map(counts.__getitem__, chosen))
             lines.append(f"{count:,} of {len(answers):,} {what}, for example {chosen[-1][:80]!r}")
     return lines
+
+
+def recurring(answers: Sequence[str], prompts: Sequence[Any]) -> set[str]:
+    """Return the texts that answer a fifth of the prompts, and at least five, as refusals do.
+
+    They have eight characters or more. None where others recur too, as choices, labels and numbers
+    do: the median one may stand under one prompt or, where others are most answers, under a quarter
+    of the prompts of any of these texts.
+    """
+    places, least = _places(answers, prompts), max(5, len(set(prompts)) / 5)
+    common = {t for t, at in places.items() if len(at) >= least and len(t) >= 8}
+    others = sorted(len(places[text]) for text in map(str.strip, answers) if text not in common)
+    most = min((len(places[text]) for text in common), default=0) / 4
+    most = most if 2 * len(others) > len(answers) else 1
+    return common if len(places) == 1 or (others and others[len(others) // 2] <= most) else set()
+
+
+def _places(answers: Sequence[str], prompts: Sequence[Any]) -> dict[str, set[Any]]:
+    """The prompts that each text answers."""
+    places = collections.defaultdict(set)
+    for text, prompt in zip(answers, prompts, strict=True):
+        places[text.strip()].add(prompt)
+    return places

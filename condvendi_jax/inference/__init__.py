@@ -2,11 +2,12 @@
 
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.between import between_models
-from condvendi_jax.inference.comparisons import compare, holm, letter_display
+from condvendi_jax.inference.comparisons import compare
 from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.monitoring import Monitor, monitor
+from condvendi_jax.inference.multiplicity import holm, letter_display
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table

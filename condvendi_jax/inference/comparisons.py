@@ -6,11 +6,11 @@ its error is the root mean square of the differences of the influences of each g
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
-import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -19,17 +19,20 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks, optional
 from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.encoders.answers import recurring
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import population as populations
+from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
+from condvendi_jax.inference.multiplicity import holm, letter_display
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.results.comparison import Comparison, SharedPrompts
-from condvendi_jax.inference.results.evaluation import Evaluation, ScoredOrder
+from condvendi_jax.inference.results.evaluation import DOUBT, Evaluation, ScoredOrder
 from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
@@ -158,7 +161,7 @@ def compare(
             along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
         with optional.part("profile", failed, asked=asked):
             over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
-    return Comparison(
+    found = Comparison(
         evaluations,
         tuple(rankings),
         "none" if units is None else units.matched,
@@ -171,6 +174,7 @@ def compare(
         shared,
         failed,
     )
+    return with_texts(found, plan.texts, one_population=one_population)
 
 
 class _Ranked(NamedTuple):
@@ -219,7 +223,7 @@ def _ranked(
         options["unbiased"] = plan.unbiased and of_models[0].population is not None
         names = next(iter(evaluations.values())).names
         rankings += [_ranking(score, scored, compared, **options) for score in names]
-    if untested is None and any(not r.tested and not r.saturated for r in rankings):
+    if untested is None and any(not r.tested and not (r.saturated or r.reasons) for r in rankings):
         missing = len(computed) < len(every)
         withheld = [by.reason for by in computed if by.withheld]
         withheld += [of.withheld for of in unbiased_scores if of.withheld]
@@ -261,10 +265,49 @@ def _by_two(
             value = ranking.values[one] - ranking.values[two]
             difference = Difference(one, two, value, *[math.nan] * 3)
             differences.append(ranked[place].difference(one, two) if ranked else difference)
-        adjusted = _adjusted(differences)
-        letters = _letters(ranking.values, adjusted, level, tested=ranking.saturated is None)
-        rankings.append(dataclasses.replace(ranking, differences=adjusted, letters=letters))
+        adjusted, reasons = _adjusted(differences), collections.defaultdict(list)
+        for of_two in tested.values():
+            for why, names in of_two[place].reasons.items():
+                reasons[why] += names
+        changed = {"letters": _letters(ranking.values, adjusted, level), "reasons": reasons}
+        rankings.append(dataclasses.replace(ranking, differences=adjusted, **changed))
     return whole._replace(rankings=rankings, untested=untested)
+
+
+def with_texts(
+    found: Comparison, texts: Mapping[str, Sequence[Any]], *, one_population: bool
+) -> Comparison:
+    """The comparison with advice on texts of its rows that may not be what a model said.
+
+    Where some answer many prompts, with the order of models `without` them if it is another.
+    """
+    evaluations = {
+        name: texts_of.advised(of, found.pairs[name], texts.get(name))
+        for name, of in found.evaluations.items()
+    }
+    found, fewer, left_out = dataclasses.replace(found, evaluations=evaluations), {}, []
+    if not any(item.code == DOUBT for item in found.advice):
+        return found
+    for name, pairs in found.pairs.items():
+        of_model = [text.strip() for text in texts[name]]
+        common = recurring(of_model, pairs.prompt_kinds[1].tolist())
+        left_out += [text for text in of_model if text in common]
+        rows = np.flatnonzero([text not in common for text in of_model])
+        fewer[name] = pairs.gathered().rows(rows)
+    main, errors = found.main[0], any(scored.errors_by for scored in found.first.orders)
+    options: dict[str, Any] = {"orders": [main.order], "truncation": main.truncation}
+    options |= {"errors": errors, "unbiased": found.first.unbiased, "seed": found.first.seed}
+    words = str(main)
+    if left_out:
+        try:
+            options |= {"level": found.level, "one_population": one_population}
+            again = compare(fewer, **options, profile=False)
+            words = str(again.main[0])
+        except ValueError as error:
+            words = f"not compared ({error})"
+    whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
+    without = "" if words == str(main) else f"Without {whose}: {words}"
+    return dataclasses.replace(found, without=without)
 
 
 class _Compared(NamedTuple):
@@ -337,17 +380,21 @@ def _ranking(
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
-    limit = _limit(score, scored, list(values.values()), entropy)
+    near: dict[str, Any] = {name: of.saturated.get(score) for name, of in scored.items()}
+    limit = _limit(list(values.values()), near.values(), saturation.rounding(entropy, first.dtype))
     if limit == "equal" and number > math.comb(len(values), 2):  # Beside other models.
         limit = None
-    if limit is None:  # Otherwise rounding would decide on the order.
-        values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(item[1], nan=-1)))
+    apart = {name: math.inf for name, end in near.items() if end == "largest"}
+    if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
+        by = {**values, **apart}
+        values = dict(sorted(values.items(), key=lambda of: -np.nan_to_num(by[of[0]], nan=-1)))
 
     def of_each(name_of: str) -> dict[str, Any]:
         """This score in results, of the models that have them, in the order of the values."""
         results = {name: getattr(compared[name], name_of) for name in values}
         return {name: getattr(of, score) for name, of in results.items() if of is not None}
 
+    reasons = _reasons(score, values, near)
     errors, intervals = of_each("standard_errors"), of_each("intervals")
     freedom = [o.errors_by.groups - 1 for o in scored.values() if o.errors_by]
     freedom += [of.freedom for of in compared.values() if of.freedom is not None]
@@ -357,6 +404,7 @@ def _ranking(
         {} if unbiased else intervals,
         at=of_each("tested") if any(of_each("inverted").values()) else None,
         tested=tested and limit is None,
+        left_out=[pair for pairs in reasons.values() for pair in pairs],
         rounding=saturation.rounding(entropy, first.dtype),
         paired=paired,
         freedom=min(freedom, default=1),
@@ -364,6 +412,11 @@ def _ranking(
         margin=margin,
         number=number,
     )
+    if unbiased:  # What nearly always differs has no number, and so no difference from others.
+        unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
+        differences = tuple(
+            of._replace(**unknown) if {*of[:2]} & apart.keys() else of for of in differences
+        )
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
     return Ranking(
         score=score,
@@ -373,23 +426,37 @@ def _ranking(
         standard_errors={name: float(errors.get(name, math.nan)) for name in values},
         intervals=intervals or None,
         differences=differences,
-        letters=_letters(values, differences, level, tested=limit is None),
+        letters=_letters(values, differences, level),
         saturated=limit,
         unbiased=unbiased,
         plug_in=plain,
         level=level,
         margin=margin,
+        reasons={why: [f"{a} - {b}" for a, b in pairs] for why, pairs in reasons.items()},
     )
 
 
+def _reasons(
+    score: str, values: Mapping[str, float], near: Mapping[str, str | None]
+) -> dict[str, list[tuple[str, str]]]:
+    """The pairs of models that are not tested by a score near a limit, by the reason."""
+    reasons = collections.defaultdict(list)
+    for pair in itertools.combinations(values, 2):
+        ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
+        numbers = np.array([[values[name]] for name in pair])
+        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*ends))
+        if why:
+            reasons[why].append(pair)
+    return reasons
+
+
 def _letters(
-    values: Mapping[str, float], differences: Sequence[Difference], level: float, *, tested: bool
+    values: Mapping[str, float], differences: Sequence[Difference], level: float
 ) -> dict[str, str]:
-    """The letters of models; empty where differences are not tested."""
-    if not tested or any(math.isnan(d.p_value) for d in differences):
-        return dict.fromkeys(values, "")
+    """The letters of models; empty for those of two that are not tested."""
     apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
-    return letter_display(list(values), apart)
+    none = {name: "" for d in differences if math.isnan(d.p_value) for name in d[:2]}
+    return {**letter_display(list(values), apart), **none}
 
 
 def _by_quality(
@@ -420,7 +487,7 @@ def _by_quality(
         standard_errors={name: of.number.error for name, of in ordered.items()},
         intervals=intervals,
         differences=differences,
-        letters=_letters(values, differences, level, tested=True),
+        letters=_letters(values, differences, level),
         level=level,
         margin=margin,
         draws=next(iter(ordered.values())).draws,
@@ -428,18 +495,13 @@ def _by_quality(
 
 
 def _limit(
-    score: str, scored: Mapping[str, ScoredOrder], values: Sequence[float], entropy: Entropy
+    values: Sequence[float], near: Iterable[saturation.Limit | None], rounding: float
 ) -> saturation.Limit | None:
-    """The limit at which scores of the samples are saturated, or `equal` values of the models."""
-    plain = [float(getattr(result.decomposition.scores, score)) for result in scored.values()]
-    largest = [result.largest for result in scored.values()]
-    dtype = next(iter(scored.values())).decomposition.dtype
-    limit = saturation.limit_of(plain, largest, entropy, dtype)
-    if limit in ("smallest", "largest"):
-        return limit
-    allowed = saturation.rounding(entropy, dtype) * np.abs(values).max()
+    """The limit that all models are near, or `equal` values of them; None of NaN."""
+    end: Any = None if np.isnan(values).any() or len({*near}) > 1 else next(iter(near))
     several = len(values) > 1 and np.isfinite(values).all()  # Infinite where no rows are alike.
-    return "equal" if several and np.ptp(values) <= allowed else None
+    equal = several and np.ptp(values) <= rounding * np.abs(values).max()
+    return "equal" if equal and end != "smallest" else end
 
 
 def _differences(
@@ -453,10 +515,11 @@ def _differences(
     number: int,
     at: Mapping[str, float] | None = None,
     tested: bool = True,
+    left_out: Sequence[tuple[str, str]] = (),
     rounding: float = 0.0,
     paired: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each and for all at once if they are `tested`.
+    """Every pair of models but those left out, with p-values for each and all if `tested`.
 
     Influences are on `at`, one over the values, where it is given, and its differences are tested.
     """
@@ -476,6 +539,7 @@ def _differences(
                     error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
         compared = [(at or values)[name] for name in (one, two)]
         nothing = at is not None and at[one] == at[two] == 0  # No two outputs are alike.
+        nothing |= (one, two) in left_out
         if not tested or math.isnan(of_tested) or math.isnan(apart) or nothing:
             differences.append(Difference(one, two, value, error, math.nan, math.nan))
             continue
@@ -518,39 +582,3 @@ def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:
         count = min((len(of) for of in (one, two) if len(of) > 1), default=1)
         return error_of(one[:count] - two[:count])
     return math.hypot(error_of(one), error_of(two))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for their number, by Holm's step-down (1979).
-
-    The k-th smallest of m is multiplied by m - k + 1; none may be less than a smaller one's.
-    Rejecting those up to a level keeps the probability of any false rejection at that level,
-    whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
-    """
-    tested = int(np.sum(~np.isnan(p_values)))
-    adjusted = np.full(len(p_values), np.nan)
-    largest = 0.0
-    for rank, index in enumerate(np.argsort(p_values)[:tested].tolist()):  # NaN comes last.
-        largest = max(largest, min(1.0, (tested - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted.tolist()
-
-
-def letter_display(models: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
-    """A compact letter display (Piepho, 2004): models share a letter unless a test parts them."""
-    columns = [set(models)]
-    # In another order than that of the models there would be far more columns on the way.
-    for one, two in ((one, two) for k, two in enumerate(models) for one in models[:k]):
-        pair = {one, two}
-        if frozenset(pair) not in apart:
-            continue
-        for column in [column for column in columns if pair <= column]:
-            columns.remove(column)
-            columns += [column - {one}, column - {two}]
-        distinct = list(map(set, dict.fromkeys(map(frozenset, columns))))
-        columns = [column for column in distinct if not any(column < other for other in distinct)]
-    columns.sort(key=lambda column: [model not in column for model in models])
-    # After a to z and A to Z, the accented letters of Unicode.
-    letters = string.ascii_letters + "".join(map(chr, range(0x100, 0x100 + len(columns))))
-    lettered = list(zip(letters, columns, strict=False))
-    return {model: "".join(x for x, column in lettered if model in column) for model in models}

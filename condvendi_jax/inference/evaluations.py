@@ -91,6 +91,7 @@ class Plan:
         self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
         self.encoder: Mapping[str, Any] = {}
+        self.texts: Mapping[str, Any] = {}  # Of the outputs of each model, if they are texts.
         self.across = False  # Whether a function also compares outputs of different models.
 
     def pairs(
@@ -109,6 +110,9 @@ class Plan:
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
+        if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
+            return models
+        self.texts = texts.by_row(models) if isinstance(models, Mapping) else {}
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
@@ -187,7 +191,9 @@ class Plan:
             scored[name] = ScoredOrder(
                 of.decomposition,
                 of.standard_errors,
-                saturation.limits_of(of.decomposition, paired=of.pairs.paired, largest=largest),
+                saturation.limits_of(
+                    of.decomposition, population, paired=of.pairs.paired, largest=largest
+                ),
                 of.influences,
                 of.errors_by,
                 largest,
@@ -288,9 +294,10 @@ def evaluate(
         checks.check_indices({"outputs": outputs, "quality": quality})
         pairs = plan.pairs({"": outputs}, prompts, **data)[""]
     asked = Asked.of({"": pairs}, quality, at_least, draws)
-    pairs = pairs.supported()
+    rows, pairs = pairs, pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
-    evaluation, orders, failed = evaluations[""], [], dict[str, str]()
+    evaluation = texts.advised(evaluations[""], rows, plan.texts.get(""))
+    orders, failed = [], dict[str, str]()
     for scored in evaluation.orders:
         whole = scored.decomposition
         entropy = Entropy(whole.order, whole.truncation)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.tables import listed
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.inference import components
@@ -65,8 +66,9 @@ def plan(
       of its prompts, and an `Indicator` of prompts.
 
     Raises:
-      TypeError, ValueError: the pilot has no order 2, too few prompts, or no similar answers; or
-        a number is out of its range.
+      TypeError, ValueError: the pilot has no order 2 or too few prompts; nearly all its outputs
+        count as different, so that it does not tell how many there are; or a number is out of its
+        range.
 
     Examples:
       >>> import numpy as np
@@ -150,6 +152,14 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
         if not two or not len(two) == len(chosen) == 2:
             raise ValueError(f"models: expected two of {names}, received {chosen!r}.")
         names = [*chosen]
+    score = "conditional" if next(iter(evaluations.values())).paired else "vendi"
+    apart = [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]
+    if apart:
+        raise ValueError(
+            f"pilot: nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different, "
+            "so that it does not tell how many there are; expected some that agree: give more "
+            "answers to each prompt, a wider bandwidth of a Gaussian kernel, or other models."
+        )
     rows_match = several and pilot.matched != "none"
     two = names * 2 if len(names) == 1 else names
     spreads = {
@@ -165,11 +175,6 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     points = [of.answers.points for of in two]
     score = "conditional" if points[0].paired else "vendi"
     similarities = [getattr(of.similarities, score) for of in two]
-    if not min(similarities) > 0:
-        raise ValueError(
-            "pilot: no two outputs to one prompt count as the same; expected some, as a wider "
-            "bandwidth of a Gaussian kernel gives."
-        )
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
     matched = several
     repeated = all(of.repeated for of in two)

@@ -17,8 +17,8 @@ import numpy as np
 
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference import components
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.inference import components, saturation
 from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influences
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans, PairSums
@@ -98,6 +98,13 @@ class Population:
         return order_two.similarities(norms.reshape(len(norms), -1)).reshape(norms.shape)
 
     @functools.cached_property
+    def limits(self) -> saturation.Nearly:
+        """Whether nearly all rows that count, or pairs, are different, or alike, `[scores]`."""
+        points = self.answers.points
+        terms = -np.log((self.sums + points.shares) @ points.shares)
+        return saturation.of_entropies(terms, saturation.largest_score(points, Entropy(order=2)))
+
+    @functools.cached_property
     def similarities(self) -> PerScore:
         """One over vendi and over conditional, and information."""
         return _per_score(self._similarities(self._means[0]).tolist(), 1.0)
@@ -159,7 +166,12 @@ class Population:
 
     @functools.cached_property
     def intervals(self) -> PerScore | None:
-        """(low, high) at 95%, for the scores of the population; high may be infinite."""
+        """(low, high) at 95%, for the scores of the population, inside what is possible.
+
+        RKE and Conditional-RKE are at least 1, and information of repeated prompts at most their
+        number. Where nearly all rows, or answers to a prompt, count as different, so few pairs are
+        alike that n rows give no upper end: high is infinite, and nothing is known of information.
+        """
         if self.influences is None or self.units is None:
             return None
         (changes, lost), intervals = self._deletions, []
@@ -168,6 +180,7 @@ class Population:
         if self.repeated:  # A mean over prompts, not over pairs of them.
             error, shares = root_mean_square(of_mean[0]), lost**2 / np.sum(lost**2)
             ends = _of_prompts(mean, error, changes[1], shares)
+        prompts = self._means[0].norms(self.own, self.same)[1:2].sum()  # Of one over their number.
         for index, inverted in enumerate(INVERTED[: len(changes)]):
             value, influence, slope = self.similarities[index], self.influences[index], 0.0
             if np.isnan(influence).any():  # Not known without a unit that has all others' pairs.
@@ -175,6 +188,7 @@ class Population:
                 continue
             if ends is not None:  # Of the rest, to which the mean over prompts is added.
                 slope = np.sum(influence * of_mean) / max(np.sum(np.square(of_mean)), _LEAST)
+                slope = prompts if self.limits.largest[1] else slope  # Not by a kernel's tail.
             error = root_mean_square((influence - slope * of_mean)[0])
             if inverted:
                 of = _of_rows(value, error, min(self.freedom, rows - 1), rows)
@@ -184,6 +198,10 @@ class Population:
                 of = ends
             elif ends is not None:
                 of = _joined(value, of, slope, mean, ends, not inverted)
+            most = 1.0 if inverted else 1 / prompts if self.repeated else math.inf
+            if self.limits.largest[index]:
+                of = 0.0, of[1] if inverted else most
+            of = max(of[0], 0.0), min(of[1], most)
             intervals.append((_inverse(of[1]), _inverse(of[0])) if inverted else of)
         return _per_score(intervals, (1.0, 1.0))
 

@@ -261,8 +261,7 @@ class Curve(NamedTuple):
     copies: np.ndarray  # How many independent groups each of g groups stands for, `[g]`.
     shares: np.ndarray  # Of groups in a score, over the root of their copies, `[scores, g]`.
     ends: np.ndarray | None  # The logarithms of 95% intervals, `[scores, m, 2]`; None: Student's.
-    full: np.ndarray  # Where outputs, or pairs, count as rows, `[scores, m]`.
-    constant: np.ndarray  # Where all outputs count as the same, `[m]`.
+    limits: saturation.Nearly  # Where scores are nearly at a limit, `[scores, m]`.
     freedom: int  # The number of independent groups less one.
     untested: str | None  # Why influences give no errors.
     refused: Any = False  # Where errors are too small, `[m]`.
@@ -271,19 +270,12 @@ class Curve(NamedTuple):
     @property
     def saturated(self) -> np.ndarray:
         """Where a score has no band, `[scores, m]`."""
-        return self.full | self.constant | self.refused
+        return self.limits.largest | self.limits.smallest | self.refused
 
     def effective(self, score: int) -> float:
         """The degrees of freedom: of as many groups of equal shares, less one."""
         count = 1 / np.sum(np.square(self.shares[score]))
         return max(min(count - 1, self.freedom), 1.0)
-
-
-def limits(pairs: Pairs, terms: np.ndarray, entropy: Entropy) -> tuple[np.ndarray, np.ndarray]:
-    """Where scores count rows, `[scores, m]`, and where outputs are alike, `[m]`, by entropies."""
-    full = terms > math.log(saturation.APART * saturation.largest_score(pairs, entropy))
-    of_scores = np.stack([full[0], full[-1], full[0] | full[-1]][: len(terms)])
-    return of_scores, terms[0] < math.log(saturation.ALIKE)
 
 
 def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbiased: bool) -> Curve:
@@ -315,7 +307,7 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbia
     # Of prompts that repeat, the pairs of a prompt with itself count.
     of_pairs = rows**2 / np.sum(rows**2) if first.repeated else rows
     shares = [rows, of_pairs, of_pairs][:scores]
-    terms = np.array([-np.log((of.sums + points.shares) @ points.shares) for of in along]).T
+    limits = (np.stack(ends, axis=1) for ends in zip(*(of.limits for of in along), strict=True))
     ends = [of.intervals[:scores] for of in along if unbiased and of.intervals is not None]
     with np.errstate(divide="ignore"):
         logs_of_ends = np.log(np.swapaxes(ends, 0, 1)) if ends else None
@@ -326,7 +318,7 @@ def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbia
         copies,
         np.array(shares) / np.sqrt(copies),
         logs_of_ends,
-        *limits(points, terms, _ENTROPY),
+        saturation.Nearly(*limits),
         max(first.freedom, 1),
         doubt,
         undefined=undefined,
@@ -495,8 +487,8 @@ class Tested(NamedTuple):
         for k, (one, two) in enumerate(pairs):
             first, second = curves[one], curves[two]
             logs = np.array([first.logs[score], second.logs[score]])
-            same, full = [first.constant, second.constant], [first.full[score], second.full[score]]
-            limits = saturation.Nearly(np.array(same), np.array(full))
+            ends = zip(first.limits, second.limits, strict=True)
+            limits = saturation.Nearly(*(np.array([a[score], b[score]]) for a, b in ends))
             why = saturation.untested(name, (names[one], names[two]), logs, limits)
             for place in np.flatnonzero(first.refused | second.refused).tolist():
                 why[place] = "rows are few for so many modes"

@@ -1,8 +1,8 @@
 """Saturated scores: those that differ by nothing but rounding, or are nearly at a limit.
 
 At these bandwidths saturated scores tell nothing apart: ranks, correlations and tests would order
-rounding errors. A score that is nearly at a limit can be tested, but it means something else than a
-number of modes. `nearly` marks such scores, and `advice` says what to do about them.
+rounding errors, or the tail of a kernel. `of_entropies` is the one test of scores that are nearly
+at a limit, `untested` says which two models are then not compared, and `advice` what to do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import take
+from condvendi_jax.base.tables import span
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.grams import grams_of
@@ -62,51 +63,6 @@ def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
     return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
 
 
-def limit_of(
-    values: Sequence[float] | np.ndarray,
-    n: Sequence[float] | np.ndarray | float,
-    entropy: Entropy,
-    dtype: Any,
-) -> Limit | None:
-    """Returns where scores are saturated, or None where they are not.
-
-    Args:
-      values: one score of one model or several, `[m]`, in effective numbers of modes.
-      n: the number of rows of each model, or of all of them; of rows of unequal weights, the
-        score of as many that share nothing.
-      entropy, dtype: as `rounding`.
-
-    Returns:
-      "smallest" if all values are 1 up to rounding; "largest" if all are the number of rows of
-      their model, or of kept eigenvalues; "equal" if there are several and all are equal; None
-      otherwise, if one is NaN, or if there is one row.
-    """
-    values = np.asarray(values, np.float64)
-    allowed = rounding(entropy, dtype)
-    largest = np.minimum(n, entropy.truncation or np.inf)
-    if np.all(largest <= 1):
-        return None
-    if np.all(np.abs(values - 1) <= allowed):
-        return "smallest"
-    if np.all(np.abs(values / largest - 1) <= allowed):
-        return "largest"
-    if values.size > 1 and np.ptp(values) <= allowed * np.abs(values).max():
-        return "equal"
-    return None
-
-
-def limits_of(decomposition: Decomposition, *, paired: bool, largest: float) -> dict[str, Limit]:
-    """By name, the limits that scores of one model have reached; of Vendi alone unless paired."""
-    entropy = Entropy(decomposition.order, decomposition.truncation)
-    limits: dict[str, Limit] = {}
-    for name in PerScore._fields if paired else ("vendi",):
-        value = float(getattr(decomposition.scores, name))
-        limit = limit_of([value], largest, entropy, decomposition.dtype)
-        if limit is not None:
-            limits[name] = limit
-    return limits
-
-
 class Nearly(NamedTuple):
     """Scores that are nearly at a limit: booleans of their shape, nowhere true at both."""
 
@@ -131,6 +87,34 @@ def nearly(values: Any, largest: Any) -> Nearly:
     return Nearly(alike & ~apart, apart & ~alike)
 
 
+def of_entropies(terms: Any, largest: Any) -> Nearly:
+    """Whether scores of these entropies are nearly at a limit, `[scores, ...]`: see `untested`.
+
+    Args:
+      terms: of outputs and, with prompts, of prompts and of pairs, `[terms, ...]`, in nats.
+      largest: the largest score that each can have, as `nearly`.
+    """
+    alike, apart = nearly(np.exp(terms), largest)
+    of_scores = np.stack([apart[0], apart[-1], apart[0] | apart[-1]][: len(apart)])
+    return Nearly(np.broadcast_to(alike[0], of_scores.shape), of_scores)
+
+
+def limits_of(
+    decomposition: Decomposition, population: Any, *, paired: bool, largest: float
+) -> dict[str, Limit]:
+    """By name, the limits that scores of one model are near: of a `Population`, of its rows.
+
+    None of truncated scores, whose limit says nothing of pairs of rows.
+    """
+    if decomposition.truncation is not None:
+        return {}
+    terms = decomposition.entropies[: 3 if paired else 1]
+    limits = population.limits if population else of_entropies(terms, largest)
+    ends: tuple[Limit, Limit] = ("smallest", "largest")
+    each = (zip(PerScore._fields, at, strict=False) for at in limits)
+    return {name: end for end, at in zip(ends, each, strict=True) for name, there in at if there}
+
+
 def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[str | None]:
     """Why two models are not tested by a score, in words, `[m]`; None where they are.
 
@@ -144,7 +128,7 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     Args:
       score: vendi, conditional or information.
       models: the names of the two.
-      values: their scores, or the logarithms, an array `[2, m]`.
+      values: their scores, or the logarithms, an array `[2, m]`; nothing is said of NaN.
       limits: whether their outputs, or pairs, are at a limit, `[2, m]` each.
     """
     smaller = values <= values[::-1]
@@ -165,12 +149,15 @@ _FINDINGS = {
     "alike": "nearly all {0} count as the same",
     "apart": "nearly all {0} count as different",
     "cut": "all kept eigenvalues of the {0} are nearly equal",
+    "different": "nearly all answers to a prompt count as different",
     "blended": "different {0} count as alike",
 }
 _REMEDIES = {
     "outputs alike": "If they differ, use {narrower}",
     "outputs apart": "These scores count outputs, and grow with n. If some agree, use {wider}",
     "outputs cut": "These scores count eigenvalues. Keep more of them, or use {wider}",
+    "outputs different": "They cannot show how many more there are. Take more answers to each "
+    "prompt or, if some agree, use {wider}",
     "prompts alike": "Conditional scores are then nearly those of the outputs alone. If prompts "
     "differ, use {narrower}",
     "prompts apart": "Conditional scores are then near 1 whatever the outputs are. Score several "
@@ -187,6 +174,7 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
     """The advice on scores of one model that are nearly saturated: at most one a kernel.
 
     It looks at exp H(X) and exp H(T) of all orders: near 1, or near the largest that they can be.
+    Where prompts repeat, it also looks at how many of the answers to a prompt differ.
     Where prompts repeat, they are also 'blended' if the kernel tells fewer than 0.9 of them apart.
 
     Args:
@@ -226,7 +214,11 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
         value = float(np.exp(getattr(result, f"entropy_{role}")))
         words = f"{score_name('vendi', result.order, None)} {value:.4g}"
         smallest, largest = nearly(value, scored.largest)
-        if smallest:
+        differ = scored.saturated.get("conditional") == "largest"
+        if differ and role == "outputs" and evaluation.answers:
+            words = f"{score_name('conditional', result.order, None)} {result.conditional:.4g}"
+            shown.setdefault("different", []).append(f"{words} of {span(evaluation.answers)}")
+        elif smallest:
             shown.setdefault("alike", []).append(words)
         elif largest:
             end = "apart" if (result.truncation or result.n) >= result.n else "cut"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,12 @@ from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.models import of_each_model
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders import answers, embedding
+from condvendi_jax.inference.results.evaluation import DOUBT, Advice, Evaluation
+
+_LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
 
 
 class Embedded(NamedTuple):
@@ -34,6 +39,26 @@ def judged(encoder: Any) -> RuledBandwidth | None:
     width = getattr(encoder, "bandwidth", None)
     words = f"fits people's judgements with {getattr(encoder, 'name', 'this encoder')}"
     return None if width is None else RuledBandwidth(float(width), words)
+
+
+def by_row(outputs: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The texts of each model in the order of its rows; nothing where outputs are no texts."""
+    of_models = shapes.listed(outputs).items()
+    flat = {name: [*itertools.chain(*of)] if _lists(of) else of for name, of in of_models}
+    return {name: [*map(str, of)] for name, of in flat.items() if _are_texts(of)}
+
+
+def _lists(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(of, list | tuple) for of in values)
+
+
+def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:
+    """The evaluation of pairs with advice on texts that may not be what a model said."""
+    if not texts or not pairs.paired or not all(isinstance(text, str) for text in texts):
+        return evaluation
+    lines = answers.doubts(texts, pairs.prompt_kinds[1].tolist())
+    doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
+    return dataclasses.replace(evaluation, advice=(*evaluation.advice, *[doubt] * bool(lines)))
 
 
 def embed(

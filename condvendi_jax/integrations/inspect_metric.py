@@ -93,8 +93,8 @@ def _metric(
             value = float((scored.unbiased or scored.decomposition.scores).conditional)
             errors = (scored.population or scored).standard_errors
             error = np.nan if errors is None else errors.conditional
-            if np.isinf(value):
-                tell(f"{_NAME}: all answers to a sample differ, so it is NaN; use more epochs.")
+            if scored.unbiased and scored.saturated.get("conditional") == "largest":
+                tell(f"{_NAME}: nearly all answers to a sample differ: NaN; use more epochs.")
                 value = error = np.nan
         return {_NAME: float(value), f"{_NAME}_stderr": float(error)}
 

@@ -9,6 +9,7 @@ from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized
 from condvendi_jax.inference.results.comparison import MATCHED, Comparison
 from condvendi_jax.inference.results.evaluation import (
+    DOUBT,
     Evaluation,
     ScoredOrder,
     error_notes,
@@ -101,7 +102,12 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         f"We scored {_data(evaluations)}: {scores}",
         *([] if within else [f"The embeddings are those of {name}."]),
         *_kernels(first),
-        *(f"Saturated: {item.finding} ({item.evidence})." for item in result.advice),
+        *(
+            f"{capitalized(str(item))}."
+            if item.code == DOUBT
+            else f"Saturated: {item.finding} ({item.evidence})."
+            for item in result.advice
+        ),
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),
         *(f"{capitalized(words)}." for words in unbiased),

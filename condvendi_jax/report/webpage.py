@@ -144,8 +144,8 @@ def answered(comparison: Comparison) -> tuple[str, str]:
         why = comparison.untested if not (over or ranking.tested) else why
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
         return words, f"Over the bandwidths nothing was tested: {why}."
-    certainty = [f"{over.heading()} {over.joint_confidence()}", comparison.main[0].equality(), ""]
-    return over.leader(), ". ".join(certainty).strip()
+    certainty = [f"{over.heading()} {over.joint_confidence()}", comparison.main[0].equality()]
+    return over.leader(), " ".join(f"{words}." for words in certainty if words)
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import condvendi_jax as cv
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.entropies import log_scores
-from condvendi_jax.inference import errors, profiles
+from condvendi_jax.inference import errors, profiles, saturation
 from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.results.profile import Over
@@ -68,7 +68,7 @@ def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> profile
         np.ones(units.count, int),
         np.tile(np.bincount(units.membership, pairs.shares, units.count), (3, 1)),
         None,
-        *profiles.limits(pairs, np.transpose(terms), _ENTROPY),
+        saturation.of_entropies(np.transpose(terms), saturation.largest_score(pairs, _ENTROPY)),
         units.independent(pairs) - 1,
         errors.too_few(pairs, units, _ENTROPY),
         np.array(refused),

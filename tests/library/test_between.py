@@ -320,3 +320,14 @@ def test_pairs_of_one_batch_are_left_out(x64):
             pairs &= batches[:, None] != batches
         means[a, b] = np.average(x[:, None] == y, weights=pairs)
     assert found.overlaps[0, 1] == pytest.approx(2 * means[0, 1] / np.trace(means), rel=1e-9)
+
+
+def test_too_few_repeats_are_said_where_an_overlap_is_no_share():
+    """Answers 0, 1, 2, 0 of both: 1 / 6 of the pairs of one model agree, 3 / 8 of those of two."""
+    answers, prompts = np.tile([0, 1, 2, 0], 4)[:, None], np.repeat(np.arange(4), 4)
+    exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+    found = cv.between_models({"A": answers, "B": answers}, prompts[:, None], **exact, errors=False)
+    assert found.overlaps[0, 1] == pytest.approx(9 / 4) and found.number == pytest.approx(8 / 13)
+    assert found.table().rows[0] == ["A", "1", "above 1"]
+    assert found.headline().endswith("order 2: unknown (too few repeats to tell) of 2")
+    assert "above 1: too few repeats to tell" in found.notes()[0]

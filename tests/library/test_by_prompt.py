@@ -326,8 +326,9 @@ def test_a_table_is_printed_and_written():
     table = cv.prompt_table(*data, **kernels(), order=2, labels=words)
     lines = str(table).splitlines()
     assert [line.split()[0] for line in lines[4:8]] == ["c", "e", "long", "a,"]
-    assert lines[7].split()[2:5] == ["2", "0.000", "inf"]
-    assert lines[6].startswith("long " * 9 + "...  6       0.200               5  ")
+    assert lines[7].split()[2:5] == ["2", "0.000", "above"]
+    assert lines[6].startswith("long " * 9 + "...  6       0.200 ")
+    assert lines[6].split()[-2:] == ["5", "+0.714"]
     limits = "all outputs count as different: 1 prompts; as the same: 1"
     assert f"prompts without a similarity, because they have one output: 1; {limits}" == lines[-1]
     many = cv.prompt_table(*draw((2,) * 7)[:2], **kernels(), order=math.inf)

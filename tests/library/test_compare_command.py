@@ -2,7 +2,9 @@
 
 import csv
 import functools
+import html
 import json
+import pathlib
 import sys
 
 import fake_encoders
@@ -170,6 +172,50 @@ def test_texts_are_compared_as_score_scores_them(compare, folder):
     assert own["inputs"] == {"models": paths, "prompts": paths} | columns | encoder
 
 
+REFUSALS = ["I'm sorry, but I cannot help with that.", "As an AI model, I have no opinions."]
+
+
+def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp_path, monkeypatch):
+    """Of 28 pairs of answers, of four ideas twice 4 are alike; of three and two refusals 3.
+
+    So 28 / 4 = 7 and 28 / 3; without the refusals 15 / 3 = 5.
+    """
+    monkeypatch.chdir(tmp_path)
+    prompts = [f"a gift for {who}" for who in range(10)]
+    models = {
+        name: [[f"{idea} {p[2:]} {j}" for idea in ideas for j in (1, 2)] + more for p in prompts]
+        for name, ideas, more in (("answers", "abcd", []), ("refuses", "abc", REFUSALS))
+    }
+    for name, answers in models.items():
+        lines = [{"prompt": p, "answers": of} for p, of in zip(prompts, answers, strict=True)]
+        pathlib.Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options = {"encoder": fake_encoders.Ideas(), "output_kernel": cv.Gaussian(0.3), "orders": [2]}
+    found = cv.compare(models, prompts, **options, profile=False)
+    values = {"refuses": 28 / 3, "answers": 7.0}
+    assert found.ranking("conditional", 2).values == pytest.approx(values, rel=5e-3)
+    flat = {name: [text for of in answers for text in of] for name, answers in models.items()}
+    of_rows = [prompt for prompt in prompts for _ in range(8)]
+    assert cv.compare(flat, of_rows, **options, profile=False).advice == found.advice
+    (advice,) = found.advice
+    doubt = "20 of 80 repeat a text that answers many prompts, for example \"I'm sorry,"
+    ranked = "Without the 20 rows of 2 texts that answer many prompts: answers > refuses"
+    assert advice.evidence.startswith(f"refuses: {doubt}") and str(advice).endswith(f". {ranked}")
+    assert str(advice) in str(found) and "refuses > answers" in str(found)
+    assert cv.evaluate(models["answers"], prompts, **options).advice == ()
+    alone = cv.evaluate(models["refuses"], prompts, **options)
+    assert alone.advice[0].evidence.startswith(doubt) and ranked not in str(alone)
+    words = ("--text_encoder=fake_encoders:Ideas", "--output_bandwidth=0.3", "--order=2")
+    files = ("answers.jsonl", "refuses.jsonl")
+    with pytest.warns(UserWarning, match="may not be what a model said"):
+        read, _ = run_command("compare", *files, *words)
+        scored, _ = run_command("score", files[1], *words)
+    assert read["advice"] == found.as_dict()["advice"]
+    cv.report.html(found, "t.html")
+    assert str(advice) in html.unescape(pathlib.Path("t.html").read_text())
+    assert ranked.replace(">", "\\textgreater{}") in cv.report.latex(found).paragraph
+    assert scored["advice"] == alone.as_dict()["advice"]
+
+
 def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd, monkeypatch):
     """Both models have two pictures a prompt, in other orders; the second lack one."""
     Image = pytest.importorskip("PIL.Image")
@@ -314,5 +360,7 @@ def test_models_that_no_two_outputs_tell_apart_are_not_tested():
     exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
     with pytest.warns(UserWarning, match="numerically the identity"):
         found = cv.compare({"a": outputs, "b": outputs + 50}, prompts, **exact, orders=[2])
-    assert "no two outputs to similar prompts count as the same" in found.untested
+    assert [r.saturated for r in found.rankings] == ["largest", "largest", None]
+    assert found.untested is None and found.rankings[2].reasons
+    assert "3 answers cannot tell a and b apart" in str(found)
     assert np.isnan([d.p_value for r in found.rankings for d in r.differences]).all()

@@ -15,7 +15,7 @@ from oracles import assert_close, gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax.base import files
 from condvendi_jax.inference import Difference, Ranking, comparisons
-from condvendi_jax.inference.comparisons import holm
+from condvendi_jax.inference.multiplicity import holm, letter_display
 
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
 
@@ -211,7 +211,7 @@ def _apart(*pairs):
     ],
 )
 def test_letters_by_hand(apart, expected):
-    found = comparisons.letter_display("ABC", _apart(*apart))
+    found = letter_display("ABC", _apart(*apart))
     assert " ".join(found[model] for model in "ABC") == expected
 
 
@@ -221,11 +221,11 @@ def test_models_share_a_letter_unless_they_are_apart():
     for chance in (0.2, 0.5, 0.8):
         eight = list(itertools.combinations(models[:8], 2))
         apart = _apart(*(pair for pair in eight if rng.uniform() < chance))
-        letters = comparisons.letter_display(models[:8], apart)
+        letters = letter_display(models[:8], apart)
         for one, two in eight:
             shared = set(letters[one]) & set(letters[two])
             assert bool(shared) == (frozenset((one, two)) not in apart)
-    letters = comparisons.letter_display(models, _apart(*itertools.combinations(models, 2)))
+    letters = letter_display(models, _apart(*itertools.combinations(models, 2)))
     assert len(set(letters.values())) == 60
     assert all(letter.isalpha() and len(letter) == 1 for letter in letters.values())
     assert [letters[models[k]] for k in (0, 25, 26)] == ["a", "z", "A"]
@@ -233,9 +233,10 @@ def test_models_share_a_letter_unless_they_are_apart():
 
 def _ranking(*apart, score="vendi", order=2.0, truncation=None):
     values = {"A": 3.0, "B": 2.0, "C": 1.0}
-    pairs = itertools.combinations(values, 2)
-    differences = [Difference(a, b, values[a] - values[b], 0.1, 0.02, 0.06) for a, b in pairs]
-    letters = comparisons.letter_display(list(values), _apart(*apart))
+    p_values = {of: 0.04 if of in _apart(*apart) else 0.06 for of in _apart("AB", "AC", "BC")}
+    pairs = [(a, b, p_values[frozenset((a, b))]) for a, b in itertools.combinations(values, 2)]
+    differences = [Difference(a, b, values[a] - values[b], 0.1, 0.02, p) for a, b, p in pairs]
+    letters = letter_display(list(values), _apart(*apart))
     errors = dict.fromkeys(values, 0.1)
     return Ranking(score, order, truncation, values, errors, None, tuple(differences), letters)
 

@@ -1,6 +1,7 @@
 """Scores with errors in one call: what was chosen, what every argument does, what is shown."""
 
 import json
+import math
 
 import jax
 import numpy as np
@@ -159,7 +160,7 @@ def test_an_evaluation_is_a_comparison_of_one():
 
 @pytest.mark.parametrize("errors", [True, False])
 def test_differences_are_tested_where_there_are_errors(errors):
-    models = {"a": OUTPUTS, "b": 2 * OUTPUTS}
+    models = {"a": OUTPUTS, "b": 0.5 * OUTPUTS}
     found = cv.compare(models, PROMPTS, **KERNELS, errors=errors, groups=8)
     assert [r.tested for r in found.rankings] == [errors] * 6
     assert (found.untested is None) == errors
@@ -206,12 +207,22 @@ def test_values_are_rounded_to_what_their_error_leaves_and_columns_are_aligned()
         (1234.5, 12.34, "1234 ± 12"),
         (0.07799, 0.096, "0.078 ± 0.096"),
         (-2.0, 0.5, "-2.00 ± 0.50"),
-        (3.0, 0.0, "3 ± 0"),
-        (1.0, 6e-8, "1 ± 0"),
+        (3.0, 0.0, "3 (no error known)"),
+        (1.0, 6e-8, "1 (no error known)"),
+        (float("inf"), 1.0, "unknown"),
         (2.5, float("nan"), "2.5"),
         (2.54321, None, "2.543"),
     ):
         assert tables.with_error(value, error) == text
+    for value, error, ends, text in (
+        (5.0, 0.5, (4.0, 6.4), "5.00 ± 0.50"),
+        (5.0, 0.5, (4.0, 6.6), "5"),  # Its interval says more.
+        (5.0, 0.0, (4.0, 6.0), "5"),
+        (5.0, 0.5, (4.0, 401.0), "more than 4"),
+        (5.0, 0.5, (0.0, math.inf), "unknown"),
+        (math.nan, 0.5, None, "-"),
+    ):
+        assert tables.with_interval(value, error, ends) == text
     got = str(tables.Table(["a", "bc"], [["long", "1"], ["x", "22222"]]))
     assert got.splitlines() == ["a        bc", "-----------", "long      1", "x     22222"]
 

@@ -96,7 +96,7 @@ def test_the_error_counts_samples_as_independent(measure):
 def test_where_all_answers_differ_it_is_nan_and_says_so(measure, caplog):
     rows = [(name, text) for name in "qrs" for text in ("a", "bb", "abcd")]
     assert math.isnan(measure(rows, bandwidth=1e-3)[0])
-    assert "all answers to a sample differ, so it is NaN" in caplog.text
+    assert "nearly all answers to a sample differ: NaN" in caplog.text
 
 
 def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):

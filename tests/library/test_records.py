@@ -222,9 +222,20 @@ DOUBTFUL = {
     "log-likelihoods": (several("-107.25", "(-3.50, False)"), "10 of 10 look like errors, place"),
     "lists": (several("['a', 'b']", "['c', 'd']"), r"10 of 10 look like lists"),
     "recurring": (UNIQUE + several("keine Antwort")[:5], "5 of 15 repeat a text .* 'keine A"),
+    "refusals beside texts that recur": (
+        [(f"p{k}", f"idea number {(k + j) % 20}") for k in range(40) for j in (0, 3)]
+        + [(f"p{k}", "I cannot help with that.") for k in range(40)],
+        "40 of 120 repeat a text .* 'I cannot",
+    ),
     "constant": (several("keine Antwort"), "10 of 10 repeat a text"),
 }
 HONEST = {
+    "labels": several("very likely", "very likely", "rather unlikely"),
+    "labels with remarks": [
+        (f"p{k}", text)
+        for k in range(40)
+        for text in ("very likely", "rather unlikely", f"remark {k // 2}")
+    ],
     "choices": several("A", "B", "C"),
     "sentences": several("The answer is 1.", "The answer is 2.", "I am not sure."),
     "one error": [*UNIQUE, ("p0", "NameError: name 'x' is not defined")],

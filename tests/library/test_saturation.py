@@ -1,6 +1,8 @@
 """Scores that differ by rounding alone are reported as saturated, and nothing is made of them."""
 
 import math
+import re
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import saturation
+from condvendi_jax.inference import comparisons, saturation
+from condvendi_jax.inference.results.ranking import order_in_words
 
 ORDER_1, ORDER_2 = Entropy(), cv.Entropy(2)
 WIDE = pytest.mark.filterwarnings("ignore:.*the Gram is numerically constant")
@@ -17,28 +20,29 @@ NARROW = pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identi
 
 
 @pytest.mark.parametrize(
-    ("values", "n", "entropy", "limit"),
+    ("values", "near", "entropy", "limit"),
     [
-        ([1 + 5e-7, 1 - 5e-7], 40, ORDER_2, "smallest"),
-        ([1 + 1e-5], 40, ORDER_2, None),
-        ([1 + 1e-5], 40, ORDER_1, "smallest"),
-        ([1.001], 40, ORDER_1, None),
-        ([40.0, 50.00001], [40, 50], ORDER_2, "largest"),
-        ([40.0, 40.0], [40, 50], ORDER_2, "equal"),
-        ([5.0], 40, Entropy(truncation=5), "largest"),
-        ([3.0, 3.000001], 40, ORDER_2, "equal"),
-        ([3.0, 3.0001], 40, ORDER_2, None),
-        ([1.0, math.nan], 40, ORDER_2, None),
-        ([1.0], 1, ORDER_2, None),
-        ([1.01], 40, Entropy(order=0.5), None),
-        ([1.001], 40, Entropy(order=0.5), "smallest"),
+        ([1.0, 1.01], ["smallest"] * 2, ORDER_2, "smallest"),
+        ([1.0, 1.0], ["smallest"] * 2, ORDER_2, "smallest"),
+        ([40.0, 50.0], ["largest"] * 2, ORDER_2, "largest"),
+        ([40.0, math.inf], ["largest"] * 2, ORDER_2, "largest"),
+        ([40.0, 5.0], ["largest", None], ORDER_2, None),
+        ([40.0, 40.0], ["largest"] * 2, ORDER_2, "equal"),
+        ([40.0, 1.0], ["largest", "smallest"], ORDER_2, None),
+        ([3.0, 3.000001], [None] * 2, ORDER_2, "equal"),
+        ([3.0, 3.0001], [None] * 2, ORDER_2, None),
+        ([3.0, 3.0001], [None] * 2, ORDER_1, "equal"),
+        ([3.0, 3.001], [None] * 2, ORDER_1, None),
+        ([1.0, math.nan], ["smallest"] * 2, ORDER_2, None),
+        ([1.0], [None], ORDER_2, None),
     ],
 )
-def test_limits_by_hand(values, n, entropy, limit):
-    assert saturation.limit_of(values, n, entropy, np.float32) == limit
-    exact = all(value == int(value) for value in values if value == value)
+def test_limits_by_hand(values, near, entropy, limit):
+    rounding = saturation.rounding(entropy, np.float32)
+    assert comparisons._limit(values, near, rounding) == limit
     # float64 resolves what float32 does not.
-    assert saturation.limit_of(values, n, entropy, np.float64) == (limit if exact else None)
+    resolved = None if limit == "equal" and values[0] != values[1] else limit
+    assert comparisons._limit(values, near, saturation.rounding(entropy, np.float64)) == resolved
 
 
 @pytest.mark.parametrize("counted", ["vendi", "conditional", "information"])
@@ -100,7 +104,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert found.untested is None
     words = found.details()
     assert "RKE: a, b (saturated: neither ranked nor tested)" in words
-    assert "saturated: no test of RKE and Vendi: 1 up to rounding, because all outputs" in words
+    assert "and Information-Vendi: nearly all outputs of both count as the same (a - b)" in words
     assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
     assert ">" not in words.split("score  ")[0]
     assert {ranking["saturated"] for ranking in found.as_dict()["rankings"]} == {"smallest"}
@@ -229,3 +233,95 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     assert ":" not in advice["prompts blended"].evidence  # The same for all.
     for item in found.advice:
         assert found.details().count(str(item)) == 1
+
+
+def _population(rng, ideas, spread=8.0):
+    """Eight answers to each of twelve prompts, unit vectors of so many ideas, or all different."""
+    answers = np.eye(8)[np.stack([rng.permutation(8) % ideas for _ in range(12)])]
+    answers = np.concatenate([answers, spread / 50 * rng.normal(size=answers.shape)], axis=-1)
+    return (answers / np.linalg.norm(answers, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_saturated_models_are_neither_ranked_nor_tested_anywhere(seed):
+    """Headline, letters, p-values, page, LaTeX and plan agree on an oracle's saturated models."""
+    rng = np.random.default_rng(seed)
+    ideas = dict(zip("ABCD", rng.choice([8, 8, 3, 4], 4), strict=True))
+    models = {
+        name: _population(rng, number, 9 - 2 * index)
+        for index, (name, number) in enumerate(ideas.items())
+    }
+    prompts, kernel = np.arange(12), cv.Gaussian(0.5)
+    found = cv.compare(models, prompts, output_kernel=kernel, orders=[2])
+    same = np.kron(np.eye(12), np.ones((8, 8)))
+    apart = {
+        name
+        for name, x in models.items()
+        if 1 / np.mean((same * gaussian_gram(x.reshape(96, -1), 0.5)) ** 2) > 0.9 * 96
+    }
+    assert apart == {name for name in models if ideas[name] == 8}
+    ranking, text = found.ranking("conditional", 2), str(found)
+    table = [line for line in cv.report.latex(found).latex.splitlines() if "&" in line][1:]
+    cells = {line[0]: line.split(" & ")[3] for line in table}
+    for name in models:
+        assert (name in apart) == cells[name].startswith("more than") != ("{[}" in cells[name])
+        if len(apart) > 1 and name in apart:
+            assert not ranking.letters[name] and cells[name][-1] == ")"
+    for of in ranking.differences:
+        assert math.isnan(of.p_value) == ({of.first, of.second} <= apart)
+        assert not ({of.first, of.second} <= apart) or f"{of.first} > {of.second}" not in text
+        known = not {of.first, of.second} & apart
+        assert math.isfinite(of.value) == math.isfinite(of.detectable) == known
+    assert [*ranking.values][: len(apart)] == sorted(apart)
+    names = " and ".join(filter(None, [", ".join(sorted(apart)[:-1]), *sorted(apart)[-1:]]))
+    assert (f"Conditional-RKE. 8 answers cannot tell {names} apart" in text) == (len(apart) > 1)
+    headline = re.findall(r"\((\w)\)", text.partition("by Conditional-RKE")[0])
+    assert headline[: len(apart)] == sorted(apart)
+    assert ("differ: there may be many more" in text) == (len(apart) == 1)
+    leads = re.findall(r"^(\w) leads", text, re.MULTILINE)
+    assert not leads or len(apart) < 2
+    assert ("outputs different" in [item.code for item in found.advice]) == bool(apart)
+    for name in apart:
+        with pytest.raises(ValueError, match="nearly all outputs of .* count as different"):
+            cv.plan(found, models=[name, next(of for of in models if of != name)])
+    if len(apart) < 3:
+        assert cv.plan(found, models=[*(models.keys() - apart)][:2], ratio=2).sizes
+
+
+def test_an_order_in_words_says_which_models_are_not_tested():
+    """A and B are saturated, C is below them, D is not told apart from C."""
+    above = {(a, b): 1.0 for a in "AB" for b in "CD"}
+    states = {("A", "B"): math.nan, **above, ("C", "D"): 0.0}
+    words = order_in_words("ABCD", states)
+    assert words == "A, B > C >= D (>=: no significant difference; not tested: A - B)"
+    assert order_in_words("AB", {("A", "B"): math.nan}) == "A, B (in descending order; not tested)"
+
+
+def test_intervals_lie_inside_what_is_possible():
+    """RKE and Conditional-RKE are at least 1, information is at most the number of prompts."""
+    rng = np.random.default_rng(0)
+    same = np.repeat(rng.normal(size=(1, 1, 3)), 96, axis=1).reshape(12, 8, 3).astype(np.float32)
+    for outputs in (_population(rng, 8), _population(rng, 2), same):
+        for width in (0.05, 0.5, 5.0):
+            kernel = {"output_kernel": cv.Gaussian(width), "prompt_kernel": cv.Indicator()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = cv.evaluate(outputs, np.arange(12), **kernel, orders=[2])
+            (scored,) = found.orders
+            for name, (low, high) in scored.population.intervals._asdict().items():
+                assert 0 <= low <= high and (name == "information" or low >= 1)
+                assert high <= 12 * (1 + 1e-6) or name != "information"
+                apart = scored.saturated.get(name) == "largest"
+                assert math.isinf(high) == (apart and name != "information")
+            table = str(found.table())
+            assert "inf" not in table.replace("information", "") and "e+" not in table
+            assert "± 0 " not in table + " "
+
+
+def test_a_figure_and_a_table_end_at_saturation():
+    models = {name: _population(np.random.default_rng(k), 8) for k, name in enumerate("AB")}
+    found = cv.profile(models, np.arange(12), output_kernel=cv.Gaussian(0.5))
+    assert found.values.conditional.max() > 1e20
+    panel = found.plot().axes[1]
+    assert panel.get_ylim()[1] < 1000
+    assert "above 96 *" in str(found.table()) and "e+" not in str(found.table())

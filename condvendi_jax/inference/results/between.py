@@ -13,6 +13,8 @@ from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 
+_SHARE = 1.1  # A larger overlap is no share of outputs; two samples of one model may have this.
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Between(Result):
@@ -28,7 +30,7 @@ class Between(Result):
       overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common,
         1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
         prompt in common, or if no two of their outputs are alike. Two samples of one model have 1
-        in the mean, and may have more.
+        in the mean, and may have more; above 1.1 it is said, as too few outputs repeat to tell.
       influences: the effect of each group of the jackknife on the number, `[g]`, whose root mean
         square is the standard error; None where there are no errors.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
@@ -92,7 +94,9 @@ class Between(Result):
         limit, largest = f"{len(self.models)}", f"{self.largest:.4g}"
         if largest != limit:
             limit += f" (at most {largest}, because prompts differ between models)"
-        number = tables.with_error(self.number, self.standard_error)
+        number = _known(self.number, self.standard_error)
+        if self.number < 1 / _SHARE and largest == limit:  # It is at least 1 for equal prompts.
+            number = "unknown (too few repeats to tell)"
         return f"effective number of different models{self._given}, order 2: {number} of {limit}"
 
     @property
@@ -105,8 +109,7 @@ class Between(Result):
         def cell(value: float, error: float) -> str:
             if math.isnan(value):
                 return "-"
-            # Numbers and errors below 1e-5 are rounding.
-            return tables.with_error(round(value, 5) + 0.0, error if error >= 1e-5 else None)
+            return "above 1" if value > _SHARE else _known(value, error)
 
         rows = zip(self.models, self.overlaps, self.overlap_errors, strict=True)
         cells = [[name, *map(cell, overlaps, errors)] for name, overlaps, errors in rows]
@@ -117,8 +120,8 @@ class Between(Result):
         undefined = np.isnan(self.overlaps).any()
         notes = [
             f"overlap: the share of their outputs that two models have in common{self._given}; 1 if"
-            " they say the same, 0 if nothing is common, above 1 if outputs of one model avoid each"
-            " other" + (", - if they have no prompt in common" if undefined else "")
+            " they say the same, 0 if nothing is common, above 1: too few repeats to tell"
+            + (", - if they have no prompt in common" if undefined else "")
         ]
         if self.left_out:
             notes.append(
@@ -141,6 +144,11 @@ class Between(Result):
     def parts(self) -> list[str | Table]:
         """The number in a line, the overlaps as a table, and what they mean."""
         return [self.headline(), self.table(), *self.notes()]
+
+
+def _known(value: float, error: float) -> str:
+    """A number with its error; below 1e-5 both are rounding."""
+    return tables.with_error(round(value, 5) + 0.0, error if error >= 1e-5 else None)
 
 
 def _root_mean_square(influences: np.ndarray) -> np.ndarray:

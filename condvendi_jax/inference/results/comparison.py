@@ -124,6 +124,7 @@ class Comparison(Result):
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
+      without: the order of models without texts that answer many prompts; '' if as with them.
       at: the numbers of prompts and answers at which models of other designs are scored, where
         scores grow with them; None where all have one design, or all scores are unbiased.
       shared_prompts: how many prompts models share; None where all have the same ones, without
@@ -142,6 +143,7 @@ class Comparison(Result):
     at: Design | None = None
     shared_prompts: SharedPrompts | None = None
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    without: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -177,6 +179,8 @@ class Comparison(Result):
             if len(by_model) < len(self.models) or len(evidence) > 1:
                 words = "; ".join(f"{model}: {item.evidence}" for model, item in by_model.items())
                 first = first._replace(evidence=words)
+            if first.code == evaluations.DOUBT and self.without:
+                first = first._replace(remedy=f"{first.remedy}. {self.without}")
             merged.append(first)
         return tuple(merged)
 
@@ -254,14 +258,17 @@ class Comparison(Result):
         """The scores that are not tested, and at which limit they are."""
         limits: dict[str, list[str]] = {}
         for ranking in self.rankings:
-            if ranking.saturated:
-                words = evaluations.limit_in_words(ranking.score, ranking.saturated)
-                limits.setdefault(words, []).append(ranking.name)
+            if ranking.saturated == "equal":
+                limits.setdefault("all values are equal up to rounding", []).append(ranking.name)
+                continue
+            for words, pairs in ranking.reasons.items():
+                whose = f"{words} ({tables.listed(sorted(pairs))})"
+                limits.setdefault(whose, []).append(ranking.name)
         return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
 
     def not_tested(self) -> str:
         """Which differences are not tested, and why."""
-        names = [of.name for of in self.rankings if not (of.tested or of.saturated)]
+        names = [r.name for r in self.rankings if not (r.tested or r.saturated or r.reasons)]
         some = any(of.tested for of in self.rankings) and names
         whose = f"no test of {tables.listed(names)}" if some else "differences are not tested"
         return f"{whose}: {self.untested}"
@@ -281,7 +288,8 @@ class Comparison(Result):
                 f"order {', '.join(growing)}: a model with many rare outputs may rank too low at "
                 "any n, even significantly; unbiased order 2 does not depend on n"
             )
-        notes += [f"saturated: {item}" for item in [*self.saturated(), *self.advice]]
+        notes += [f"saturated: {words}" for words in self.saturated()]
+        notes += [item.note() for item in self.advice]
         notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
         notes += evaluations.error_notes(every) + evaluations.not_computed(self.failed)

@@ -22,14 +22,6 @@ HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "info
 ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
-_SATURATED = {
-    ("vendi", "smallest"): "all outputs count as the same",
-    ("vendi", "largest"): "all outputs count as different",
-    ("conditional", "smallest"): "similar prompts count as having the same output",
-    ("conditional", "largest"): "all outputs count as different, and all prompts as similar",
-    ("information", "smallest"): "the outputs say nothing about the prompts",
-    ("information", "largest"): "every prompt counts as having an output of its own",
-}
 
 
 def score_names(bandwidths: Mapping[str, RuledBandwidth]) -> tuple[str, ...]:
@@ -60,14 +52,6 @@ def plain_order(order: float) -> float | str:
     if math.isinf(order):
         return "inf"
     return int(order) if float(order).is_integer() else order
-
-
-def limit_in_words(score: str, limit: Limit) -> str:
-    """Why a score is saturated: '1 up to rounding, because all outputs count as the same'."""
-    if limit == "equal":
-        return "all values are equal up to rounding"
-    value = "1" if limit == "smallest" else "as large as it can be"
-    return f"{value} up to rounding, because {_SATURATED[score, limit]}"
 
 
 class ErrorsBy(NamedTuple):
@@ -109,6 +93,11 @@ class Estimate(NamedTuple):
     ends: tuple[float, ...] | None
 
     @property
+    def short(self) -> str:
+        """The value with its error, or with its interval where this is not symmetric."""
+        return tables.with_interval(*self) + (self.interval if tables.lopsided(*self) else "")
+
+    @property
     def interval(self) -> str:
         """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
         if self.ends is None or not self.ends[1] <= tables.OPEN * self.ends[0]:  # Or NaN.
@@ -128,7 +117,7 @@ class ScoredOrder:
     Attributes:
       decomposition: the scores, and how they were computed.
       standard_errors: of the sample, at these kernels; None where they were not computed.
-      saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
+      saturated: by name, the limit (`saturation.limits_of`) that a score is near.
       influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
         mean square is the standard error; exact ones have one replicate.
       errors_by: how the standard errors were computed.
@@ -210,13 +199,18 @@ class ScoredOrder:
         }
 
 
+#: The code of advice on texts that may be refusals, errors or placeholders.
+DOUBT = "answers doubtful"
+
+
 class Advice(NamedTuple):
-    """A score that is nearly saturated, and what to do about it. `str` gives the sentence.
+    """What is nearly saturated or may be no answer, and what to do. `str` gives the sentence.
 
     Attributes:
-      code: 'outputs' or 'prompts', and 'alike', 'apart', 'cut' (by the truncation) or 'blended'.
-      finding: what is nearly saturated, in words.
-      evidence: the scores that show it.
+      code: 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by the
+        truncation) or 'blended'; or 'answers doubtful'.
+      finding: what was found, in words.
+      evidence: the scores or texts that show it.
       remedy: what it means, and what to change.
     """
 
@@ -228,6 +222,10 @@ class Advice(NamedTuple):
     def __str__(self) -> str:
         """The sentence."""
         return f"{self.finding} ({self.evidence}). {self.remedy}"
+
+    def note(self) -> str:
+        """The sentence for notes, where it says whether it is about saturation."""
+        return str(self) if self.code == DOUBT else f"saturated: {self}"
 
     def as_dict(self) -> dict[str, str]:
         """The code and the sentence, for JSON."""
@@ -247,7 +245,8 @@ class Evaluation(Result):
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
-      advice: the scores that are nearly saturated, with a remedy: see `saturation.advice`.
+      advice: the scores that are nearly saturated (`saturation.advice`), and texts that may be no
+        answers, with a remedy.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
@@ -354,7 +353,7 @@ class Evaluation(Result):
         ]
         notes += [*self._fixed_prompts(), *self._slopes()]
         notes += [str(self.quality)] if self.quality else []
-        notes += [f"saturated: {item}" for item in self.advice]
+        notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
         if estimated:
             notes.append(
@@ -432,8 +431,8 @@ def not_computed(failed: Mapping[str, str]) -> list[str]:
 
 
 def warning_lines(advice: Sequence[Advice]) -> list[str]:
-    """What to mend before the scores are used, in a line."""
-    return [f"WARNING: {'; '.join(map(str, advice))}"] if advice else []
+    """What to mend before the scores are used, a line each; `meaning` says which answers differ."""
+    return [f"WARNING: {item}" for item in advice if item.code != "outputs different"]
 
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
@@ -455,32 +454,43 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
     Of answers to repeated prompts, how many of those that were given differ. Elsewhere the unbiased
-    score, for any number of outputs.
+    score, for any number of outputs. Models whose rows nearly all differ come first, and a second
+    sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
+    limits = {model: of.orders[place].saturated.get(name) for model, of in evaluations.items()}
+    apart = [model for model, limit in limits.items() if limit == "largest"]
     for model, result in evaluations.items():
         scored = result.orders[place]
         values[model] = float(getattr(scored.decomposition, name))
         if given and result.unbiased:
             values[model] = scored.given.value
-        unbiased = None if given or not result.unbiased else scored.unbiased
+        unbiased = scored.unbiased if result.unbiased and not (given or model in apart) else None
         if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
             values[model] = value
+    things = "outputs" if name == "vendi" else "pairs of output and prompt"
     if given:
-        start, verb = f"of {given} answers to a prompt, about", " differ"
+        start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"
     else:
         prompts = " for similar prompts" if name == "conditional" else ""
         start, verb = f"different outputs{prompts}: about", ""
     decomposition = first.orders[place].decomposition
     title = score_name(name, decomposition.order, decomposition.truncation)
-    ordered = sorted(values.items(), key=lambda of: -of[1])
+    ordered = sorted(values.items(), key=lambda of: -math.inf if of[0] in apart else -of[1])
     shown = [f"{tables.rough(value)} ({model})" for model, value in ordered]
     first_model = f" ({ordered[0][0]})" if shown[1:] else ""
     shown[0] = f"{tables.rough(ordered[0][1])}{verb}{first_model}"
-    return f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
+    words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
+    if apart[1:]:
+        many = given or tables.span(of.n for of in evaluations.values())
+        words += f" {many} {things} cannot tell {tables.listed(apart)} apart."
+    elif apart:
+        whose = apart[0] and f" of {apart[0]}"
+        words += f" Nearly all {things}{whose} differ: there may be many more."
+    return words
 
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:

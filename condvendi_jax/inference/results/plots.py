@@ -33,7 +33,10 @@ def _finish(panel: Any, title: str, label: str) -> None:
 
 
 def over_bandwidths(profile: Profile) -> Figure:
-    """The scores of models against the bandwidth with their bands, a panel for each score."""
+    """The scores of models against the bandwidth with their bands, a panel for each score.
+
+    A line ends where its model is at a limit.
+    """
     names, widths = profile.names, profile.bandwidths
     size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
     drawn = Figure(figsize=size, layout="constrained")
@@ -43,7 +46,8 @@ def over_bandwidths(profile: Profile) -> Figure:
         for index, model in enumerate(profile.models):
             look, dash = _look(index)
             label = model.replace("$", r"\$").lstrip("_") or None
-            panel.plot(widths, values[index], linestyle=dash, linewidth=1.3, label=label, **look)
+            line = np.where(saturated[index], math.nan, values[index])
+            panel.plot(widths, line, linestyle=dash, linewidth=1.3, label=label, **look)
             shown = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
             panel.fill_between(widths, *shown, alpha=0.25, linewidth=0, **look)
         for low, high in _runs(np.all(saturated, axis=0), widths):

@@ -248,10 +248,22 @@ class Profile(Result):
         pairs = [pair for pair in self.pairs if pair.score == self.main]
         return [f"{pair.first} - {pair.second}" for pair in pairs if pair.depends]
 
+    def _at_chosen(self, one: str, two: str) -> PairProfile:
+        """Two models by the main score; untested everywhere if they are at the chosen bandwidth."""
+        pair = self.pair(one, two, self.main)
+        chosen = np.flatnonzero(np.isclose(self.multiples, 1)).tolist()
+        why = next((pair.untested[k] for k in chosen), None)
+        if why is None:
+            return pair
+        return pair._replace(signs=0 * pair.signs, untested=[why] * pair.signs.size)
+
     def leader(self) -> str:
-        """The model that is never less diverse than another, or those in front, in words."""
+        """The model that is never less diverse than another, or those in front, in words.
+
+        Models that are not tested at the chosen bandwidth do not lead each other.
+        """
         names, given = self.models, " given the prompts" if len(self.names) > 1 else ""
-        pairs = {a: [self.pair(a, b, self.main) for b in names if b != a] for a in names}
+        pairs = {a: [self._at_chosen(a, b) for b in names if b != a] for a in names}
         untested = [name for name in names if all(None not in p.untested for p in pairs[name])]
         never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
         front = [name for name in never if name not in untested]
@@ -270,7 +282,9 @@ class Profile(Result):
                 )
         words = f"No model leads in diversity{given}."
         if len(untested) == len(names):
-            return f"No difference in diversity{given} was tested."
+            reasons = {why for of_model in pairs.values() for p in of_model for why in p.untested}
+            why = f" at the chosen bandwidth: {reasons.pop()}" if len(reasons) == 1 else ""
+            return f"No difference in diversity{given} was tested{why}.{turns}"
         if len(never) == len(names):
             words = f"No significant difference in diversity{given} at any tested bandwidth."
         elif front:
@@ -281,15 +295,15 @@ class Profile(Result):
         """A row for each bandwidth: the main score of every model with its band."""
         values, bands, saturated = self.curves(self.main)
 
-        def cell(value: float, band: Sequence[float], at_limit: bool) -> str:
+        def cell(value: float, n: int, band: Sequence[float], at_limit: bool) -> str:
             if at_limit or math.isnan(band[0]):
-                return f"{value:.4g}" + (" *" if at_limit else "")
+                return tables.up_to(value, n) + (" *" if at_limit else "")
             return f"{value:.4g} {tables.interval(band)}"
 
         ladder = enumerate(zip(self.multiples, self.bandwidths, strict=True))
         rows = [
             [f"{multiple:.3g}", f"{width:.4g}"]
-            + [cell(values[m, k], bands[m, k], saturated[m, k]) for m in range(len(self.models))]
+            + [cell(values[m, k], n, bands[m, k], saturated[m, k]) for m, n in enumerate(self.n)]
             for k, (multiple, width) in ladder
         ]
         names = [model or "score" for model in self.models]

@@ -204,7 +204,7 @@ class PromptTable(Result):
                 f"{of.n:,}",
                 f"{of.similarity:.3f}",
                 of.in_words(),
-                f"{of.score:.4g}",
+                tables.up_to(of.score, of.n),
                 f"{of.contributions.conditional:+.3g}",
             ]
             for row, of in {of.row: of for of in shown}.items()

@@ -54,15 +54,16 @@ class Quality(Result):
     @property
     def percent(self) -> str:
         """The share of good outputs with its error: '62.3 ± 1.2%'."""
-        return tables.with_error(100 * self.share.value, 100 * self.share.error) + "%"
+        words = tables.with_error(100 * self.share.value, 100 * self.share.error)
+        value, *unknown = words.partition(" (")
+        return "".join([f"{value}%", *unknown])
 
     def parts(self) -> list[str]:
         """The share, the number and the diversity in a sentence."""
-        number = tables.with_error(self.number.value, self.number.error)
         words = [
             f"{self.percent} of the outputs have a quality of at least {self.at_least:g}",
-            f"of {self.draws:,} draws {number} are good and different",
-            f"diversity among good outputs {tables.with_interval(*self.diversity)} "
+            f"of {self.draws:,} draws {self.number.short} are good and different",
+            f"diversity among good outputs {self.diversity.short} "
             f"({self.diverse_prompts:,} prompts with two)",
         ]
         left_out = [f"{self.left_out:,} prompts with fewer outputs are left out"]

@@ -56,20 +56,23 @@ class Ranking(Result):
       score: vendi, conditional, information, or quality: the number of good and different outputs.
       order: the Renyi order; 0 of quality, which counts frequent and rare outputs alike.
       truncation: how many eigenvalues are kept, or None.
-      values: the score of each model, the largest first; in the given order where saturated.
+      values: the score of each model, the largest first; those whose rows nearly all count as
+        different before others, in the given order, as all are where `saturated`.
       standard_errors: of each model by itself; NaN where there are none.
       intervals: (low, high) of each model at 95%: of unbiased scores for the population, where high
         may be infinite; of estimated ones for the sample; None where exact.
       differences: of every pair of models, in the order of `values`.
-      letters: models that share a letter cannot be told apart at the level; empty where
-        differences are not tested.
-      saturated: the limit that all values have reached; the models are neither ranked nor tested.
+      letters: models that share a letter cannot be told apart at the level; empty for two models
+        whose difference is not tested.
+      saturated: the limit that all values have reached, or nearly; the models are neither ranked
+        nor tested.
       unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
         the similarity.
       plug_in: the score of each model's sample as the papers have it.
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
+      reasons: why pairs of models, such as 'A - B', are not tested, as one or both are saturated.
     """
 
     score: str
@@ -86,11 +89,13 @@ class Ranking(Result):
     level: float = 0.05
     margin: float = 1.1
     draws: int | None = None
+    reasons: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def tested(self) -> bool:
-        """Whether differences were tested, so that models have letters."""
-        return all(self.letters.values())
+        """Whether some differences were tested; those of saturated models are not."""
+        p_values = [of_two.p_value for of_two in self.differences]
+        return all(self.letters.values()) if not p_values else not all(map(math.isnan, p_values))
 
     @property
     def name(self) -> str:
@@ -143,7 +148,7 @@ class Ranking(Result):
         of, plain = self.estimate(model), ""
         cell = tables.with_error(of.value, of.error)
         if self.unbiased and self.plug_in:
-            cell, plain = tables.with_interval(*of), f" ({self.plug_in[model]:.4g})"
+            cell, plain = of.short, f" ({self.plug_in[model]:.4g})"
         return f"{cell}{plain} {self.letters[model]}".rstrip()
 
     def cell_of_any_number(self, model: str) -> str:
@@ -155,11 +160,12 @@ class Ranking(Result):
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
         if self.saturated:
-            return [", ".join(self.values) + " (saturated: neither ranked nor tested)"]
-        states = {}
-        for one, two, *_, adjusted, _, _ in self.differences:
-            apart = set(self.letters[one]).isdisjoint(self.letters[two])
-            states[one, two] = math.nan if math.isnan(adjusted) else float(apart)
+            why = "equal up to rounding" if self.saturated == "equal" else "saturated"
+            return [f"{', '.join(self.values)} ({why}: neither ranked nor tested)"]
+        states = {
+            (of.first, of.second): math.nan if math.isnan(p := of.adjusted) else p <= self.level
+            for of in self.differences
+        }
         return [order_in_words(list(self.values), states)]
 
     def equality(self) -> str:
@@ -201,18 +207,21 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
     The state of two models, in this order, is 1 if their difference is significant, 0 if it is not,
     NaN if it was not tested. Where a chain would be wrong about two models, pairs are listed.
     """
-    links = [states[pair] for pair in itertools.pairwise(names)]
+    known = {pair: -1 if math.isnan(state) else int(state) for pair, state in states.items()}
+    links = [known[pair] for pair in itertools.pairwise(names)]
     places = {name: place for place, name in enumerate(names)}
-    if all(state == max(links[places[a] : places[b]]) for (a, b), state in states.items()):
-        if 1 not in links:
-            return ", ".join(names) + (" (no significant difference)" if links else "")
-        signs = [" > " if link else " >= " for link in links]
-        words = "".join(map("".join, zip(names, [*signs, ""], strict=True)))
-        return words + (" (>=: no significant difference)" if 0 in links else "")
-    told = [f"{one} > {two}" for (one, two), state in states.items() if state == 1]
-    untested = [f"{one} - {two}" for (one, two), state in states.items() if math.isnan(state)]
-    if len(untested) == len(states):
+    untested = [f"{one} - {two}" for (one, two), state in known.items() if state < 0]
+    if untested and len(untested) == len(states):
         return ", ".join(names) + " (in descending order; not tested)"
+    if all(state == max(links[places[a] : places[b]]) for (a, b), state in known.items()):
+        if {*links} <= {0}:
+            return ", ".join(names) + (" (no significant difference)" if links else "")
+        signs = [{1: " > ", 0: " >= ", -1: ", "}[link] for link in links]
+        words = "".join(map("".join, zip(names, [*signs, ""], strict=True)))
+        notes = [">=: no significant difference"] if 0 in links else []
+        notes += [f"not tested: {listed(untested)}"] if untested else []
+        return words + (f" ({'; '.join(notes)})" if notes else "")
+    told = [f"{one} > {two}" for (one, two), state in states.items() if state == 1]
     words = f"{', '.join(names)} (in descending order; significant: "
     words += listed(told) if told else "none"
     return words + (f"; not tested: {listed(untested)})" if untested else ")")
