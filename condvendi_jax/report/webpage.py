@@ -131,9 +131,9 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     given = " given the prompts" if comparison.first.paired else ""
     if len(comparison.models) == 1:
         (ranking, *_) = comparison.rankings
-        (value,) = ranking.values.values()
+        (model,) = comparison.models
         return (
-            f"{ranking.name} of {comparison.models[0]}: {value:.4g}.",
+            f"{ranking.name} of {model}: {ranking.estimate(model).short}.",
             "One model: nothing to compare.",
         )
     if over is None or over.untested is not None:

@@ -377,7 +377,7 @@ class Evaluation(Result):
         """The error of the conditional score over other answers to the same prompts."""
         for scored in self.orders:
             fixed = scored.population and scored.population.fixed_error
-            if fixed is not None and self.unbiased:
+            if fixed and self.unbiased and scored.saturated.get("conditional") != "largest":
                 error = f"{HEADINGS['conditional']} ± {fixed:.2g}"
                 return [f"order 2, error if only the answers were others: {error}"]
         return []
