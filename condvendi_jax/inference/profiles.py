@@ -492,7 +492,7 @@ class Tested(NamedTuple):
             why = saturation.untested(name, (names[one], names[two]), logs, limits)
             for place in np.flatnonzero(first.refused | second.refused).tolist():
                 why[place] = "rows are few for so many modes"
-            undefined = np.ones_like(first.full) & (first.undefined | second.undefined)
+            undefined = np.ones_like(first.limits.largest) & (first.undefined | second.undefined)
             for place in np.flatnonzero(undefined[score]).tolist():
                 why[place] = why[place] or "their errors are not defined"
             values = np.array([first.tested[score], second.tested[score]])
