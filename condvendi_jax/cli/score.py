@@ -71,9 +71,7 @@ def main(argv: Sequence[str]) -> None:
             data |= {name: settings[name] for name in ("seed", "unbiased")}
             over = profiles.profile(outputs, prompts, progress=show, **data)
     beside = [line for of in (*tables, over) if of for line in ("", str(of))]
-
-    def write_tables(path: str) -> None:
-        files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
-
+    rows = [line for of in tables for line in of.lines()]
+    further = {"by_prompt": lambda path: files.write_text(path, comma_separated(rows))}
     how = {"since": started, "profile": over, "beside": beside}
-    options.write(given, scores, read, {"by_prompt": write_tables}, **how)
+    options.write(given, scores, read, further, **how)
