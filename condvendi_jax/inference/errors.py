@@ -172,7 +172,6 @@ class Units(NamedTuple):
     """The independent groups of several models, and how to form groups that are left out."""
 
     of_models: dict[str, Groups]  # Every row by itself, or those of one prompt or label together.
-    leaving: dict[str, list[Leaving]]  # The rows of each unit.
     matched: str  # As in `group_models`.
     count: int | None  # Of groups to leave out in turn; None to use influences if they suffice.
     key: jax.Array  # Draws the groups that are left out.
@@ -180,13 +179,7 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array) -> Units:
         """The units of models."""
-        of_models, matched = group_models(models, None, key=key)
-        return cls(of_models, {}, matched, count, key).under(models)
-
-    def under(self, models: Mapping[str, Pairs]) -> Units:
-        """The same units of the same rows, by the weights of `models`."""
-        leaving = {name: of.leaving(models[name]) for name, of in self.of_models.items()}
-        return self._replace(leaving=leaving)
+        return cls(*group_models(models, None, key=key), count, key)
 
 
 def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
@@ -250,7 +243,7 @@ def standard_errors(
     if units.count is None and reason is None:
         for name, pairs in announced():
             of = units.of_models[name]
-            influences = row_influences(pairs, entropy, method, units.leaving[name])
+            influences = row_influences(pairs, entropy, method, of.leaving(pairs))
             reason = too_many_modes(pairs, influences, of)
             if reason is not None and influences.decomposition.estimation is None:
                 break
