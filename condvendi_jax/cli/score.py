@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
             bar.update(task, description=words)
 
         settings = read.settings(given)
-        names = ("output_kernel", "prompt_kernel", "rule", "similar_prompts", "weights")
+        names = ("output_kernel", "prompt_kernel", "rule", "similar_prompts", "weights", "batches")
         data = {name: settings.pop(name) for name in names}
         prompt_ids = next(iter(read.texts.values()), None)
         data |= {"prompt_ids": prompt_ids, "groups": settings.pop("groups")}

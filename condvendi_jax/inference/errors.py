@@ -9,8 +9,9 @@ one spectrum for each: the delete-group jackknife. See docs/errors.md.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -172,7 +173,6 @@ class Units(NamedTuple):
     """The independent groups of several models, and how to form groups that are left out."""
 
     of_models: dict[str, Groups]  # Every row by itself, or those of one prompt or label together.
-    leaving: dict[str, list[Leaving]]  # The rows of each unit.
     matched: str  # As in `group_models`.
     count: int | None  # Of groups to leave out in turn; None to use influences if they suffice.
     key: jax.Array  # Draws the groups that are left out.
@@ -180,13 +180,7 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array) -> Units:
         """The units of models."""
-        of_models, matched = group_models(models, None, key=key)
-        return cls(of_models, {}, matched, count, key).under(models)
-
-    def under(self, models: Mapping[str, Pairs]) -> Units:
-        """The same units of the same rows, by the weights of `models`."""
-        leaving = {name: of.leaving(models[name]) for name, of in self.of_models.items()}
-        return self._replace(leaving=leaving)
+        return cls(*group_models(models, None, key=key), count, key)
 
 
 def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
@@ -231,21 +225,26 @@ def standard_errors(
     A difference of two models needs the same groups of both: if influences do not suffice for one
     model, groups of all are left out in turn. Without `units` there are no errors.
     """
-    if units is None:
-        errors = {}
+
+    def announced() -> Iterator[tuple[str, Pairs]]:
+        """Each model, after a call of `progress`."""
         for name, pairs in models.items():
-            progress(in_words(entropy, name))
+            progress(f"order {entropy.order:g}" + (f" of {name}" if name else ""))
+            yield name, pairs
+
+    errors: dict[str, Errors] = {}
+    if units is None:
+        for name, pairs in announced():
             errors[name] = Errors(pairs, computation.score(pairs, entropy, method), None)
         return errors
-    each = [(pairs, units.of_models[name], name) for name, pairs in models.items()]
     reason = None
     if units.count is None:
-        reason = next(filter(None, (too_few(pairs, of, entropy) for pairs, of, _ in each)), None)
+        few = (too_few(models[name], of, entropy) for name, of in units.of_models.items())
+        reason = next(filter(None, few), None)
     if units.count is None and reason is None:
-        errors = {}
-        for pairs, of, name in each:
-            progress(in_words(entropy, name))
-            influences = row_influences(pairs, entropy, method, units.leaving[name])
+        for name, pairs in announced():
+            of = units.of_models[name]
+            influences = row_influences(pairs, entropy, method, of.leaving(pairs))
             reason = too_many_modes(pairs, influences, of)
             if reason is not None and influences.decomposition.estimation is None:
                 break
@@ -255,19 +254,13 @@ def standard_errors(
     models = {name: pairs.gathered() for name, pairs in models.items()}
     if all(of.units == "rows" for of in units.of_models.values()):
         models = {name: pairs.repeated() for name, pairs in models.items()}
-    count, errors = DEFAULT_GROUPS if units.count is None else units.count, {}
+    count = DEFAULT_GROUPS if units.count is None else units.count
     groups, _ = group_models(models, count, key=units.key)
-    for name, pairs in models.items():
-        progress(in_words(entropy, name))
+    for name, pairs in announced():
         errors[name] = delete_groups(
             pairs, entropy, groups[name], method=method, progress=progress, reason=reason
         )
     return errors
-
-
-def in_words(entropy: Entropy, name: str) -> str:
-    """The order, and the name of the model if it has one, for messages of progress."""
-    return f"order {entropy.order:g}" + (f" of {name}" if name else "")
 
 
 # Influences of rows
@@ -310,9 +303,7 @@ def _by_influences(
         reason = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
         checks.warn(f"there are no standard errors (NaN): {reason}.")
         of_units = PerScore(*(np.full_like(of, np.nan) for of in of_units))
-    for name, of in zip(PerScore._fields, of_units, strict=True):
-        if is_noisy(of):
-            _warn_of_noise(name)
+    _warn_of_noise(map(is_noisy, of_units))
     return Errors(
         pairs,
         influences.decomposition,
@@ -447,10 +438,7 @@ def delete_groups(
     noise = [part.estimation.standard_errors for part in parts if part.estimation]
     if noise:
         noisy = np.mean(np.square(noise), axis=0) > _NOISE * np.var(deleted, axis=1, ddof=1)
-        scores = PerScore._fields if pairs.paired else ("vendi",)
-        for name, much in zip(scores, noisy, strict=False):
-            if much:
-                _warn_of_noise(name)
+        _warn_of_noise(noisy if pairs.paired else noisy[:1])
     scores = np.exp(_logs(whole.entropies))
     influences = group_influences(scores, deleted, groups.shares(pairs))
     if leaves_one_prompt(pairs, groups):
@@ -471,8 +459,9 @@ def _logs(values: PerTerm) -> PerScore:
     return log_scores(*of_pairs(PerTerm(*terms)))
 
 
-def _warn_of_noise(name: str) -> None:
-    checks.warn(
-        f"the standard error of {name} is mostly that of the estimated spectra: a smaller rtol "
-        "gives a smaller one."
-    )
+def _warn_of_noise(noisy: Iterable[bool]) -> None:
+    for name in itertools.compress(PerScore._fields, noisy):
+        checks.warn(
+            f"the standard error of {name} is mostly that of the estimated spectra: a smaller rtol "
+            "gives a smaller one."
+        )

@@ -177,7 +177,6 @@ class Plan:
         scored = {}
         if self.unbiased and entropy.needs_spectrum:
             models = {name: pairs.prompts_once() for name, pairs in models.items()}
-            units = units and units.under(models)
         errors = standard_errors(models, entropy, self.method, units, self.progress)
         for name, of in errors.items():
             if self.errors and units is None:

@@ -65,7 +65,14 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
       [3 0 4 1] [1.   2.   3.   2.67]
     """
     pairs.refuse_weights("rows to choose")
-    k, most = _check_counts(pairs, k, per_prompt)
+    k = checks.check_count(k, name="k", minimum=1)
+    most, available, limit = k, pairs.n, ""
+    if per_prompt is not None:
+        most = checks.check_count(per_prompt, name="per_prompt", minimum=1)
+        available = int(np.minimum(np.bincount(pairs.prompt_kinds[1]), most).sum())
+        limit = f", at most {most} of each prompt"
+    if k > available:
+        raise ValueError(f"k: expected at most {available} rows{limit}, received {k}.")
     near = pairs.gathered()
     factors, subsets = order_two.factors_of(near)
     subsets = subsets[1:] or subsets  # Of the prompts and the pairs, or of the outputs alone.
@@ -77,19 +84,6 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
     rows, added = _greedy(factors, start, kinds, most, subsets=subsets, k=k)
     above, below = np.cumsum(np.asarray(added, np.float64), axis=0).T
     return Selection(np.asarray(rows), above / below)
-
-
-def _check_counts(pairs: Pairs, k: Any, per_prompt: Any) -> tuple[int, int]:
-    """k, and the largest number of rows of a prompt; ValueError where there are not enough rows."""
-    k = checks.check_count(k, name="k", minimum=1)
-    most, available = k, pairs.n
-    if per_prompt is not None:
-        most = checks.check_count(per_prompt, name="per_prompt", minimum=1)
-        available = int(np.minimum(np.bincount(pairs.prompt_kinds[1]), most).sum())
-    if k > available:
-        limit = "" if per_prompt is None else f", at most {most} of each prompt"
-        raise ValueError(f"k: expected at most {available} rows{limit}, received {k}.")
-    return k, most
 
 
 @functools.partial(jax.jit, static_argnames=("subsets", "k"))

@@ -17,9 +17,8 @@ from condvendi_jax.spectra import order_two
 class Rows(NamedTuple):
     """The prompt of each row of several models, and which prompts count."""
 
-    models: tuple[str, ...]
-    prompts: list[np.ndarray]  # Of each model, the number of the prompt of each row.
-    counted: np.ndarray  # Whether the prompt counts in the model, `[models, prompts]`.
+    prompts: dict[str, np.ndarray]  # Of each model, the number of the prompt of each row.
+    counted: dict[str, np.ndarray]  # Whether the prompt counts in the model, `[prompts]`.
 
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Rows:
@@ -31,29 +30,26 @@ class Rows(NamedTuple):
         answers = [np.bincount(*of, count) for of in zip(prompts, draws, strict=True)]
         of_rows = np.concatenate(prompts), np.concatenate(draws), model
         repeated = order_two.single_answers(*of_rows) is not None
-        return cls(tuple(models), prompts, np.array(answers) > (1.5 if repeated else 0))
+        counted = np.array(answers) > (1.5 if repeated else 0)
+        return cls(dict(zip(models, prompts, strict=True)), dict(zip(models, counted, strict=True)))
 
     def shared(self, models: Sequence[str]) -> np.ndarray:
         """Whether all of these models have the prompt, `[prompts]`."""
-        return np.all(self.counted[[self.models.index(name) for name in models]], axis=0)
+        return np.all([self.counted[name] for name in models], axis=0)
 
     def chosen(self, models: Sequence[str]) -> dict[str, np.ndarray]:
         """The rows of these models whose prompt they share."""
         shared = self.shared(models)
-        return {
-            name: np.flatnonzero(shared[self.prompts[self.models.index(name)]]) for name in models
-        }
+        return {name: np.flatnonzero(shared[self.prompts[name]]) for name in models}
 
     def numbers(self) -> SharedPrompts | None:
         """How many prompts models share; None where all have the same ones."""
-        if (self.counted == self.counted[0]).all():
+        counts = {name: int(of.sum()) for name, of in self.counted.items()}
+        of_all = int(self.shared([*counts]).sum())
+        if {*counts.values()} == {of_all}:
             return None
-        pairs = itertools.combinations(self.models, 2)
-        return SharedPrompts(
-            dict(zip(self.models, self.counted.sum(axis=1).tolist(), strict=True)),
-            int(self.shared(self.models).sum()),
-            {pair: int(self.shared(pair).sum()) for pair in pairs},
-        )
+        pairs = itertools.combinations(counts, 2)
+        return SharedPrompts(counts, of_all, {pair: int(self.shared(pair).sum()) for pair in pairs})
 
 
 def restricted(models: Mapping[str, Pairs], chosen: Mapping[str, np.ndarray]) -> dict[str, Pairs]:

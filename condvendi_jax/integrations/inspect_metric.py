@@ -82,14 +82,12 @@ def _metric(
             tell(f"{_NAME}: {left} scores without an answer or a sample id are left out.")
         for line in texts.doubts(answers, samples):
             tell(f"{_NAME}: {line}: these may not be answers.")
-        names, numbers = np.unique(samples, return_inverse=True)
         value = error = np.nan
-        if answers and len(names) == len(answers):
+        if answers and len({*samples}) == len(answers):
             tell(f"{_NAME}: no sample has two answers, so it is NaN; evaluate with epochs=10.")
         elif answers:
             outputs = embedding.embed(answers, encoder, kind="texts", cache=cache)
-            rows = numbers[:, None]
-            scored = evaluate(outputs, rows, orders=orders, method=AUTO, **kernels).orders[0]
+            scored = evaluate(outputs, samples, orders=orders, method=AUTO, **kernels).orders[0]
             value = float((scored.unbiased or scored.decomposition.scores).conditional)
             errors = (scored.population or scored).standard_errors
             error = np.nan if errors is None else errors.conditional

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,4 +98,4 @@ class DiversityReward:
 def _content(part: Any) -> Any:
     """The identity of a picture or an array by its content."""
     array = np.asarray(part.convert("RGBA") if hasattr(part, "convert") else part)
-    return array.shape, hashlib.sha256(array.tobytes()).hexdigest()
+    return array.shape, embedding.digest_of(array.tobytes())

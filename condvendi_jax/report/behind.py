@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.models import distinct_prompts
+from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import contributions, prompt_table
 from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
@@ -51,19 +51,16 @@ class Behind:
 
     def groups(self, chosen: Any = True) -> list[np.ndarray]:
         """The near-duplicates among the `chosen` outputs, in the order of their first output."""
-        positions = np.flatnonzero(chosen & (self.group >= 0))
-        _, first, kinds = np.unique(self.group[positions], return_index=True, return_inverse=True)
-        ends = np.cumsum(np.bincount(kinds))[:-1]
-        groups = np.split(positions[np.argsort(kinds, kind="stable")], ends)
-        return [groups[k] for k in np.argsort(first)]
+        groups = collections.defaultdict(list)
+        for k in np.flatnonzero(chosen & (self.group >= 0)).tolist():
+            groups[self.group[k]].append(k)
+        return [*map(np.array, groups.values())]
 
-    def shared(self, count: int) -> list[tuple[np.ndarray, dict[str, int]]]:
+    def shared(self, count: int) -> list[tuple[np.ndarray, collections.Counter[str]]]:
         """Near-duplicates of several models, of most models first, and how many each model has."""
-        shared = []
-        for alike in self.groups():
-            numbers = collections.Counter(self.models[k] for k in self.model[alike])
-            if len(numbers) > 1:
-                shared.append((alike, numbers))
+        name = self.models.__getitem__
+        counted = [(of, collections.Counter(map(name, self.model[of]))) for of in self.groups()]
+        shared = [entry for entry in counted if len(entry[1]) > 1]
         return sorted(shared, key=lambda entry: (-len(entry[1]), -len(entry[0])))[:count]
 
     def redundant(self, count: int) -> list[tuple[np.ndarray, float]]:
@@ -85,26 +82,22 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     kept = [np.flatnonzero(pairs.shares > 0) for pairs in models.values()]
     every = [pairs.supported() for pairs in models.values()]
     outputs = np.concatenate([np.asarray(pairs.arrays[0]) for pairs in every])
-    _, prompt = distinct_prompts(every)
+    _, prompts = prompts_by_model(every)
+    prompt = np.concatenate(prompts)
     model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
     kernel = every[0].kernels[0].suited_to(jnp.asarray(outputs))
     main = "conditional" if every[0].paired else "vendi"
-    influences, scores, tables = [], [], []
-    for index, pairs in enumerate(every):
-        result = contributions(pairs, order=2)
-        influences.append(getattr(result.influences, main))
-        scores.append(float(getattr(result.decomposition.scores, main)))
-        labels = prompt[model == index]
-        tables.append(prompt_table(pairs, order=2, labels=labels))
+    results = [contributions(pairs, order=2) for pairs in every]
+    labelled = zip(every, prompts, strict=True)
     return Behind(
         [*models],
         model,
         np.concatenate(kept),
         prompt,
         _grouped(outputs, prompt, model, kernel, across=every[0].across_models),
-        influence=np.concatenate(influences),
-        scores=np.array(scores),
-        tables=tables,
+        influence=np.concatenate([getattr(of.influences, main) for of in results]),
+        scores=np.array([float(getattr(of.decomposition.scores, main)) for of in results]),
+        tables=[prompt_table(pairs, order=2, labels=labels) for pairs, labels in labelled],
         main=main,
     )
 

@@ -503,6 +503,22 @@ def test_records_of_one_model_are_scored(run):
     assert kept["scores"][0]["conditional"] != score
 
 
+def test_pairs_of_one_batch_are_left_out_of_the_score_of_one_model(write, run):
+    answers, batches = ["a", "bb", "ccc", "dd"] * 3, [k // 2 for k in range(12)]
+    records = [
+        {"prompt": f"p{k // 4}", "answer": text, "call": str(batch)}
+        for k, (text, batch) in enumerate(zip(answers, batches, strict=True))
+    ]
+    write(lines(*records), "calls.jsonl")
+    report, _ = run("score", "calls.jsonl", "--batch_field=call")
+    prompts, outputs = embedded("calls")
+    expected = cv.evaluate(outputs, prompts, **KERNELS, orders=[2], batches=batches)
+    score = report["scores"][0]["unbiased"]["conditional"]
+    assert score == pytest.approx(expected.order(2).unbiased.conditional, rel=1e-5)
+    alone = cv.evaluate(outputs, prompts, **KERNELS, orders=[2])
+    assert score != pytest.approx(alone.order(2).unbiased.conditional, rel=1e-3)
+
+
 @pytest.mark.filterwarnings("ignore:means.* have the embedding of another")
 def test_records_of_several_models_are_compared(run):
     with open("z.jsonl", "a") as stream:

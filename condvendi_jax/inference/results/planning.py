@@ -160,26 +160,24 @@ class StudyPlan(Result):
     def parts(self) -> list[str | Table]:
         """The best size in a sentence, what the pilot leaves open, and other sizes."""
         size, of = self.best, self.spread
-        what = f"{score_name(of.score, 2, None)} of {_joined(self.models)}"
+        models = [*filter(None, self.models), "another model"][:2]
+        joined = " and ".join(models) if len(models) > 1 else "two such models"
+        what = f"{score_name(of.score, 2, None)} of {joined}"
         test = f"power {self.power:.0%}, level {self.level:.2g}"
         if self.pairs > 1:
             test += f" for each of {self.pairs} pairs"
         found = f"A difference of {percent(self.ratio or size.ratio)} in {what} ({test})"
         if self.ratio is None:
-            lines = [
-                f"{found} is the smallest that a budget of {self.budget:g} finds: {self._words}"
-            ]
+            found += f" is the smallest that a budget of {self.budget:g} finds: {self._words}"
         elif self.reached:
-            lines = [f"{found} takes {self._words}"]
+            found += f" takes {self._words}"
         else:
-            lines = [
-                f"{found} cannot be found: {self._words} find it in {size.power:.0%} of "
-                f"studies; the smallest difference is {percent(size.ratio)}"
-            ]
+            found += f" cannot be found: {self._words} find it in {size.power:.0%} of studies; "
+            found += f"the smallest difference is {percent(size.ratio)}"
         low, high = self.open_power
         few = "" if of.prompts > 99 else "only "
         pilot = f"The pilot has {few}{of.prompts:,} {of.unit}"
-        lines.append(f"{pilot}: the true power may be {low:.0%} to {high:.0%}")
+        pilot += f": the true power may be {low:.0%} to {high:.0%}"
         if math.isnan(of.of_answers):
             words = "Other numbers of answers need a pilot with four answers to each prompt"
         else:
@@ -188,7 +186,7 @@ class StudyPlan(Result):
                 f"Of the variance of the difference at {of.answers:.3g} answers, {share:.0%} is "
                 "between prompts, and more answers do not help against it"
             )
-        return [*lines, "", self.table(), "", words, self.settings]
+        return [found, pilot, "", self.table(), "", words, self.settings]
 
     def table(self) -> Table:
         """Some sizes of the study; numbers and costs are those of one model."""
@@ -208,13 +206,6 @@ def percent(ratio: float) -> str:
     if not ratio < 2:
         return f"a factor of {ratio:.2g}"
     return f"{100 * (ratio - 1):.2g}%" if ratio > 1.001 else "under 0.1%"
-
-
-def _joined(models: tuple[str, ...]) -> str:
-    names = [name for name in models if name]
-    if len(names) > 1:
-        return " and ".join(names)
-    return f"{names[0]} and another model" if names else "two such models"
 
 
 def detectable(error: float, freedom: float, level: float, power: float = POWER) -> float:

@@ -41,6 +41,7 @@ def over_bandwidths(profile: Profile) -> Figure:
     size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
     drawn = Figure(figsize=size, layout="constrained")
     panels = drawn.subplots(1, len(names), squeeze=False)[0]
+    ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
     for panel, name in zip(panels, names, strict=True):
         values, bands, saturated = profile.curves(name)
         for index, model in enumerate(profile.models):
@@ -50,8 +51,8 @@ def over_bandwidths(profile: Profile) -> Figure:
             panel.plot(widths, line, linestyle=dash, linewidth=1.3, label=label, **look)
             shown = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
             panel.fill_between(widths, *shown, alpha=0.25, linewidth=0, **look)
-        for low, high in _runs(np.all(saturated, axis=0), widths):
-            panel.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
+        for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
+            panel.axvspan(ends[k], ends[k + 1], color=_SHADE, linewidth=0, zorder=0)
         chosen = widths[0] / profile.multiples[0]
         if widths[0] <= chosen <= widths[-1]:
             panel.axvline(chosen, color="0.4", linewidth=0.9, dashes=(4, 3))
@@ -99,13 +100,6 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Ev
     caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
     drawn.supxlabel(f"n = {span(n)}; lines: 95% intervals\n{caption}", fontsize=7)
     return drawn
-
-
-def _runs(marked: np.ndarray, widths: np.ndarray) -> list[tuple[float, float]]:
-    """The ranges of bandwidths that are marked, each up to half way to the next one."""
-    middles = np.sqrt(widths[1:] * widths[:-1])
-    ends = np.concatenate([widths[:1], middles, widths[-1:]])
-    return [(ends[k], ends[k + 1]) for k in np.flatnonzero(marked).tolist()]
 
 
 def _caption(profile: Profile) -> str:

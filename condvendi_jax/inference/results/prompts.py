@@ -187,10 +187,9 @@ class PromptTable(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each prompt."""
-        order, truncation = self.decomposition.order, self.decomposition.truncation
-        start = {"order": plain_order(order), "truncation": truncation}
-        plain = [scored.as_dict() for scored in self.prompts]
-        return [{"prompt": of.pop("prompt"), **start, **of} for of in plain]
+        whole = self.as_dict()
+        start = {name: whole[name] for name in ("order", "truncation")}
+        return [{"prompt": of.pop("prompt"), **start, **of} for of in whole["prompts"]]
 
     def parts(self) -> list[str | Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""
