@@ -214,7 +214,8 @@ def test_what_models_share_cancels_in_their_difference(order, x64):
     grams = [grams_of(of, prompts) for of in (first, second)]
     one, two = (losses(of, ONES, LABELS, order) for of in grams)
     # Other prompts, and labels of none: nothing is shared.
-    unmatched = cv.compare(models, {"first": prompts, "second": prompts + 1}, **options)
+    own = {"first": prompts, "second": prompts + 1}
+    unmatched = cv.compare(models, own, **options, one_population=True)
     assert unmatched.matched == "none"
     for name, expected in zip(PerScore._fields, error_of(one - two), strict=True):
         ranking, apart = (found.ranking(name, order) for found in (matched, unmatched))
