@@ -473,9 +473,7 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
 
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
     """Sums of values `[..., n]` by the numbers of their groups, `[..., count]`."""
-    flat = values.reshape(-1, values.shape[-1])
-    sums = [np.bincount(numbers, of, count) for of in flat]
-    return np.stack(sums).reshape(*values.shape[:-1], count)
+    return np.apply_along_axis(lambda row: np.bincount(numbers, row, count), -1, values)
 
 
 def similarities(norms: np.ndarray) -> np.ndarray:
