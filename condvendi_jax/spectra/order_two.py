@@ -292,20 +292,15 @@ class Answers(NamedTuple):
     def inside(self, function: Callable[..., Any]) -> Inside:
         """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
         points, batch = self.points, None
+
+        def sum_groups(groups: Sequence[Leaving]) -> np.ndarray:
+            lost = [of._replace(weights=of.weights * points.shares[of.rows]) for of in groups]
+            return by_rows(groups, [to_float64(function(points, of)) for of in lost], points.n)
+
         if points.batches is not None:
             kinds = points.batch_kinds
-            batch = self._sums(
-                function, leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n))
-            )
-        return Inside(None if self.kind is None else self._sums(function, self.groups), batch)
-
-    def _sums(self, function: Callable[..., Any], groups: Sequence[Leaving]) -> np.ndarray:
-        shares, parts = self.points.shares, []
-        for of in groups:
-            weights = np.where(of.weights > 0, shares[of.rows], 0)
-            sums = function(self.points, of._replace(weights=weights))
-            parts.append(np.asarray(to_host(sums), np.float64))
-        return by_rows(groups, parts, self.points.n)
+            batch = sum_groups(leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n)))
+        return Inside(None if self.kind is None else sum_groups(self.groups), batch)
 
 
 @jax.jit
