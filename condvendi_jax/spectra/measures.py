@@ -423,16 +423,14 @@ class _Top:
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
-        tried = {tau: self._sum(lambda x: x, tau) for tau in measure.at_rank(t - 0.5)}
+        tried = {tau: self.sum(lambda x: x, tau) for tau in measure.at_rank(t - 0.5)}
         self.tau, self.kept = min(tried.items(), key=lambda pair: pair[1].value)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.
         self.shift = max(0.0, (1 - self.kept.value) / t)
 
-    def sum(self, g: Function) -> Estimate:
+    def sum(self, g: Function, tau: float | None = None) -> Estimate:
         """The sum of g over the t largest eigenvalues."""
-        return self._sum(g, self.tau)
-
-    def _sum(self, g: Function, tau: float) -> Estimate:
+        tau = self.tau if tau is None else tau
         base = float(g(np.array(tau)))
         trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), (tau, g))
         return dataclasses.replace(trace, per_probe=trace.per_probe + self.t * base)
