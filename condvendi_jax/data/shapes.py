@@ -55,8 +55,6 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     if getattr(outputs, "ndim", None) != 3 or prompts is None:
         return made
     outputs, each = checks.as_array(outputs, name="outputs"), outputs.shape[1]
-    if are_labels(prompts):
-        prompts = np.asarray(prompts)
     prompts = checks.as_array(prompts, name="prompts")
     flat = outputs.reshape(-1, outputs.shape[2])
     if prompts.ndim == 3 and prompts.shape[:2] == outputs.shape[:2]:
