@@ -241,22 +241,18 @@ class SpectralMeasure:
         order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
         off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
         floor, moved = off / root, off * root
+
+        def total(function: Function) -> float:
+            return self.trace(function).value
+
         if order < 1:
             floor = max(floor, eigenvalues.NOISE_FLOOR * self.eps * self.largest)
-            low, mass, rest = (
-                self.trace(f).value
-                for f in (
-                    lambda x: np.where(x > floor, 0.0, 1.0),
-                    lambda x: np.where(x > floor, 0.0, x),
-                    _power(order, 1.0, floor),
-                )
-            )
+            low = total(lambda x: np.where(x > floor, 0.0, 1.0))
             low = max(low - (self.n - (entropy.truncation or self.n)), 1.0)
-            added = low * (max(mass, 0.0) / low + off / math.sqrt(low)) ** order
-            moved = math.log1p(added / rest) / (1 - order)
-        first, second = (
-            self.trace(lambda x, k=k: slope(np.maximum(x, floor)) ** k).value for k in (1, 2)
-        )
+            mass = max(total(lambda x: np.where(x > floor, 0.0, x)), 0.0)
+            added = low * (mass / low + off / math.sqrt(low)) ** order
+            moved = math.log1p(added / total(_power(order, 1.0, floor))) / (1 - order)
+        first, second = (total(lambda x, k=k: slope(np.maximum(x, floor)) ** k) for k in (1, 2))
         moved += off * math.sqrt(max(second - first**2 / self.n, 0.0))
         return min(moved, math.log(self.n))
 
