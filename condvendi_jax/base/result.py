@@ -6,7 +6,6 @@ import base64
 import csv
 import html
 import io
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -98,14 +97,10 @@ def plain(value: Any) -> Any:
 
 def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
     """CSV of lines with the same names; nothing for None and NaN."""
-
-    def cell(value: Any) -> str:
-        missing = value is None or (isinstance(value, float) and math.isnan(value))
-        return "" if missing else str(value)
-
+    # NaN is no number that equals itself; the writer leaves None out.
+    rows = [["" if value != value else value for value in line.values()] for line in lines]
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([lines[0], *([cell(value) for value in line.values()] for line in lines)])
+    csv.writer(stream, lineterminator="\n").writerows([lines[0], *rows])
     return stream.getvalue()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -30,16 +29,15 @@ from condvendi_jax.grams.operators import (
 _DENSE_UP_TO = 2048
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("factors",), meta_fields=("subsets", "layout")
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SharedTiles:
     """Grams that share factors, as pairs do with outputs and prompts: one pass serves them all."""
 
     factors: Factors  # All of them, each once.
-    subsets: fold.Subsets  # The indices of the factors of each Gram.
-    layout: Layout | None
+    #: The indices of the factors of each Gram.
+    subsets: fold.Subsets = dataclasses.field(metadata={"static": True})
+    layout: Layout | None = dataclasses.field(metadata={"static": True})
 
     def squared_frobenius_norms(self) -> jax.Array:
         """||K / n||_F^2 of every Gram."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from condvendi_jax import entropies
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
+from condvendi_jax.entropies import Computed, Entropy, eigenvalues
 from condvendi_jax.grams import grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
 from condvendi_jax.spectra import estimators
@@ -69,28 +69,27 @@ class Exact(Method):
                 leaving = None
         weights = np.asarray(near.shares, near.dtype)
 
-        def term_of(name: str) -> _SlopedTerm:
+        def term_of(name: str) -> tuple[Any, ...]:
             """In two programs, the larger of which is compiled once for all terms."""
             operator = _operator(near, weights, name)
             # One term at a time holds the vectors of one matrix.
             return jax.block_until_ready(_term_of_operator(*operator, weights, leaving, entropy))
 
         with memory.explained(near.n, near.dtype):
-            by_term = {name: term_of(name) for name in terms}
-        eigenvalues.check_spectra(*(term.value for term in by_term.values()))
+            parts = zip(*map(term_of, terms), strict=True)
+        values, rows, deletions, spectra = (dict(zip(terms, part, strict=True)) for part in parts)
+        eigenvalues.check_spectra(*values.values())
         shares = near.shares
 
-        def each(part: Callable[[_SlopedTerm], Any]) -> PerTerm:
-            return per_term({name: part(term) for name, term in by_term.items()})
-
-        def centred(term: _SlopedTerm) -> np.ndarray:
-            raw = np.asarray(term.rows, np.float64)
+        def centred(slopes: jax.Array) -> np.ndarray:
+            raw = np.asarray(slopes, np.float64)
             return np.where(shares > 0, raw - shares @ raw, np.nan)[None]
 
+        lost = {name: in_order(of, leaving) for name, of in deletions.items() if leaving}
         return Sloped(
-            Computed(each(lambda t: t.value), None, self.name, each(lambda t: t.eigenvalues)),
-            each(centred),
-            None if leaving is None else each(lambda t: in_order(t.deletions, leaving)),
+            Computed(per_term(values), None, self.name, per_term(spectra)),
+            per_term({name: centred(of) for name, of in rows.items()}),
+            None if leaving is None else per_term(lost),
         )
 
 
@@ -119,15 +118,6 @@ def entropies_of_spectra(
     return [jax.tree.map(entropy.of_spectrum, spectra_of_terms) for entropy in wanted]
 
 
-class _SlopedTerm(NamedTuple):
-    """The entropy of one term and its slopes; the mean of `rows` is not subtracted."""
-
-    value: jax.Array
-    rows: jax.Array
-    deletions: list[jax.Array]  # Of each `Leaving`.
-    eigenvalues: jax.Array
-
-
 @functools.partial(jax.jit, static_argnums=2)
 def _operator(points: Pairs, weights: jax.Array, name: str) -> tuple[jax.Array, jax.Array | None]:
     """A and None, or features and their smaller matrix."""
@@ -144,8 +134,12 @@ def _term_of_operator(
     weights: jax.Array,
     leaving: Sequence[Leaving] | None,
     entropy: Entropy,
-) -> _SlopedTerm:
-    """The term of A, or of the smaller matrix of features."""
+) -> tuple[jax.Array, jax.Array, list[jax.Array], jax.Array]:
+    """The entropy of A, or of the smaller matrix of features, and its slopes.
+
+    Returns the value, the derivative in the weight of each row, what is lost without each group of
+    every `Leaving`, and the eigenvalues.
+    """
     values, vectors = eigenvalues.decomposed(operator)
     # The eigenvalues of A that the features lack are zero.
     padded = functools.partial(jnp.pad, pad_width=(0, weights.size - values.size))
@@ -158,7 +152,7 @@ def _term_of_operator(
         projections = vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
     lost = [_deletions(value, values, projections, of) for of in leaving or ()]
     rows = eigenvalues.matmul(jnp.square(projections), slopes)
-    return _SlopedTerm(value, rows, lost, padded(values))
+    return value, rows, lost, padded(values)
 
 
 class Sets(NamedTuple):

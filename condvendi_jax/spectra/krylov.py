@@ -214,10 +214,8 @@ def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
 def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues `[probes, m]` and eigenvectors `[probes, m, m]` of tridiagonal matrices."""
     size = alpha.shape[1]
-    matrices = np.zeros((*alpha.shape, size))
-    along, beside = np.arange(size), np.arange(size - 1)
-    matrices[:, along, along] = alpha
-    matrices[:, beside, beside + 1] = matrices[:, beside + 1, beside] = beta
+    matrices = alpha[:, :, None] * np.eye(size)
+    matrices[:, 1:, :-1] += beta[:, :, None] * np.eye(size - 1)  # Its lower triangle is read.
     return np.linalg.eigh(matrices)
 
 
@@ -258,8 +256,7 @@ def with_null_space(projected: np.ndarray, remainder: np.ndarray, floor: float) 
     nodes, vectors = np.linalg.eigh(projected)
     kept = nodes > floor
     last = vectors[size - width :, kept] / np.sqrt(nodes[kept])
-    extended = np.zeros((size + width, size + width))
-    extended[:size, :size] = projected
+    extended = np.pad(projected, (0, width))
     extended[size:, size - width : size] = extended[size - width : size, size:] = root
     extended[size:, size:] = root @ (last @ last.T) @ root
     return extended

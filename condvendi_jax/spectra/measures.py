@@ -241,22 +241,18 @@ class SpectralMeasure:
         order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
         off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
         floor, moved = off / root, off * root
+
+        def total(function: Function) -> float:
+            return self.trace(function).value
+
         if order < 1:
             floor = max(floor, eigenvalues.NOISE_FLOOR * self.eps * self.largest)
-            low, mass, rest = (
-                self.trace(f).value
-                for f in (
-                    lambda x: np.where(x > floor, 0.0, 1.0),
-                    lambda x: np.where(x > floor, 0.0, x),
-                    _power(order, 1.0, floor),
-                )
-            )
+            low = total(lambda x: np.where(x > floor, 0.0, 1.0))
             low = max(low - (self.n - (entropy.truncation or self.n)), 1.0)
-            added = low * (max(mass, 0.0) / low + off / math.sqrt(low)) ** order
-            moved = math.log1p(added / rest) / (1 - order)
-        first, second = (
-            self.trace(lambda x, k=k: slope(np.maximum(x, floor)) ** k).value for k in (1, 2)
-        )
+            mass = max(total(lambda x: np.where(x > floor, 0.0, x)), 0.0)
+            added = low * (mass / low + off / math.sqrt(low)) ** order
+            moved = math.log1p(added / total(_power(order, 1.0, floor))) / (1 - order)
+        first, second = (total(lambda x, k=k: slope(np.maximum(x, floor)) ** k) for k in (1, 2))
         moved += off * math.sqrt(max(second - first**2 / self.n, 0.0))
         return min(moved, math.log(self.n))
 
@@ -423,16 +419,14 @@ class _Top:
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
-        tried = {tau: self._sum(lambda x: x, tau) for tau in measure.at_rank(t - 0.5)}
+        tried = {tau: self.sum(lambda x: x, tau) for tau in measure.at_rank(t - 0.5)}
         self.tau, self.kept = min(tried.items(), key=lambda pair: pair[1].value)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.
         self.shift = max(0.0, (1 - self.kept.value) / t)
 
-    def sum(self, g: Function) -> Estimate:
+    def sum(self, g: Function, tau: float | None = None) -> Estimate:
         """The sum of g over the t largest eigenvalues."""
-        return self._sum(g, self.tau)
-
-    def _sum(self, g: Function, tau: float) -> Estimate:
+        tau = self.tau if tau is None else tau
         base = float(g(np.array(tau)))
         trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), (tau, g))
         return dataclasses.replace(trace, per_probe=trace.per_probe + self.t * base)

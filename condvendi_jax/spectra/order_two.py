@@ -293,20 +293,15 @@ class Answers(NamedTuple):
     def inside(self, function: Callable[..., Any]) -> Inside:
         """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
         points, batch = self.points, None
+
+        def sum_groups(groups: Sequence[Leaving]) -> np.ndarray:
+            lost = [of._replace(weights=of.weights * points.shares[of.rows]) for of in groups]
+            return by_rows(groups, [to_float64(function(points, of)) for of in lost], points.n)
+
         if points.batches is not None:
             kinds = points.batch_kinds
-            batch = self._sums(
-                function, leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n))
-            )
-        return Inside(None if self.kind is None else self._sums(function, self.groups), batch)
-
-    def _sums(self, function: Callable[..., Any], groups: Sequence[Leaving]) -> np.ndarray:
-        shares, parts = self.points.shares, []
-        for of in groups:
-            weights = np.where(of.weights > 0, shares[of.rows], 0)
-            sums = function(self.points, of._replace(weights=weights))
-            parts.append(np.asarray(to_host(sums), np.float64))
-        return by_rows(groups, parts, self.points.n)
+            batch = sum_groups(leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n)))
+        return Inside(None if self.kind is None else sum_groups(self.groups), batch)
 
 
 @jax.jit
@@ -474,9 +469,7 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
 
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
     """Sums of values `[..., n]` by the numbers of their groups, `[..., count]`."""
-    flat = values.reshape(-1, values.shape[-1])
-    sums = [np.bincount(numbers, of, count) for of in flat]
-    return np.stack(sums).reshape(*values.shape[:-1], count)
+    return np.apply_along_axis(lambda row: np.bincount(numbers, row, count), -1, values)
 
 
 def similarities(norms: np.ndarray) -> np.ndarray:

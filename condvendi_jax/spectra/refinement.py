@@ -157,9 +157,10 @@ def _plan(
         """How many probes suffice where every gap falls as it did when the steps were doubled."""
         doublings, needed = math.log2(deeper / steps), []
         for row, halves in zip(rows, shallow, strict=True):
-            falls = [_fall(of.gap, half.gap) for of, half in zip(row, halves, strict=True)]
-            predicted = [
-                dataclasses.replace(of, gap=of.gap * fall**doublings)
+            pairs = zip(row, halves, strict=True)
+            falls = [of.gap / half.gap if half.gap > 0 else 1.0 for of, half in pairs]
+            predicted = [  # Limited to a cautious 0.05.
+                dataclasses.replace(of, gap=of.gap * min(max(fall, 0.05), 1.0) ** doublings)
                 for of, fall in zip(row, falls, strict=True)
             ]
             needed += [_probes_for(of, _AIMED_AT * rtol, batch) for of in combine(predicted)]
@@ -175,11 +176,6 @@ def _plan(
         return min(plans)
     deeper = min(2 * steps, MAX_STEPS)
     return Plan(deeper * probes, deeper, probes) if deeper > steps else None
-
-
-def _fall(deep: float, shallow: float) -> float:
-    """The factor by which a gap fell when the steps were doubled, limited to a cautious 0.05."""
-    return min(max(deep / shallow, 0.05), 1.0) if shallow > 0 else 1.0
 
 
 def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
