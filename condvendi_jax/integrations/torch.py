@@ -24,7 +24,8 @@ class ConditionalDiversity(_METRIC):
     Args:
       output_kernel, prompt_kernel: kernels, or the bandwidths of `Gaussian` ones; None for prompts
         that are labels, and without prompts.
-      order: the Renyi order, in (0, inf]; scores of order 2 are unbiased, as in `evaluate`.
+      order: the Renyi order, in (0, inf]; scores of order 2 are unbiased, and each prompt counts
+        once, as in `evaluate`.
       **options: of `torchmetrics.Metric`.
     """
 
@@ -64,7 +65,7 @@ class ConditionalDiversity(_METRIC):
         join = importlib.import_module("torchmetrics.utilities.data").dim_zero_cat
         prompts = join(self.prompts) if len(self.prompts) else None
         x, t = self._kernels
-        pairs = Pairs(join(self.outputs), prompts, output_kernel=x, prompt_kernel=t)
+        pairs = Pairs(join(self.outputs), prompts, output_kernel=x, prompt_kernel=t).prompts_once()
         scores = decompose(pairs, order=self._order, unbiased=self._order == 2).scores._asdict()
         scalar = importlib.import_module("torch").tensor
         return {name: scalar(float(of), device=self.device) for name, of in scores.items()}
