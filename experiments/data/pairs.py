@@ -128,6 +128,9 @@ def load_files(
         rows["outputs"],
         rows["prompts"] if prompts is not None else np.zeros((n, 1), np.float32),
         description=f"{name}: {origin}",
-        labels={role: read_labels(path, key=keys.get(role)) for role, path in labels.items()},
+        labels={  # Of the dtype that NumPy gives them, as files of results have no objects.
+            role: np.array(read_labels(path, key=keys.get(role)).tolist())
+            for role, path in labels.items()
+        },
         further={role: rows[role] for role in further},
     )
