@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ class Options(options.Options):
     models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
     """
 
+    several = True
     level: float = option(
         0.05,
         "The rate of false differences, over all pairs of models.",
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
     """Compares the models of a command line; `called` is the command that a page shows."""
-    read, compared, started = read_and_compare(words, given)
+    read, compared = read_and_compare(words, given)
     further: dict[str, Callable[[str], Any]] = {
         "csv": lambda path: files.write_text(path, compared.comma_separated())
     }
@@ -69,35 +69,30 @@ def run(words: Sequence[str], given: Options, called: str | None = None) -> None
             encoder=read.encoders(),
             command=called,
         )
-    options.write(given, compared, read, further, since=started, profile=compared.profile)
+    options.write(given, compared, read, further, profile=compared.profile)
 
 
-def read_and_compare(
-    words: Sequence[str], given: Options
-) -> tuple[inputs.Inputs, Comparison, float]:
-    """What a command line names, compared, and when that began."""
-    models = inputs.models_of(words, given, several=True)
-    inputs.check(given, models)
-    started = time.perf_counter()
+def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Inputs, Comparison]:
+    """What a command line names, read and compared."""
+    models = inputs.models_of(words, given)
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar, several=True)
+        read = inputs.read(given, models, bar)
         task = bar.add_task("scores", total=None)
-        prompts: Any = read.prompts or None
-        texts: Any = read.texts or None
-        if read.shared:
-            prompts = next(iter(read.prompts.values()))
-            texts = next(iter(read.texts.values()), None)
+        prompts, ids = (
+            next(iter(of.values()), None) if read.shared else of or None
+            for of in (read.prompts, read.texts)
+        )
         compared = comparisons.compare(
             read.outputs,
             prompts,
-            prompt_ids=texts,
-            **read.settings(given, list(read.outputs)),
+            prompt_ids=ids,
+            **read.settings(given),
             level=given.level,
             equal_ratio=given.equal_ratio,
             one_population=given.one_population,
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )
-        texts = {"texts": read.items, "one_population": given.one_population}
-        compared = comparisons.with_texts(compared, **texts)
-    return read, compared, started
+        population = given.one_population
+        compared = comparisons.with_texts(compared, read.items, one_population=population)
+    return read, compared

@@ -65,6 +65,7 @@ def option(
 class Options:
     """The flags that all verbs have. Making one checks every field, and raises ValueError."""
 
+    several = False  # Whether the verb takes several models.
     prompts: Source | None = option(
         None,
         "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or .jsonl "
@@ -350,7 +351,6 @@ def write(
     read: Any,
     further: Mapping[str, Callable[[str], Any]],
     *,
-    since: float,
     profile: Profile | None,
     plan: StudyPlan | None = None,
     beside: Sequence[str] = (),
@@ -362,11 +362,12 @@ def write(
     """
 
     def as_json(path: str) -> None:
-        content = {"kernel": given.kernel, "inputs": read.described}
-        content |= {"seconds": time.perf_counter() - since, "provenance": provenance.collect()}
-        over = {} if profile is None else {"profile": profile.as_dict()}
-        over |= {} if plan is None else {"plan": plan.as_dict()}
-        files.write_json(path, {**result.as_dict(), **content, **over})
+        content = {**result.as_dict(), "kernel": given.kernel, "inputs": read.described}
+        content["seconds"] = time.perf_counter() - read.started
+        content["provenance"] = provenance.collect()
+        beneath = {"profile": profile, "plan": plan}
+        content |= {name: of.as_dict() for name, of in beneath.items() if of is not None}
+        files.write_json(path, content)
 
     def as_latex(path: str) -> None:
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")

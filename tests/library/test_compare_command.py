@@ -248,7 +248,7 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd,
 
 
 def _paths(*words):
-    models = inputs.models_of(words, verb.Options(), several=True)
+    models = inputs.models_of(words, verb.Options())
     return {name: model.path for name, model in models.items()}
 
 
