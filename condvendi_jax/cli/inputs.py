@@ -195,7 +195,8 @@ class Inputs(NamedTuple):
 
     def settings(self, given: Options) -> dict[str, Any]:
         """The arguments that `evaluate` and, for several models, `compare` take."""
-        kernels, weights = given.kernels(paired=bool(self.prompts)), given.read_weights()
+        kernels = given.kernels(paired=bool(self.prompts))
+        weights = given.of_rows("weights", files.read_weights)
 
         def of_models(rows: Any) -> Any:
             return rows if given.several or rows is None else np.array(next(iter(rows.values())))
@@ -210,7 +211,7 @@ class Inputs(NamedTuple):
             "unbiased": self.weights is None,
             "truncation": given.truncation,
             "method": given.chosen_method(),
-            "groups": given.read_groups(),
+            "groups": given.of_rows("groups_file", files.read_labels),
             "weights": of_models(self.weights) if weights is None else weights,
             "quality": of_models(self.quality),
             "batches": of_models(self.batches),

@@ -262,19 +262,11 @@ class Options:
         }
         return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
 
-    def read_groups(self) -> np.ndarray | None:
-        """The label of every row, or None."""
-        if self.groups_file is None:
-            return None
-        with checks.naming("--groups_file"):
-            return files.read_labels(self.groups_file)
-
-    def read_weights(self) -> np.ndarray | None:
-        """The weights of the rows, or None."""
-        if self.weights is None:
-            return None
-        with checks.naming("--weights"):
-            return files.read_weights(self.weights)
+    def of_rows(self, flag: str, read: Callable[[str], np.ndarray]) -> np.ndarray | None:
+        """What the file of a flag holds of every row, or None without one."""
+        path = getattr(self, flag)
+        with checks.naming(f"--{flag}"):
+            return None if path is None else read(path)
 
 
 def paths_in(value: str) -> list[str]:
