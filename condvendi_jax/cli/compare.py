@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from condvendi_jax import report as reports
-from condvendi_jax.base import checks, files
+from condvendi_jax.base import checks
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.inference import comparisons
@@ -51,25 +49,9 @@ class Options(options.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    run(*options.parse(Options, argv))
-
-
-def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
-    """Compares the models of a command line; `called` is the command that a page shows."""
+    words, given = options.parse(Options, argv)
     read, compared = read_and_compare(words, given)
-    further: dict[str, Callable[[str], Any]] = {
-        "csv": lambda path: files.write_text(path, compared.comma_separated())
-    }
-    if called is not None:
-        further["output"] = lambda path: reports.html(
-            compared,
-            path,
-            outputs=read.items or None,
-            prompts=read.texts or None,
-            encoder=read.encoders(),
-            command=called,
-        )
-    options.write(given, compared, read, further, profile=compared.profile)
+    options.write(given, compared, read)
 
 
 def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Inputs, Comparison]:

@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 import time
+import types
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -341,17 +342,18 @@ def write(
     given: Options,
     result: Evaluation | Comparison,
     read: Any,
-    further: Mapping[str, Callable[[str], Any]],
+    further: Mapping[str, Callable[[str], Any]] = types.MappingProxyType({}),
     *,
-    profile: Profile | None,
+    profile: Profile | None = None,
     plan: StudyPlan | None = None,
     beside: Sequence[str] = (),
 ) -> None:
     """Writes the files that were asked for, then prints the table, also where writing fails.
 
     `read` are the `Inputs`, `further` writes the files of other flags, and `beside` are lines below
-    the table. A plan is printed in place of its pilot.
+    the table. A plan is printed in place of its pilot. Comparisons have their own profile.
     """
+    profile = result.profile if isinstance(result, Comparison) else profile
 
     def as_json(path: str) -> None:
         content = {**result.as_dict(), "kernel": given.kernel, "inputs": read.described}
@@ -360,6 +362,10 @@ def write(
         beneath = {"profile": profile, "plan": plan}
         content |= {name: of.as_dict() for name, of in beneath.items() if of is not None}
         files.write_json(path, content)
+
+    def as_csv(path: str) -> None:
+        table: Any = plan or result
+        files.write_text(path, table.comma_separated())
 
     def as_latex(path: str) -> None:
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
@@ -371,11 +377,11 @@ def write(
             suffix = pathlib.Path(path).suffix.lower()
             profile.plot().savefig(stream, format=suffix[1:], dpi=200)
 
-    writers = {"json": as_json, "latex": as_latex, **further, "profile": as_figure}
+    writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
     try:
         for name, write_to in writers.items():
-            if (path := getattr(given, name)) is not None:
+            if (path := getattr(given, name, None)) is not None:
                 write_to(path)
     finally:
         for line in warning_lines(result.advice):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from condvendi_jax.base import checks, files
+from condvendi_jax.base import checks
 from condvendi_jax.cli import compare, options
 from condvendi_jax.cli.options import option
 from condvendi_jax.inference import planning
@@ -50,5 +50,4 @@ def main(argv: Sequence[str]) -> None:
         prompt_cost=given.prompt_cost,
         budget=given.budget,
     )
-    further = {"csv": lambda path: files.write_text(path, planned.comma_separated())}
-    options.write(given, pilot, read, further, profile=pilot.profile, plan=planned)
+    options.write(given, pilot, read, plan=planned)
