@@ -288,9 +288,11 @@ def _read_records(
         )
     encoder, notes = used.get("texts"), []
     prompts: dict[str, Any] = {}
-    if encoder is None:
-        classes = read.beside.get(given.class_field or "")
-        answers = _compared(given, read.answers, read.prompts, used, bar, classes)
+    if classes := read.beside.get(given.class_field or ""):
+        name, make = f"classes in {given.class_field!r}", Similarities.from_classes
+        answers = {m: make(of, read.prompts[m], name=name) for m, of in classes.items()}
+    elif encoder is None:
+        answers = _compared(given, read.answers, read.prompts, used, bar)
     else:
         answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
         notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
@@ -313,13 +315,12 @@ def _read_records(
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
-    judged = texts_of.judged(encoder)
-    found = Inputs(answers, prompts, read.prompts, described, notes, read.answers)
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {})
         quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
-    beside = {"weights": read.weights, "quality": quality, "batches": read.batches}
-    return found._replace(bandwidth=judged, **beside)
+    beside: Any = {"weights": read.weights, "quality": quality, "batches": read.batches}
+    beside["bandwidth"] = texts_of.judged(encoder)
+    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, **beside)
 
 
 def _compared(
@@ -328,12 +329,8 @@ def _compared(
     prompts: Mapping[str, Sequence[str]],
     used: Mapping[str, LoadedEncoder],
     bar: Any,
-    classes: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Similarities]:
-    """The outputs of each model with their similarities, by their classes or by a function."""
-    if classes is not None:
-        name, make = f"classes in {given.class_field!r}", Similarities.from_classes
-        return {model: make(of, prompts[model], name=name) for model, of in classes.items()}
+    """The outputs of each model with their similarities by a function."""
     task = bar.add_task("comparing outputs", total=None)
     how: Any = {"across": False, "cache": given.cache}
     how["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
