@@ -177,4 +177,4 @@ def _state(study: type[Study], results: pathlib.Path) -> str:
 
 
 if __name__ == "__main__":
-    command.run(main, parse_flags=False)
+    command.run(main)

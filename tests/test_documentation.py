@@ -23,7 +23,7 @@ from PIL import Image
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__ as command_line
-from condvendi_jax.cli import command, compare, plan, score
+from condvendi_jax.cli import compare, plan, score
 from condvendi_jax.cli import report as report_verb
 from condvendi_jax.encoders import embedding
 from experiments import __main__ as overview
@@ -268,7 +268,7 @@ def check_study(name, arguments):
     """The study's own parser takes the flags, and the files that they name are there."""
     study = registry.load(name)
     values = runner.define_flags(study)
-    command.no_words(runner.parse(values, [name, *arguments]))
+    runner.no_words(runner.parse(values, [name, *arguments]))
     check_needs(runner.given_by(study, values))
     if study.data is not None:
         assert len(runner._load(study, values)) >= N
@@ -279,7 +279,8 @@ def check_module(name, arguments):
     source = importlib.util.find_spec(name + ("" if "." in name else ".__main__"))
     assert source is not None and source.origin is not None
     texts = [path.read_text() for path in pathlib.Path(source.origin).parent.glob("*.py")]
-    defined = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', "".join(texts)))
+    pattern = r'(?:DEFINE_\w+\(\s*"|add_argument\(\s*"--)(\w+)"'
+    defined = set(re.findall(pattern, "".join(texts)))
     for argument in arguments:
         flag, _, value = argument.removeprefix("--").partition("=")
         assert flag in {*defined, "help"}, f"{name} has no --{flag}"

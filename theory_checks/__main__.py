@@ -5,25 +5,33 @@ statements held and failed. Exits non-zero when a verdict is not the one that th
 or a wrong version of a statement is taken for right.
 """
 
+import argparse
 import difflib
 import fnmatch
 import sys
 from collections.abc import Mapping
 
-from absl import flags
 from rich.console import Console
 
 from condvendi_jax.cli import command
 from theory_checks import claim, evidence, report
 
-_ONLY = flags.DEFINE_string(
-    "only", None, "Try the claims whose name matches this shell pattern, or contains it."
-)
-_ALL = flags.DEFINE_bool("all", False, "Print every claim, not only what is false.")
-_MUTANTS = flags.DEFINE_bool("mutants", False, "Try the wrong versions of what holds, too.")
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of every random trial.", lower_bound=0)
-_BUDGET = flags.DEFINE_enum("budget", "quick", sorted(evidence.BUDGETS), "How much work to spend.")
-_DOCUMENT = flags.DEFINE_string("document", None, "Renew the generated parts of docs/theory.md.")
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of the command."""
+    made = argparse.ArgumentParser("python -m theory_checks", allow_abbrev=False)
+    switch = argparse.BooleanOptionalAction
+    words = "Try the claims whose name matches this shell pattern, or contains it."
+    made.add_argument("--only", help=words)
+    words = "Print every claim, not only what is false."
+    made.add_argument("--all", action=switch, default=False, help=words)
+    words = "Try the wrong versions of what holds, too."
+    made.add_argument("--mutants", action=switch, default=False, help=words)
+    made.add_argument("--seed", type=int, default=0, help="Seed of every random trial.")
+    budgets = sorted(evidence.BUDGETS)
+    made.add_argument("--budget", choices=budgets, default="quick", help="How much work to spend.")
+    made.add_argument("--document", help="Renew the generated parts of docs/theory.md.")
+    return made
 
 
 def select(pattern: str | None, claims: dict[str, claim.Claim]) -> list[claim.Claim]:
@@ -54,16 +62,18 @@ def unexpected(entry: claim.Claim, tried: Mapping[str, claim.Tried]) -> list[str
 
 def main(argv: list[str]) -> int:
     """Tries, prints, writes, and says whether the verdicts are the expected ones."""
-    command.no_words(argv[1:])
-    chosen = select(_ONLY.value, claim.registry())
-    if _DOCUMENT.value and _ONLY.value:
+    given = parser().parse_args(argv[1:])
+    if given.seed < 0:
+        raise ValueError(f"--seed: expected a number from 0, received {given.seed}.")
+    chosen = select(given.only, claim.registry())
+    if given.document and given.only:
         raise ValueError("--document: the document holds every claim; leave --only away.")
-    if _DOCUMENT.value:
-        report.check_marks(_DOCUMENT.value)
-    seed, budget = _SEED.value, evidence.BUDGETS[_BUDGET.value]
+    if given.document:
+        report.check_marks(given.document)
+    seed, budget = given.seed, evidence.BUDGETS[given.budget]
     outcomes: list[claim.Outcome] = []
     wrong: list[str] = []
-    rejected = 0 if _MUTANTS.value else None
+    rejected = 0 if given.mutants else None
     with command.progress_bar() as progress:
         task = progress.add_task("", total=len(chosen))
         for entry in chosen:
@@ -78,12 +88,12 @@ def main(argv: list[str]) -> int:
                 rejected += verdicts.count(evidence.Verdict.FALSE)
             progress.advance(task)
     console = Console(width=None if sys.stdout.isatty() else 200)
-    everything = _ALL.value or _ONLY.value is not None
+    everything = given.all or given.only is not None
     console.print(
         report.pages(outcomes, everything=everything, unexpected=wrong, wrong_versions=rejected)
     )
-    if _DOCUMENT.value:
-        report.insert(_DOCUMENT.value, report.documents(outcomes, wrong_versions=rejected))
+    if given.document:
+        report.insert(given.document, report.documents(outcomes, wrong_versions=rejected))
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

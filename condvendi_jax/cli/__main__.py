@@ -52,7 +52,7 @@ def run() -> None:
     # often as Python does by default takes a tenth of a short call.
     gc.set_threshold(50_000, 20, 100)
     try:
-        command.run(main, parse_flags=False)
+        command.run(main)
     finally:
         gc.freeze()  # As the process ends, they are not searched again, which takes 0.3 CPU s.
 

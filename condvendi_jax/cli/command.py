@@ -12,30 +12,29 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 _ONE_THREAD_UP_TO = 1_500  # Rows.
-_HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # A progress bar hides it.
 _BETWEEN_LINES = 20  # Seconds, of progress without a terminal.
 _one_thread = False  # Whether we have set the number of threads.
 
 
-def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
+def run(main: Callable[[list[str]], Any]) -> None:
     """Runs `main`: bad input ends in one clear line and a non-zero exit status.
 
-    `main` receives the program's name and its arguments, without flags if absl is to parse those,
-    and may return a status. docs/command_line.md lists the statuses.
+    `main` receives the program's name and its arguments, and may return a status.
+    docs/command_line.md lists the statuses.
     """
     _replace_closed_streams()
     _end_on_interrupt()
     warnings.showwarning = _show_warning
     try:
-        status = main(_without_global_flags() if parse_flags else list(sys.argv))
+        status = main(list(sys.argv))
         sys.stdout.flush()  # Here, where a reader that has gone can be handled.
         sys.exit(status)
     except BrokenPipeError:  # The reader closed the pipe: exit quietly.
@@ -54,18 +53,6 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         except OSError:  # For example, the disk is full. Python would try again, and complain.
             _discard_output()
         sys.exit(BAD_INPUT)
-
-
-def _without_global_flags() -> list[str]:
-    from absl import app  # Only the project's own programs use absl.
-
-    app.define_help_flags()
-    try:
-        return app.parse_flags_with_usage(sys.argv)
-    except SystemExit:
-        if _HELP & set(sys.argv[1:]):  # absl counts a request for help among the errors.
-            sys.exit(0)
-        raise
 
 
 def _end_on_interrupt() -> None:
@@ -119,12 +106,6 @@ def use_threads(n: int) -> None:
     """
     if _one_thread and n > _ONE_THREAD_UP_TO:
         os.environ.pop(_THREADS, None)
-
-
-def no_words(words: Sequence[str]) -> None:
-    """Raises ValueError where there are words on a command line that takes flags only."""
-    if words:
-        raise ValueError(f"unexpected argument {words[0]!r}; flags are written --name=value.")
 
 
 def escaped(words: object) -> str:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from condvendi_jax import report as reports
-from condvendi_jax.base import checks, files
+from condvendi_jax.base import checks
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.inference import comparisons
@@ -31,6 +28,7 @@ class Options(options.Options):
     models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
     """
 
+    several = True
     level: float = option(
         0.05,
         "The rate of false differences, over all pairs of models.",
@@ -51,53 +49,32 @@ class Options(options.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    run(*options.parse(Options, argv))
+    words, given = options.parse(Options, argv)
+    read, compared = read_and_compare(words, given)
+    options.write(given, compared, read)
 
 
-def run(words: Sequence[str], given: Options, called: str | None = None) -> None:
-    """Compares the models of a command line; `called` is the command that a page shows."""
-    read, compared, started = read_and_compare(words, given)
-    further: dict[str, Callable[[str], Any]] = {
-        "csv": lambda path: files.write_text(path, compared.comma_separated())
-    }
-    if called is not None:
-        further["output"] = lambda path: reports.html(
-            compared,
-            path,
-            outputs=read.items or None,
-            prompts=read.texts or None,
-            encoder=read.encoders(),
-            command=called,
-        )
-    options.write(given, compared, read, further, since=started, profile=compared.profile)
-
-
-def read_and_compare(
-    words: Sequence[str], given: Options
-) -> tuple[inputs.Inputs, Comparison, float]:
-    """What a command line names, compared, and when that began."""
-    models = inputs.models_of(words, given, several=True)
-    inputs.check(given, models)
-    started = time.perf_counter()
+def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Inputs, Comparison]:
+    """What a command line names, read and compared."""
+    models = inputs.models_of(words, given)
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar, several=True)
+        read = inputs.read(given, models, bar)
         task = bar.add_task("scores", total=None)
-        prompts: Any = read.prompts or None
-        texts: Any = read.texts or None
-        if read.shared:
-            prompts = next(iter(read.prompts.values()))
-            texts = next(iter(read.texts.values()), None)
+        prompts, ids = (
+            next(iter(of.values()), None) if read.shared else of or None
+            for of in (read.prompts, read.texts)
+        )
         compared = comparisons.compare(
             read.outputs,
             prompts,
-            prompt_ids=texts,
-            **read.settings(given, list(read.outputs)),
+            prompt_ids=ids,
+            **read.settings(given),
             level=given.level,
             equal_ratio=given.equal_ratio,
             one_population=given.one_population,
             profile=True if given.profile else None,
             progress=lambda words: bar.update(task, description=words),
         )
-        texts = {"texts": read.items, "one_population": given.one_population}
-        compared = comparisons.with_texts(compared, **texts)
-    return read, compared, started
+        population = given.one_population
+        compared = comparisons.with_texts(compared, read.items, one_population=population)
+    return read, compared

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import pathlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -43,8 +44,8 @@ def is_text(path: str) -> bool:
     return ending(pathlib.Path(path)) in items.TEXT_ENDINGS
 
 
-def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> dict[str, Model]:
-    """What the words of a command line, or --records, name: one model or `several`, by name.
+def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
+    """The models that the words of a command line name, after `check`, by name.
 
     Files of records hold answers, and prompts or their ids.
     """
@@ -54,8 +55,8 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
     if paths and _hold(paths, given):
         names = [word if name is None else name for word, name, _ in named]
         kinds = ["records"] * len(paths)
-    elif not paths or (len(paths) > 1 and not several):
-        wanted = "models" if several else "one model"
+    elif not paths or (len(paths) > 1 and not given.several):
+        wanted = "models" if given.several else "one model"
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
             "condvendi compare takes several; prompts are given as --prompts=FILE; --help has more."
@@ -63,7 +64,7 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
     else:
         short = iter(files.names_of(unnamed))
         names = [next(short) if name is None else name for _, name, _ in named]
-        names = names if several else [""] * len(names)
+        names = names if given.several else [""] * len(names)
         kinds = list(map(_kind_of, paths))
     joined = "records" in kinds  # To the ids of the records.
     prompts = {} if joined else given.prompts_of(names)
@@ -77,6 +78,7 @@ def models_of(words: Sequence[str], given: Options, *, several: bool | None) -> 
         models[model] = Model(kind, path, prompts.get(model, shared), name)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
+    _check(given, models)
     return models
 
 
@@ -110,7 +112,7 @@ def _hold(paths: Sequence[str], given: Options) -> bool:
     return named or all(map(records.holds_records, paths))
 
 
-def check(given: Options, models: Mapping[str, Model]) -> None:
+def _check(given: Options, models: Mapping[str, Model]) -> None:
     """Sets the precision, and refuses what cannot work, before anything is read."""
     kinds = {model.kind: name for name, model in models.items()}
     if len(kinds) > 1:
@@ -189,10 +191,16 @@ class Inputs(NamedTuple):
     weights: Mapping[str, Sequence[float]] | None = None
     quality: Mapping[str, Sequence[float]] | None = None
     batches: Mapping[str, Sequence[str]] | None = None
+    started: float = 0.0  # When they were first read, by `time.perf_counter`.
 
-    def settings(self, given: Options, models: Sequence[str] = ()) -> dict[str, Any]:
-        """The arguments that `evaluate` and, for several `models`, `compare` take."""
-        kernels, weights = given.kernels(paired=bool(self.prompts)), given.read_weights()
+    def settings(self, given: Options) -> dict[str, Any]:
+        """The arguments that `evaluate` and, for several models, `compare` take."""
+        kernels = given.kernels(paired=bool(self.prompts))
+        weights = given.of_rows("weights", files.read_weights)
+
+        def of_models(rows: Any) -> Any:
+            return rows if given.several or rows is None else np.array(next(iter(rows.values())))
+
         return {
             "output_kernel": kernels["outputs"] or (None if given.rule else self.bandwidth),
             "prompt_kernel": kernels.get("prompts"),
@@ -203,10 +211,10 @@ class Inputs(NamedTuple):
             "unbiased": self.weights is None,
             "truncation": given.truncation,
             "method": given.chosen_method(),
-            "groups": given.read_groups(),
-            "weights": self._of_models(self.weights, models) if weights is None else weights,
-            "quality": self._of_models(self.quality, models),
-            "batches": self._of_models(self.batches, models),
+            "groups": given.of_rows("groups_file", files.read_labels),
+            "weights": of_models(self.weights) if weights is None else weights,
+            "quality": of_models(self.quality),
+            "batches": of_models(self.batches),
             "at_least": given.at_least,
             "draws": given.draws,
             "seed": given.seed,
@@ -220,17 +228,13 @@ class Inputs(NamedTuple):
         ]
         return " and ".join(named) or None
 
-    def _of_models(self, rows: Any, models: Sequence[str]) -> Any:
-        """The numbers of several `models` by name, or those of the only one."""
-        return rows if models or rows is None else np.array(next(iter(rows.values())))
 
-
-def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool = False) -> Inputs:
+def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
-    Records hold one model or, if allowed, `several`. What an encoder prints goes to standard error.
+    What an encoder prints goes to standard error.
     """
-    kinds = [kind for kind, *_ in models.values()]
+    kinds, started = [kind for kind, *_ in models.values()], time.perf_counter()
     asked = {model.prompts for model in models.values() if model.prompts is not None}
     media = {kind: "texts" if kind == "records" else kind for kind in kinds if kind != "embeddings"}
     media |= {"prompts": "texts"} if any(map(is_text, asked)) else {}
@@ -242,7 +246,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
         elif not given.class_field:
             used = {medium: _load_encoder(given, medium) for medium in media.values()}
         if "records" in kinds:
-            read = _read_records(given, models, used, bar, several)
+            read = _read_records(given, models, used, bar)
         else:
             read = _read(given, models, used, bar)
     for name, outputs in read.outputs.items():
@@ -257,7 +261,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
     described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
     if "records" in kinds:
         described["records"] = ",".join(models)
-    elif several:
+    elif given.several:
         described["models"] = {name: model.path for name, model in models.items()}
         described["prompts"] = given.prompts_of(list(models)) or given.prompts
     else:
@@ -265,15 +269,11 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, *, several: bool
     described |= read.described
     for medium, encoder in used.items():
         described |= encoder.described(medium)
-    return read._replace(described=described)
+    return read._replace(described=described, started=started)
 
 
 def _read_records(
-    given: Options,
-    models: Mapping[str, Model],
-    used: Mapping[str, LoadedEncoder],
-    bar: Any,
-    several: bool,
+    given: Options, models: Mapping[str, Model], used: Mapping[str, LoadedEncoder], bar: Any
 ) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
     fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
@@ -281,16 +281,18 @@ def _read_records(
     names = {model.path: model.name for model in models.values() if model.name}
     beside = [field for field in (given.class_field, given.quality_field) if field]
     read = records.read_records(paths, names=names, beside=beside, **fields)
-    if len(read.answers) > 1 and not several:
+    if len(read.answers) > 1 and not given.several:
         raise ValueError(
             "expected answers of one model, or condvendi compare, received those of "
             f"{', '.join(read.answers)}."
         )
     encoder, notes = used.get("texts"), []
     prompts: dict[str, Any] = {}
-    if encoder is None:
-        classes = read.beside.get(given.class_field or "")
-        answers = _compared(given, read.answers, read.prompts, used, bar, classes)
+    if classes := read.beside.get(given.class_field or ""):
+        name, make = f"classes in {given.class_field!r}", Similarities.from_classes
+        answers = {m: make(of, read.prompts[m], name=name) for m, of in classes.items()}
+    elif encoder is None:
+        answers = _compared(given, read.answers, read.prompts, used, bar)
     else:
         answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
         notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
@@ -313,13 +315,12 @@ def _read_records(
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
-    judged = texts_of.judged(encoder)
-    found = Inputs(answers, prompts, read.prompts, described, notes, read.answers)
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {})
         quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
-    beside = {"weights": read.weights, "quality": quality, "batches": read.batches}
-    return found._replace(bandwidth=judged, **beside)
+    beside: Any = {"weights": read.weights, "quality": quality, "batches": read.batches}
+    beside["bandwidth"] = texts_of.judged(encoder)
+    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, **beside)
 
 
 def _compared(
@@ -328,12 +329,8 @@ def _compared(
     prompts: Mapping[str, Sequence[str]],
     used: Mapping[str, LoadedEncoder],
     bar: Any,
-    classes: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Similarities]:
-    """The outputs of each model with their similarities, by their classes or by a function."""
-    if classes is not None:
-        name, make = f"classes in {given.class_field!r}", Similarities.from_classes
-        return {model: make(of, prompts[model], name=name) for model, of in classes.items()}
+    """The outputs of each model with their similarities by a function."""
     task = bar.add_task("comparing outputs", total=None)
     how: Any = {"across": False, "cache": given.cache}
     how["progress"] = lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 import time
+import types
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,7 @@ def option(
 class Options:
     """The flags that all verbs have. Making one checks every field, and raises ValueError."""
 
+    several = False  # Whether the verb takes several models.
     prompts: Source | None = option(
         None,
         "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or .jsonl "
@@ -261,19 +263,11 @@ class Options:
         }
         return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
 
-    def read_groups(self) -> np.ndarray | None:
-        """The label of every row, or None."""
-        if self.groups_file is None:
-            return None
-        with checks.naming("--groups_file"):
-            return files.read_labels(self.groups_file)
-
-    def read_weights(self) -> np.ndarray | None:
-        """The weights of the rows, or None."""
-        if self.weights is None:
-            return None
-        with checks.naming("--weights"):
-            return files.read_weights(self.weights)
+    def of_rows(self, flag: str, read: Callable[[str], np.ndarray]) -> np.ndarray | None:
+        """What the file of a flag holds of every row, or None without one."""
+        path = getattr(self, flag)
+        with checks.naming(f"--{flag}"):
+            return None if path is None else read(path)
 
 
 def paths_in(value: str) -> list[str]:
@@ -348,25 +342,30 @@ def write(
     given: Options,
     result: Evaluation | Comparison,
     read: Any,
-    further: Mapping[str, Callable[[str], Any]],
+    further: Mapping[str, Callable[[str], Any]] = types.MappingProxyType({}),
     *,
-    since: float,
-    profile: Profile | None,
+    profile: Profile | None = None,
     plan: StudyPlan | None = None,
     beside: Sequence[str] = (),
 ) -> None:
     """Writes the files that were asked for, then prints the table, also where writing fails.
 
     `read` are the `Inputs`, `further` writes the files of other flags, and `beside` are lines below
-    the table. A plan is printed in place of its pilot.
+    the table. A plan is printed in place of its pilot. Comparisons have their own profile.
     """
+    profile = result.profile if isinstance(result, Comparison) else profile
 
     def as_json(path: str) -> None:
-        content = {"kernel": given.kernel, "inputs": read.described}
-        content |= {"seconds": time.perf_counter() - since, "provenance": provenance.collect()}
-        over = {} if profile is None else {"profile": profile.as_dict()}
-        over |= {} if plan is None else {"plan": plan.as_dict()}
-        files.write_json(path, {**result.as_dict(), **content, **over})
+        content = {**result.as_dict(), "kernel": given.kernel, "inputs": read.described}
+        content["seconds"] = time.perf_counter() - read.started
+        content["provenance"] = provenance.collect()
+        beneath = {"profile": profile, "plan": plan}
+        content |= {name: of.as_dict() for name, of in beneath.items() if of is not None}
+        files.write_json(path, content)
+
+    def as_csv(path: str) -> None:
+        table: Any = plan or result
+        files.write_text(path, table.comma_separated())
 
     def as_latex(path: str) -> None:
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
@@ -378,11 +377,11 @@ def write(
             suffix = pathlib.Path(path).suffix.lower()
             profile.plot().savefig(stream, format=suffix[1:], dpi=200)
 
-    writers = {"json": as_json, "latex": as_latex, **further, "profile": as_figure}
+    writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
     try:
         for name, write_to in writers.items():
-            if (path := getattr(given, name)) is not None:
+            if (path := getattr(given, name, None)) is not None:
                 write_to(path)
     finally:
         for line in warning_lines(result.advice):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from condvendi_jax.base import checks, files
+from condvendi_jax.base import checks
 from condvendi_jax.cli import compare, options
 from condvendi_jax.cli.options import option
 from condvendi_jax.inference import planning
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
-    read, pilot, started = compare.read_and_compare(words, given)
+    read, pilot = compare.read_and_compare(words, given)
     planned = planning.plan(
         pilot,
         ratio=given.ratio,
@@ -50,6 +50,4 @@ def main(argv: Sequence[str]) -> None:
         prompt_cost=given.prompt_cost,
         budget=given.budget,
     )
-    further = {"csv": lambda path: files.write_text(path, planned.comma_separated())}
-    how = {"since": started, "profile": pilot.profile, "plan": planned}
-    options.write(given, pilot, read, further, **how)
+    options.write(given, pilot, read, plan=planned)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
+from condvendi_jax import report as reports
 from condvendi_jax.cli import compare, options
 from condvendi_jax.cli.options import Target, option
 
@@ -31,4 +33,8 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(Options, argv)
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
-    compare.run(words, given, called=shlex.join(["condvendi", "report", *argv]))
+    read, compared = compare.read_and_compare(words, given)
+    shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.texts or None}
+    shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
+    further = {"output": lambda path: reports.html(compared, path, **shown)}
+    options.write(given, compared, read, further)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 
 from condvendi_jax.base import files, optional
@@ -38,12 +37,10 @@ class Options(options.Options):
 def main(argv: Sequence[str]) -> None:
     """Reads, scores, prints, writes."""
     words, given = options.parse(Options, argv)
-    models = inputs.models_of(words, given, several=False)
-    inputs.check(given, models)
+    models = inputs.models_of(words, given)
     paired = any(model.prompts or model.kind == "records" for model in models.values())
     if given.by_prompt and not paired:
         raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
-    started = time.perf_counter()
     tables, over, failed = [], None, dict[str, str]()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
@@ -80,5 +77,5 @@ def main(argv: Sequence[str]) -> None:
             raise ValueError(f"--by_prompt={path}: not written, since there is no table.")
         files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
 
-    how = {"since": started, "profile": over, "beside": beside}
-    options.write(given, scores, read, {"by_prompt": write_tables}, **how)
+    further = {"by_prompt": write_tables}
+    options.write(given, scores, read, further, profile=over, beside=beside)

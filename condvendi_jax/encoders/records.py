@@ -265,11 +265,13 @@ def _read_file(
             else:
                 prompt, read, unread = _prompt(record, named["prompt"], form, field, answers)
             prompt = _checked(prompt, repr(read[-1]))
+            batch = f"{path}:{line}" if form and form.request else None
             for row, (name, answer) in enumerate(answers.items()):
                 try:
                     place = answer, name, row, len(answers)
                     weight = _weight(record, *place)
-                    batch = _batch(record, batch_field, form, f"{path}:{line}", *place)
+                    if batch_field:
+                        batch = str(_beside(record, batch_field, *place, of_all=True))
                     more = {field: _beside(record, field, *place) for field in beside}
                     text = assistant_text(answer, name)
                     rest = texts.without_reasoning(text)
@@ -303,37 +305,30 @@ def _inner(record: Mapping[Any, Any], named: Iterable[str | None]) -> dict[str, 
 
 
 def _beside(
-    record: Mapping[Any, Any], field: str, answer: Any, name: str, row: int, count: int
+    record: Mapping[Any, Any],
+    field: str,
+    answer: Any,
+    name: str,
+    row: int,
+    count: int,
+    of_all: bool = False,
 ) -> Any:
-    """What a field holds of an answer: beside its text, or in the record, of one or all answers."""
+    """What a field holds of an answer: beside its text, or in a list of the record.
+
+    What is no list is of a single answer or, with `of_all`, of all of the record.
+    """
     value = answer.get(field) if isinstance(answer, dict) else None
     of_record = record.get(field)
     if value is None and of_record is not None:
-        listed = of_record if isinstance(of_record, list) else [of_record]
+        listed = (
+            of_record if isinstance(of_record, list) else [of_record] * (count if of_all else 1)
+        )
         if len(listed) != count:
             raise Unfit(f"expected {count} values in {field!r}, one for each answer")
         value = listed[row]
     if value is None or value != value:
         raise Unfit(f"has no {field!r} for {name}")
     return value
-
-
-def _batch(
-    record: Mapping[Any, Any],
-    field: str | None,
-    form: Format | None,
-    place: str,
-    answer: Any,
-    name: str,
-    row: int,
-    count: int,
-) -> str | None:
-    """The request or batch of an answer; None where it is not known."""
-    if field is None:
-        return place if form and form.request else None
-    if not isinstance(record.get(field), list | None):
-        record = {**record, field: [record[field]] * count}  # Of all answers of the record.
-    return str(_beside(record, field, answer, name, row, count))
 
 
 def _batches(rows_of: Mapping[str, Sequence[_Row]]) -> tuple[dict[str, list[str]] | None, bool]:

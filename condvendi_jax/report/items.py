@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condvendi_jax.base import extras, tables
+from condvendi_jax.encoders.items import as_viewed
 from condvendi_jax.report.behind import Behind
 
 # Bytes of all texts, of a prompt, and of all pictures of a page.
@@ -76,9 +77,8 @@ class Items:
 
     def equal(self, one: int, two: int) -> bool:
         """Whether two outputs are the same text."""
-        if self.outputs is None:
-            return False
-        return isinstance(self.outputs[one], str) and self.outputs[one] == self.outputs[two]
+        texts = self.outputs
+        return bool(texts) and isinstance(texts[one], str) and texts[one] == texts[two]
 
     def prompt(self, number: int, width: int | None = None) -> Item:
         """A prompt, in one line of at most `width` characters if it is given."""
@@ -100,15 +100,14 @@ def _cut(text: str, limit: int) -> Item:
 def _thumbnail(path: str | os.PathLike[str], side: int) -> str:
     """A picture of at most side x side pixels as WebP, in base64."""
     with extras.needed("embed", package="Pillow", purpose="showing pictures"):
-        from PIL import Image, ImageOps
+        from PIL import Image
     try:
         with Image.open(path) as opened:
             opened.draft("RGB", (2 * side, 2 * side))
-            picture = ImageOps.exif_transpose(opened).convert("RGBA")
+            picture = as_viewed(opened)
     except (OSError, ValueError, SyntaxError) as error:
         raise ValueError(f"{path}: expected a picture that Pillow can read ({error}).") from error
     picture.thumbnail((side, side))
-    white = Image.new("RGBA", picture.size, "white")
     stream = io.BytesIO()
-    Image.alpha_composite(white, picture).convert("RGB").save(stream, "WEBP", quality=50, method=6)
+    picture.save(stream, "WEBP", quality=50, method=6)
     return base64.b64encode(stream.getvalue()).decode()

@@ -19,13 +19,12 @@ import numpy as np
 from absl import flags
 
 from condvendi_jax.base.files import atomic_writer, check_targets
-from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.items import decode_image
 from experiments.builders import universal
 from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SETS
-from experiments.lab import records
+from experiments.lab import records, runner
 
 EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
 OF_DRAWINGS = "jax", "flax", "pillow", MINILM, EFFICIENTNET  # What drawings depend on.
@@ -72,7 +71,7 @@ def run(recipes: Recipes) -> None:
         flags.DEFINE_string(flag, None, words)
     for flag in flags.FLAGS.get_key_flags_for_module(__name__):  # So that --help lists them.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    command.run(functools.partial(main, recipes))
+    runner.run_flagged(functools.partial(main, recipes))
 
 
 def main(recipes: Recipes, argv: Sequence[str]) -> None:
@@ -87,7 +86,7 @@ def main(recipes: Recipes, argv: Sequence[str]) -> None:
     name = next(iter(recipes)) if len(recipes) == 1 else words.pop(0) if words else ""
     if name not in recipes:
         raise ValueError(f"expected one of {', '.join(recipes)}, received {name!r}.")
-    command.no_words(words)
+    runner.no_words(words)
     recipe, shipped = recipes[name], FOLDER / f"{recipes[name].stem or name}.npz"
     clones = {flag: getattr(values, flag) for flag in _source_flags(recipes)}
     for flag, clone in clones.items():

@@ -66,8 +66,8 @@ def run(cells: Callable[..., Iterator[dict[str, Any]]], fewest: int = 1) -> None
             flags.DEFINE_multi_enum(name, default, default, name, flag_values=values)
 
     def main(argv: list[str]) -> None:
-        command.no_words(runner.parse(values, argv))
+        runner.no_words(runner.parse(values, argv))
         for cell in cells(**{name: values[name].value for name in options}):
             print(json.dumps(cell), flush=True)
 
-    command.run(main, parse_flags=False)
+    command.run(main)

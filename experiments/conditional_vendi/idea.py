@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
-from condvendi_jax.cli import command
-from experiments.lab import style
+from experiments.lab import runner, style
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "figures"
 _N, _SEED = 1000, 0
@@ -83,10 +82,10 @@ def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Writes the picture into the folder of figures."""
-    command.no_words(argv[1:])
+    runner.no_words(argv[1:])
     for path in style.save(draw()[0], FIGURES / "idea"):
         print(path)
 
 
 if __name__ == "__main__":
-    command.run(main)
+    runner.run_flagged(main)

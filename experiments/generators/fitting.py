@@ -19,11 +19,10 @@ from absl import flags
 from flax import nnx
 
 from condvendi_jax.base import files
-from condvendi_jax.cli import command
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.generators import checkpoints
 from experiments.generators.pictures import COLLECTIONS
-from experiments.lab import records
+from experiments.lab import records, runner
 
 AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
 _STEPS_A_LINE = 100
@@ -84,12 +83,12 @@ def run(main: Callable[[str, Places], None]) -> None:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
     def on(argv: list[str]) -> None:
-        command.no_words(argv[2:])
+        runner.no_words(argv[2:])
         given, output = flags.FLAGS.pictures, pathlib.Path(flags.FLAGS.output)
         pictures = pathlib.Path(given) if given else None
         main(argv[1] if len(argv) > 1 else "", Places(pictures, output, output))
 
-    command.run(on)
+    runner.run_flagged(on)
 
 
 class Progress(NamedTuple):

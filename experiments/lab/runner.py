@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from absl import flags
+from absl import app, flags
 
 from condvendi_jax.base import extras, files
 from condvendi_jax.cli import command, provenance
@@ -23,6 +23,7 @@ from experiments.lab import papers, records, store, style, tables
 from experiments.lab.cells import Cell, Context, Run
 from experiments.lab.study import Setup, Study, check_bounds, check_needs
 
+_HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
 _DEFINE: dict[type, Callable[..., Any]] = {
@@ -35,7 +36,28 @@ _DEFINE: dict[type, Callable[..., Any]] = {
 
 def main(study: type[Study]) -> None:
     """The entry of `python -m experiments.NAME`."""
-    command.run(functools.partial(execute, study), parse_flags=False)
+    command.run(functools.partial(execute, study))
+
+
+def run_flagged(main: Callable[[list[str]], Any]) -> None:
+    """As `command.run`, for a program whose flags are global: `main` receives the other words."""
+    command.run(lambda argv: main(_without_global_flags(argv)))
+
+
+def _without_global_flags(argv: list[str]) -> list[str]:
+    app.define_help_flags()
+    try:
+        return app.parse_flags_with_usage(argv)
+    except SystemExit:
+        if _HELP & set(argv[1:]):  # absl counts a request for help among the errors.
+            sys.exit(0)
+        raise
+
+
+def no_words(words: Sequence[str]) -> None:
+    """Raises ValueError where there are words on a command line that takes flags only."""
+    if words:
+        raise ValueError(f"unexpected argument {words[0]!r}; flags are written --name=value.")
 
 
 def execute(study: type[Study], argv: Sequence[str]) -> None:
@@ -50,7 +72,7 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
     if values["help"].value:
         print(usage(study, values))
         return
-    command.no_words(words)
+    no_words(words)
     given = given_by(study, values)
     check_needs(given)
     check_bounds(given)

@@ -500,7 +500,7 @@ def _interrupted(tmp_path, before, lines):
     """Runs a program that interrupts itself, so that no timing matters."""
     program = f"import signal, time\nfrom condvendi_jax.cli import command\n{before}\n"
     program += "def main(_):\n" + "".join(f"    {line}\n" for line in lines.strip().splitlines())
-    program += "command.run(main, parse_flags=False)\n"
+    program += "command.run(main)\n"
     return _started(tmp_path, program, command=(sys.executable, "-c"))
 
 

@@ -217,13 +217,13 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
 
 
 def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd, monkeypatch):
-    """Both models have three pictures a prompt, in other orders; the second lack one."""
+    """Both models have four pictures a prompt, in other orders; the second lack one."""
     Image = pytest.importorskip("PIL.Image")
     monkeypatch.chdir(folder)
     colours = {"0": "red", "1": "lime", "2": "blue"}
     for model, name in (("flat", "{k}_{j}.png"), ("deep", "p{k}/{j}.png")):
         for k, colour in colours.items():
-            for j in (0, 1, 3)[: 3 if model == "flat" or k != "1" else 2]:
+            for j in range(4 if model == "flat" or k != "1" else 3):
                 path = folder / model / name.format(k=k, j=j)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (4, 4), colour).save(path)
@@ -238,17 +238,17 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd,
     assert (
         "note: outputs paired with prompts by the column 'id' at the start of the names of" in err
     )
-    assert "of the pictures, 3 pictures a prompt (flat)" in err
-    assert "at the start of the names of the folders, 2 to 3 pictures a prompt (deep)" in err
+    assert "of the pictures, 4 pictures a prompt (flat)" in err
+    assert "at the start of the names of the folders, 3 to 4 pictures a prompt (deep)" in err
     report = json.loads((folder / "paired.json").read_text())
-    assert report["n"] == {"flat": 9, "deep": 8}
+    assert report["n"] == {"flat": 12, "deep": 11}
     (found,) = (ranking for ranking in report["rankings"] if ranking["score"] == "conditional")
     for value in found["plug_in"].values():  # One colour a prompt, whatever the order of the files.
         assert value == pytest.approx(1, abs=1e-3)
 
 
 def _paths(*words):
-    models = inputs.models_of(words, verb.Options(), several=True)
+    models = inputs.models_of(words, verb.Options())
     return {name: model.path for name, model in models.items()}
 
 
