@@ -238,14 +238,13 @@ class Answers(NamedTuple):
     rows: np.ndarray  # Their numbers among all rows.
     copies: np.ndarray  # How many independent rows each of them is, `[n]`.
     kind: np.ndarray | None  # The number of the prompt of each; None where too few repeat.
-    groups: tuple[Leaving, ...]  # The rows of each prompt, with weights 1; none without `kind`.
     left_out: int  # How many prompts with a single answer do not count, beside others with several.
 
     @classmethod
     def apart(cls, pairs: Pairs) -> Answers:
         """All rows of pairs, as if no prompt repeated."""
         copies = np.ones(pairs.n, int) if pairs.copies is None else np.maximum(pairs.copies, 1)
-        return cls(pairs, np.arange(pairs.n), copies, None, (), 0)
+        return cls(pairs, np.arange(pairs.n), copies, None, 0)
 
     @classmethod
     def of(cls, pairs: Pairs) -> Answers:
@@ -268,45 +267,41 @@ class Answers(NamedTuple):
         count, kind = pairs.prompt_kinds
         single = single_answers(kind, pairs.draws, np.zeros_like(kind))
         if single is None:
-            return cls(pairs.prompts_once(), rows, copies, None, (), 0)
+            return cls(pairs.prompts_once(), rows, copies, None, 0)
         if single.any():
             kept = np.flatnonzero(~single)
             pairs, rows, copies = pairs.gathered().rows(kept), rows[kept], copies[kept]
             kind = np.unique(kind[kept], return_inverse=True)[1].reshape(-1)
         several, pairs = int(kind.max()) + 1, pairs.prompts_once()
-        if several == 1:
-            return cls(pairs, rows, copies, None, (), count - 1)
-        groups = tuple(leaving_of(pairs, kind, several, np.ones(pairs.n)))
-        return cls(pairs, rows, copies, kind, groups, count - several)
+        return cls(pairs, rows, copies, kind if several > 1 else None, count - several)
 
     def norms(self) -> jax.Array:
         """The unbiased squared norms of each term, `[terms]`; without pairs within a batch."""
         points = self.points
         if points.batches is None:
-            return _norms(points, jnp.asarray(self.copies, points.dtype), self.groups)
+            groups = ()
+            if self.kind is not None:
+                groups = leaving_of(points, self.kind, self.kind.max() + 1, np.ones(points.n))
+            return _norms(points, jnp.asarray(self.copies, points.dtype), groups)
         if not checks.is_concrete(points):
             raise ValueError("batches: expected None inside a transformation such as jax.jit.")
-        sums = to_float64(row_sums(points))[:, : points.n]
+        sums = PairSums.of(points, ()).rows
         means, _ = pair_means(sums, self.inside(sums_inside), self)
         return jnp.asarray(means.norms(0.0 if self.kind is None else None), points.dtype)
 
     def inside(self, function: Callable[..., Any]) -> Inside:
         """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
-        points, batch = self.points, None
-        if points.batches is not None:
-            kinds = points.batch_kinds
-            batch = self._sums(
-                function, leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n))
-            )
-        return Inside(None if self.kind is None else self._sums(function, self.groups), batch)
+        points = self.points
 
-    def _sums(self, function: Callable[..., Any], groups: Sequence[Leaving]) -> np.ndarray:
-        shares, parts = self.points.shares, []
-        for of in groups:
-            weights = np.where(of.weights > 0, shares[of.rows], 0)
-            sums = function(self.points, of._replace(weights=weights))
-            parts.append(np.asarray(to_host(sums), np.float64))
-        return by_rows(groups, parts, self.points.n)
+        def summed(kinds: np.ndarray | None) -> np.ndarray | None:
+            if kinds is None:
+                return None
+            groups = leaving_of(points, kinds, kinds.max() + 1)
+            parts = [to_float64(function(points, of)) for of in groups]
+            return by_rows(groups, parts, points.n)
+
+        batches = None if points.batches is None else points.batch_kinds
+        return Inside(summed(self.kind), summed(batches))
 
 
 @jax.jit
@@ -317,7 +312,7 @@ def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
 
 
 @jax.jit
-def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax.Array:
+def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.Array:
     total = squares_of_others(points, points.weights)
     shares = _shares(points)[: copies.shape[0]]
     # The pairs of a row with itself, and with its copies: exactly zero where there are none.
@@ -474,9 +469,7 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
 
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
     """Sums of values `[..., n]` by the numbers of their groups, `[..., count]`."""
-    flat = values.reshape(-1, values.shape[-1])
-    sums = [np.bincount(numbers, of, count) for of in flat]
-    return np.stack(sums).reshape(*values.shape[:-1], count)
+    return np.apply_along_axis(lambda row: np.bincount(numbers, row, count), -1, values)
 
 
 def similarities(norms: np.ndarray) -> np.ndarray:
