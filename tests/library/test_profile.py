@@ -125,7 +125,7 @@ def test_a_band_of_one_bandwidth_is_the_interval_of_evaluate(groups):
         np.testing.assert_allclose(longer, 1, rtol=0.1)  # Of 5,000 draws of Student's t.
 
 
-def test_scores_of_the_papers_count_the_pairs_within_a_batch():
+def test_scores_of_the_papers_count_the_pairs_within_a_batch(x64):
     (outputs, _), prompts = models()[0].values(), models()[1]
     batches = np.arange(N) // 2
     data = {"multiples": [1.0], "unbiased": False, "batches": batches, **kernels()}
