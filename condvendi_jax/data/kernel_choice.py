@@ -31,7 +31,7 @@ _NEGLIGIBLE = 1e-6
 
 
 def check(
-    paired: bool, kernels: tuple[KernelChoice, KernelChoice], rule: str | None
+    paired: bool, kernels: tuple[KernelChoice, ...], rule: str | None
 ) -> tuple[KernelChoice, ...]:
     """Checks the kernels. Returns one for each array, or None where a rule will choose it."""
     if not paired and kernels[1] is not None:
@@ -138,17 +138,17 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
         smallest, largest = np.asarray(_off_diagonal_range(fitting, some, apart))
     if repeats and largest < 1:
         return fitting  # Two rows are equal, which a sample need not show.
-    probed = f"{min(points.shape[0], _PROBED_ROWS)} rows"
-    words = f"{name}: under {kernel!r} all kernel values between {probed}"
+    probed = min(points.shape[0], _PROBED_ROWS)
+    words = f"{name}: under {kernel!r} all kernel values between {probed} rows"
     if smallest > 1 - _NEGLIGIBLE:
         checks.warn(
-            f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are "
-            "1: it cannot tell these embeddings apart."
+            f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are 1: it "
+            "cannot tell these embeddings apart."
         )
     elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
         checks.warn(
-            f"{words} are below 1e-6, the Gram is numerically the identity and its scores "
-            "only count points."
+            f"{words} are below 1e-6, the Gram is numerically the identity and its scores only "
+            "count points."
         )
     return fitting
 

@@ -384,7 +384,7 @@ def _make(
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
     labelled = [r for r in roles if all(shapes.are_labels(of[r]) for of in by_row.values())]
     shapes.check_labels(by_row, labelled, given, similar_prompts)
-    x_kernel, t_kernel = (
+    given = tuple(
         Indicator() if kernel is None and role in labelled else kernel
         for role, kernel in zip(NAMES, given, strict=True)
     )
@@ -417,7 +417,7 @@ def _make(
                 labels.setdefault("groups", labels["batches"])
             if rows["weights"] is not None:
                 weights[name] = checks.check_weights(rows["weights"], n)
-    given = kernel_choice.check(paired, (x_kernel, t_kernel), rule)
+    given = kernel_choice.check(paired, given, rule)
     ids = [labels["prompt_ids"] for labels in about.values() if "prompt_ids" in labels]
     if shared and not all(np.array_equal(ids[0], other) for other in ids):
         raise ValueError("prompt_ids: those of the models differ, and their prompts are the same.")

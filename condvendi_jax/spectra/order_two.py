@@ -203,7 +203,7 @@ def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) ->
     """`sums_inside` `[..., G, m]` of groups without a row in common, by the rows `[..., n]`."""
     by_row = np.zeros((*inside[0].shape[:-2], n))
     for of, sums in zip(leaving, inside, strict=True):
-        there = np.asarray(of.weights) > 0
+        there = of.weights > 0
         by_row[..., of.rows[there]] = sums[..., there]
     return by_row
 
@@ -383,25 +383,22 @@ def pair_means(
         means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
     if not leaving:
         return means, means
-    weights = [np.asarray(of.weights, np.float64) for of in leaving]
-    lost, taken, kept = weight_of(leaving), [], same
-    for of, weight, inner in zip(leaving, weights, among, strict=True):
-        if inside.prompt is not None:
-            inner = inner - inside.prompt[..., of.rows]
-        elif inside.batch is not None:
-            inner = inner - inside.batch[..., of.rows]
+    lost, taken = weight_of(leaving), []
+    not_between = inside.batch if inside.prompt is None else inside.prompt
+    for of, inner in zip(leaving, among, strict=True):
+        if not_between is not None:
+            inner = inner - not_between[..., of.rows]
         else:
-            inner = inner + np.where(weight > 0, weight - one_copy[of.rows], 0)
-        taken.append(np.sum((2 * between[..., of.rows] - inner) * weight, axis=-1))
-    if kind is None or inside.prompt is None:
-        pairs = zip(leaving, weights, strict=True)
-        kept = same - in_order([np.sum(w * alone[of.rows], axis=1) for of, w in pairs], leaving)
+            inner = inner + np.where(of.weights > 0, of.weights - one_copy[of.rows], 0)
+        taken.append(np.sum((2 * between[..., of.rows] - inner) * of.weights, axis=-1))
+    if kind is None:
+        left_out = [np.sum(of.weights * alone[of.rows], axis=1) for of in leaving]
+        kept = same - in_order(left_out, leaving)
         within = np.ones((*means.within.shape, lost.size))
     else:
+        numbers = [np.broadcast_to(of.groups[:, None], of.rows.shape) for of in leaving]
         group = np.zeros(paired.size, int)
-        for of, weight in zip(leaving, weights, strict=True):
-            there = weight > 0
-            group[kind[of.rows[there]]] = np.broadcast_to(of.groups[:, None], there.shape)[there]
+        group[kind] = by_rows(leaving, numbers, kind.size)
         kept = same - np.bincount(group, paired, lost.size)
         rest = squares.sum(axis=-1)[..., None] - by_number(squares, group, lost.size)
         with np.errstate(invalid="ignore", divide="ignore"):
