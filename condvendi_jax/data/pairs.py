@@ -251,9 +251,8 @@ class Pairs:
         weights = None
         if self.weights is not None:
             weights = placed(shares_of(take(self.weights, chosen)))
-        labels = {
-            name: getattr(self, name) for name in ("prompt_ids", "groups", "copies", "batches")
-        }
+        names = ("prompt_ids", "groups", "copies", "batches")
+        labels = {name: getattr(self, name) for name in names}
         kept = {name: None if of is None else of[chosen] for name, of in labels.items()}
         return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
 

@@ -130,8 +130,7 @@ def entropies_of(norms: jax.Array) -> PerTerm:
 @jax.jit
 def row_sums(points: Pairs) -> jax.Array:
     """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
-    options: Any = {"weights": _shares(points), "layout": points.layout}
-    return pairwise.row_norms(*factors_of(points), **options)
+    return pairwise.row_norms(*factors_of(points), weights=_shares(points), layout=points.layout)
 
 
 def _shares(points: Pairs) -> jax.Array:
@@ -307,8 +306,7 @@ class Answers(NamedTuple):
 @jax.jit
 def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
     """Sums of squared kernels over all pairs of different rows of these weights, `[terms]`."""
-    factors, subsets = factors_of(points)
-    return pairwise.squares_of_others(factors, subsets, weights=weights, layout=points.layout)
+    return pairwise.squares_of_others(*factors_of(points), weights=weights, layout=points.layout)
 
 
 @jax.jit
