@@ -180,8 +180,9 @@ class Pairs:
             by its name.
           prompt_ids, weights, batches: see `Pairs`. `[n]` for all models, or those of each model by
             its name. Equal ids of several models are one prompt.
-          **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key`, `groups`
-            and `progress` of `Pairs`. A rule sees as many rows of each model.
+          groups: see `Pairs`; `[n]` for all models.
+          **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key` and
+            `progress` of `Pairs`. A rule sees as many rows of each model.
 
         Raises:
           TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
