@@ -132,7 +132,8 @@ def check_arrays(
     """
     arrays = as_paired(named)
     warn_of_float64(arrays)
-    return cast_arrays(arrays, place=placed, origins=origins or {})
+    origins = origins or {}
+    return [cast_array(of, name, placed, origins.get(name)) for name, of in arrays.items()]
 
 
 def warn_of_float64(*several: Mapping[str, Any]) -> None:
@@ -144,16 +145,6 @@ def warn_of_float64(*several: Mapping[str, Any]) -> None:
             f"{' and '.join(wide)}: float64 input is computed in float32 because x64 is off; "
             "enable it with jax.config.update('jax_enable_x64', True), or --x64 of the command."
         )
-
-
-def cast_arrays(
-    arrays: Mapping[str, Any],
-    *,
-    place: Callable[[Any], jax.Array],
-    origins: Mapping[str, np.ndarray | None],
-) -> list[jax.Array]:
-    """Checks the numbers of arrays whose shapes were checked, casts them, and places them."""
-    return [_cast(array, name, place, origins.get(name)) for name, array in arrays.items()]
 
 
 def check_shapes(arrays: Mapping[str, Any]) -> None:
@@ -295,10 +286,10 @@ def _loses(dtype: np.dtype) -> bool:
     return bits > jnp.finfo(compute_dtype()).nmant + 1
 
 
-def _cast(
+def cast_array(
     array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
 ) -> jax.Array:
-    """The array in the compute dtype, placed; its numbers are checked on the host or device."""
+    """An array of a checked shape in the compute dtype, placed; its numbers are checked."""
     whole = is_concrete(array) and not (
         isinstance(array, jax.Array) and not array.is_fully_addressable
     )

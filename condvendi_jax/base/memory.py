@@ -91,7 +91,7 @@ def fits(n: int, dtype: DTypeLike, *, share: float = 1) -> bool:
 def check(n: int, dtype: DTypeLike, *, share: float = 1) -> None:
     """Raises ValueError where the n x n arrays, or a share of them, exceed the memory."""
     if not fits(n, dtype, share=share):
-        raise ValueError(_too_large(n, dtype, f"and there are {_gib(limit())}"))
+        raise ValueError(_too_large(n, dtype))
 
 
 def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
@@ -120,16 +120,15 @@ def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
             if n <= _SOLVERS_TAKE or "cusolver" not in text:
                 raise
             why = "cuSOLVER refused so large a matrix."
-        explanation = _too_large(n, dtype, f"and there are {_gib(limit())}, not all of it free")
-        raise ValueError(f"{why} {explanation}") from error
+        raise ValueError(f"{why} {_too_large(n, dtype, ', not all of it free')}") from error
 
 
-def _too_large(n: int, dtype: DTypeLike, available: str) -> str:
+def _too_large(n: int, dtype: DTypeLike, free: str = "") -> str:
     return (
         f"The n x n arrays of n = {n} points need about {_gib(needed(n, dtype))} of "
-        f"{np.dtype(dtype).name} {available}. Give method=cv.Auto(key=...), and the spectrum is "
-        "estimated, with an interval, from products that never form them; order 2 (rke, "
-        "conditional_rke, order=2) is exact at any n."
+        f"{np.dtype(dtype).name} and there are {_gib(limit())}{free}. Give "
+        "method=cv.Auto(key=...), and the spectrum is estimated, with an interval, from products "
+        "that never form them; order 2 (rke, conditional_rke, order=2) is exact at any n."
     )
 
 

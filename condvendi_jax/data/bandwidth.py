@@ -185,10 +185,10 @@ def bandwidth_by_rule(
     checks.check_key(key)
     array = checks.as_array(points, name="points")
     checked = checks.check_embeddings(array, name="points", origin=checks.origin_of(array))
-    return _by_rule(checked, rule, key, "points", partitions)
+    return by_rule(checked, rule, key, "points", partitions)
 
 
-def _by_rule(
+def by_rule(
     points: jax.Array, rule: str, key: jax.Array, name: str, partitions: int | None = None
 ) -> RuledBandwidth:
     """`bandwidth_by_rule` of checked points, which errors call `name`."""
@@ -312,16 +312,8 @@ def check_rule(rule: str, *, auto: bool = False) -> None:
         raise ValueError(f"rule: expected one of {', '.join(rules)}, received {rule!r}.")
 
 
-def apply_rule(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
-    """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
-
-    Where all rows are equal the bandwidth is arbitrary: every score is 1.
-    """
-    return arbitrary(points) or _by_rule(points, rule, key, name)
-
-
 def arbitrary(points: Any) -> RuledBandwidth | None:
-    """A bandwidth of points that are all equal, or None."""
+    """A bandwidth of points that are all equal, where every score is 1; or None."""
     if (n := points.shape[0]) == 1 or _identical(points):
         return RuledBandwidth(1.0, f"arbitrary: {'n = 1' if n == 1 else 'all rows are identical'}")
     return None

@@ -25,10 +25,7 @@ from condvendi_jax.data.bandwidth import ROWS, THRESHOLD, RuledBandwidth
 MOST_ROWS = 3000
 _FEWEST_PROMPTS = 6  # A mean over sets of four different ones is mostly noise below.
 _TILE = 256  # Rows, about, whose kernel values are in memory at a time.
-_NEARLY, _NOTHING = (
-    0.9999,
-    1e-9,
-)  # Variances: from the largest on they may not change but by rounding.
+_NEARLY, _NOTHING = 0.9999, 1e-9  # Of the largest variance; a variance of rounding alone.
 _FARTHEST = 1e100  # In units: its square is a number.
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,13 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import bandwidth
+from condvendi_jax.data import models as models_of
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.default_rule import default_bandwidth
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, check_kernel
+
+if TYPE_CHECKING:
+    from condvendi_jax.data.pairs import Pairs
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
 KernelChoice = Kernel | RuledBandwidth | None
@@ -27,7 +31,7 @@ _NEGLIGIBLE = 1e-6
 
 
 def check(
-    paired: bool, kernels: tuple[KernelChoice, KernelChoice], rule: str | None
+    paired: bool, kernels: tuple[KernelChoice, ...], rule: str | None
 ) -> tuple[KernelChoice, ...]:
     """Checks the kernels. Returns one for each array, or None where a rule will choose it."""
     if not paired and kernels[1] is not None:
@@ -69,80 +73,84 @@ def _pooled(
 
 
 def choose(
-    models: Mapping[str, tuple[jax.Array, ...]],
+    models: Mapping[str, Pairs],
+    content: Mapping[str, Mapping[str, Any]],
     given: Sequence[KernelChoice],
     rule: str | None,
     key: jax.Array | None,
     progress: Callable[[str], Any],
     *,
-    seen: Sequence[tuple[jax.Array, ...]],
     prompts_once: bool,
-    repeated: bool,
-    compared: Callable[[int], tuple[Any, ...]],
+    similar: bool,
 ) -> tuple[dict[str, tuple[Kernel, ...]], dict[str, RuledBandwidth]]:
     """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
 
-    `seen` are the rows of each model that a rule may look at; `prompts_once` says whether their
-    prompts are the same; `repeated` whether prompts count as equal or different, as they repeat;
-    `compared` what the default rule compares: outputs (0) or prompts (1).
+    `content` are the arrays as they were given; `prompts_once` says whether the prompts that a rule
+    sees are the same for all models; `similar` is `similar_prompts` of `Pairs`.
     """
     kernels: list[Kernel] = []
     ruled: dict[str, RuledBandwidth] = {}
-    arrays = [] if rule == bandwidth.AUTO else _pooled(seen, prompts_once, key)
+    drawn: Sequence[jax.Array] = ()
+    if rule in bandwidth.RULES and any(kernel is None for kernel in given):
+        seen = [models_of.resampled(pairs) for pairs in models.values()]
+        drawn = _pooled(seen, prompts_once, key)
+    repeated = models_of.count_as_repeated([*models.values()], given, rule, similar)
     for index, (name, kernel) in enumerate(zip(NAMES, given, strict=False)):
         if kernel is None and name == "prompts" and repeated:
             kernel = Indicator()
             ruled[name] = RuledBandwidth(None, f"{bandwidth.EQUAL}, because prompts repeat")
         elif kernel is None:
             progress(f"bandwidth of {name}")
-            assert rule is not None  # `check` has seen to it.
             if rule == bandwidth.AUTO:
-                kernel = default_bandwidth(*compared(index), name=name, repeated=repeated)
+                compared = models_of.compared(models, content, name)
+                kernel = default_bandwidth(*compared, name=name, repeated=repeated)
             else:
-                rule_key = jax.random.fold_in(checks.check_key(key), index)
-                kernel = bandwidth.apply_rule(arrays[index], rule, key=rule_key, name=name)
+                assert rule is not None  # `check` has seen to it.
+                rule_key, points = jax.random.fold_in(checks.check_key(key), index), drawn[index]
+                kernel = bandwidth.arbitrary(points) or bandwidth.by_rule(
+                    points, rule, rule_key, name
+                )
         if isinstance(kernel, RuledBandwidth):
             ruled[name], width = kernel, kernel.bandwidth
             kernel = Gaussian(math.nan if width is None else width)
         kernels.append(kernel)
     suited = {}
-    for name, points in models.items():
-        with checks.naming(name):
-            suited[name] = _suited(kernels, points)
+    for model, pairs in models.items():
+        parts = zip(kernels, pairs.arrays, NAMES, strict=False)
+        with checks.naming(model):
+            suited[model] = tuple(_suited(*part) for part in parts)
     return suited, ruled
 
 
-def _suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Kernel, ...]:
-    """The kernels in the form that suits the points; warns where one says nothing of them."""
-    fitting = list(kernels)
-    pairs = zip(kernels, arrays, strict=True)
-    known = [index for index, pair in enumerate(pairs) if checks.is_concrete(*pair)]
+def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
+    """The kernel in the form that suits the points; warns where it says nothing of them."""
+    if not checks.is_concrete(kernel, points):
+        return kernel
     # At once, also for constants inside jit.
     with jax.ensure_compile_time_eval():
-        for index in known:
-            kernels[index].check_points(arrays[index], name=NAMES[index])
-            fitting[index] = kernels[index].suited_to(arrays[index])
-            if isinstance(kernels[index], WithinPrompts):
-                continue  # Most rows that a probe takes are of different prompts.
-            kernel, (points, apart, repeats) = fitting[index], _probe(arrays[index], kernels[index])
-            if not apart.any() or (points == points[:1]).all():
-                continue
-            smallest, largest = np.asarray(_off_diagonal_range(kernel, points, apart))
-            if repeats and largest < 1:
-                continue  # Two rows are equal, which a sample need not show.
-            probed = f"{min(arrays[index].shape[0], _PROBED_ROWS)} rows"
-            words = f"{NAMES[index]}: under {kernels[index]!r} all kernel values between {probed}"
-            if smallest > 1 - _NEGLIGIBLE:
-                checks.warn(
-                    f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are "
-                    "1: it cannot tell these embeddings apart."
-                )
-            elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
-                checks.warn(
-                    f"{words} are below 1e-6, the Gram is numerically the identity and its scores "
-                    "only count points."
-                )
-    return tuple(fitting)
+        kernel.check_points(points, name=name)
+        fitting = kernel.suited_to(points)
+        if isinstance(kernel, WithinPrompts):
+            return fitting  # Most rows that a probe takes are of different prompts.
+        some, apart, repeats = _probe(points, kernel)
+        if not apart.any() or (some == some[:1]).all():
+            return fitting
+        smallest, largest = np.asarray(_off_diagonal_range(fitting, some, apart))
+    if repeats and largest < 1:
+        return fitting  # Two rows are equal, which a sample need not show.
+    probed = min(points.shape[0], _PROBED_ROWS)
+    words = f"{name}: under {kernel!r} all kernel values between {probed} rows"
+    if smallest > 1 - _NEGLIGIBLE:
+        checks.warn(
+            f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are 1: it "
+            "cannot tell these embeddings apart."
+        )
+    elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
+        checks.warn(
+            f"{words} are below 1e-6, the Gram is numerically the identity and its scores only "
+            "count points."
+        )
+    return fitting
 
 
 def _probe(array: jax.Array, kernel: Kernel) -> tuple[np.ndarray, np.ndarray, bool]:

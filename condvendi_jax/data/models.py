@@ -12,10 +12,10 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import default_rule
-from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
 from condvendi_jax.data.kernels import Indicator
 
 if TYPE_CHECKING:
+    from condvendi_jax.data.kernel_choice import KernelChoice
     from condvendi_jax.data.pairs import Pairs
 
 # Rows that integer weights may make a rule or a jackknife see: their time grows with them.
@@ -44,28 +44,22 @@ def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[
     return {name: value[name] for name in models}
 
 
-def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
-    """`Pairs.prompt_kinds` of the rows of all models of a call, in their order."""
-    sizes = [pairs.n for pairs in models]
-    if not models[0].paired:
-        return 1, np.zeros(sum(sizes), int)
-    given = [pairs.prompt_ids for pairs in models if pairs.prompt_ids is not None]
-    if known := len(given) == len(models):
-        rows = np.concatenate(given)[:, None]
-    else:
-        rows = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
-    count, numbers = checks.equal_rows(rows, name="prompts")
-    if known:
-        return count, numbers
-    for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
-        pairs.prompt_ids = ids
-    return count, numbers
-
-
 def prompts_by_model(models: Sequence[Pairs]) -> tuple[int, list[np.ndarray]]:
     """The number of distinct prompts, and for each model the number of the prompt of each row."""
-    count, numbers = distinct_prompts(models)
-    return count, np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
+    ends = np.cumsum([pairs.n for pairs in models])
+    if not models[0].paired:
+        return 1, np.split(np.zeros(ends[-1], int), ends[:-1])
+    rows = [pairs.prompt_ids[:, None] for pairs in models if pairs.prompt_ids is not None]
+    if known := len(rows) == len(models):
+        prompts = np.concatenate(rows)
+    else:
+        prompts = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
+    count, numbers = checks.equal_rows(prompts, name="prompts")
+    by_model = np.split(numbers, ends[:-1])
+    if not known:
+        for pairs, ids in zip(models, by_model, strict=True):
+            pairs.prompt_ids = ids
+    return count, by_model
 
 
 def count_as_repeated(
@@ -98,9 +92,9 @@ def resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
 
 
 def compared(
-    models: Mapping[str, Pairs], given: Mapping[str, Mapping[str, Any]], index: int
+    models: Mapping[str, Pairs], content: Mapping[str, Mapping[str, Any]], role: str
 ) -> tuple[Any, ...]:
-    """What the default rule compares: points, prompts, labels, weights, of outputs (0) or prompts.
+    """What the default rule compares: points, prompts, labels, weights, of outputs or prompts.
 
     All models weigh the same, and so do all prompts of a model for which no weights are given.
     """
@@ -110,14 +104,14 @@ def compared(
             pairs.prompts_once().shares,
             None if pairs.paired else pairs.copies,
             most=default_rule.MOST_ROWS // len(models),
-            content=given[name][NAMES[index]],
+            content=content[name][role],
             prompts=kinds,
         )
-        points = to_host(take(pairs.arrays[index], rows))
+        points = to_host(take(pairs.arrays[role == "prompts"], rows))
         parts.append((points, kinds[rows], start + labels, weights / len(models)))
         start += max(pairs.n, pairs.total)
     points, kinds, labels, weights = map(np.concatenate, zip(*parts, strict=True))
-    return points, kinds, None if index else labels, weights
+    return points, kinds, None if role == "prompts" else labels, weights
 
 
 def numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
@@ -128,17 +122,16 @@ def numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
     first = models[0]
     columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]
     for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
-        identified = index == 1 and first.prompt_ids is not None
-        if not isinstance(kernel, Indicator) or not checks.is_concrete(arrays):
-            continue
-        if first.layout is not None or (arrays[0].shape[1] == 1 and not identified):
+        numbers = arrays[0].shape[1] == 1 and (index == 0 or first.prompt_ids is None)
+        alone = first.layout is None and checks.is_concrete(arrays)
+        if numbers or not alone or not isinstance(kernel, Indicator):
             continue
         if index == 1:
-            _, numbers = distinct_prompts(models)
+            parts = prompts_by_model(models)[1]
         else:
             stacked = np.concatenate([np.asarray(array) for array in arrays])
-            _, numbers = checks.equal_rows(stacked, name=NAMES[index])
-        parts = np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
+            kinds = checks.equal_rows(stacked, name="outputs")[1]
+            parts = np.split(kinds, np.cumsum([pairs.n for pairs in models])[:-1])
         with jax.ensure_compile_time_eval():
             numbered = {
                 id(array): placed(part[:, None].astype(first.dtype))

@@ -123,18 +123,15 @@ class Pairs:
         mesh: Mesh | None = None,
         progress: Callable[[str], Any] = lambda _: None,
     ):
-        arrays = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
+        given = {"outputs": outputs, "prompts": prompts, "prompt_ids": prompt_ids}
+        given |= {"groups": groups, "weights": weights, "batches": batches}
         made = _make(
-            {"": arrays},
-            {"": prompt_ids},
-            {"": weights},
-            {"": batches},
+            {"": given},
             output_kernel=output_kernel,
             prompt_kernel=prompt_kernel,
             rule=rule,
             similar_prompts=similar_prompts,
             key=key,
-            groups=groups,
             mesh=mesh,
             progress=progress,
         )
@@ -170,6 +167,7 @@ class Pairs:
         prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
         *,
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
+        groups: ArrayLike | None = None,
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
         batches: Labels | Mapping[str, Labels] | None = None,
         **options: Any,
@@ -182,29 +180,21 @@ class Pairs:
             by its name.
           prompt_ids, weights, batches: see `Pairs`. `[n]` for all models, or those of each model by
             its name. Equal ids of several models are one prompt.
-          **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key`, `groups`
-            and `progress` of `Pairs`. A rule sees as many rows of each model.
+          groups: see `Pairs`; `[n]` for all models.
+          **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key` and
+            `progress` of `Pairs`. A rule sees as many rows of each model.
 
         Raises:
           TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
             there is no model, or the arrays of the models do not fit together.
         """
         models_of.check_names(models)
-        every_prompt = models_of.of_each_model(prompts, models, "prompts")
-        arrays = {
-            name: {"outputs": outputs}
-            | ({} if prompts is None else {"prompts": every_prompt[name]})
-            for name, outputs in models.items()
-        }
-        return _make(
-            arrays,
-            models_of.of_each_model(prompt_ids, models, "prompt_ids"),
-            models_of.of_each_model(weights, models, "weights"),
-            models_of.of_each_model(batches, models, "batches"),
-            shared=not isinstance(prompts, Mapping),
-            together=True,
-            **options,
-        )
+        given = {"prompts": prompts, "prompt_ids": prompt_ids, "weights": weights}
+        rows = {name: {"outputs": outputs, "groups": groups} for name, outputs in models.items()}
+        for role, value in (given | {"batches": batches}).items():
+            for name, of_model in models_of.of_each_model(value, models, role).items():
+                rows[name][role] = of_model
+        return _make(rows, shared=not isinstance(prompts, Mapping), together=True, **options)
 
     @property
     def dtype(self) -> np.dtype:
@@ -235,7 +225,8 @@ class Pairs:
 
         Outputs alone count as answers to one prompt.
         """
-        return models_of.distinct_prompts([self])
+        count, (kinds,) = models_of.prompts_by_model([self])
+        return count, kinds
 
     @property
     def total(self) -> int:
@@ -261,9 +252,8 @@ class Pairs:
         weights = None
         if self.weights is not None:
             weights = placed(shares_of(take(self.weights, chosen)))
-        labels = {
-            name: getattr(self, name) for name in ("prompt_ids", "groups", "copies", "batches")
-        }
+        names = ("prompt_ids", "groups", "copies", "batches")
+        labels = {name: getattr(self, name) for name in names}
         kept = {name: None if of is None else of[chosen] for name, of in labels.items()}
         return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
 
@@ -365,80 +355,73 @@ class Pairs:
 
 def _make(
     models: Mapping[str, Mapping[str, Any]],
-    prompt_ids: Mapping[str, Labels | None],
-    weights: Mapping[str, ArrayLike | None],
-    batches: Mapping[str, Labels | None],
     *,
     output_kernel: KernelChoice = None,
     prompt_kernel: KernelChoice = None,
     rule: str | None = None,
     similar_prompts: bool = False,
     key: jax.Array | None = None,
-    groups: ArrayLike | None = None,
     progress: Callable[[str], Any] = lambda _: None,
     mesh: Mesh | None = None,
     shared: bool = True,
     together: bool = False,
 ) -> dict[str, Pairs]:
-    """Checks the arrays `outputs` and `prompts` of each model, and makes their pairs.
+    """Checks the arrays and labels of each model, named as in `Pairs`, and makes their pairs.
 
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
-    given = output_kernel, prompt_kernel
-    models, kernels, separate = similarities.unpacked(models, given)
+    paired = any(rows["prompts"] is not None for rows in models.values())
+    passed = {
+        name: {role: rows[role] for role in NAMES[: 1 + paired]} for name, rows in models.items()
+    }
+    passed, given, separate = similarities.unpacked(passed, (output_kernel, prompt_kernel))
     shared = shared and not separate
-    first, paired = next(iter(models)), "prompts" in next(iter(models.values()))
-    passed, models = models, dict(models)
+    by_row: dict[str, dict[str, Any]] = {}
     for name, arrays in passed.items():
         with checks.naming(name):
-            models[name] = shapes.by_row(arrays)
-    labelled = [
-        role
-        for role in NAMES[: 1 + paired]
-        if all(shapes.are_labels(arrays[role]) for arrays in models.values())
-    ]
-    shapes.check_labels(models, labelled, kernels, similar_prompts)
-    x_kernel, t_kernel = (
+            by_row[name] = shapes.by_row(arrays)
+    first = next(iter(by_row))
+    roles, paired = [*by_row[first]], "prompts" in by_row[first]
+    labelled = [r for r in roles if all(shapes.are_labels(of[r]) for of in by_row.values())]
+    shapes.check_labels(by_row, labelled, given, similar_prompts)
+    given = tuple(
         Indicator() if kernel is None and role in labelled else kernel
-        for role, kernel in zip(NAMES, kernels, strict=True)
+        for role, kernel in zip(NAMES, given, strict=True)
     )
-    if "prompts" in labelled:
-        of_models = zip(models.items(), prompt_ids.values(), strict=True)
-        prompt_ids = {m: rows["prompts"] if of is None else of for (m, rows), of in of_models}
-    identified = any(ids is not None for ids in prompt_ids.values())
+    identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
     named: dict[str, Mapping[str, Any]] = {}
     about: dict[str, dict[str, Any]] = {}
+    weights: dict[str, Any] = {}
     numbers: dict[str, dict[Any, int]] = {}  # Equal labels of several models have one number.
-    layouts = {name: layout_of(arrays["outputs"], mesh=mesh) for name, arrays in models.items()}
-    for name, arrays in models.items():
+    for name, rows in models.items():
         with checks.naming(name):
-            labels = {"prompt_ids": prompt_ids[name], "groups": groups, "weights": weights[name]}
-            labels["batches"] = batches[name]
-            checks.check_indices({**passed[name], **labels})
-            about[name] = {"index": checks.index_of(passed[name]["outputs"])}
-            rows = dict(arrays)
+            checks.check_indices(rows)
+            arrays = dict(by_row[name])
             for role in labelled:
-                rows[role] = _numbers(rows[role], role, numbers.setdefault(role, {}))
-            named[name] = checks.as_paired(rows)
+                arrays[role] = _numbers(arrays[role], role, numbers.setdefault(role, {}))
+            named[name] = checks.as_paired(arrays)
             n = named[name]["outputs"].shape[0]
-            if identified:
-                of_rows = _numbers(prompt_ids[name], "prompt_ids", numbers.setdefault("ids", {}), n)
-                about[name]["prompt_ids"] = of_rows[:, 0]
-            if groups is not None:
-                about[name]["groups"] = labelling.check_labels(groups, n, name="groups")[1]
-            if batches[name] is not None:
-                about[name]["batches"] = labelling.check_labels(batches[name], n, name="batches")[1]
-                if not paired and groups is None:  # Rows of one batch are not independent.
-                    about[name]["groups"] = about[name]["batches"]
-            if weights[name] is not None:
-                about[name]["weights"] = checks.check_weights(weights[name], n)
-    given = kernel_choice.check(paired, (x_kernel, t_kernel), rule)
-    every_id = [of["prompt_ids"] for of in about.values() if identified]
-    if shared and not all(np.array_equal(every_id[0], other) for other in every_id):
+            about[name] = labels = {"index": checks.index_of(rows["outputs"])}
+            ids = rows["prompt_ids"]
+            if ids is None and "prompts" in labelled:
+                ids = by_row[name]["prompts"]
+            if ids is not None or identified:
+                of_rows = _numbers(ids, "prompt_ids", numbers.setdefault("ids", {}), n)
+                labels["prompt_ids"] = of_rows[:, 0]
+            for role in ("groups", "batches"):
+                if rows[role] is not None:
+                    labels[role] = labelling.check_labels(rows[role], n, name=role)[1]
+            if "batches" in labels and not paired:  # Rows of one batch are not independent.
+                labels.setdefault("groups", labels["batches"])
+            if rows["weights"] is not None:
+                weights[name] = checks.check_weights(rows["weights"], n)
+    given = kernel_choice.check(paired, given, rule)
+    ids = [labels["prompt_ids"] for labels in about.values() if "prompt_ids" in labels]
+    if shared and not all(np.array_equal(ids[0], other) for other in ids):
         raise ValueError("prompt_ids: those of the models differ, and their prompts are the same.")
-    for role in named[first]:
+    for role in roles:
         widths = {name: arrays[role].shape[1] for name, arrays in named.items()}
         if len(set(widths.values())) > 1:
             raise ValueError(f"{role}: expected one dimension for all models, received {widths}.")
@@ -452,43 +435,32 @@ def _make(
     }
     made: dict[str, Pairs] = {}
     for name, arrays in named.items():
-        roles = ["outputs"] if shared and made else [*arrays]
-        layout = layouts[name]
+        layout = layout_of(arrays["outputs"], mesh=mesh)
+        place = placed if layout is None else layout.shard
+        known = made[first].arrays[1:] if shared and made else ()
         with checks.naming(name):
-            cast = checks.cast_arrays(
-                {role: arrays[role] for role in roles},
-                place=placed if layout is None else layout.shard,
-                origins=origins,
+            cast = tuple(
+                checks.cast_array(arrays[role], role, place, origins.get(role))
+                for role in roles[: len(roles) - len(known)]
             )
-        pairs = Pairs.trusted(tuple(cast), (), n=arrays["outputs"].shape[0], layout=layout)
+        pairs = Pairs.trusted(cast, (), n=arrays["outputs"].shape[0], layout=layout)
         if together:
             pairs = pairs.gathered()
-        if len(roles) < len(arrays):
-            pairs = pairs._but(arrays=pairs.arrays + made[first].arrays[1:])
-        checked = about[name].pop("weights", None)
-        if checked is not None:
+        pairs = pairs._but(arrays=pairs.arrays + known)
+        if (checked := weights.get(name)) is not None:
             whole = isinstance(checked, np.ndarray) and checked.dtype.kind == "i"
             pairs = pairs.weighed(shares_of(checked), copies=checked if whole else None)
         made[name] = pairs._but(**about[name])
 
     if together:
-        models_of.distinct_prompts([*made.values()])
-    once = shared and len(set(map(id, weights.values()))) == 1
-    kernels_of, ruled = kernel_choice.choose(
-        {name: pairs.arrays for name, pairs in made.items()},
-        given,
-        rule,
-        key,
-        progress,
-        seen=[models_of.resampled(pairs) for pairs in made.values()],
-        prompts_once=once,
-        repeated=models_of.count_as_repeated(list(made.values()), given, rule, similar_prompts),
-        compared=functools.partial(models_of.compared, made, named),
+        models_of.prompts_by_model([*made.values()])
+    once = shared and len({id(rows["weights"]) for rows in models.values()}) == 1
+    chosen, ruled = kernel_choice.choose(
+        made, named, given, rule, key, progress, prompts_once=once, similar=similar_prompts
     )
-    for name, pairs in made.items():
-        made[name] = pairs._but(kernels=kernels_of[name], _ruled=ruled)
-    numbered = zip(made, models_of.numbered([*made.values()]), strict=True)
-    return {name: made[name]._but(arrays=arrays) for name, arrays in numbered}
+    made = {name: pairs._but(kernels=chosen[name], _ruled=ruled) for name, pairs in made.items()}
+    numbered = zip(made.items(), models_of.numbered([*made.values()]), strict=True)
+    return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in numbered}
 
 
 def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None) -> np.ndarray:

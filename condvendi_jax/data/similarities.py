@@ -233,11 +233,10 @@ def unpacked(
     models: Mapping[str, Mapping[str, Any]], kernels: tuple[Any, Any]
 ) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Any, Any], bool]:
     """Arrays in place of the `Similarities` of models, their kernels, and whether they are such."""
-    given = {model: arrays["outputs"] for model, arrays in models.items()}
-    count = sum(isinstance(of, Similarities) for of in given.values())
+    every: list[Any] = [arrays["outputs"] for arrays in models.values()]
+    count = sum(isinstance(of, Similarities) for of in every)
     if not count:
         return models, kernels, False
-    every: list[Any] = [*given.values()]
     alone = kernels[0] is None and isinstance(kernels[1], Indicator | None)
     if count < len(every) or not alone or any("prompts" in of for of in models.values()):
         raise ValueError(
@@ -248,7 +247,7 @@ def unpacked(
         raise ValueError("outputs: expected similarities with prompts of all models, or of none.")
     numbers: dict[Any, int] = {}
     width, arrays = max(of.vectors.shape[1] for of in every), {}
-    for model, of in zip(given, every, strict=True):
+    for model, of in zip(models, every, strict=True):
         prompts = [None] * len(of) if of.prompts is None else of.prompts
         rows = np.zeros((len(of), 1 + width), checks.compute_dtype())
         rows[:, 0] = [numbers.setdefault(of, len(numbers)) for of in labelling.typed(prompts)]

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.models import distinct_prompts
+from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import fold
@@ -187,7 +187,7 @@ class Pooled:
         of_arrays = zip(first.kernels, arrays, strict=True)
         kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
-        self.prompt = distinct_prompts(each)[1]
+        self.prompt = np.concatenate(prompts_by_model(each)[1])
         self.model = np.repeat(np.arange(len(each)), [rows.n for rows in each])
         self.draws = np.concatenate([rows.draws for rows in each])
         self.copies = np.maximum(self.draws, 1)

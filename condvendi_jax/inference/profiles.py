@@ -343,7 +343,9 @@ def _populations(
         return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
 
     inside = functools.partial(along, order_two.sums_inside)
-    within = answers.inside(lambda _, leaving: inside(leaving))
+    within = order_two.Inside()  # The papers' scores count the pairs within a batch.
+    if unbiased:
+        within = answers.inside(lambda _, leaving: inside(leaving))
     sums = along(order_two.row_sums)[..., : points.n]
     results = population.of_each(answers, units, sums, within, inside)
     return results if unbiased else [result.at(None, 0.0) for result in results]

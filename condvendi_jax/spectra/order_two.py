@@ -130,8 +130,7 @@ def entropies_of(norms: jax.Array) -> PerTerm:
 @jax.jit
 def row_sums(points: Pairs) -> jax.Array:
     """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
-    options: Any = {"weights": _shares(points), "layout": points.layout}
-    return pairwise.row_norms(*factors_of(points), **options)
+    return pairwise.row_norms(*factors_of(points), weights=_shares(points), layout=points.layout)
 
 
 def _shares(points: Pairs) -> jax.Array:
@@ -203,7 +202,7 @@ def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) ->
     """`sums_inside` `[..., G, m]` of groups without a row in common, by the rows `[..., n]`."""
     by_row = np.zeros((*inside[0].shape[:-2], n))
     for of, sums in zip(leaving, inside, strict=True):
-        there = np.asarray(of.weights) > 0
+        there = of.weights > 0
         by_row[..., of.rows[there]] = sums[..., there]
     return by_row
 
@@ -238,14 +237,13 @@ class Answers(NamedTuple):
     rows: np.ndarray  # Their numbers among all rows.
     copies: np.ndarray  # How many independent rows each of them is, `[n]`.
     kind: np.ndarray | None  # The number of the prompt of each; None where too few repeat.
-    groups: tuple[Leaving, ...]  # The rows of each prompt, with weights 1; none without `kind`.
     left_out: int  # How many prompts with a single answer do not count, beside others with several.
 
     @classmethod
     def apart(cls, pairs: Pairs) -> Answers:
         """All rows of pairs, as if no prompt repeated."""
         copies = np.ones(pairs.n, int) if pairs.copies is None else np.maximum(pairs.copies, 1)
-        return cls(pairs, np.arange(pairs.n), copies, None, (), 0)
+        return cls(pairs, np.arange(pairs.n), copies, None, 0)
 
     @classmethod
     def of(cls, pairs: Pairs) -> Answers:
@@ -268,51 +266,51 @@ class Answers(NamedTuple):
         count, kind = pairs.prompt_kinds
         single = single_answers(kind, pairs.draws, np.zeros_like(kind))
         if single is None:
-            return cls(pairs.prompts_once(), rows, copies, None, (), 0)
+            return cls(pairs.prompts_once(), rows, copies, None, 0)
         if single.any():
             kept = np.flatnonzero(~single)
             pairs, rows, copies = pairs.gathered().rows(kept), rows[kept], copies[kept]
             kind = np.unique(kind[kept], return_inverse=True)[1].reshape(-1)
         several, pairs = int(kind.max()) + 1, pairs.prompts_once()
-        if several == 1:
-            return cls(pairs, rows, copies, None, (), count - 1)
-        groups = tuple(leaving_of(pairs, kind, several, np.ones(pairs.n)))
-        return cls(pairs, rows, copies, kind, groups, count - several)
+        return cls(pairs, rows, copies, kind if several > 1 else None, count - several)
 
     def norms(self) -> jax.Array:
         """The unbiased squared norms of each term, `[terms]`; without pairs within a batch."""
         points = self.points
         if points.batches is None:
-            return _norms(points, jnp.asarray(self.copies, points.dtype), self.groups)
+            groups = ()
+            if self.kind is not None:
+                groups = leaving_of(points, self.kind, self.kind.max() + 1, np.ones(points.n))
+            return _norms(points, jnp.asarray(self.copies, points.dtype), groups)
         if not checks.is_concrete(points):
             raise ValueError("batches: expected None inside a transformation such as jax.jit.")
-        sums = to_float64(row_sums(points))[:, : points.n]
+        sums = PairSums.of(points, ()).rows
         means, _ = pair_means(sums, self.inside(sums_inside), self)
         return jnp.asarray(means.norms(0.0 if self.kind is None else None), points.dtype)
 
     def inside(self, function: Callable[..., Any]) -> Inside:
         """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
-        points, batch = self.points, None
+        points = self.points
 
-        def sum_groups(groups: Sequence[Leaving]) -> np.ndarray:
-            lost = [of._replace(weights=of.weights * points.shares[of.rows]) for of in groups]
-            return by_rows(groups, [to_float64(function(points, of)) for of in lost], points.n)
+        def summed(kinds: np.ndarray | None) -> np.ndarray | None:
+            if kinds is None:
+                return None
+            groups = leaving_of(points, kinds, kinds.max() + 1)
+            parts = [to_float64(function(points, of)) for of in groups]
+            return by_rows(groups, parts, points.n)
 
-        if points.batches is not None:
-            kinds = points.batch_kinds
-            batch = sum_groups(leaving_of(points, kinds, kinds.max() + 1, np.ones(points.n)))
-        return Inside(None if self.kind is None else sum_groups(self.groups), batch)
+        batches = None if points.batches is None else points.batch_kinds
+        return Inside(summed(self.kind), summed(batches))
 
 
 @jax.jit
 def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
     """Sums of squared kernels over all pairs of different rows of these weights, `[terms]`."""
-    factors, subsets = factors_of(points)
-    return pairwise.squares_of_others(factors, subsets, weights=weights, layout=points.layout)
+    return pairwise.squares_of_others(*factors_of(points), weights=weights, layout=points.layout)
 
 
 @jax.jit
-def _norms(points: Pairs, copies: jax.Array, groups: tuple[Leaving, ...]) -> jax.Array:
+def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.Array:
     total = squares_of_others(points, points.weights)
     shares = _shares(points)[: copies.shape[0]]
     # The pairs of a row with itself, and with its copies: exactly zero where there are none.
@@ -383,25 +381,22 @@ def pair_means(
         means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
     if not leaving:
         return means, means
-    weights = [np.asarray(of.weights, np.float64) for of in leaving]
-    lost, taken, kept = weight_of(leaving), [], same
-    for of, weight, inner in zip(leaving, weights, among, strict=True):
-        if inside.prompt is not None:
-            inner = inner - inside.prompt[..., of.rows]
-        elif inside.batch is not None:
-            inner = inner - inside.batch[..., of.rows]
+    lost, taken = weight_of(leaving), []
+    not_between = inside.batch if inside.prompt is None else inside.prompt
+    for of, inner in zip(leaving, among, strict=True):
+        if not_between is not None:
+            inner = inner - not_between[..., of.rows]
         else:
-            inner = inner + np.where(weight > 0, weight - one_copy[of.rows], 0)
-        taken.append(np.sum((2 * between[..., of.rows] - inner) * weight, axis=-1))
-    if kind is None or inside.prompt is None:
-        pairs = zip(leaving, weights, strict=True)
-        kept = same - in_order([np.sum(w * alone[of.rows], axis=1) for of, w in pairs], leaving)
+            inner = inner + np.where(of.weights > 0, of.weights - one_copy[of.rows], 0)
+        taken.append(np.sum((2 * between[..., of.rows] - inner) * of.weights, axis=-1))
+    if kind is None:
+        left_out = [np.sum(of.weights * alone[of.rows], axis=1) for of in leaving]
+        kept = same - in_order(left_out, leaving)
         within = np.ones((*means.within.shape, lost.size))
     else:
+        numbers = [np.broadcast_to(of.groups[:, None], of.rows.shape) for of in leaving]
         group = np.zeros(paired.size, int)
-        for of, weight in zip(leaving, weights, strict=True):
-            there = weight > 0
-            group[kind[of.rows[there]]] = np.broadcast_to(of.groups[:, None], there.shape)[there]
+        group[kind] = by_rows(leaving, numbers, kind.size)
         kept = same - np.bincount(group, paired, lost.size)
         rest = squares.sum(axis=-1)[..., None] - by_number(squares, group, lost.size)
         with np.errstate(invalid="ignore", divide="ignore"):

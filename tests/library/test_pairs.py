@@ -55,6 +55,12 @@ def test_models_share_kernels_and_keep_their_rows():
     assert float(a.kernels[0].bandwidth) == pytest.approx(expected)
 
 
+def test_models_of_different_lengths_under_given_kernels_need_no_key():
+    models = {"a": np.zeros((2, 1), np.float32), "b": np.zeros((3, 1), np.float32)}
+    found = cv.Pairs.of_models(models, output_kernel=cv.Gaussian(1.0))
+    assert {name: pairs.n for name, pairs in found.items()} == {"a": 2, "b": 3}
+
+
 def test_models_far_from_the_origin_are_moved_by_the_same_row():
     """Cast to float32 by themselves, their rows could not be compared with each other."""
     outputs = np.arange(6.0)[:, None] + 2.0**40

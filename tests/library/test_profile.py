@@ -125,6 +125,16 @@ def test_a_band_of_one_bandwidth_is_the_interval_of_evaluate(groups):
         np.testing.assert_allclose(longer, 1, rtol=0.1)  # Of 5,000 draws of Student's t.
 
 
+def test_scores_of_the_papers_count_the_pairs_within_a_batch(x64):
+    (outputs, _), prompts = models()[0].values(), models()[1]
+    batches = np.arange(N) // 2
+    data = {"multiples": [1.0], "unbiased": False, "batches": batches, **kernels()}
+    found = cv.profile(outputs, prompts, **data).values
+    whole = cv.decompose(outputs, prompts, order=2, **kernels())
+    expected = [whole.vendi, whole.conditional, whole.information]
+    assert_close([of.item() for of in found], expected)
+
+
 def test_groups_of_unequal_shares_have_fewer_degrees_of_freedom():
     """Of groups of shares 1/2, 1/4, 1/4 there are effectively 1 / (1/4 + 1/16 + 1/16) = 2.67."""
     of = curve(np.ones((1, 1)), np.ones((1, 1, 3)))
