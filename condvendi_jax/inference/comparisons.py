@@ -36,7 +36,7 @@ from condvendi_jax.inference.results.evaluation import DOUBT, Evaluation, Scored
 from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
-from condvendi_jax.inference.shared_prompts import Rows, restricted
+from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -129,15 +129,15 @@ def compare(
     numbers = {name: rows.total for name, rows in pairs.items()}
     if plan.errors and min(numbers.values()) < FEWEST_ROWS:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
-    by_prompt = Rows.of(pairs)
-    shared = None if one_population else by_prompt.numbers()
-    chosen = {} if shared is None else by_prompt.chosen([*pairs])
+    rows = Rows.of(pairs)
+    shared = None if one_population else rows.numbers()
+    together = rows.together(pairs, shared)
     if shared is not None and shared.one_set:
-        pairs, rated = restricted(pairs, chosen), rated and rated.of_rows(chosen)
+        pairs, rated = together, rated and rated.of_rows(rows.chosen([*pairs]))
     options = {"level": level, "margin": margin, "number": math.comb(len(pairs), 2)}
     whole = _ranked(pairs, plan, **options)
     if shared is not None and not shared.one_set:
-        whole = _by_two(whole, pairs, by_prompt, shared, plan, **options)
+        whole = _by_two(whole, pairs, rows, shared, plan, **options)
     evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
     with optional.part("quality", failed, asked=True):
@@ -154,13 +154,9 @@ def compare(
     with optional.part("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and (whole.untested is None or whole.undefined)):
-        along, differ = (pairs, whole.common, units), None
-        if shared is not None and not shared.one_set:
-            differ = shared.apart
-            pairs = pairs if differ else restricted(pairs, chosen)
-            along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
+        differ = shared and shared.apart
         with optional.part("profile", failed, asked=asked):
-            over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
+            over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
     found = Comparison(
         evaluations,
         tuple(rankings),
@@ -239,7 +235,7 @@ def _ranked(
 def _by_two(
     whole: _Ranked,
     pairs: Mapping[str, Pairs],
-    by_prompt: Rows,
+    rows: Rows,
     shared: SharedPrompts,
     plan: Plan,
     *,
@@ -255,8 +251,9 @@ def _by_two(
     for two, count in shared.pairs.items():
         if shared.enough(count, two):
             plan.progress(f"prompts that {' and '.join(two)} share")
-            both = restricted(pairs, by_prompt.chosen(two))
-            found = _ranked(both, plan, level=level, margin=margin, number=number)
+            found = _ranked(
+                rows.restricted(pairs, two), plan, level=level, margin=margin, number=number
+            )
             tested[two], untested = found.rankings, untested or found.untested
     for place, ranking in enumerate(whole.rankings):
         differences = []
