@@ -145,7 +145,7 @@ def compare(
             of_models = zip(evaluations.items(), scored.values(), strict=True)
             evaluations = {m: dataclasses.replace(of, quality=q) for (m, of), q in of_models}
             comparable = not (shared and shared.apart)
-            rankings.append(_by_quality(scored, tests, whole.paired, comparable))
+            rankings.append(_by_quality(scored, whole.tests, comparable))
     with optional.part("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and (whole.untested is None or whole.undefined)):
@@ -174,6 +174,8 @@ class _Tests(NamedTuple):
     level: float
     margin: float
     number: int  # Of all pairs of models, within a score.
+    paired: bool = True  # Whether outputs of different models belong together.
+    wanted: bool = True  # Whether there are tests at all.
 
 
 class _Ranked(NamedTuple):
@@ -182,21 +184,16 @@ class _Ranked(NamedTuple):
     evaluations: dict[str, Evaluation]
     units: Units | None
     common: Common
+    tests: _Tests
     rankings: list[Ranking]
     untested: str | None
-    undefined: bool = False  # Whether there is no score of some model.
-
-    @property
-    def paired(self) -> bool:
-        """Whether outputs of different models belong together."""
-        return self.units is not None and self.units.matched != "none"
+    undefined: bool  # Whether there is no score of some model.
 
 
 def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
     """Scores models, and tests every difference."""
     evaluations, units = plan.evaluate(pairs)
-    ranked = _Ranked(evaluations, units, Common.of(pairs), [], None)
-    untested, common = None, ranked.common
+    common, untested, undefined = Common.of(pairs), None, False
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
     computed = [scored.errors_by for scored in every if scored.errors_by]
     unbiased_scores = [scored.population for scored in every if plan.unbiased and scored.population]
@@ -211,14 +208,14 @@ def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
             f"{fewest.groups} groups of {fewest.units} are too few, at least "
             f"{FEWEST_TESTED} are needed"
         )
-    options: dict[str, Any] = {"paired": ranked.paired, "tested": untested is None}
-    rankings, undefined = ranked.rankings, False
+    paired = units is not None and units.matched != "none"
+    tests, rankings = tests._replace(paired=paired, wanted=untested is None), []
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
         compared = _compared(scored, pairs, plan, common, units)
-        options["unbiased"] = plan.unbiased and of_models[0].population is not None
-        names = next(iter(evaluations.values())).names
-        rankings += [_ranking(score, scored, compared, tests, **options) for score in names]
+        unbiased = plan.unbiased and of_models[0].population is not None
+        for score in next(iter(evaluations.values())).names:
+            rankings.append(_ranking(score, scored, compared, tests, unbiased=unbiased))
     if untested is None and any(not r.tested and not (r.saturated or r.reasons) for r in rankings):
         missing = len(computed) < len(every)
         withheld = [by.reason for by in computed if by.withheld]
@@ -229,7 +226,7 @@ def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
         if undefined:
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
-    return ranked._replace(untested=untested, undefined=undefined)
+    return _Ranked(evaluations, units, common, tests, rankings, untested, undefined)
 
 
 def _by_two(
@@ -359,8 +356,6 @@ def _ranking(
     compared: Mapping[str, _Compared],
     tests: _Tests,
     *,
-    tested: bool,
-    paired: bool,
     unbiased: bool,
 ) -> Ranking:
     """All models by one score of one order."""
@@ -389,12 +384,10 @@ def _ranking(
         values,
         of_each("influences"),
         {} if unbiased else intervals,
-        tests,
+        tests._replace(wanted=tests.wanted and limit is None),
         at={} if score == "information" else of_each("similarities"),
-        tested=tested and limit is None,
         left_out=[pair for pairs in reasons.values() for pair in pairs],
         rounding=saturation.rounding(entropy, first.dtype),
-        paired=paired,
         freedom=min(freedom, default=1),
     )
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
@@ -444,9 +437,7 @@ def _letters(
     return {**letter_display(list(values), apart), **none}
 
 
-def _by_quality(
-    qualities: Mapping[str, Quality], tests: _Tests, paired: bool, comparable: bool
-) -> Ranking:
+def _by_quality(qualities: Mapping[str, Quality], tests: _Tests, comparable: bool) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
     values = {name: float(of.number.value) for name, of in ordered.items()}
@@ -456,10 +447,8 @@ def _by_quality(
         values,
         {name: of.influences for name, of in ordered.items()},
         {},
-        tests,
+        tests._replace(wanted=comparable and freedom + 1 >= FEWEST_TESTED),
         rounding=1e-5,
-        tested=comparable and freedom + 1 >= FEWEST_TESTED,
-        paired=paired,
         freedom=freedom,
     )
     return Ranking(
@@ -495,12 +484,10 @@ def _differences(
     *,
     freedom: int,
     at: Mapping[str, float] | None = None,
-    tested: bool = True,
     left_out: Sequence[tuple[str, str]] = (),
     rounding: float = 0.0,
-    paired: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models but those left out, with p-values for each and all if `tested`.
+    """Every pair of models but those left out, with p-values for each and all if `wanted`.
 
     Influences are on `at`, one over the values, where it is given, and its differences are tested.
     """
@@ -513,12 +500,14 @@ def _differences(
         apart = compared[0] - compared[1]
         if influences:
             both = influences[one], influences[two]
-            of_tested = error = math.hypot(_error(*both, paired), *estimated)
+            of_tested = error = math.hypot(_error(*both, tests.paired), *estimated)
             if at:
                 with np.errstate(invalid="ignore"):
-                    error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
+                    error = _error(
+                        both[0] * values[one] ** 2, both[1] * values[two] ** 2, tests.paired
+                    )
         nothing = at and not any(compared)  # No two outputs are alike.
-        left = nothing or not tested or (one, two) in left_out
+        left = nothing or not tests.wanted or (one, two) in left_out
         if left or math.isnan(of_tested) or math.isnan(apart):
             differences.append(Difference(one, two, value, error))
             continue
@@ -527,7 +516,7 @@ def _differences(
         found = detectable(of_tested, freedom, tests.level / tests.number)
         smallest = ratio_of(found, math.sqrt(abs(math.prod(compared))))
         a, b = zip(compared, both, estimated or [0, 0], strict=True)
-        inside = [_inside(*of, tests.margin, paired) for of in ((a, b), (b, a))]
+        inside = [_inside(*of, tests) for of in ((a, b), (b, a))]
         equal = max(_tail(*of, freedom) for of in inside)
         differences.append(Difference(one, two, value, error, p_value, math.nan, equal, smallest))
     return _adjusted(differences)
@@ -549,11 +538,11 @@ def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     )
 
 
-def _inside(one: Any, two: Any, ratio: float, paired: bool) -> tuple[float, float]:
-    """By how much the first value is below the second times a ratio, and the error of that."""
+def _inside(one: Any, two: Any, tests: _Tests) -> tuple[float, float]:
+    """By how much the first value is below the margin times the second, and the error of that."""
     (value, influences, noise), (other, of_other, of_estimate) = one, two
-    sampling = _error(influences, ratio * of_other, paired)
-    return ratio * other - value, math.hypot(sampling, noise, ratio * of_estimate)
+    sampling = _error(influences, tests.margin * of_other, tests.paired)
+    return tests.margin * other - value, math.hypot(sampling, noise, tests.margin * of_estimate)
 
 
 def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:
