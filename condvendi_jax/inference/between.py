@@ -242,34 +242,28 @@ class Pooled:
         """
         copies = self.weights**2 * (1 - 1 / self.copies)
         alone = self.weights * np.bincount(self.batch, self.weights)[self.batch]
-        if not repeated:
+        counted = every = self._total(np.multiply.outer(self.sizes, self.sizes))
+        if repeated:  # The pairs of different answers to a prompt take the weight of all its pairs.
+            kind = self.answers
+            of_prompt = np.square(np.bincount(kind, self.weights))[kind]
+            others = of_prompt - np.bincount(kind, alone - copies)[kind]
+            times = np.stack([of_prompt / np.where(others > 0, others, 1), np.ones(kind.size)])
+            same_row = (times[0] * copies, self.weights**2)
+        else:
             one_prompt = not self.prompt.any()
-            kind = self.batch if one_prompt else self.prompt
-            return self.means(terms, kind, copies if one_prompt else 0 * copies)
-        # The pairs of different answers to a prompt take the weight of all its pairs.
-        kind = self.answers
-        every = np.square(np.bincount(kind, self.weights))[kind]
-        others = every - np.bincount(kind, alone - copies)[kind]
-        times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
-        sums = self._sums(terms, kind, times)
-        same_row = (times[0] * copies, self.weights**2)
-        every = self._total(np.multiply.outer(self.sizes, self.sizes))
-        return [
-            self._total(of + self._diagonal(with_itself)) / every
-            for of, with_itself in zip(sums, same_row, strict=False)
-        ]
+            kind, copies = (self.batch, copies) if one_prompt else (self.prompt, 0 * copies)
+            times, same_row = np.zeros((2, kind.size)), (copies, copies)
+            counted = every - self._total(self._inside(kind) - self._diagonal(copies))
+            counted = np.where(counted > _ROUNDING * every, counted, math.nan)
+        sums = zip(self._sums(terms, kind, times), same_row, strict=False)
+        return [self._total(of + self._diagonal(itself)) / counted for of, itself in sums]
 
-    def means(self, terms: Sequence[str], kind: np.ndarray, copies: np.ndarray) -> list[np.ndarray]:
-        """As `means_of`, over pairs of rows of unlike `kind`, and pairs of `copies` of one row."""
+    def _inside(self, kind: np.ndarray) -> np.ndarray:
+        """Sums over pairs of rows of one kind, by models and groups, `[m, g, m, g]`."""
         from scipy.sparse import csr_array  # Imported where it is used: it is slow to import.
 
         of_kind = csr_array((self.weights, (self._place, kind)), (self.sizes.size, kind.max() + 1))
-        equal = (of_kind @ of_kind.T).toarray().reshape(self.sizes.shape * 2)
-        every, copied = np.multiply.outer(self.sizes, self.sizes), self._diagonal(copies)
-        counted, every = self._total(every - equal + copied), self._total(every)
-        counted = np.where(counted > _ROUNDING * every, counted, math.nan)
-        sums = self._sums(terms, kind, np.zeros((2, kind.size)))
-        return [self._total(of + copied) / counted for of in sums]
+        return (of_kind @ of_kind.T).toarray().reshape(self.sizes.shape * 2)
 
     @property
     def _place(self) -> np.ndarray:

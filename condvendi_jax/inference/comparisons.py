@@ -23,7 +23,6 @@ from condvendi_jax.encoders.answers import recurring
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, profiles, saturation
-from condvendi_jax.inference import population as populations
 from condvendi_jax.inference import texts as texts_of
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
@@ -36,7 +35,7 @@ from condvendi_jax.inference.results.evaluation import DOUBT, Evaluation, Scored
 from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
-from condvendi_jax.inference.shared_prompts import Rows, restricted
+from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -129,38 +128,30 @@ def compare(
     numbers = {name: rows.total for name, rows in pairs.items()}
     if plan.errors and min(numbers.values()) < FEWEST_ROWS:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
-    by_prompt = Rows.of(pairs)
-    shared = None if one_population else by_prompt.numbers()
-    chosen = {} if shared is None else by_prompt.chosen([*pairs])
+    rows = Rows.of(pairs)
+    shared = None if one_population else rows.numbers()
+    together = rows.together(pairs, shared)
     if shared is not None and shared.one_set:
-        pairs, rated = restricted(pairs, chosen), rated and rated.of_rows(chosen)
-    options = {"level": level, "margin": margin, "number": math.comb(len(pairs), 2)}
-    whole = _ranked(pairs, plan, **options)
+        pairs, rated = together, rated and rated.of_rows(rows.chosen([*pairs]))
+    tests = _Tests(level, margin, math.comb(len(pairs), 2))
+    whole = _ranked(pairs, plan, tests)
     if shared is not None and not shared.one_set:
-        whole = _by_two(whole, pairs, by_prompt, shared, plan, **options)
+        whole = _by_two(whole, pairs, rows, shared, plan, tests)
     evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
     with optional.part("quality", failed, asked=True):
-        scored, comparable = (
-            rated.scored(pairs, units) if rated else {},
-            not (shared and shared.apart),
-        )
-        if scored:
-            rankings.append(_by_quality(scored, level, margin, whole.paired, comparable))
-        evaluations = {
-            name: dataclasses.replace(of, quality=scored.get(name))
-            for name, of in evaluations.items()
-        }
+        if rated:
+            scored = rated.scored(pairs, units)
+            of_models = zip(evaluations.items(), scored.values(), strict=True)
+            evaluations = {m: dataclasses.replace(of, quality=q) for (m, of), q in of_models}
+            comparable = not (shared and shared.apart)
+            rankings.append(_by_quality(scored, whole.tests, comparable))
     with optional.part("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and (whole.untested is None or whole.undefined)):
-        along, differ = (pairs, whole.common, units), None
-        if shared is not None and not shared.one_set:
-            differ = shared.apart
-            pairs = pairs if differ else restricted(pairs, chosen)
-            along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
+        differ = shared and shared.apart
         with optional.part("profile", failed, asked=asked):
-            over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
+            over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
     found = Comparison(
         evaluations,
         tuple(rankings),
@@ -177,29 +168,32 @@ def compare(
     return with_texts(found, plan.texts, one_population=one_population)
 
 
+class _Tests(NamedTuple):
+    """How differences are tested."""
+
+    level: float
+    margin: float
+    number: int  # Of all pairs of models, within a score.
+    paired: bool = True  # Whether outputs of different models belong together.
+    wanted: bool = True  # Whether there are tests at all.
+
+
 class _Ranked(NamedTuple):
     """Models by all scores."""
 
     evaluations: dict[str, Evaluation]
     units: Units | None
     common: Common
+    tests: _Tests
     rankings: list[Ranking]
     untested: str | None
-    undefined: bool = False  # Whether there is no score of some model.
-
-    @property
-    def paired(self) -> bool:
-        """Whether outputs of different models belong together."""
-        return self.units is not None and self.units.matched != "none"
+    undefined: bool  # Whether there is no score of some model.
 
 
-def _ranked(
-    pairs: Mapping[str, Pairs], plan: Plan, *, level: float, margin: float, number: int
-) -> _Ranked:
-    """Scores models, and tests every difference, one of a `number` in all."""
+def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
+    """Scores models, and tests every difference."""
     evaluations, units = plan.evaluate(pairs)
-    ranked = _Ranked(evaluations, units, Common.of(pairs), [], None)
-    untested, common = None, ranked.common
+    common, untested, undefined = Common.of(pairs), None, False
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
     computed = [scored.errors_by for scored in every if scored.errors_by]
     unbiased_scores = [scored.population for scored in every if plan.unbiased and scored.population]
@@ -214,15 +208,14 @@ def _ranked(
             f"{fewest.groups} groups of {fewest.units} are too few, at least "
             f"{FEWEST_TESTED} are needed"
         )
-    options: dict[str, Any] = {"level": level, "margin": margin, "number": number}
-    options |= {"paired": ranked.paired, "tested": untested is None}
-    rankings, undefined = ranked.rankings, False
+    paired = units is not None and units.matched != "none"
+    tests, rankings = tests._replace(paired=paired, wanted=untested is None), []
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
         compared = _compared(scored, pairs, plan, common, units)
-        options["unbiased"] = plan.unbiased and of_models[0].population is not None
-        names = next(iter(evaluations.values())).names
-        rankings += [_ranking(score, scored, compared, **options) for score in names]
+        unbiased = plan.unbiased and of_models[0].population is not None
+        for score in next(iter(evaluations.values())).names:
+            rankings.append(_ranking(score, scored, compared, tests, unbiased=unbiased))
     if untested is None and any(not r.tested and not (r.saturated or r.reasons) for r in rankings):
         missing = len(computed) < len(every)
         withheld = [by.reason for by in computed if by.withheld]
@@ -233,43 +226,39 @@ def _ranked(
         if undefined:
             other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
-    return ranked._replace(untested=untested, undefined=undefined)
+    return _Ranked(evaluations, units, common, tests, rankings, untested, undefined)
 
 
 def _by_two(
     whole: _Ranked,
     pairs: Mapping[str, Pairs],
-    by_prompt: Rows,
+    rows: Rows,
     shared: SharedPrompts,
     plan: Plan,
-    *,
-    level: float,
-    margin: float,
-    number: int,
+    tests: _Tests,
 ) -> _Ranked:
     """Tests two models on the prompts that they share, pair by pair."""
     if all(ranking.saturated for ranking in whole.rankings):
         return whole
     rankings, untested = [], shared.untested
-    tested: dict[tuple[str, str], list[Ranking]] = {}
+    tested: dict[frozenset[str], list[Ranking]] = {}
     for two, count in shared.pairs.items():
         if shared.enough(count, two):
             plan.progress(f"prompts that {' and '.join(two)} share")
-            both = restricted(pairs, by_prompt.chosen(two))
-            found = _ranked(both, plan, level=level, margin=margin, number=number)
-            tested[two], untested = found.rankings, untested or found.untested
+            found = _ranked(rows.restricted(pairs, two), plan, tests)
+            tested[frozenset(two)], untested = found.rankings, untested or found.untested
     for place, ranking in enumerate(whole.rankings):
         differences = []
         for one, two in itertools.combinations(ranking.values, 2):
-            ranked = tested.get((one, two)) or tested.get((two, one))
-            value = ranking.values[one] - ranking.values[two]
-            difference = Difference(one, two, value, *[math.nan] * 3)
-            differences.append(ranked[place].difference(one, two) if ranked else difference)
+            difference = Difference(one, two, ranking.values[one] - ranking.values[two])
+            if found := tested.get(frozenset((one, two))):
+                difference = found[place].difference(one, two)
+            differences.append(difference)
         adjusted, reasons = _adjusted(differences), collections.defaultdict(list)
         for of_two in tested.values():
             for why, names in of_two[place].reasons.items():
                 reasons[why] += names
-        changed = {"letters": _letters(ranking.values, adjusted, level), "reasons": reasons}
+        changed = {"letters": _letters(ranking.values, adjusted, tests.level), "reasons": reasons}
         rankings.append(dataclasses.replace(ranking, differences=adjusted, **changed))
     return whole._replace(rankings=rankings, untested=untested)
 
@@ -294,17 +283,24 @@ def with_texts(
         left_out += [text for text in of_model if text in common]
         rows = np.flatnonzero([text not in common for text in of_model])
         fewer[name] = pairs.gathered().rows(rows)
-    main, errors = found.main[0], any(scored.errors_by for scored in found.first.orders)
-    options: dict[str, Any] = {"orders": [main.order], "truncation": main.truncation}
-    options |= {"errors": errors, "unbiased": found.first.unbiased, "seed": found.first.seed}
-    words = str(main)
-    if left_out:
-        try:
-            options |= {"level": found.level, "one_population": one_population}
-            again = compare(fewer, **options, profile=False)
-            words = str(again.main[0])
-        except ValueError as error:
-            words = f"not compared ({error})"
+    if not left_out:
+        return found
+    main, first = found.main[0], found.first
+    try:
+        again = compare(
+            fewer,
+            orders=[main.order],
+            truncation=main.truncation,
+            errors=any(scored.errors_by for scored in first.orders),
+            unbiased=first.unbiased,
+            level=found.level,
+            one_population=one_population,
+            profile=False,
+            seed=first.seed,
+        )
+        words = str(again.main[0])
+    except ValueError as error:
+        words = f"not compared ({error})"
     whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
     without = "" if words == str(main) else f"Without {whose}: {words}"
     return dataclasses.replace(found, without=without)
@@ -314,15 +310,11 @@ class _Compared(NamedTuple):
     """The scores of one model and order, brought to the design that all models have."""
 
     values: PerScore
-    tested: PerScore  # The scores, or one over those that are inverted.
-    inverted: PerScore
-    influences: PerScore | None  # Of each unit, on what is tested.
+    influences: PerScore | None  # Of each unit, on the similarities where there are some.
     standard_errors: PerScore | None
-    intervals: PerScore | None = None  # Of unbiased scores, or of estimated ones.
+    intervals: PerScore | None  # Of unbiased scores, or of estimated ones.
+    similarities: PerScore | None = None  # Of a `Population`; tested in place of the scores.
     freedom: int | None = None  # Of the errors of unbiased scores.
-
-
-_PLAIN = PerScore(False, False, False)
 
 
 def _compared(
@@ -333,15 +325,16 @@ def _compared(
     units: Units | None,
 ) -> dict[str, _Compared]:
     """Models by one order, at one design. Unbiased scores have that of the fewest prompts."""
-    populations = {name: result.population for name, result in scored.items()}
-    known = {name: of for name, of in populations.items() if isinstance(of, Population)}
-    if known and (plan.unbiased or common.design is not None):
-        share, same = common.shares(known.values(), unbiased=plan.unbiased)
-        return {
-            name: _of_population(of.at(share, same), intervals=plan.unbiased)
-            for name, of in known.items()
-        }
+    known: dict[str, Population] = {m: of.population for m, of in scored.items() if of.population}
     compared = {}
+    if known and (plan.unbiased or common.design is not None):
+        shares = common.shares(known.values(), unbiased=plan.unbiased)
+        for name, population in known.items():
+            of = population.at(*shares)
+            intervals = of.intervals if plan.unbiased else None
+            shown = of.values, of.influences, of.standard_errors, intervals
+            compared[name] = _Compared(*shown, of.similarities, of.freedom or None)
+        return compared
     for name, result in scored.items():
         whole, errors = result.decomposition, result.standard_errors
         scores, intervals = whole.scores, whole.intervals
@@ -353,28 +346,17 @@ def _compared(
             of = pairs[name], entropy, plan.method, groups, common.design
             scores, errors, influences, intervals = designs.at_design(*of, seed=plan.seed)
         estimated = intervals if whole.estimation else None
-        compared[name] = _Compared(scores, scores, _PLAIN, influences, errors, estimated)
+        compared[name] = _Compared(scores, influences, errors, estimated)
     return compared
-
-
-def _of_population(of: Population, *, intervals: bool) -> _Compared:
-    inverted = PerScore(*populations.INVERTED)
-    values = of.values, of.similarities, inverted, of.influences
-    shown = of.intervals if intervals else None
-    return _Compared(*values, of.standard_errors, shown, of.freedom or None)
 
 
 def _ranking(
     score: str,
     scored: Mapping[str, ScoredOrder],
     compared: Mapping[str, _Compared],
+    tests: _Tests,
     *,
-    level: float,
-    margin: float,
-    tested: bool,
-    paired: bool,
     unbiased: bool,
-    number: int,
 ) -> Ranking:
     """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
@@ -382,7 +364,7 @@ def _ranking(
     values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
     near: dict[str, Any] = {name: of.saturated.get(score) for name, of in scored.items()}
     limit = _limit(list(values.values()), near.values(), saturation.rounding(entropy, first.dtype))
-    if limit == "equal" and number > math.comb(len(values), 2):  # Beside other models.
+    if limit == "equal" and tests.number > math.comb(len(values), 2):  # Beside other models.
         limit = None
     apart = {name: math.inf for name, end in near.items() if end == "largest"}
     if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
@@ -402,15 +384,11 @@ def _ranking(
         values,
         of_each("influences"),
         {} if unbiased else intervals,
-        at=of_each("tested") if any(of_each("inverted").values()) else None,
-        tested=tested and limit is None,
+        tests._replace(wanted=tests.wanted and limit is None),
+        at={} if score == "information" else of_each("similarities"),
         left_out=[pair for pairs in reasons.values() for pair in pairs],
         rounding=saturation.rounding(entropy, first.dtype),
-        paired=paired,
         freedom=min(freedom, default=1),
-        level=level,
-        margin=margin,
-        number=number,
     )
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
         unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
@@ -426,12 +404,12 @@ def _ranking(
         standard_errors={name: float(errors.get(name, math.nan)) for name in values},
         intervals=intervals or None,
         differences=differences,
-        letters=_letters(values, differences, level),
+        letters=_letters(values, differences, tests.level),
         saturated=limit,
         unbiased=unbiased,
         plug_in=plain,
-        level=level,
-        margin=margin,
+        level=tests.level,
+        margin=tests.margin,
         reasons={why: [f"{a} - {b}" for a, b in pairs] for why, pairs in reasons.items()},
     )
 
@@ -459,9 +437,7 @@ def _letters(
     return {**letter_display(list(values), apart), **none}
 
 
-def _by_quality(
-    qualities: Mapping[str, Quality], level: float, margin: float, paired: bool, comparable: bool
-) -> Ranking:
+def _by_quality(qualities: Mapping[str, Quality], tests: _Tests, comparable: bool) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
     values = {name: float(of.number.value) for name, of in ordered.items()}
@@ -471,13 +447,9 @@ def _by_quality(
         values,
         {name: of.influences for name, of in ordered.items()},
         {},
+        tests._replace(wanted=comparable and freedom + 1 >= FEWEST_TESTED),
         rounding=1e-5,
-        tested=comparable and freedom + 1 >= FEWEST_TESTED,
-        paired=paired,
         freedom=freedom,
-        level=level,
-        margin=margin,
-        number=math.comb(len(values), 2),
     )
     return Ranking(
         score="quality",
@@ -487,9 +459,9 @@ def _by_quality(
         standard_errors={name: of.number.error for name, of in ordered.items()},
         intervals=intervals,
         differences=differences,
-        letters=_letters(values, differences, level),
-        level=level,
-        margin=margin,
+        letters=_letters(values, differences, tests.level),
+        level=tests.level,
+        margin=tests.margin,
         draws=next(iter(ordered.values())).draws,
     )
 
@@ -508,56 +480,53 @@ def _differences(
     values: Mapping[str, float],
     influences: Mapping[str, np.ndarray],
     intervals: Mapping[str, tuple[float, float]],
+    tests: _Tests,
     *,
     freedom: int,
-    level: float,
-    margin: float,
-    number: int,
     at: Mapping[str, float] | None = None,
-    tested: bool = True,
     left_out: Sequence[tuple[str, str]] = (),
     rounding: float = 0.0,
-    paired: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models but those left out, with p-values for each and all if `tested`.
+    """Every pair of models but those left out, with p-values for each and all if `wanted`.
 
     Influences are on `at`, one over the values, where it is given, and its differences are tested.
     """
-    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
-
     differences = []
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
         error = of_tested = math.nan
-        apart = value if at is None else at[one] - at[two]
+        compared = [(at or values)[name] for name in (one, two)]
+        apart = compared[0] - compared[1]
         if influences:
             both = influences[one], influences[two]
-            of_tested = error = math.hypot(_error(*both, paired), *estimated)
-            if at is not None:
+            of_tested = error = math.hypot(_error(*both, tests.paired), *estimated)
+            if at:
                 with np.errstate(invalid="ignore"):
-                    error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
-        compared = [(at or values)[name] for name in (one, two)]
-        nothing = at is not None and at[one] == at[two] == 0  # No two outputs are alike.
-        nothing |= (one, two) in left_out
-        if not tested or math.isnan(of_tested) or math.isnan(apart) or nothing:
-            differences.append(Difference(one, two, value, error, math.nan, math.nan))
+                    error = _error(
+                        both[0] * values[one] ** 2, both[1] * values[two] ** 2, tests.paired
+                    )
+        nothing = at and not any(compared)  # No two outputs are alike.
+        left = nothing or not tests.wanted or (one, two) in left_out
+        if left or math.isnan(of_tested) or math.isnan(apart):
+            differences.append(Difference(one, two, value, error))
             continue
-        if abs(apart) <= rounding * np.abs(compared).max():
-            p_value = 1.0
-        else:
-            p_value = float(2 * stdtr(freedom, -abs(apart) / of_tested)) if of_tested > 0 else 0.0
-        smallest = ratio_of(
-            detectable(of_tested, freedom, level / number), math.sqrt(abs(math.prod(compared)))
-        )
-        pair = list(zip(compared, both, estimated or [0, 0], strict=True))
-        inside = [_inside(pair[k], pair[1 - k], margin, paired) for k in (0, 1)]
-        equal = max(
-            float(stdtr(freedom, -room / spread)) if spread > 0 else float(room <= 0)
-            for room, spread in inside
-        )
+        rounded = abs(apart) <= rounding * np.abs(compared).max()
+        p_value = 1.0 if rounded else 2 * _tail(abs(apart), of_tested, freedom)
+        found = detectable(of_tested, freedom, tests.level / tests.number)
+        smallest = ratio_of(found, math.sqrt(abs(math.prod(compared))))
+        a, b = zip(compared, both, estimated or [0, 0], strict=True)
+        inside = [_inside(*of, tests) for of in ((a, b), (b, a))]
+        equal = max(_tail(*of, freedom) for of in inside)
         differences.append(Difference(one, two, value, error, p_value, math.nan, equal, smallest))
     return _adjusted(differences)
+
+
+def _tail(distance: float, error: float, freedom: int) -> float:
+    """How often Student's t exceeds a distance in units of its error."""
+    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
+
+    return float(stdtr(freedom, -distance / error)) if error > 0 else float(distance <= 0)
 
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
@@ -569,11 +538,11 @@ def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     )
 
 
-def _inside(one: Any, two: Any, ratio: float, paired: bool) -> tuple[float, float]:
-    """By how much the first value is below the second times a ratio, and the error of that."""
+def _inside(one: Any, two: Any, tests: _Tests) -> tuple[float, float]:
+    """By how much the first value is below the margin times the second, and the error of that."""
     (value, influences, noise), (other, of_other, of_estimate) = one, two
-    sampling = _error(influences, ratio * of_other, paired)
-    return ratio * other - value, math.hypot(sampling, noise, ratio * of_estimate)
+    sampling = _error(influences, tests.margin * of_other, tests.paired)
+    return tests.margin * other - value, math.hypot(sampling, noise, tests.margin * of_estimate)
 
 
 def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:

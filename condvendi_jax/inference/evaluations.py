@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Data(TypedDict, total=False):
     """What `evaluate`, `compare` and the like know of the data beside outputs and prompts.
 
-    `Plan.pairs` has the defaults, and the signature of each function shows them.
+    Where they are not given they are None, but for `_DEFAULTS`; signatures show them.
     """
 
     encoder: Encoder | str | None
@@ -51,6 +52,9 @@ class Data(TypedDict, total=False):
     prompt_ids: Labels | Mapping[str, Labels] | None
     batches: Labels | Mapping[str, Labels] | None
     weights: ArrayLike | Mapping[str, ArrayLike] | None
+
+
+_DEFAULTS: dict[str, Any] = {"rule": AUTO, "similar_prompts": False}
 
 
 class Keys:
@@ -95,46 +99,28 @@ class Plan:
         self.across = False  # Whether a function also compares outputs of different models.
 
     def pairs(
-        self,
-        models: Mapping[str, Any],
-        prompts: Any = None,
-        *,
-        encoder: Encoder | str | None = None,
-        similarity: Callable[..., Any] | str | None = None,
-        output_kernel: KernelChoice = None,
-        prompt_kernel: KernelChoice = None,
-        rule: str = AUTO,
-        similar_prompts: bool = False,
-        prompt_ids: Labels | Mapping[str, Labels] | None = None,
-        batches: Labels | Mapping[str, Labels] | None = None,
-        weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        self, models: Mapping[str, Any], prompts: Any = None, **data: Unpack[Data]
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
-        self.texts = texts.by_row(models) if isinstance(models, Mapping) else {}
+        options: dict[str, Any] = dict.fromkeys(Data.__annotations__) | _DEFAULTS | data
+        encoder, similarity = options.pop("encoder"), options.pop("similarity")
+        models, prompts = texts.by_row(models, prompts, lists=similarity is not None)
+        self.texts = texts.of_models(models)
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             models = texts.compare_pairs(similarity, models, prompts, across=self.across)
             prompts = None
-        similar = similar_prompts or not isinstance(prompt_kernel, Indicator | None)
-        embedded = texts.embed(models, prompts, prompt_ids, encoder, similar=similar)
+        equal = isinstance(options["prompt_kernel"], Indicator | None)
+        similar = options["similar_prompts"] or not equal
+        embedded = texts.embed(models, prompts, options["prompt_ids"], encoder, similar=similar)
         if embedded is not None:
-            models, prompts, prompt_ids, known, self.encoder = embedded
-            output_kernel = known if output_kernel is None and rule == AUTO else output_kernel
-        options = {
-            "output_kernel": output_kernel,
-            "prompt_kernel": prompt_kernel,
-            "rule": rule,
-            "similar_prompts": similar_prompts,
-            "key": self.keys.rule,
-            "prompt_ids": prompt_ids,
-            "groups": self.labels,
-            "batches": batches,
-            "weights": weights,
-            "progress": self.progress,
-        }
+            models, prompts, options["prompt_ids"], known, self.encoder = embedded
+            if options["output_kernel"] is None and options["rule"] == AUTO:
+                options["output_kernel"] = known
+        options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
         if [*models] == [""]:  # One model may lie on several devices.
             return {"": Pairs(models[""], prompts, **options)}
         return Pairs.of_models(models, prompts, **options)
@@ -203,9 +189,13 @@ class Plan:
 
 def takes_data(function: _Function) -> _Function:
     """Shows the arguments of `Data` in the signature of a function outside transformations."""
-    signature, shared = inspect.signature(function), inspect.signature(Plan.pairs).parameters
-    *given, _ = signature.parameters.values()
-    given[2:2] = [shared[name] for name in Data.__annotations__]  # After outputs and prompts.
+    signature = inspect.signature(function)
+    *given, data = signature.parameters.values()
+    keyword = functools.partial(inspect.Parameter, kind=data.KEYWORD_ONLY)
+    given[2:2] = [  # After outputs and prompts.
+        keyword(name, default=_DEFAULTS.get(name), annotation=of.__forward_arg__)
+        for name, of in Data.__annotations__.items()
+    ]
     vars(function)["__signature__"] = signature.replace(parameters=given)
     return checks.outside_transformations(function)
 

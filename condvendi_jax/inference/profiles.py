@@ -30,7 +30,7 @@ from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results.profile import Over, PairProfile, Profile
-from condvendi_jax.inference.shared_prompts import Rows, restricted
+from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
 
@@ -102,25 +102,15 @@ def profile(
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
     pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
-    by_prompt, differ = Rows.of(pairs), None
-    if (shared := None if one_population else by_prompt.numbers()) is not None:
-        differ = shared.apart
-        pairs = pairs if differ else restricted(pairs, by_prompt.chosen([*pairs]))
-    units = Units.of(pairs, None, plan.keys.groups)
+    rows = Rows.of(pairs)
+    shared = None if one_population else rows.numbers()
     level = checks.check_number(level, name="level", above=0, below=1)
-    options: dict[str, Any] = {"multiples": multiples, "level": level, "differ": differ}
-    return of_pairs(pairs, plan, Common.of(pairs), units, over=over, **options)
+    options: dict[str, Any] = {"over": over, "multiples": multiples, "level": level}
+    return of_pairs(rows.together(pairs, shared), plan, differ=shared and shared.apart, **options)
 
 
 def of_plan(
-    plan: Plan,
-    pairs: Mapping[str, Pairs],
-    common: Common,
-    units: Units | None,
-    *,
-    level: float,
-    asked: bool,
-    differ: str | None,
+    plan: Plan, pairs: Mapping[str, Pairs], *, level: float, asked: bool, differ: str | None
 ) -> Profile | None:
     """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
 
@@ -138,22 +128,19 @@ def of_plan(
     if asked and refused:
         raise ValueError(f"profile: expected {refused}.")
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
-    if refused or units is None or not (asked or cheap):
+    if refused or not (asked or cheap):
         return None
-    options: dict[str, Any] = {"over": None, "multiples": LADDER, "level": level}
-    return of_pairs(pairs, plan, common, units, differ=differ, **options)
+    return of_pairs(pairs, plan, over=None, multiples=LADDER, level=level, differ=differ)
 
 
 def of_pairs(
     pairs: Mapping[str, Pairs],
     plan: Plan,
-    common: Common,
-    units: Units,
     *,
     over: Any,
     multiples: Sequence[float],
     level: float,
-    differ: str | None = None,
+    differ: str | None,
 ) -> Profile:
     """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
     first = next(iter(pairs.values()))
@@ -161,6 +148,7 @@ def of_pairs(
     of_all = "both" if all(gaussian) or not any(gaussian) else NAMES[gaussian.index(True)]
     over = over or of_all
     moving, ladder = _moving(first, over), _check_multiples(multiples)
+    common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
     groups, unbiased, along = units.of_models, plan.unbiased, {}
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))

@@ -42,6 +42,16 @@ class Rows(NamedTuple):
         shared = self.shared(models)
         return {name: np.flatnonzero(shared[self.prompts[name]]) for name in models}
 
+    def restricted(self, models: Mapping[str, Pairs], names: Sequence[str]) -> dict[str, Pairs]:
+        """The named models on the prompts that they share."""
+        return {name: models[name].rows(rows) for name, rows in self.chosen(names).items()}
+
+    def together(
+        self, models: Mapping[str, Pairs], shared: SharedPrompts | None
+    ) -> Mapping[str, Pairs]:
+        """All models on the prompts that they share; all rows where these are too few."""
+        return models if shared is None or shared.apart else self.restricted(models, [*models])
+
     def numbers(self) -> SharedPrompts | None:
         """How many prompts models share; None where all have the same ones."""
         counts = {name: int(of.sum()) for name, of in self.counted.items()}
@@ -50,8 +60,3 @@ class Rows(NamedTuple):
             return None
         pairs = itertools.combinations(counts, 2)
         return SharedPrompts(counts, of_all, {pair: int(self.shared(pair).sum()) for pair in pairs})
-
-
-def restricted(models: Mapping[str, Pairs], chosen: Mapping[str, np.ndarray]) -> dict[str, Pairs]:
-    """The chosen rows of models."""
-    return {name: models[name].rows(rows) for name, rows in chosen.items()}

@@ -41,15 +41,40 @@ def judged(encoder: Any) -> RuledBandwidth | None:
     return None if width is None else RuledBandwidth(float(width), words)
 
 
-def by_row(outputs: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The texts of each model in the order of its rows; nothing where outputs are no texts."""
-    of_models = shapes.listed(outputs).items()
-    flat = {name: [*itertools.chain(*of)] if _lists(of) else of for name, of in of_models}
-    return {name: [*map(str, of)] for name, of in flat.items() if _are_texts(of)}
+def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
+    """Lists of the answers to each prompt, one after the other, each with its prompt.
+
+    Where all outputs are lists of texts or, if `lists`, of anything; others are as they were.
+    """
+    outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
+    of_models: Any = outputs.values() if isinstance(outputs, Mapping) else [None]
+    if not all(isinstance(of, list | tuple) for of in of_models):
+        return outputs, prompts
+    each = [*itertools.chain(*of_models)]
+    if not each or not all(isinstance(of, list) if lists else _are_texts(of) for of in each):
+        return outputs, prompts
+    flat = {name: [*itertools.chain(*of)] for name, of in outputs.items()}
+    if prompts is None and not lists:
+        return flat, None
+    if prompts is None:
+        prompts = {name: range(len(of)) for name, of in outputs.items()}
+    repeated = {}
+    for name, asked in of_each_model(prompts, outputs, "prompts").items():
+        of = outputs[name]
+        if len(asked) != len(of):
+            raise ValueError(
+                f"outputs{name and f' of {name}'}: expected lists of answers to {len(asked):,} "
+                f"prompts, received {len(of):,} lists."
+            )
+        repeated[name] = [p for p, each in zip(asked, of, strict=True) for _ in each]
+    alike = all(of == next(iter(repeated.values())) for of in repeated.values())
+    return flat, next(iter(repeated.values())) if alike else repeated
 
 
-def _lists(values: Any) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(of, list | tuple) for of in values)
+def of_models(outputs: Any) -> dict[str, list[str]]:
+    """The texts of the models whose outputs are texts."""
+    each = outputs.items() if isinstance(outputs, Mapping) else ()
+    return {name: [*map(str, of)] for name, of in each if _are_texts(of)}
 
 
 def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:
@@ -65,14 +90,10 @@ def embed(
     outputs: Mapping[str, Any], prompts: Any, prompt_ids: Any, encoder: Any, *, similar: bool
 ) -> Embedded | None:
     """Embeds outputs that are texts, else None, and prompts that do not repeat or are `similar`."""
-    outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
     named = isinstance(outputs, Mapping) and bool(outputs)
     if named and prompts is not None:
         for name, of_model in of_each_model(prompts, outputs, "prompts").items():
             checks.check_indices({"outputs": outputs[name], "prompts": of_model})
-    by_prompt = named and all(isinstance(of, (list, tuple)) for of in outputs.values())
-    if by_prompt and all(map(_are_texts, itertools.chain(*outputs.values()))):
-        outputs, prompts = _by_row(outputs, prompts)
     if not named or not all(map(_are_texts, outputs.values())):
         if encoder is not None:
             raise TypeError("encoder: expected texts as the outputs of all models.")
@@ -98,11 +119,6 @@ def compare_pairs(
     similarity: Any, outputs: Mapping[str, Any], prompts: Any, *, across: bool, **options: Any
 ) -> dict[str, Similarities]:
     """The outputs of models, compared by a function within each model, or also `across` models."""
-    outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
-    lists = [each for of in outputs.values() if isinstance(of, (list, tuple)) for each in of]
-    if lists and all(isinstance(each, list) for each in lists):
-        numbered = {name: range(len(of)) for name, of in outputs.items()}
-        outputs, prompts = _by_row(outputs, numbered if prompts is None else prompts)
     asked = of_each_model(prompts, outputs, "prompts")
     make = functools.partial(Similarities.from_function, similarity, **options)
     if not across:
@@ -112,24 +128,6 @@ def compare_pairs(
     if prompts is None:
         return make(items).split(models)
     return make(items, [label for name in outputs for label in asked[name]]).split(models)
-
-
-def _by_row(outputs: Mapping[str, Any], prompts: Any) -> tuple[dict[str, Any], Any]:
-    """Lists of the answers to each prompt, one after the other, each with its prompt."""
-    flat = {name: [text for each in of for text in each] for name, of in outputs.items()}
-    if prompts is None:
-        return flat, None
-    repeated = {}
-    for name, of in outputs.items():
-        asked = prompts[name] if isinstance(prompts, Mapping) else prompts
-        if len(asked) != len(of):
-            raise ValueError(
-                f"outputs{name and f' of {name}'}: expected lists of answers to {len(asked):,} "
-                f"prompts, received {len(of):,} lists."
-            )
-        repeated[name] = [p for p, each in zip(asked, of, strict=True) for _ in each]
-    alike = all(of == next(iter(repeated.values())) for of in repeated.values())
-    return flat, next(iter(repeated.values())) if alike else repeated
 
 
 def _are_texts(values: Any) -> bool:

@@ -162,9 +162,9 @@ def test_errors_of_differences_hold_those_of_the_estimates():
     of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
     intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
     jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
-    options = {"freedom": 2, "level": 0.05, "margin": 2.0, "number": 1}
-    (exact,) = comparisons._differences(values, of_groups, {}, **options)
-    (estimated,) = comparisons._differences(values, of_groups, intervals, **options)
+    tests = comparisons._Tests(level=0.05, margin=2.0, number=1)
+    (exact,) = comparisons._differences(values, of_groups, {}, tests, freedom=2)
+    (estimated,) = comparisons._differences(values, of_groups, intervals, tests, freedom=2)
     assert exact.standard_error == pytest.approx(jackknife)
     assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
     assert estimated.p_value > exact.p_value

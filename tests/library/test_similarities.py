@@ -449,3 +449,15 @@ def test_the_command_takes_a_function_or_the_classes_of_a_judge(folder, run_comm
 def test_flags_that_do_not_go_together_are_refused(flags, says, folder, run_command):
     with pytest.raises(ValueError, match=says):
         run_command("score", "few.jsonl", *flags)
+
+
+def test_items_that_are_tuples_of_texts_are_single_outputs():
+    items, prompts = [("do not know", "x"), ("other", "y")] * 6, list("aabbccddeeff")
+    same = {"similarity": lambda one, two: float(one == two), "orders": [2], "errors": False}
+    assert cv.evaluate(items, prompts, **same).n == 12
+
+
+def test_lists_of_answers_and_prompts_of_other_models_are_refused():
+    of_model = {"one": [["a", "b"], ["c"]]}, {"two": ["p", "q"]}
+    with pytest.raises(ValueError, match=r"prompts: expected those of \['one'\]"):
+        cv.compare(*of_model, similarity=lambda one, two: float(one == two))

@@ -41,9 +41,9 @@ class Difference(NamedTuple):
     first: str
     second: str
     value: float
-    standard_error: float
-    p_value: float
-    adjusted: float
+    standard_error: float = math.nan
+    p_value: float = math.nan
+    adjusted: float = math.nan
     equal: float = math.nan
     detectable: float = math.nan
 
