@@ -131,8 +131,9 @@ def compare(
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
     by_prompt = Rows.of(pairs)
     shared = None if one_population else by_prompt.numbers()
-    chosen = {} if shared is None else by_prompt.chosen([*pairs])
+    every = pairs
     if shared is not None and shared.one_set:
+        chosen = by_prompt.chosen([*pairs])
         pairs, rated = restricted(pairs, chosen), rated and rated.of_rows(chosen)
     options = {"level": level, "margin": margin, "number": math.comb(len(pairs), 2)}
     whole = _ranked(pairs, plan, **options)
@@ -154,13 +155,9 @@ def compare(
     with optional.part("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and (whole.untested is None or whole.undefined)):
-        along, differ = (pairs, whole.common, units), None
-        if shared is not None and not shared.one_set:
-            differ = shared.apart
-            pairs = pairs if differ else restricted(pairs, chosen)
-            along = pairs, Common.of(pairs), Units.of(pairs, plan.count, plan.keys.groups)
+        options = {"one_population": one_population, "level": level, "asked": asked}
         with optional.part("profile", failed, asked=asked):
-            over = profiles.of_plan(plan, *along, level=level, asked=asked, differ=differ)
+            over = profiles.of_plan(plan, every, **options)
     found = Comparison(
         evaluations,
         tuple(rankings),

@@ -102,34 +102,20 @@ def profile(
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
     pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
-    by_prompt, differ = Rows.of(pairs), None
-    if (shared := None if one_population else by_prompt.numbers()) is not None:
-        differ = shared.apart
-        pairs = pairs if differ else restricted(pairs, by_prompt.chosen([*pairs]))
-    units = Units.of(pairs, None, plan.keys.groups)
+    pairs, differ = _comparable(pairs, one_population=one_population)
     level = checks.check_number(level, name="level", above=0, below=1)
-    options: dict[str, Any] = {"multiples": multiples, "level": level, "differ": differ}
-    return of_pairs(pairs, plan, Common.of(pairs), units, over=over, **options)
+    return _of_pairs(pairs, plan, differ, over=over, multiples=multiples, level=level)
 
 
 def of_plan(
-    plan: Plan,
-    pairs: Mapping[str, Pairs],
-    common: Common,
-    units: Units | None,
-    *,
-    level: float,
-    asked: bool,
-    differ: str | None,
+    plan: Plan, pairs: Mapping[str, Pairs], *, one_population: bool, level: float, asked: bool
 ) -> Profile | None:
     """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
 
-    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed. Nothing
-    is tested where prompts `differ`.
+    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed.
     """
-    first, refused = next(iter(pairs.values())), None
-    moving = [isinstance(kernel, Gaussian) for kernel in first.kernels]
-    if not any(moving):
+    refused, kernels = None, next(iter(pairs.values())).kernels
+    if not any(isinstance(kernel, Gaussian) for kernel in kernels):
         refused = "a Gaussian kernel, whose bandwidth moves"
     elif all(of.needs_spectrum for of in plan.entropies):
         refused = "order 2 without truncation, of all pairs of rows"
@@ -137,26 +123,36 @@ def of_plan(
         refused = "errors, from the influences of rows"
     if asked and refused:
         raise ValueError(f"profile: expected {refused}.")
+    pairs, differ = _comparable(pairs, one_population=one_population)
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
-    if refused or units is None or not (asked or cheap):
+    if refused or not (asked or cheap):
         return None
-    options: dict[str, Any] = {"over": None, "multiples": LADDER, "level": level}
-    return of_pairs(pairs, plan, common, units, differ=differ, **options)
+    return _of_pairs(pairs, plan, differ, over=None, multiples=LADDER, level=level)
 
 
-def of_pairs(
+def _comparable(
+    pairs: Mapping[str, Pairs], *, one_population: bool
+) -> tuple[Mapping[str, Pairs], str | None]:
+    """The rows of the prompts that all models share; or all rows, and why nothing is tested."""
+    by_prompt = Rows.of(pairs)
+    shared = None if one_population else by_prompt.numbers()
+    if shared is None or shared.apart:
+        return pairs, shared and shared.apart
+    return restricted(pairs, by_prompt.chosen([*pairs])), None
+
+
+def _of_pairs(
     pairs: Mapping[str, Pairs],
     plan: Plan,
-    common: Common,
-    units: Units,
+    differ: str | None,
     *,
     over: Any,
     multiples: Sequence[float],
     level: float,
-    differ: str | None = None,
 ) -> Profile:
     """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
-    first = next(iter(pairs.values()))
+    first, common = next(iter(pairs.values())), Common.of(pairs)
+    units = Units.of(pairs, None, plan.keys.groups)
     gaussian = [isinstance(kernel, Gaussian) for kernel in first.kernels]
     of_all = "both" if all(gaussian) or not any(gaussian) else NAMES[gaussian.index(True)]
     over = over or of_all
