@@ -177,12 +177,11 @@ def curves_of(
     unbiased: bool = True,
 ) -> dict[str, Curve]:
     """The curve of each model at order 2, from its scores under each of several kernels."""
-    curves = {}
+    first, curves = [scores[0] for scores in along.values()], {}
+    shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
     for name, of in along.items():
-        if unbiased:
-            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
-            of = [scores.at(*shares) for scores in of]
-        curves[name] = _curve_of(pairs[name], of, units.of_models[name], unbiased=unbiased)
+        at = [scores.at(*shares) for scores in of]
+        curves[name] = _curve_of(pairs[name], at, units.of_models[name], unbiased=unbiased)
     return curves
 
 
@@ -341,8 +340,7 @@ def _populations(
     inside = functools.partial(along, order_two.sums_inside)
     within = answers.inside(lambda _, leaving: inside(leaving))
     sums = along(order_two.row_sums)[..., : points.n]
-    results = population.of_each(answers, units, sums, within, inside)
-    return results if unbiased else [result.at(None, 0.0) for result in results]
+    return population.of_each(answers, units, sums, within, inside)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
@@ -402,10 +400,8 @@ class Tested(NamedTuple):
         generator, drawn = np.random.default_rng([self.seed, score]), []
         for curve in self.curves.values():
             block = curve.of_units[score]
-            covariance = block @ block.T / block.shape[1]
-            lengths, axes = np.linalg.eigh(covariance)
-            root = axes * np.sqrt(np.maximum(lengths, 0))
-            drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
+            normal = np.zeros(len(block)), block @ block.T / block.shape[1], _DRAWS, "ignore"
+            drawn.append(generator.multivariate_normal(*normal, method="eigh"))
         freedom = self.freedom(score)
         spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
         return np.stack(drawn, axis=1) / spread
@@ -526,12 +522,9 @@ def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.n
 
 def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
-    draws = len(drawn)
-    alone = (1 + np.sum(drawn >= observed, axis=0)) / (draws + 1)
-    adjusted, largest = np.empty_like(alone), 0.0
-    falling = np.argsort(-observed)
-    for rank, index in enumerate(falling):
-        above = drawn[:, falling[rank:]].max(axis=1) >= observed[index]
-        largest = max(largest, float((1 + above.sum()) / (draws + 1)))
-        adjusted[index] = largest
+    rising = np.argsort(observed)
+    largest = np.maximum.accumulate(drawn[:, rising], axis=1)  # Of those that are no larger.
+    counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
+    alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
+    adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return alone, adjusted

@@ -104,8 +104,7 @@ class Profile(Result):
       units: what the groups of rows are that count as independent.
       groups: how many there are, of the model that has the fewest.
       seed: of all that is drawn.
-      untested: why nothing is tested; None where something is. Bands are NaN where influences give
-        no errors.
+      untested: why nothing is tested; None where something is.
     """
 
     models: tuple[str, ...]
