@@ -26,7 +26,7 @@ from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common
-from condvendi_jax.inference.errors import Groups, Units
+from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results.profile import Over, PairProfile, Profile
@@ -112,7 +112,8 @@ def of_plan(
 ) -> Profile | None:
     """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
 
-    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed.
+    None above 10,000 rows, unless it is `asked` for, and of two rows, which have no errors;
+    ValueError if it cannot be computed.
     """
     refused, kernels = None, next(iter(pairs.values())).kernels
     if not any(isinstance(kernel, Gaussian) for kernel in kernels):
@@ -125,7 +126,8 @@ def of_plan(
         raise ValueError(f"profile: expected {refused}.")
     pairs, differ = _comparable(pairs, one_population=one_population)
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
-    if refused or not (asked or cheap):
+    few = min(rows.total for rows in pairs.values()) < FEWEST_ROWS
+    if refused or few or not (asked or cheap):
         return None
     return _of_pairs(pairs, plan, differ, over=None, multiples=LADDER, level=level)
 
