@@ -84,7 +84,7 @@ def _table(table: Table) -> str:
 
 def plain(value: Any) -> Any:
     """A value of a result as numbers, texts, lists and dictionaries."""
-    if isinstance(value, Result):
+    if hasattr(value, "as_dict"):
         return value.as_dict()
     if hasattr(value, "_asdict"):
         value = value._asdict()

@@ -26,7 +26,7 @@ from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common
-from condvendi_jax.inference.errors import Groups, Units
+from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.results.profile import Over, PairProfile, Profile
@@ -106,7 +106,7 @@ def profile(
     shared = None if one_population else rows.numbers()
     level = checks.check_number(level, name="level", above=0, below=1)
     options: dict[str, Any] = {"over": over, "multiples": multiples, "level": level}
-    return of_pairs(rows.together(pairs, shared), plan, differ=shared and shared.apart, **options)
+    return _of_pairs(rows.together(pairs, shared), plan, differ=shared and shared.apart, **options)
 
 
 def of_plan(
@@ -114,12 +114,11 @@ def of_plan(
 ) -> Profile | None:
     """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
 
-    None above 10,000 rows, unless it is `asked` for; ValueError if it cannot be computed. Nothing
-    is tested where prompts `differ`.
+    None above 10,000 rows, unless it is `asked` for, and of two rows, which have no errors;
+    ValueError if it cannot be computed.
     """
-    first, refused = next(iter(pairs.values())), None
-    moving = [isinstance(kernel, Gaussian) for kernel in first.kernels]
-    if not any(moving):
+    refused, kernels = None, next(iter(pairs.values())).kernels
+    if not any(isinstance(kernel, Gaussian) for kernel in kernels):
         refused = "a Gaussian kernel, whose bandwidth moves"
     elif all(of.needs_spectrum for of in plan.entropies):
         refused = "order 2 without truncation, of all pairs of rows"
@@ -128,12 +127,13 @@ def of_plan(
     if asked and refused:
         raise ValueError(f"profile: expected {refused}.")
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
-    if refused or not (asked or cheap):
+    few = min(rows.total for rows in pairs.values()) < FEWEST_ROWS
+    if refused or few or not (asked or cheap):
         return None
-    return of_pairs(pairs, plan, over=None, multiples=LADDER, level=level, differ=differ)
+    return _of_pairs(pairs, plan, over=None, multiples=LADDER, level=level, differ=differ)
 
 
-def of_pairs(
+def _of_pairs(
     pairs: Mapping[str, Pairs],
     plan: Plan,
     *,
@@ -169,12 +169,11 @@ def curves_of(
     unbiased: bool = True,
 ) -> dict[str, Curve]:
     """The curve of each model at order 2, from its scores under each of several kernels."""
-    curves = {}
+    first, curves = [scores[0] for scores in along.values()], {}
+    shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
     for name, of in along.items():
-        if unbiased:
-            shares = common.shares([scores[0] for scores in along.values()], unbiased=True)
-            of = [scores.at(*shares) for scores in of]
-        curves[name] = _curve_of(pairs[name], of, units.of_models[name], unbiased=unbiased)
+        at = [scores.at(*shares) for scores in of]
+        curves[name] = _curve_of(pairs[name], at, units.of_models[name], unbiased=unbiased)
     return curves
 
 
@@ -335,8 +334,7 @@ def _populations(
     if unbiased:
         within = answers.inside(lambda _, leaving: inside(leaving))
     sums = along(order_two.row_sums)[..., : points.n]
-    results = population.of_each(answers, units, sums, within, inside)
-    return results if unbiased else [result.at(None, 0.0) for result in results]
+    return population.of_each(answers, units, sums, within, inside)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
@@ -396,10 +394,8 @@ class Tested(NamedTuple):
         generator, drawn = np.random.default_rng([self.seed, score]), []
         for curve in self.curves.values():
             block = curve.of_units[score]
-            covariance = block @ block.T / block.shape[1]
-            lengths, axes = np.linalg.eigh(covariance)
-            root = axes * np.sqrt(np.maximum(lengths, 0))
-            drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
+            normal = np.zeros(len(block)), block @ block.T / block.shape[1], _DRAWS, "ignore"
+            drawn.append(generator.multivariate_normal(*normal, method="eigh"))
         freedom = self.freedom(score)
         spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
         return np.stack(drawn, axis=1) / spread
@@ -520,12 +516,9 @@ def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.n
 
 def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
-    draws = len(drawn)
-    alone = (1 + np.sum(drawn >= observed, axis=0)) / (draws + 1)
-    adjusted, largest = np.empty_like(alone), 0.0
-    falling = np.argsort(-observed)
-    for rank, index in enumerate(falling):
-        above = drawn[:, falling[rank:]].max(axis=1) >= observed[index]
-        largest = max(largest, float((1 + above.sum()) / (draws + 1)))
-        adjusted[index] = largest
+    rising = np.argsort(observed)
+    largest = np.maximum.accumulate(drawn[:, rising], axis=1)  # Of those that are no larger.
+    counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
+    alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
+    adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return alone, adjusted

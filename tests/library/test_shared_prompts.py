@@ -187,3 +187,15 @@ def test_all_calls_that_ask_for_different_answers_to_a_prompt_agree():
         assert evaluated.order(2).given.value == pytest.approx(given, rel=1e-5)
         papers = np.sum(numbers**2) / np.sum(numbers * (1 + (numbers - 1) * np.array(table)))
         assert evaluated.order(2).decomposition.conditional == pytest.approx(papers, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:(prompts|the standard error)")
+@pytest.mark.parametrize("asked", [None, True])
+def test_two_shared_rows_have_no_profile(asked):
+    """One model answers two prompts, the other one six: without a third row there are no errors."""
+    rng, prompts = np.random.default_rng(0), {"a": np.array([0, 0, 1, 1]), "b": np.arange(6)}
+    models = {name: rng.normal(size=(len(of), 2)).astype("f4") for name, of in prompts.items()}
+    kernel = cv.Gaussian(1.0)
+    found = cv.compare(models, prompts, output_kernel=kernel, orders=[2], profile=asked)
+    assert found.shared_prompts.one_set and found.n == {"a": 4, "b": 2}
+    assert found.profile is None and not found.failed

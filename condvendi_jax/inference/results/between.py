@@ -12,6 +12,7 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
+from condvendi_jax.inference.errors import root_mean_square
 
 _SHARE = 1.1  # A larger overlap is no share of outputs; two samples of one model may have this.
 
@@ -58,14 +59,14 @@ class Between(Result):
     @property
     def standard_error(self) -> float:
         """The standard error of the number, NaN where there is none."""
-        return math.nan if self.influences is None else float(_root_mean_square(self.influences))
+        return math.nan if self.influences is None else float(root_mean_square(self.influences))
 
     @property
     def overlap_errors(self) -> np.ndarray:
         """The standard errors of the overlaps, `[m, m]`, NaN where there are none."""
         if self.overlap_influences is None:
             return np.full_like(self.overlaps, math.nan)
-        return _root_mean_square(self.overlap_influences)
+        return root_mean_square(self.overlap_influences)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
@@ -149,7 +150,3 @@ class Between(Result):
 def _known(value: float, error: float) -> str:
     """A number with its error; below 1e-5 both are rounding."""
     return tables.with_error(round(value, 5) + 0.0, error if error >= 1e-5 else None)
-
-
-def _root_mean_square(influences: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.mean(np.square(influences), axis=-1))

@@ -278,10 +278,8 @@ class Comparison(Result):
         notes = [str(self.shared_prompts)] if self.shared_prompts else []
         notes += [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
         notes += evaluations.unbiased_notes(self.evaluations.values(), "in brackets")
-        if self.at is not None:
-            notes.append(
-                f"numbers of outputs differ: scores that grow with them are those of {self.at}"
-            )
+        words = "numbers of outputs differ: scores that grow with them are those of"
+        notes += [f"{words} {self.at}"] if self.at else []
         growing = [o.name for o in self.first.orders if o.decomposition.order < 2]
         if growing and len(self.models) > 1:
             notes.append(
@@ -337,11 +335,8 @@ class Comparison(Result):
         elif self.profile and self.profile.untested is None:
             lines.append(self.profile.leader())
         lines += [words] if (words := main.equality()) else []
-        lines += [
-            f"{tables.capitalized(of.name)}: {of}"
-            for of in self.main
-            if of.score == "quality" and several
-        ]
+        rated = [of for of in self.main if of.score == "quality" and several]
+        lines += [f"{tables.capitalized(of.name)}: {of}" for of in rated]
         if left_out := {m: of.left_out for m, of in self.qualities.items() if of.left_out}:
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
             lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
@@ -163,10 +163,9 @@ class ScoredOrder:
     @property
     def given(self) -> Estimate:
         """Of the answers to a prompt that were given, how many differ; the papers' score if not."""
-        given: Any = self.population and self.population.given
-        return (
-            Estimate(*given, ends=None) if given else self.estimate("conditional", unbiased=False)
-        )
+        if given := self.population and self.population.given:
+            return Estimate(*given, ends=None)
+        return self.estimate("conditional", unbiased=False)
 
     def cell(self, name: str, *, unbiased: bool) -> str:
         """The estimate of a score for a table."""
@@ -177,24 +176,21 @@ class ScoredOrder:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
         result = self.decomposition
 
-        def plain(values: PerScore | None) -> dict[str, Any] | None:
-            return values and {name: float(getattr(values, name)) for name in names}
+        def of_names(values: PerScore | None) -> dict[str, Any] | None:
+            return values and {name: plain(getattr(values, name)) for name in names}
 
-        intervals = None
-        if result.estimation is not None:
-            intervals = {name: list(getattr(result.intervals, name)) for name in names}
         entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
         return {
             "order": plain_order(result.order),
             "truncation": result.truncation,
             "method": result.method,
-            **(plain(result.scores) or {}),
-            "intervals": intervals,
-            "standard_errors": plain(self.standard_errors),
+            **(of_names(result.scores) or {}),
+            "intervals": result.estimation and of_names(result.intervals),
+            "standard_errors": of_names(self.standard_errors),
             "errors_by": self.errors_by and self.errors_by._asdict(),
             "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
-            "slope_per_doubling": plain(self.slope),
+            "slope_per_doubling": of_names(self.slope),
             "unbiased": self.population.as_dict(names) if self.population and unbiased else None,
         }
 
@@ -280,11 +276,10 @@ class Evaluation(Result):
 
     def order(self, order: float) -> ScoredOrder:
         """The scores of one order; KeyError where it was not computed."""
-        for scored in self.orders:
-            if scored.decomposition.order == order:
-                return scored
-        computed = [scored.decomposition.order for scored in self.orders]
-        raise KeyError(f"order {order}: computed were {computed}.")
+        computed = {scored.decomposition.order: scored for scored in self.orders}
+        if order not in computed:
+            raise KeyError(f"order {order}: computed were {[*computed]}.")
+        return computed[order]
 
     def choices(self) -> dict[str, Any]:
         """The dtype, the bandwidths and the seed as plain data."""
@@ -346,12 +341,8 @@ class Evaluation(Result):
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
-        notes = [
-            *self.embedded(),
-            *bandwidth_notes(self.bandwidths),
-            *unbiased_notes([self], "plug-in"),
-        ]
-        notes += [*self._fixed_prompts(), *self._slopes()]
+        notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
+        notes += [*unbiased_notes([self], "plug-in"), *self._fixed_prompts(), *self._slopes()]
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
@@ -461,16 +452,14 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
-    limits = {model: of.orders[place].saturated.get(name) for model, of in evaluations.items()}
-    apart = [model for model, limit in limits.items() if limit == "largest"]
-    for model, result in evaluations.items():
-        scored = result.orders[place]
-        values[model] = float(getattr(scored.decomposition, name))
-        if given and result.unbiased:
-            values[model] = scored.given.value
-        unbiased = scored.unbiased if result.unbiased and not (given or model in apart) else None
-        if unbiased and math.isfinite(value := float(getattr(unbiased, name))):
-            values[model] = value
+    scored = {model: of.orders[place] for model, of in evaluations.items()}
+    apart = [model for model, of in scored.items() if of.saturated.get(name) == "largest"]
+    for model, of in scored.items():
+        values[model] = of.estimate(name, unbiased=first.unbiased and model not in apart).value
+        if given and first.unbiased:
+            values[model] = of.given.value
+        elif not math.isfinite(values[model]):
+            values[model] = of.estimate(name, unbiased=False).value
     things = "outputs" if name == "vendi" else "pairs of output and prompt"
     if given:
         start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"

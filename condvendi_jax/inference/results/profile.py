@@ -104,8 +104,7 @@ class Profile(Result):
       units: what the groups of rows are that count as independent.
       groups: how many there are, of the model that has the fewest.
       seed: of all that is drawn.
-      untested: why nothing is tested; None where something is. Bands are NaN where influences give
-        no errors.
+      untested: why nothing is tested; None where something is.
     """
 
     models: tuple[str, ...]
@@ -157,26 +156,22 @@ class Profile(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        curves = {
-            name: {
-                model: {
-                    "values": values.tolist(),
-                    "bands": [None if math.isnan(a) else [a, b] for a, b in bands.tolist()],
-                    "saturated": saturated.tolist(),
-                }
-                for model, values, bands, saturated in zip(
-                    self.models, *self.curves(name), strict=True
-                )
-            }
-            for name in self.names
-        }
+
+        def curve(values: Any, bands: Any, saturated: Any) -> dict[str, list[Any]]:
+            known = [None if math.isnan(ends[0]) else ends for ends in bands]
+            return {"values": values, "bands": known, "saturated": saturated}
+
+        curves = {name: [of.tolist() for of in self.curves(name)] for name in self.names}
         names = ("order", "over", "seed", "level", "units", "groups", "untested")
         return {
             **{name: getattr(self, name) for name in names},
             "multiples": self.multiples.tolist(),
             "bandwidths": {name: chosen._asdict() for name, chosen in self.chosen.items()},
             "n": dict(zip(self.models, self.n, strict=True)),
-            "curves": curves,
+            "curves": {
+                name: dict(zip(self.models, map(curve, *of), strict=True))
+                for name, of in curves.items()
+            },
             "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
         }
 

@@ -45,11 +45,7 @@ class Quality(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data."""
-        estimates = {
-            name: getattr(self, name).as_dict() for name in ("share", "number", "diversity")
-        }
-        every = super().as_dict() | estimates
-        return {name: of for name, of in every.items() if name != "influences"}
+        return {name: of for name, of in super().as_dict().items() if name != "influences"}
 
     @property
     def percent(self) -> str:

@@ -174,11 +174,8 @@ class Ranking(Result):
             return ""
         within = [d for d in self.differences if d.equal <= self.level]
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
-        lines = []
-        if within:
-            lines.append(f"{self.equal}: {_pairs(within)}")
-        if alike:
-            lines.append(f"neither told apart nor {self.equal}: {_pairs(alike)}")
+        lines = [f"{self.equal}: {_pairs(within)}"] if within else []
+        lines += [f"neither told apart nor {self.equal}: {_pairs(alike)}"] if alike else []
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if ratios:
             ends = dict.fromkeys(percent(of) for of in (min(ratios), max(ratios)))
@@ -189,10 +186,8 @@ class Ranking(Result):
 
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six models' unbiased scores, and `equality`."""
-        each = []
-        if self.unbiased and len(self.values) <= tables.LISTED:
-            intervals = {name: self.estimate(name).interval for name in self.values}
-            each = [name + interval for name, interval in intervals.items() if interval]
+        shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()
+        each = [name + ends for name in shown if (ends := self.estimate(name).interval)]
         words = f"{self}; {listed(each)}" if each else str(self)
         return f"{words}. {equality}" if (equality := self.equality()) else words
 
@@ -213,15 +208,14 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
     untested = [f"{one} - {two}" for (one, two), state in known.items() if state < 0]
     if untested and len(untested) == len(states):
         return ", ".join(names) + " (in descending order; not tested)"
+    notes = [f"not tested: {listed(untested)}"] if untested else []
     if all(state == max(links[places[a] : places[b]]) for (a, b), state in known.items()):
         if {*links} <= {0}:
             return ", ".join(names) + (" (no significant difference)" if links else "")
         signs = [{1: " > ", 0: " >= ", -1: ", "}[link] for link in links]
         words = "".join(map("".join, zip(names, [*signs, ""], strict=True)))
-        notes = [">=: no significant difference"] if 0 in links else []
-        notes += [f"not tested: {listed(untested)}"] if untested else []
+        notes = [">=: no significant difference", *notes] if 0 in links else notes
         return words + (f" ({'; '.join(notes)})" if notes else "")
     told = [f"{one} > {two}" for (one, two), state in states.items() if state == 1]
-    words = f"{', '.join(names)} (in descending order; significant: "
-    words += listed(told) if told else "none"
-    return words + (f"; not tested: {listed(untested)})" if untested else ")")
+    notes = [f"significant: {listed(told) if told else 'none'}", *notes]
+    return f"{', '.join(names)} (in descending order; {'; '.join(notes)})"
