@@ -32,7 +32,7 @@ class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
     name = "post_training"
-    version = 4
+    version = 5
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
