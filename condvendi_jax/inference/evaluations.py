@@ -158,11 +158,18 @@ class Plan:
     ) -> dict[str, ScoredOrder]:
         """The scores of each model by one entropy, with errors where there are units.
 
-        Each prompt counts once, unless the papers' scores alone are wanted.
+        Each prompt counts once, unless the papers' scores alone are wanted, or groups that split
+        its answers say that rows were drawn, and not prompts.
         """
         scored = {}
         if self.unbiased and entropy.needs_spectrum:
-            models = {name: pairs.prompts_once() for name, pairs in models.items()}
+            models = {
+                name: pairs
+                if units
+                and populations.splits(units.of_models[name].membership, pairs.prompt_kinds[1])
+                else pairs.prompts_once()
+                for name, pairs in models.items()
+            }
         errors = standard_errors(models, entropy, self.method, units, self.progress)
         for name, of in errors.items():
             if self.errors and units is None:
@@ -248,8 +255,9 @@ def evaluate(
         Prompts with fewer are left out.
       prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
       groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
-        do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
-        rows in turn, at the price of as many scores.
+        do. If labels split the answers to a prompt, rows count equally at orders other than 2. A
+        number asks for errors by deletions: a jackknife that leaves out that many groups of rows in
+        turn, at the price of as many scores.
       batches, weights: as `Pairs`.
       seed: of the rule's subsets, the groups and the probes of an estimate.
       progress: called with a few words before each step.
