@@ -72,6 +72,7 @@ def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch
         np.testing.assert_allclose(own.contributions, sums, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # vendi_score reaches into namespaces that SciPy deprecates.
 def test_the_mean_over_prompts_is_the_number_that_papers_print(x64):
     outputs, _, prompt = draw((6,) * 5)

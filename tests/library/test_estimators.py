@@ -171,6 +171,7 @@ def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
             np.testing.assert_allclose(*both, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypatch):
     gram, values = with_spectrum(0.98 ** np.arange(600))
     rough = spectral_measure(gram, key=KEY, budget=Budget())

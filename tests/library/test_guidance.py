@@ -239,6 +239,7 @@ def test_the_incoming_updates_are_replaced():
     np.testing.assert_array_equal(given, _updates(guide, state, *batch))
 
 
+@pytest.mark.slow
 def test_conditions_and_schedules_count_steps_until_a_restart():
     batch, past = _split(3, dtype=np.float32)
     score = _guide("conditional rke")

@@ -113,6 +113,7 @@ def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, 
         assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
 
 
+@pytest.mark.slow
 def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     pairs, labels = draw_pairs(N), np.minimum(np.arange(N), 50)
     (scored,) = cv.evaluate(*pairs, **WIDE, orders=[1], groups=labels).orders
@@ -196,6 +197,7 @@ def test_errors_of_estimates_are_withheld_where_derivatives_would_be_too_small(l
     assert not any(ranking.tested for ranking in compared.rankings)
 
 
+@pytest.mark.slow
 def test_the_doubt_of_one_model_deletes_the_groups_of_all():
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     models, options = {"few": outputs, "many": 30 * outputs}, {**WIDE, "orders": [0.5]}

@@ -129,6 +129,7 @@ def test_intervals_hold_what_float32_rounds_away(method, order):
     assert low <= truth <= high < low * (1.005 if order == 1 else 1.3)
 
 
+@pytest.mark.slow
 def test_single_scores_are_those_of_the_decomposition(x64):
     outputs, prompts = pairs()
     options = {"method": cv.Stored(KEY, rtol=5e-3)}

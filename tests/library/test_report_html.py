@@ -315,6 +315,7 @@ def run(*arguments):
     __main__.main(["condvendi", "report", *arguments, "--overwrite"])
 
 
+@pytest.mark.slow
 def test_the_command_reports_records(folder, capsys):
     run("a.jsonl", "b.jsonl", "--output=page.html", "--rule=median", "--order=2")
     assert "Conditional-RKE" in capsys.readouterr().out

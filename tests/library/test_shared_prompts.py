@@ -114,7 +114,7 @@ def test_a_prompt_with_one_answer_of_a_model_counts_in_no_model():
     np.testing.assert_allclose(ranking.values["a"], 1 / np.mean(rest), rtol=1e-5)
 
 
-@pytest.mark.parametrize("lost", ["prompts", "answers"])
+@pytest.mark.parametrize("lost", [pytest.param("prompts", marks=pytest.mark.slow), "answers"])
 def test_a_model_does_not_differ_from_itself(lost):
     """In 100 draws at the level 5%: at most 13, which 1 in 2,000 such tests exceeds."""
     rng, different = np.random.default_rng(4), 0
@@ -131,6 +131,7 @@ def test_a_model_does_not_differ_from_itself(lost):
     assert different <= 13
 
 
+@pytest.mark.slow
 def test_swapped_numbers_of_answers_are_brought_to_one_design_at_order_1():
     """Six and four answers, and four and six: sorted they are the same, by prompt they are not."""
     rng = np.random.default_rng(5)
@@ -143,6 +144,7 @@ def test_swapped_numbers_of_answers_are_brought_to_one_design_at_order_1():
     assert same.at is None
 
 
+@pytest.mark.slow
 def test_order_1_of_prompts_with_one_answer_each_counts_the_prompts():
     """Whatever their numbers: 12, and so for random halves of the answers."""
     prompts = np.repeat(np.arange(12), np.r_[2:14])

@@ -106,6 +106,7 @@ def test_scores_are_those_of_the_matrices_block_by_block():
     close(gram, kernel.cross(rows, rows))
 
 
+@pytest.mark.slow
 def test_models_may_answer_the_prompts_in_another_order():
     classes = np.random.default_rng(0).integers(3, size=N)
     given = np.r_[classes, classes[MIXED]], np.r_[PROMPTS, PROMPTS[MIXED]]
