@@ -51,9 +51,14 @@ def compared(
 
 
 def default_bandwidth(
-    points: np.ndarray, prompts: np.ndarray, rows: np.ndarray | None, weights: np.ndarray,
-    *, name: str, repeated: bool,
-) -> RuledBandwidth:  # fmt: skip
+    points: np.ndarray,
+    prompts: np.ndarray,
+    rows: np.ndarray | None,
+    weights: np.ndarray,
+    *,
+    name: str,
+    repeated: bool,
+) -> RuledBandwidth:
     """The default bandwidth of points `[n, d]` of `weights` `[n]`; half of it where `repeated`.
 
     Points of one of the `prompts` `[n]` are not compared. Where these are fewer than six, outputs

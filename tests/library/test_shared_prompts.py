@@ -162,7 +162,7 @@ def test_all_calls_that_ask_for_different_answers_to_a_prompt_agree():
         outputs = rng.integers(np.where(prompts % 2, 3, 12))[:, None].astype(np.float32)
         expected = 1 / np.mean([*by_prompt(outputs[:, 0], prompts).values()])
         kernels = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Indicator()}
-        pairs = cv.Pairs(outputs, prompts, **kernels)
+        pairs, wide = cv.Pairs(outputs, prompts, **kernels), kernels["output_kernel"]
         good = {"quality": np.ones(prompts.size), "at_least": 0.5, "draws": 2}
         evaluated = cv.evaluate(outputs, prompts, **kernels, orders=[2], **good)
         table = [of.similarity for of in cv.prompt_table(pairs, order=2).prompts]
@@ -177,6 +177,10 @@ def test_all_calls_that_ask_for_different_answers_to_a_prompt_agree():
             "quality": evaluated.quality.diversity.value,
             "profile": along.values.conditional[0, 0],
             "plan": 1 / cv.plan(evaluated).spread.similarity,
+            "monitor": cv.monitor(outputs, prompts, output_kernel=wide)
+            .look(outputs)
+            .looks[0]
+            .score,
             "compare": cv.compare(
                 {"a": outputs, "b": outputs}, prompts, **kernels, orders=[2], profile=False
             )
