@@ -5,7 +5,9 @@ Nothing here imports the library, and distances are differences of points, not i
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 import scipy.spatial.distance
+import scipy.stats
 
 _RELATIVE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -139,3 +141,54 @@ def directional_difference(function, point, direction, *, step=1e-5):
         for m in (1, 2)
     )
     return (8 * near - far) / (12 * step)
+
+
+def prompt_mean_ends(values, level):
+    """The interval of a mean of `[prompts]` in [0, 1]: docs/errors.md, written for equal shares."""
+    values = np.asarray(values, np.float64)
+    mean, n = values.mean(), values.size
+    if mean > 0.5:
+        return tuple(1 - end for end in reversed(prompt_mean_ends(1 - values, level)))
+    t, usual = scipy.stats.t.isf([level / 2, 0.025], n - 1)
+    growth, lost = t / usual, (values - mean) / (n - 1)
+    second, third, error = np.sum(lost**2), np.sum(lost**3), values.std(ddof=1) / np.sqrt(n)
+    skewed = 2 * min(growth, 1) * third / second**1.5
+    low = mean + error * (skewed - np.hypot(t, skewed))
+    squared = growth * max(growth, 1)
+    added, far = 0.2 * squared / n, 1 - mean
+    variance = added * far**2 / n
+    skewed = 1.25 * squared * (third + variance * far / n) / (second + variance) ** 1.5
+    high = mean + added + np.sqrt(error**2 + variance) * (skewed + np.hypot(t, skewed))
+    return max(low, 0), min(high / (1 + added), 1)
+
+
+def difference_ends(one, two, level, *, matched=True, margin=1.0):
+    """Of the mean of `one` less `margin` times that of `two` (Zou and Donner, 2008)."""
+    (low, high), other = prompt_mean_ends(one, level), prompt_mean_ends(two, level)
+    other_low, other_high = (margin * end for end in other)
+    value, other = np.mean(one), margin * np.mean(two)
+    r = np.corrcoef(one, two)[0, 1] if matched else 0.0
+    sides = (value - low, other_high - other), (high - value, other - other_low)
+    below, above = (np.sqrt(a**2 - 2 * r * a * b + b**2) for a, b in sides)
+    return value - other - below, value - other + above
+
+
+def difference_p_value(one, two, *, matched=True):
+    """The level at which the interval of the difference begins to exclude 0."""
+    side = 0 if np.mean(one) > np.mean(two) else 1
+    return _level(lambda level: difference_ends(one, two, level, matched=matched)[side])
+
+
+def equality_p_value(one, two, margin):
+    """Of two one-sided tests that the ratio of two means is less than the margin."""
+    pairs = (one, two), (two, one)
+    sides = [lambda level, p=p: difference_ends(*p, level, margin=margin)[1] for p in pairs]
+    levels = [_level(side) for side in sides]
+    return max(level / 2 if level < 1 else 1.0 for level in levels)
+
+
+def _level(end):
+    """The level at which an end of an interval is 0; 1 where it never is."""
+    if end(1 - 1e-12) * end(1e-14) > 0:
+        return 1.0
+    return scipy.optimize.brentq(end, 1e-14, 1 - 1e-12, xtol=1e-14)

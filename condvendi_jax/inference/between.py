@@ -33,13 +33,13 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.evaluation import Evaluation
 from condvendi_jax.spectra import order_two
-from condvendi_jax.statistics.influences import group_influences
+from condvendi_jax.statistics import reasons
+from condvendi_jax.statistics.influences import Error, group_influences
 
 # More labels than this make the sums of all pairs of labels too large.
 _MANY_LABELS = 50
 # A total weight below this share of its terms is rounding.
 _ROUNDING = 1e-12
-_ALONE = "no two outputs that could be compared are alike; give several answers to each prompt"
 
 
 @takes_data
@@ -114,9 +114,9 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     repeated, shared = left_out is not None, pooled.shares_prompts()
     # If all models have the same prompts, these carry no information on the model.
     means = pooled.means_of(("joint",) if shared else ("joint", "prompts"), repeated)
-    withheld = None
+    reason = None
     if repeated and groups is not None and population.splits(pooled.group, pooled.answers):
-        groups, withheld = None, population.SPLIT
+        reason = reasons.SPLIT
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
@@ -127,22 +127,26 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     everything, most = information(tuple(range(len(pairs))))
     number = np.exp(everything)
     if np.isnan(number).any():
-        withheld = _ALONE
+        reason = reasons.ALONE
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
     rounding = saturation.rounding(Entropy(2), pooled.points.dtype)
     for one, two in itertools.combinations(range(len(pairs)), 2):
         of_both = _overlap(*information((one, two)), rounding)
         overlaps[:, one, two] = overlaps[:, two, one] = of_both
+    error, of_overlaps = None, None
+    if groups is not None:
+        unknown = math.nan if reason is reasons.SPLIT else 1.0
+        influences, of_overlaps = (unknown * pooled.influences(of) for of in (number, overlaps))
+        units = " or ".join({of.units: 0 for of in groups.values()})
+        error = Error(float(number[0]), influences[None], units, influences.size - 1, reason)
     return Between(
         models=tuple(pairs),
         paired=pooled.points.paired,
         number=float(number[0]),
         largest=float(len(pairs)) if shared else math.exp(most[0]),
         overlaps=overlaps[0],
-        influences=None if groups is None else pooled.influences(number),
-        overlap_influences=None if groups is None else pooled.influences(overlaps),
-        units=None if groups is None else " or ".join({of.units: 0 for of in groups.values()}),
-        withheld=withheld,
+        error=error,
+        overlap_influences=of_overlaps,
         left_out=left_out or 0,
     )
 

@@ -6,11 +6,10 @@ its error is the root mean square of the differences of the influences of each g
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -20,11 +19,11 @@ from condvendi_jax.base import checks, optional
 from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.encoders.answers import recurring
-from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, profiles, saturation
 from condvendi_jax.inference import texts as texts_of
-from condvendi_jax.inference.designs import Common
+from condvendi_jax.inference.designs import AtDesign, Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
@@ -35,19 +34,14 @@ from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
 from condvendi_jax.results.quality import Quality
 from condvendi_jax.results.ranking import FEWEST_TESTED, Difference, Ranking
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.statistics.influences import error_of
+from condvendi_jax.statistics import reasons
+from condvendi_jax.statistics.influences import Error, standard_error_apart
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.power import detectable, ratio_of
+from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # The width of a 95% interval of a normal variable, in standard errors.
 _WIDTH = 2 * 1.96
-_NO_ERRORS = "standard errors were not computed of every order"
-_ONE_PROMPT = (
-    "without one of the groups all rows have the same prompt, for which conditional and "
-    "information say nothing"
-)
-_NO_PAIRS = "no two rows have similar prompts: give several answers to each prompt"
-_ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wider bandwidth"
 
 
 @takes_data
@@ -145,11 +139,11 @@ def compare(
             scored = rated.scored(pairs, units)
             of_models = zip(evaluations.items(), scored.values(), strict=True)
             evaluations = {m: dataclasses.replace(of, quality=q) for (m, of), q in of_models}
-            comparable = not (shared and shared.apart)
-            rankings.append(_by_quality(scored, whole.tests, comparable))
+            reason = whole.tests.reason or (shared and shared.apart)
+            rankings.append(_by_quality(scored, whole.tests._replace(reason=reason)))
     with optional.part("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
-    if asked or (profile is None and (whole.untested is None or whole.undefined)):
+    if asked or (profile is None and any(map(_worth_a_profile, rankings))):
         differ = shared and shared.apart
         with optional.part("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
@@ -158,7 +152,6 @@ def compare(
         tuple(rankings),
         "none" if units is None else units.matched,
         level,
-        whole.untested,
         between,
         over,
         given,
@@ -175,8 +168,8 @@ class _Tests(NamedTuple):
     level: float
     margin: float
     number: int  # Of all pairs of models, within a score.
-    paired: bool = True  # Whether outputs of different models belong together.
-    wanted: bool = True  # Whether there are tests at all.
+    matched: bool = True  # Whether outputs of different models belong together.
+    reason: Reason | None = None  # Why there are no tests.
 
 
 class _Ranked(NamedTuple):
@@ -187,47 +180,49 @@ class _Ranked(NamedTuple):
     common: Common
     tests: _Tests
     rankings: list[Ranking]
-    untested: str | None
-    undefined: bool  # Whether there is no score of some model.
 
 
 def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
     """Scores models, and tests every difference."""
     evaluations, units = plan.evaluate(pairs)
-    common, untested, undefined = Common.of(pairs), None, False
+    common, rankings = Common.of(pairs), []
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
+    matched = units is not None and units.matched != "none"
+    tests = tests._replace(matched=matched, reason=tests.reason or _too_few(every, plan))
+    same = _identical(pairs)
+    for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
+        scored = dict(zip(evaluations, of_models, strict=True))
+        compared = _compared(scored, pairs, plan, common, units)
+        unbiased = plan.unbiased and of_models[0].population is not None
+        for score in next(iter(evaluations.values())).names:
+            rankings.append(_ranking(score, scored, compared, tests, same, unbiased=unbiased))
+    return _Ranked(evaluations, units, common, tests, rankings)
+
+
+def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
+    """That some score has too few independent groups for a test."""
     computed = [scored.errors_by for scored in every if scored.errors_by]
-    unbiased_scores = [scored.population for scored in every if plan.unbiased and scored.population]
     kept = [
         scored.errors_by._replace(groups=scored.population.freedom + 1)
         for scored in every
         if plan.unbiased and scored.errors_by and scored.population and scored.population.freedom
     ]
     fewest = min(computed + kept, key=lambda by: by.groups, default=None)
-    if fewest and fewest.groups < FEWEST_TESTED and len(evaluations) > 1:
-        untested = (
-            f"{fewest.groups} groups of {fewest.units} are too few, at least "
-            f"{FEWEST_TESTED} are needed"
-        )
-    paired = units is not None and units.matched != "none"
-    tests, rankings = tests._replace(paired=paired, wanted=untested is None), []
-    for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
-        scored = dict(zip(evaluations, of_models, strict=True))
-        compared = _compared(scored, pairs, plan, common, units)
-        unbiased = plan.unbiased and of_models[0].population is not None
-        for score in next(iter(evaluations.values())).names:
-            rankings.append(_ranking(score, scored, compared, tests, unbiased=unbiased))
-    if untested is None and any(not r.tested and not (r.saturated or r.reasons) for r in rankings):
-        missing = len(computed) < len(every)
-        withheld = [by.reason for by in computed if by.withheld]
-        withheld += [of.withheld for of in unbiased_scores if of.withheld]
-        main = [[*r.values.values()] for r in rankings if r.unbiased and r.score != "information"]
-        undefined = not np.isfinite(main).all()
-        other = common.untested or (withheld[0] if withheld else _ONE_PROMPT)
-        if undefined:
-            other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
-        untested = _NO_ERRORS if missing else other
-    return _Ranked(evaluations, units, common, tests, rankings, untested, undefined)
+    if fewest is None:
+        return reasons.NO_ERRORS if len(computed) < len(every) else None
+    if fewest.groups >= FEWEST_TESTED:
+        return None
+    return reasons.too_few(fewest.groups, fewest.units, FEWEST_TESTED)
+
+
+def _identical(pairs: Mapping[str, Pairs]) -> set[frozenset[str]]:
+    """The pairs of models that have the same rows."""
+    return {
+        frozenset(two)
+        for two in itertools.combinations(pairs, 2)
+        if len({pairs[name].n for name in two}) == 1
+        and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
+    }
 
 
 def _by_two(
@@ -241,27 +236,24 @@ def _by_two(
     """Tests two models on the prompts that they share, pair by pair."""
     if all(ranking.saturated for ranking in whole.rankings):
         return whole
-    rankings, untested = [], shared.untested
-    tested: dict[frozenset[str], list[Ranking]] = {}
+    rankings, tested = [], dict[frozenset[str], list[Ranking]]()
     for two, count in shared.pairs.items():
         if shared.enough(count, two):
             plan.progress(f"prompts that {' and '.join(two)} share")
-            found = _ranked(rows.restricted(pairs, two), plan, tests)
-            tested[frozenset(two)], untested = found.rankings, untested or found.untested
+            restricted = _ranked(rows.restricted(pairs, two), plan, tests)
+            tested[frozenset(two)] = restricted.rankings
     for place, ranking in enumerate(whole.rankings):
         differences = []
         for one, two in itertools.combinations(ranking.values, 2):
-            difference = Difference(one, two, ranking.values[one] - ranking.values[two])
-            if found := tested.get(frozenset((one, two))):
-                difference = found[place].difference(one, two)
+            value = ranking.values[one] - ranking.values[two]
+            difference = Difference(one, two, value, reason=shared.reason)
+            if of_two := tested.get(frozenset((one, two))):
+                difference = of_two[place].difference(one, two)
             differences.append(difference)
-        adjusted, reasons = _adjusted(differences), collections.defaultdict(list)
-        for of_two in tested.values():
-            for why, names in of_two[place].reasons.items():
-                reasons[why] += names
-        changed = {"letters": _letters(ranking.values, adjusted, tests.level), "reasons": reasons}
-        rankings.append(dataclasses.replace(ranking, differences=adjusted, **changed))
-    return whole._replace(rankings=rankings, untested=untested)
+        adjusted = _adjusted(differences)
+        letters = _letters(ranking.values, adjusted, tests.level)
+        rankings.append(dataclasses.replace(ranking, differences=adjusted, letters=letters))
+    return whole._replace(rankings=rankings)
 
 
 def with_texts(
@@ -307,64 +299,55 @@ def with_texts(
     return dataclasses.replace(found, without=without)
 
 
-class _Compared(NamedTuple):
-    """The scores of one model and order, brought to the design that all models have."""
-
-    values: PerScore
-    influences: PerScore | None  # Of each unit, on the similarities where there are some.
-    standard_errors: PerScore | None
-    intervals: PerScore | None  # Of unbiased scores, or of estimated ones.
-    similarities: PerScore | None = None  # Of a `Population`; tested in place of the scores.
-    freedom: int | None = None  # Of the errors of unbiased scores.
-
-
 def _compared(
     scored: Mapping[str, ScoredOrder],
     pairs: Mapping[str, Pairs],
     plan: Plan,
     common: Common,
     units: Units | None,
-) -> dict[str, _Compared]:
+) -> dict[str, AtDesign]:
     """Models by one order, at one design. Unbiased scores have that of the fewest prompts."""
     known: dict[str, Population] = {m: of.population for m, of in scored.items() if of.population}
-    compared = {}
     if known and (plan.unbiased or common.design is not None):
         shares = common.shares(known.values(), unbiased=plan.unbiased)
-        for name, population in known.items():
-            of = population.at(*shares)
-            intervals = of.intervals if plan.unbiased else None
-            shown = of.values, of.influences, of.standard_errors, intervals
-            compared[name] = _Compared(*shown, of.similarities, of.freedom or None)
-        return compared
+        at = {name: population.at(*shares) for name, population in known.items()}
+        return {
+            name: AtDesign(of.values, of.errors, of.intervals if plan.unbiased else None)
+            for name, of in at.items()
+        }
+    compared = {}
     for name, result in scored.items():
-        whole, errors = result.decomposition, result.standard_errors
-        scores, intervals = whole.scores, whole.intervals
-        influences = None if common.untested else result.influences
+        whole = result.decomposition
+        compared[name] = AtDesign(
+            whole.scores,
+            None if common.reason else result.errors,
+            whole.intervals if whole.estimation else None,
+        )
         if common.design is not None:
             entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
             groups = units and units.of_models[name]
             of = pairs[name], entropy, plan.method, groups, common.design
-            scores, errors, influences, intervals = designs.at_design(*of, seed=plan.seed)
-        estimated = intervals if whole.estimation else None
-        compared[name] = _Compared(scores, influences, errors, estimated)
+            compared[name] = designs.at_design(*of, seed=plan.seed)
     return compared
 
 
 def _ranking(
     score: str,
     scored: Mapping[str, ScoredOrder],
-    compared: Mapping[str, _Compared],
+    compared: Mapping[str, AtDesign],
     tests: _Tests,
+    same: Collection[frozenset[str]],
     *,
     unbiased: bool,
 ) -> Ranking:
     """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
-    values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
+    rounding = saturation.rounding(entropy, first.dtype)
+    values = {name: float(getattr(of.scores, score)) for name, of in compared.items()}
     near: dict[str, Any] = {name: of.saturated.get(score) for name, of in scored.items()}
-    limit = _limit(list(values.values()), near.values(), saturation.rounding(entropy, first.dtype))
+    limit = _limit(list(values.values()), near.values(), rounding)
     if limit == "equal" and tests.number > math.comb(len(values), 2):  # Beside other models.
         limit = None
     apart = {name: math.inf for name, end in near.items() if end == "largest"}
@@ -372,38 +355,30 @@ def _ranking(
         by = {**values, **apart}
         values = dict(sorted(values.items(), key=lambda of: -np.nan_to_num(by[of[0]], nan=-1)))
 
-    def of_each(name_of: str) -> dict[str, Any]:
+    def of_models(name_of: str) -> dict[str, Any]:
         """This score in results, of the models that have them, in the order of the values."""
         results = {name: getattr(compared[name], name_of) for name in values}
         return {name: getattr(of, score) for name, of in results.items() if of is not None}
 
-    reasons = _reasons(score, values, near)
-    errors, intervals = of_each("standard_errors"), of_each("intervals")
-    freedom = [o.errors_by.groups - 1 for o in scored.values() if o.errors_by]
-    freedom += [of.freedom for of in compared.values() if of.freedom is not None]
-    differences = _differences(
-        values,
-        of_each("influences"),
-        {} if unbiased else intervals,
-        tests._replace(wanted=tests.wanted and limit is None),
-        at={} if score == "information" else of_each("similarities"),
-        left_out=[pair for pairs in reasons.values() for pair in pairs],
-        rounding=saturation.rounding(entropy, first.dtype),
-        freedom=min(freedom, default=1),
-    )
+    errors, ends = of_models("errors"), of_models("intervals")
+    noise = {} if unbiased else {m: float(np.ptp(of)) / _WIDTH for m, of in ends.items()}
+    estimated = {m: dataclasses.replace(of, noise=noise.get(m, 0.0)) for m, of in errors.items()}
+    untested = _reasons(score, values, near, limit, same)
+    differences = _differences(values, estimated, tests, untested, rounding=rounding, same=same)
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
         unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
         differences = tuple(
             of._replace(**unknown) if {*of[:2]} & apart.keys() else of for of in differences
         )
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
+    known = {name: of.standard_error for name, of in errors.items()}
     return Ranking(
         score=score,
         order=first.order,
         truncation=first.truncation,
         values=values,
-        standard_errors={name: float(errors.get(name, math.nan)) for name in values},
-        intervals=intervals or None,
+        standard_errors={name: known.get(name, math.nan) for name in values},
+        intervals=ends or None,
         differences=differences,
         letters=_letters(values, differences, tests.level),
         saturated=limit,
@@ -411,22 +386,38 @@ def _ranking(
         plug_in=plain,
         level=tests.level,
         margin=tests.margin,
-        reasons={why: [f"{a} - {b}" for a, b in pairs] for why, pairs in reasons.items()},
     )
 
 
 def _reasons(
-    score: str, values: Mapping[str, float], near: Mapping[str, str | None]
-) -> dict[str, list[tuple[str, str]]]:
-    """The pairs of models that are not tested by a score near a limit, by the reason."""
-    reasons = collections.defaultdict(list)
+    score: str,
+    values: Mapping[str, float],
+    near: Mapping[str, str | None],
+    limit: saturation.Limit | None,
+    same: Collection[frozenset[str]],
+) -> dict[tuple[str, str], Reason]:
+    """Why two models are not tested: they are the same, or near a limit of the score."""
+    untested = {}
     for pair in itertools.combinations(values, 2):
         ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
         numbers = np.array([[values[name]] for name in pair])
         (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*ends))
+        if why is None and limit == "equal":
+            why = reasons.EQUAL
+        if why and frozenset(pair) in same:
+            why = reasons.IDENTICAL
         if why:
-            reasons[why].append(pair)
-    return reasons
+            untested[pair] = why
+    return untested
+
+
+def _worth_a_profile(ranking: Ranking) -> bool:
+    """Whether models are tested at some bandwidth, or may be at others."""
+    return any(
+        of.reason in (None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT)
+        or isinstance(of.reason, Saturated)
+        for of in ranking.differences
+    )
 
 
 def _letters(
@@ -438,20 +429,17 @@ def _letters(
     return {**letter_display(list(values), apart), **none}
 
 
-def _by_quality(qualities: Mapping[str, Quality], tests: _Tests, comparable: bool) -> Ranking:
+def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
     values = {name: float(of.number.value) for name, of in ordered.items()}
     intervals: Any = {name: of.number.ends for name, of in ordered.items()}
-    freedom = min(of.freedom for of in ordered.values())
-    differences = _differences(
-        values,
-        {name: of.influences for name, of in ordered.items()},
-        {},
-        tests._replace(wanted=comparable and freedom + 1 >= FEWEST_TESTED),
-        rounding=1e-5,
-        freedom=freedom,
-    )
+    errors = {name: of.error for name, of in ordered.items()}
+    groups = 1 + int(min(error.freedom for error in errors.values()))
+    if groups < FEWEST_TESTED:
+        few = reasons.too_few(groups, "prompts", FEWEST_TESTED)
+        tests = tests._replace(reason=tests.reason or few)
+    differences = _differences(values, errors, tests, {}, rounding=1e-5)
     return Ranking(
         score="quality",
         order=0,
@@ -479,55 +467,54 @@ def _limit(
 
 def _differences(
     values: Mapping[str, float],
-    influences: Mapping[str, np.ndarray],
-    intervals: Mapping[str, tuple[float, float]],
+    errors: Mapping[str, Error],
     tests: _Tests,
+    untested: Mapping[tuple[str, str], Reason],
     *,
-    freedom: int,
-    at: Mapping[str, float] | None = None,
-    left_out: Sequence[tuple[str, str]] = (),
-    rounding: float = 0.0,
+    rounding: float,
+    same: Collection[frozenset[str]] = (),
 ) -> tuple[Difference, ...]:
-    """Every pair of models but those left out, with p-values for each and all if `wanted`.
-
-    Influences are on `at`, one over the values, where it is given, and its differences are tested.
-    """
+    """Every pair of models, with p-values for each and all, or the reason why there are none."""
     differences = []
-    for one, two in itertools.combinations(values, 2):
-        value = values[one] - values[two]
-        estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
-        error = of_tested = math.nan
-        compared = [(at or values)[name] for name in (one, two)]
-        apart = compared[0] - compared[1]
-        if influences:
-            both = influences[one], influences[two]
-            of_tested = error = math.hypot(_error(*both, tests.paired), *estimated)
-            if at:
-                with np.errstate(invalid="ignore"):
-                    error = _error(
-                        both[0] * values[one] ** 2, both[1] * values[two] ** 2, tests.paired
-                    )
-        nothing = at and not any(compared)  # No two outputs are alike.
-        left = nothing or not tests.wanted or (one, two) in left_out
-        if left or math.isnan(of_tested) or math.isnan(apart):
-            differences.append(Difference(one, two, value, error))
-            continue
-        rounded = abs(apart) <= rounding * np.abs(compared).max()
-        p_value = 1.0 if rounded else 2 * _tail(abs(apart), of_tested, freedom)
-        found = detectable(of_tested, freedom, tests.level / tests.number)
-        smallest = ratio_of(found, math.sqrt(abs(math.prod(compared))))
-        a, b = zip(compared, both, estimated or [0, 0], strict=True)
-        inside = [_inside(*of, tests) for of in ((a, b), (b, a))]
-        equal = max(_tail(*of, freedom) for of in inside)
-        differences.append(Difference(one, two, value, error, p_value, math.nan, equal, smallest))
+    for pair in itertools.combinations(values, 2):
+        two = [errors[name] for name in pair if name in errors]
+        missing = reasons.NO_ERRORS if len(two) < 2 else two[0].reason or two[1].reason
+        if all(values[name] == math.inf for name in pair):
+            missing = reasons.ALL_DIFFERENT
+        reason = untested.get(pair) or tests.reason or missing
+        difference = Difference(*pair, values[pair[0]] - values[pair[1]], reason=reason)
+        if len(two) == 2:
+            error = standard_error_apart(two[0], two[1], matched=tests.matched)
+            difference = difference._replace(standard_error=error)
+        if reason is None and frozenset(pair) in same:
+            difference = difference._replace(p_value=1.0, equal=0.0, ratio_low=1.0, ratio_high=1.0)
+        elif reason is None:
+            difference = _tested(difference, two[0], two[1], tests, rounding)
+        differences.append(difference)
     return _adjusted(differences)
 
 
-def _tail(distance: float, error: float, freedom: int) -> float:
-    """How often Student's t exceeds a distance in units of its error."""
-    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
-
-    return float(stdtr(freedom, -distance / error)) if error > 0 else float(distance <= 0)
+def _tested(
+    difference: Difference, one: Error, two: Error, tests: _Tests, rounding: float
+) -> Difference:
+    """A difference with its interval and p-values, before those of others count."""
+    matched = tests.matched
+    apart = one.minus(two, matched=matched)
+    sizes = [(of.inverse or of).value for of in (one, two)]
+    rounded = abs(apart.value) <= rounding * max(map(abs, sizes))
+    smallest = detectable(apart.standard_error, apart.freedom, tests.level / tests.number)
+    low, high = one.over(two, matched=matched, level=tests.level)
+    within = (
+        b.times(tests.margin).minus(a, matched=matched).p_value_above
+        for a, b in ((one, two), (two, one))
+    )
+    return difference._replace(
+        ratio_low=low,
+        ratio_high=high,
+        p_value=1.0 if rounded else apart.p_value,
+        equal=max(within),
+        detectable=ratio_of(smallest, math.sqrt(abs(math.prod(sizes)))),
+    )
 
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
@@ -537,18 +524,3 @@ def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
         d._replace(adjusted=p, equal=equal)
         for d, p, equal in zip(differences, *adjusted, strict=True)
     )
-
-
-def _inside(one: Any, two: Any, tests: _Tests) -> tuple[float, float]:
-    """By how much the first value is below the margin times the second, and the error of that."""
-    (value, influences, noise), (other, of_other, of_estimate) = one, two
-    sampling = _error(influences, tests.margin * of_other, tests.paired)
-    return tests.margin * other - value, math.hypot(sampling, noise, tests.margin * of_estimate)
-
-
-def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:
-    """The error of a difference from the influences `[replicates, g]` of two models."""
-    if paired:
-        count = min((len(of) for of in (one, two) if len(of) > 1), default=1)
-        return error_of(one[:count] - two[:count])
-    return math.hypot(error_of(one), error_of(two))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +19,9 @@ from condvendi_jax.results.comparison import Design
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Answers
-from condvendi_jax.statistics import influences as influences_of
+from condvendi_jax.statistics import reasons
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.reasons import Reason
 
 
 def design_of(pairs: Pairs) -> Design | None:
@@ -36,7 +39,7 @@ class Common(NamedTuple):
     """The design that all models have, because scores grow with prompts and answers."""
 
     design: Design | None  # The smallest common one, where designs differ.
-    untested: str | None  # Why scores that grow cannot be compared.
+    reason: Reason | None  # Why scores that grow cannot be compared.
 
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Common:
@@ -49,14 +52,12 @@ class Common(NamedTuple):
         known = [design for design in map(design_of, models.values()) if design is not None]
         if len(known) == len(models):
             return cls(Design(*map(min, *known)), None)
-        return cls(None, "rows differ in their numbers or weights, with which scores grow")
+        return cls(None, reasons.DESIGNS)
 
     @property
-    def differ(self) -> str | None:
-        """That models have several designs, in words; None where they have one."""
-        if self.design is None:
-            return self.untested
-        return "numbers of prompts, or of answers to each, differ, and scores grow with them"
+    def differ(self) -> Reason | None:
+        """That models have several designs; None where they have one."""
+        return self.reason if self.design is None else reasons.GROWING
 
     def shares(self, of: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
         """The shares of pairs of a prompt and of an answer with itself at which models are scored.
@@ -90,12 +91,11 @@ def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
 
 
 class AtDesign(NamedTuple):
-    """Expected scores at a design, as in `ScoredOrder`."""
+    """The scores of one model at the design at which models are compared."""
 
     scores: PerScore
-    standard_errors: PerScore | None
-    influences: PerScore | None
-    intervals: PerScore
+    errors: PerScore | None  # An `Error` for each score.
+    intervals: PerScore | None  # Of unbiased scores, or of estimated ones.
 
 
 def at_design(
@@ -117,22 +117,27 @@ def at_design(
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
         raise ValueError(f"at: expected a design of at most {most}, received {at}.")
     chosen = _subsets(rows, at, seed)
-    near, influences, errors = pairs.gathered(), None, None
+    near, errors = pairs.gathered(), None
     if units is None:
         parts = [near.sample(rows) for rows in chosen]
-        scored = [(computation.score(part, entropy.fitted(part.n), method),) for part in parts]
+        scored = [computation.score(part, entropy.fitted(part.n), method) for part in parts]
     else:
         every = np.concatenate(rows)
         total = every.size if units.units == "rows" else np.unique(units.membership[every]).size
-        scored = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
-        _, of_subsets = zip(*scored, strict=True)
-        replicates = min(of.shape[1] for of in of_subsets)
-        influences = PerScore(*np.mean([of[:, :replicates] for of in of_subsets], axis=0))
-        errors = PerScore(*map(influences_of.error_of, influences))
-    numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole, *_ in scored]
+        with_errors = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
+        scored = [whole for whole, _ in with_errors]
+    numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole in scored]
     scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
-    intervals = PerScore(*zip(*ends, strict=True))
-    return AtDesign(PerScore(*scores), errors, influences, intervals)
+    if units is not None:
+        of_subsets = [of for _, of in with_errors]
+        replicates = min(of.shape[1] for of in of_subsets)
+        influences = np.mean([of[:, :replicates] for of in of_subsets], axis=0)
+        freedom = units.independent(pairs) - 1
+        errors = PerScore(
+            *map(functools.partial(Error, units=units.units, freedom=freedom), scores, influences)
+        )
+    estimated = PerScore(*zip(*ends, strict=True)) if scored[0].estimation else None
+    return AtDesign(PerScore(*scores), errors, estimated)
 
 
 def _with_influences(
@@ -148,7 +153,7 @@ def _with_influences(
     influences = np.array(errors_of.influences_of_units(by_row, points, local))
     if reason is not None and local.present <= errors_of.FEWEST_SPECTRAL_GROUPS:
         deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        influences = np.array(deleted.influences, np.float64)
+        influences = np.array([of.influences for of in deleted.errors or ()])
     elif reason is not None:
         influences = np.full_like(influences, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.

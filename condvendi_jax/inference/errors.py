@@ -26,13 +26,8 @@ from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
-from condvendi_jax.statistics.influences import (
-    NOISE,
-    error_of,
-    group_influences,
-    is_noisy,
-    root_mean_square,
-)
+from condvendi_jax.statistics.influences import NOISE, Error, group_influences, is_noisy
+from condvendi_jax.statistics.reasons import ONE_PROMPT, Reason
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -188,34 +183,36 @@ class Units(NamedTuple):
         return cls(*group_models(models, None, key=key), count, key)
 
 
-def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
-    """Whether prompts differ, and without some group they do not; warns where that is so.
+def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
+    """Whether prompts differ, and without some group they do not.
 
     Of a single prompt information is 1 and conditional is vendi, whatever the outputs.
     """
-    kinds, of_row = pairs.prompt_kinds
-    for group in range(groups.count if kinds > 1 else 0):
-        rest = of_row[groups.membership != group]
-        if (rest == rest[0]).all():
-            checks.warn(
-                f"prompts: {kinds} distinct prompts in {groups.count} groups give no standard "
-                "errors of conditional and information: without one of the groups all rows have "
-                "the same prompt. Use at least three prompts, and groups whose prompts differ."
-            )
-            return True
-    return False
+    if (kinds == kinds[0]).all():
+        return False
+    rests = (kinds[groups.membership != group] for group in range(groups.count))
+    return any((rest == rest[:1]).all() for rest in rests)
 
 
 class Errors(NamedTuple):
-    """The scores of one model with their standard errors, as in `ScoredOrder`."""
+    """The scores of one model with their errors, as in `ScoredOrder`."""
 
     pairs: Pairs  # The rows that were scored.
     decomposition: Decomposition
-    standard_errors: PerScore | None
-    influences: PerScore | None = None
+    errors: PerScore | None  # An `Error` for each score.
     errors_by: ErrorsBy | None = None
     units: Groups | None = None  # The groups that count as independent.
     pair_sums: PairSums | None = None  # Of these groups, at order 2.
+
+    @property
+    def standard_errors(self) -> PerScore | None:
+        """Of each score; None where there are none."""
+        return self.errors and self.errors.map(lambda error: error.standard_error)
+
+    @property
+    def influences(self) -> PerScore | None:
+        """Of each unit on each score, `[replicates, G]`."""
+        return self.errors and self.errors.map(lambda error: error.influences)
 
 
 def standard_errors(
@@ -305,19 +302,22 @@ def _by_influences(
     """The errors from the influences of units, or from their deletions; NaN for a `reason`."""
     of_units = influences_of_units(influences, pairs, units)
     if reason is not None:  # Deletions of so many rows would take too long: there is no error.
-        reason = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
-        checks.warn(f"there are no standard errors (NaN): {reason}.")
-        of_units = PerScore(*(np.full_like(of, np.nan) for of in of_units))
+        words = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
+        checks.warn(f"there are no standard errors (NaN): {words}.")
+        of_units, reason = PerScore(*(np.full_like(of, np.nan) for of in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
-    return Errors(
-        pairs,
-        influences.decomposition,
-        PerScore(*map(error_of, of_units)),
-        of_units,
-        ErrorsBy("influences", units.independent(pairs), units.units, reason),
-        units,
-        influences.pair_sums,
-    )
+    by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
+    errors = errors_of(influences.decomposition, of_units, by, [reason] * 3)
+    return Errors(pairs, influences.decomposition, errors, by, units, influences.pair_sums)
+
+
+def errors_of(
+    whole: Decomposition, of_units: Iterable[Any], by: ErrorsBy, reasons: Iterable[Reason | None]
+) -> PerScore:
+    """The `Error` of each score, from influences `[replicates, G]`."""
+    each = zip(whole.scores, of_units, reasons, strict=True)
+    freedom = by.groups - 1
+    return PerScore(*(Error(float(x), of, by.units, freedom, why) for x, of, why in each))
 
 
 def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
@@ -403,16 +403,17 @@ def delete_groups(
         _warn_of_noise(noisy if pairs.paired else noisy[:1])
     scores = np.exp(_logs(whole.entropies))
     influences = group_influences(scores, deleted, groups.shares(pairs))
-    if leaves_one_prompt(pairs, groups):
-        influences[1:] = np.nan
-    return Errors(
-        pairs,
-        whole,
-        PerScore(*root_mean_square(influences).tolist()),
-        PerScore(*influences[:, None]),
-        ErrorsBy("deletions", groups.present, groups.units, reason),
-        groups._replace(units=f"groups of {groups.units}"),
-    )
+    by, missing = ErrorsBy("deletions", groups.present, groups.units, reason), None
+    kinds, of_row = pairs.prompt_kinds
+    if leaves_one_prompt(of_row, groups):
+        checks.warn(
+            f"prompts: {kinds} distinct prompts in {groups.count} groups give no standard "
+            f"errors of conditional and information: {ONE_PROMPT}. Use at least three prompts, "
+            "and groups whose prompts differ."
+        )
+        influences[1:], missing = np.nan, ONE_PROMPT
+    errors = errors_of(whole, influences[:, None], by, [None, missing, missing])
+    return Errors(pairs, whole, errors, by, groups._replace(units=f"groups of {groups.units}"))
 
 
 def _logs(values: PerTerm) -> PerScore:

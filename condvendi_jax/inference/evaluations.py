@@ -33,6 +33,8 @@ from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Answers
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.reasons import Reason
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -176,17 +178,18 @@ class Plan:
                 # Without one of two rows every score is 1, whatever they are.
                 least = f"at least three rows: it is NaN for n = {of.pairs.n}"
                 checks.warn(f"the standard error of a score needs {least}.")
-                of = of._replace(standard_errors=PerScore(math.nan, math.nan, math.nan))
+                missing = Reason(f"a standard error of a score needs {least}")
+                error = Error(math.nan, np.full((1, 1), math.nan), reason=missing)
+                of = of._replace(errors=PerScore(error, error, error))
             largest, population = saturation.largest_score(of.pairs, entropy), None
             if not entropy.needs_spectrum:
                 population = populations.of_pairs(of.pairs, of.units, of.pair_sums)
             scored[name] = ScoredOrder(
                 of.decomposition,
-                of.standard_errors,
+                of.errors,
                 saturation.limits_of(
                     of.decomposition, population, paired=of.pairs.paired, largest=largest
                 ),
-                of.influences,
                 of.errors_by,
                 largest,
                 population=population,

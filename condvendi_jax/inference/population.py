@@ -19,14 +19,17 @@ from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference.errors import Groups, unit_influences
+from condvendi_jax.inference.errors import Groups, leaves_one_prompt, unit_influences
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans, PairSums
-from condvendi_jax.statistics import components, intervals
-from condvendi_jax.statistics.influences import root_mean_square
+from condvendi_jax.statistics import components, intervals, reasons
+from condvendi_jax.statistics.influences import Error, root_mean_square
+from condvendi_jax.statistics.intervals import Ends
+from condvendi_jax.statistics.reasons import Reason
 
+_LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
-INVERTED = (True, True, False)
+INVERTED = ("vendi", "conditional")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Population:
       own: the share of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
         as the sample has it, for the papers' scores.
       same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
-      withheld: why there are no errors, in words.
+      reason: why there are no errors.
     """
 
     answers: Answers
@@ -56,7 +59,12 @@ class Population:
     among: Sequence[np.ndarray] = ()
     own: float | None = 0.0
     same: float = 0.0
-    withheld: str | None = None
+    reason: Reason | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scores that there are: of outputs alone, vendi."""
+        return PerScore._fields if self.answers.points.paired else ("vendi",)
 
     @property
     def repeated(self) -> bool:
@@ -110,8 +118,8 @@ class Population:
     @functools.cached_property
     def values(self) -> PerScore:
         """The scores, in effective numbers of modes; infinite where no two rows are alike."""
-        each = zip(self.similarities, INVERTED, strict=True)
-        return PerScore(*(_inverse(of) if inverted else of for of, inverted in each))
+        vendi, conditional, information = self.similarities
+        return PerScore(_inverse(vendi), _inverse(conditional), information)
 
     @functools.cached_property
     def given(self) -> tuple[float, float] | None:
@@ -135,34 +143,44 @@ class Population:
         return 1 / mean, error / mean**2
 
     @functools.cached_property
-    def _deletions(self) -> tuple[np.ndarray, np.ndarray]:
-        """The losses of similarities without each unit, `[scores, G]`, and the units' shares."""
-        means, without = self._means
-        lost = order_two.weight_of(self.leaving)
-        whole = self._similarities(means)[:, None]
-        return np.where(lost > 0, whole - self._similarities(without), 0), lost
+    def _lost(self) -> np.ndarray:
+        """The share of the rows that each unit has, `[G]`."""
+        return order_two.weight_of(self.leaving)
+
+    def _changes(self, whole: np.ndarray, without: np.ndarray) -> np.ndarray:
+        """What numbers `[...]` lose without each unit, `[..., G]`."""
+        return np.where(self._lost > 0, np.asarray(whole)[..., None] - without, 0)
+
+    def _influences(self, changes: np.ndarray) -> np.ndarray:
+        """The influences of units, `[G]`, from what a number loses without each."""
+        assert self.units is not None
+        lost = self._lost
+        scaled = changes * (1 - lost) / np.where(lost > 0, lost, 1)
+        return unit_influences(scaled[None], self.answers.points, self.units, deleted=True)[0]
 
     @functools.cached_property
     def influences(self) -> PerScore | None:
         """The influence of each unit on the similarities, `[1, G]`."""
         if self.units is None:
             return None
-        changes, lost = self._deletions
-        scaled = changes * (1 - lost) / np.where(lost > 0, lost, 1)
-        of = self.answers.points, self.units
-        influences = [unit_influences(each[None], *of, deleted=True) for each in scaled]
+        changes = self._changes(*map(self._similarities, self._means))
+        influences = [self._influences(of_score)[None] for of_score in changes]
         return _per_score(influences, np.zeros_like(influences[0]))
 
     @functools.cached_property
-    def standard_errors(self) -> PerScore | None:
-        """Over other prompts and answers to them; over other rows where no prompt repeats."""
+    def errors(self) -> PerScore | None:
+        """The `Error` of each score, over other prompts and answers; over rows if none repeats."""
         if self.influences is None:
             return None
-        errors = [float(root_mean_square(of[0])) for of in self.influences]  # Of similarities.
-        each = zip(errors, self.values, INVERTED, strict=True)
-        return PerScore(*(error * (value**2 if inv else 1.0) for error, value, inv in each))
+        names = self.names
+        return _per_score([*map(self._error, names)], Error(1.0, np.zeros((1, 1))))
 
-    @functools.cached_property
+    @property
+    def standard_errors(self) -> PerScore | None:
+        """Over other prompts and answers to them; over other rows where no prompt repeats."""
+        return self.errors and self.errors.map(lambda error: error.standard_error)
+
+    @property
     def intervals(self) -> PerScore | None:
         """(low, high) at 95%, for the scores of the population, inside what is possible.
 
@@ -170,38 +188,117 @@ class Population:
         number. Where nearly all rows, or answers to a prompt, count as different, so few pairs are
         alike that n rows give no upper end: high is infinite, and nothing is known of information.
         """
-        if self.influences is None or self.units is None:
-            return None
-        (changes, lost), ends_of = self._deletions, []
-        rows = 1 / np.sum(self.answers.points.shares**2 / self.answers.copies)
-        mean, of_mean, ends = self.similarities.conditional, self.influences.conditional, None
-        if self.repeated:  # A mean over prompts, not over pairs of them.
-            error, shares = root_mean_square(of_mean[0]), lost**2 / np.sum(lost**2)
-            ends = intervals.prompt_mean(mean, error, changes[1], shares)
+        return self.errors and self.errors.map(lambda error: error.interval())
+
+    def _error(self, name: str) -> Error:
+        """The error of a score, from the influences and the interval of its similarity."""
+        assert self.units is not None
+        value, score = getattr(self.similarities, name), getattr(self.values, name)
+        influences, reason, ends = getattr(self.influences, name), None, self._ends(name)
+        if np.isnan(influences).any() or math.isnan(score):
+            reason = self._undefined(score)
+        freedom = self._freedom if self.repeated else self.freedom
+        error = Error(value, influences, self.units.units, freedom, reason, ends)
+        return error.inverted() if name in INVERTED else error
+
+    def _undefined(self, score: float) -> Reason:
+        """Why a score, or its error, is not a number."""
+        assert self.units is not None
+        if math.isnan(score):
+            return reasons.NO_PAIRS
+        kinds = self.answers.points.prompt_kinds[1]
+        one_left = leaves_one_prompt(kinds, self.units)
+        return reasons.ONE_PROMPT if one_left else reasons.ONE_HAS_PAIRS
+
+    def _ends(self, name: str) -> Ends:
+        """The interval of a similarity at each level, inside what is possible."""
         prompts = self._means[0].norms(self.own, self.same)[1:2].sum()  # Of one over their number.
-        for index, inverted in enumerate(INVERTED[: len(changes)]):
-            value, influence, slope = self.similarities[index], self.influences[index], 0.0
-            if np.isnan(influence).any():  # Not known without a unit that has all others' pairs.
-                ends_of.append((1.0 if inverted else 0.0, math.inf))
-                continue
-            if ends is not None:  # Of the rest, to which the mean over prompts is added.
-                slope = np.sum(influence * of_mean) / max(np.sum(np.square(of_mean)), 1e-300)
-                slope = prompts if self.limits.largest[1] else slope  # Not by a kernel's tail.
-            error = root_mean_square((influence - slope * of_mean)[0])
-            if inverted:
-                of = intervals.row_mean(value, error, min(self.freedom, rows - 1), rows)
-            else:
-                of = intervals.ratio(value, error, self.freedom)
-            if ends is not None and index == 1:
-                of = ends
-            elif ends is not None:
-                of = intervals.joined(value, of, slope, mean, ends, not inverted)
-            most = 1.0 if inverted else 1 / prompts if self.repeated else math.inf
-            if self.limits.largest[index]:
-                of = 0.0, of[1] if inverted else most
-            of = max(of[0], 0.0), min(of[1], most)
-            ends_of.append((_inverse(of[1]), _inverse(of[0])) if inverted else of)
-        return _per_score(ends_of, (1.0, 1.0))
+        most = 1.0 if name in INVERTED else 1 / max(prompts, _LEAST) if self.repeated else math.inf
+        if np.isnan(getattr(self.influences, name)).any():
+            return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
+        if not self.repeated:
+            ends = self._of_rows(name)
+        elif name == "conditional":
+            ends = self._of_prompts()
+        else:
+            ends = self._of_both(name)
+        if self.limits.largest[self.names.index(name)]:
+            ends = intervals.open_below(ends, None if name in INVERTED else most)
+        return intervals.inside(ends, 0.0, most)
+
+    def _of_rows(self, name: str) -> Ends:
+        """The interval of a similarity of pairs of rows."""
+        value = getattr(self.similarities, name)
+        error = root_mean_square(getattr(self.influences, name)[0])
+        if name not in INVERTED:
+            return intervals.ratio(value, error, self.freedom)
+        rows = 1 / np.sum(self.answers.points.shares**2 / self.answers.copies)
+        return intervals.row_mean(value, error, min(self.freedom, rows - 1), rows)
+
+    def _mean(self, ends: Callable[..., Ends], value: float, changes: np.ndarray) -> Ends:
+        """The interval of a mean over prompts, or between them."""
+        error = root_mean_square(self._influences(changes))
+        return ends(value, error, changes, self._shares)
+
+    @property
+    def _shares(self) -> np.ndarray:
+        """The share of the pairs of a prompt with itself that each unit has."""
+        return self._lost**2 / np.sum(self._lost**2)
+
+    @property
+    def _freedom(self) -> float:
+        """Of as many units of equal shares, less one."""
+        return max(1 / np.sum(self._shares**2) - 1, 1.0)
+
+    def _of_prompts(self) -> Ends:
+        """The interval of the conditional similarity, a mean over prompts."""
+        changes = self._changes(*map(self._similarities, self._means))[1]
+        return self._mean(intervals.prompt_mean, self.similarities.conditional, changes)
+
+    def _of_both(self, name: str) -> Ends:
+        """The interval of a similarity of pairs within prompts and between them.
+
+        All outputs: the sum of both means. Information: how it moves with the conditional
+        similarity, and with what is left of the mean between prompts.
+        """
+        means, without = self._means
+        within, between = means.within[0], means.between[0]
+        parts = [(part.within[0], part.between[0]) for part in (means, without)]
+        changes = [self._changes(*of) for of in zip(*parts, strict=True)]
+        of_both = [self._influences(of) for of in changes]
+        own = self.own if self.own is not None else means.own
+        share, rest = own * (1 - self.same), 1 - own
+        if name == "vendi":
+            values = own * self.same + share * within, rest * between
+            ends = [
+                intervals.shifted(
+                    own * self.same,
+                    intervals.scaled(share, self._mean(intervals.prompt_mean, within, changes[0])),
+                ),
+                intervals.scaled(rest, self._mean(intervals.between_mean, between, changes[1])),
+            ]
+            return intervals.total(values, ends, _correlation(*of_both))
+        conditional, value = self.similarities.conditional, self.similarities.information
+        influences = self.influences
+        assert influences is not None
+        mean = influences.conditional[0]
+        of_mean = self._changes(*map(self._similarities, self._means))[1]
+        square = max(np.sum(mean**2), _LEAST)
+        left = changes[1] - np.sum(of_both[1] * mean) / square * of_mean
+        moved = self._mean(intervals.between_mean, between, left)
+        all_outputs = self.similarities.vendi
+
+        def of_rest(level: Any) -> tuple[Any, Any]:
+            low, high = (rest * (end - between) for end in moved(level))
+            scale = value * all_outputs
+            return scale / (all_outputs + high), scale / np.maximum(all_outputs + low, _LEAST)
+
+        if not 0 < value < math.inf:
+            return of_rest
+        slope = np.sum(influences.information[0] * mean) / square * conditional / value
+        logs = [intervals.of_logarithm(of) for of in (of_rest, self._of_prompts())]
+        joined = intervals.joined(math.log(value), logs[0], slope, math.log(conditional), logs[1])
+        return intervals.of_exponential(joined)
 
     @functools.cached_property
     def fixed_error(self) -> float | None:
@@ -280,20 +377,22 @@ def _checked(answers: Answers, *of: Any) -> Population:
     scores = Population(answers, *of)
     units, kind = scores.units, answers.kind
     if units is not None and kind is not None and splits(units.membership, kind):
-        scores = dataclasses.replace(scores, units=None, withheld=SPLIT)
+        scores = dataclasses.replace(scores, units=None, reason=reasons.SPLIT)
     elif units is not None and scores.freedom < 1:
-        scores = dataclasses.replace(scores, units=None, withheld=_ONE_UNIT)
+        scores = dataclasses.replace(scores, units=None, reason=reasons.ONE_UNIT)
     return scores.at(scores.of_prompts, 0.0)
-
-
-_ONE_UNIT = "all rows that count, of prompts with several answers, are in one group"
-SPLIT = "the labels of the groups split the answers to a prompt"
 
 
 def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
     """Whether a group has a part of the answers to a prompt."""
     parts = np.unique([kind, groups], axis=1)[0]
     return np.unique(parts).size < parts.size
+
+
+def _correlation(one: np.ndarray, two: np.ndarray) -> float:
+    """The correlation of two influences `[G]`; 1, the worst, where one of them is 0 everywhere."""
+    square = np.sum(one**2) * np.sum(two**2)
+    return float(np.sum(one * two) / math.sqrt(square)) if square > 0 else 1.0
 
 
 def _per_score(values: Sequence[Any], information: Any) -> PerScore:

@@ -1,8 +1,6 @@
 """Scores of models at every bandwidth of a ladder, and over which of them one model leads.
 
-Bands and signs come from the influences of rows at every bandwidth. With a random multiplier for
-each independent group of rows, their sums have the joint distribution of the errors of all models
-at all bandwidths, and so of the largest of them (docs/bandwidths.md).
+Bands and signs come from the `Error` of each score at every bandwidth (`bands`).
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -25,22 +23,20 @@ from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
+from condvendi_jax.inference.bands import Curve, Tested
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.shared_prompts import Rows
-from condvendi_jax.results.profile import Over, PairProfile, Profile
+from condvendi_jax.results.profile import Over, Profile
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
-from condvendi_jax.statistics import intervals, multiplicity
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.reasons import Reason
 
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
-# Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
-_DRAWS = 5000
-_LARGEST = 1e300  # Squares that are larger may overflow where they are added.
-_TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
 _ENTROPY = Entropy(order=2)
@@ -111,7 +107,7 @@ def profile(
 
 
 def of_plan(
-    plan: Plan, pairs: Mapping[str, Pairs], *, level: float, asked: bool, differ: str | None
+    plan: Plan, pairs: Mapping[str, Pairs], *, level: float, asked: bool, differ: Reason | None
 ) -> Profile | None:
     """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
 
@@ -141,7 +137,7 @@ def _of_pairs(
     over: Any,
     multiples: Sequence[float],
     level: float,
-    differ: str | None,
+    differ: Reason | None,
 ) -> Profile:
     """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
     first = next(iter(pairs.values()))
@@ -172,10 +168,23 @@ def curves_of(
     """The curve of each model at order 2, from its scores under each of several kernels."""
     first, curves = [scores[0] for scores in along.values()], {}
     shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
-    for name, of in along.items():
-        at = [scores.at(*shares) for scores in of]
-        curves[name] = _curve_of(pairs[name], at, units.of_models[name], unbiased=unbiased)
+    for name, populations in along.items():
+        at = [scores.at(*shares) for scores in populations]
+        few = errors_of.too_few(pairs[name], units.of_models[name], _ENTROPY)
+        reason = at[0].reason or (Reason(few) if few else None)
+        errors = [scores.errors or _without(scores, reason) for scores in at]
+        if not unbiased:
+            errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
+        limits = zip(*(scores.limits for scores in at), strict=True)
+        limits = saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits))
+        curves[name] = Curve(errors, limits, reason)
     return curves
+
+
+def _without(scores: Population, reason: Reason | None) -> PerScore:
+    """No errors of scores, for a reason."""
+    unknown = np.full((1, 1), math.nan)
+    return scores.values.map(lambda value: Error(value, unknown, reason=reason))
 
 
 def of_curves(
@@ -188,17 +197,18 @@ def of_curves(
     ladder: np.ndarray,
     level: float,
     seed: int,
-    differ: str | None = None,
+    differ: Reason | None = None,
 ) -> Profile:
     """The profile of models with these curves, with bands and signs."""
     first = next(iter(pairs.values()))
-    rounding = saturation.rounding(entropy, first.dtype)
+    rounding, scores = saturation.rounding(entropy, first.dtype), 3 if first.paired else 1
     tested = Tested(curves, units.matched != "none", level, seed, rounding, differ)
+    names = PerScore._fields[:scores]
+    bands, told = zip(*map(tested.of_score, names), strict=True)
     # Each `[scores, models, m]`, of one score without prompts, and else of three.
-    values = np.exp(np.stack([curve.logs for curve in curves.values()], axis=1))
-    saturated = np.stack([curve.saturated for curve in curves.values()], axis=1)
-    bands, told = zip(*map(tested.of_score, range(len(values))), strict=True)
-    missing = [None] * (3 - len(values))
+    values = [[curve.values(name) for curve in curves.values()] for name in names]
+    saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
+    missing = [None] * (3 - scores)
     return Profile(
         tuple(pairs),
         tuple(rows.total for rows in pairs.values()),
@@ -206,13 +216,13 @@ def of_curves(
         over,
         ladder,
         first.bandwidths,
-        *(PerScore(*of, *missing) for of in (values, bands, saturated)),
+        *(PerScore(*map(np.array, of), *missing) for of in (values, bands, saturated)),
         pairs=tuple(itertools.chain(*told)),
         level=level,
         units=next(iter(units.of_models.values())).units,
-        groups=1 + min(curve.freedom for curve in curves.values()),
+        groups=min(rows.independent(pairs[name]) for name, rows in units.of_models.items()),
         seed=seed,
-        untested=tested.untested,
+        reason=tested.reason,
     )
 
 
@@ -238,79 +248,6 @@ def _check_multiples(multiples: Any) -> np.ndarray:
     if not ascending or ladder[0] <= 0:
         raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
     return ladder
-
-
-class Curve(NamedTuple):
-    """One model along the ladder. What is tested is one over a score: a mean similarity."""
-
-    logs: np.ndarray  # Of the scores, `[scores, m]`.
-    tested: np.ndarray  # One over the scores, `[scores, m]`; NaN where they are not known.
-    of_units: np.ndarray  # The influences of groups of rows on them, `[scores, m, g]`.
-    copies: np.ndarray  # How many independent groups each of g groups stands for, `[g]`.
-    shares: np.ndarray  # Of groups in a score, over the root of their copies, `[scores, g]`.
-    ends: np.ndarray | None  # The logarithms of 95% intervals, `[scores, m, 2]`; None: Student's.
-    limits: saturation.Nearly  # Where scores are nearly at a limit, `[scores, m]`.
-    freedom: int  # The number of independent groups less one.
-    untested: str | None  # Why influences give no errors.
-    refused: Any = False  # Where errors are too small, `[m]`.
-    undefined: Any = False  # Where there is no score or no finite error, `[scores, m]`.
-
-    @property
-    def saturated(self) -> np.ndarray:
-        """Where a score has no band, `[scores, m]`."""
-        return self.limits.largest | self.limits.smallest | self.refused
-
-    def effective(self, score: int) -> float:
-        """The degrees of freedom: of as many groups of equal shares, less one."""
-        count = 1 / np.sum(np.square(self.shares[score]))
-        return max(min(count - 1, self.freedom), 1.0)
-
-
-def _curve_of(pairs: Pairs, along: Sequence[Population], units: Groups, *, unbiased: bool) -> Curve:
-    """The curve of one model at order 2, from the scores at each bandwidth."""
-    scores, first = (3 if pairs.paired else 1), along[0]
-    doubt = first.withheld or errors_of.too_few(pairs, units, _ENTROPY)
-    similarities = np.array([of.similarities[:scores] for of in along]).T
-    influences = np.zeros((scores, len(along), units.count))
-    for k, of in enumerate(along):
-        if of.influences is not None:
-            influences[:, k] = np.concatenate(of.influences[:scores])
-    known = similarities > 0
-    safe = np.where(known, similarities, 1)
-    inverted = np.array(population.INVERTED[:scores])[:, None]
-    tested = np.where(inverted, similarities, np.where(known, 1 / safe, math.nan))
-    logs = np.where(known, -np.log(np.where(inverted, safe, 1 / safe)), math.inf)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        slopes = np.where(inverted, 1.0, -1 / safe**2)
-        of_units = np.where(known[..., None], influences, 0) * slopes[..., None]
-        squares = np.square(tested) + np.sum(np.square(of_units), axis=2)
-    # There is no error if no two rows have similar prompts once some unit is left out.
-    undefined = ~(squares < _LARGEST)
-    points = first.answers.points
-    units = units._replace(membership=units.membership[first.answers.rows], of_all=units.count)
-    copies = np.ones(units.count, int)
-    if points.copies is not None and units.units == "rows":
-        copies = np.maximum(points.copies, 1)
-    rows = np.bincount(units.membership, points.shares, units.count)
-    # Of prompts that repeat, the pairs of a prompt with itself count.
-    of_pairs = rows**2 / np.sum(rows**2) if first.repeated else rows
-    shares = [rows, of_pairs, of_pairs][:scores]
-    limits = (np.stack(ends, axis=1) for ends in zip(*(of.limits for of in along), strict=True))
-    ends = [of.intervals[:scores] for of in along if unbiased and of.intervals is not None]
-    with np.errstate(divide="ignore"):
-        logs_of_ends = np.log(np.swapaxes(ends, 0, 1)) if ends else None
-    return Curve(
-        logs,
-        tested,
-        np.where(undefined[..., None], 0, of_units),
-        copies,
-        np.array(shares) / np.sqrt(copies),
-        logs_of_ends,
-        saturation.Nearly(*limits),
-        max(first.freedom, 1),
-        doubt,
-        undefined=undefined,
-    )
 
 
 def _populations(
@@ -360,144 +297,3 @@ def _at_every(
 def _times(kernel: Any, times: Any) -> Gaussian:
     width = jnp.asarray(kernel.bandwidth)
     return Gaussian(width * jnp.asarray(times, width.dtype), unit=kernel.unit)
-
-
-class Tested(NamedTuple):
-    """Bands and signs of models along the ladder, from draws of all their errors together."""
-
-    curves: Mapping[str, Curve]
-    matched: bool  # Whether the groups of all models are the same.
-    level: float
-    seed: int
-    rounding: float  # Relative: no error counts as smaller.
-    differ: str | None = None  # Why the scores of models cannot be compared.
-
-    @property
-    def untested(self) -> str | None:
-        """Why nothing is tested; None where something is."""
-        reasons = (curve.untested for curve in self.curves.values())
-        return next(filter(None, reasons), self.differ)
-
-    def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
-        """The bands of each model, `[models, m, 2]`, and every two models."""
-        if self.untested is not None:
-            count = next(iter(self.curves.values())).logs.shape[1]
-            bands = np.full((len(self.curves), count, 2), math.nan)
-            none = np.zeros(count, int), [self.untested] * count, math.nan, math.nan
-            two = itertools.combinations(self.curves, 2)
-            return bands, [PairProfile(*of, PerScore._fields[score], *none) for of in two]
-        draws, curves = self.draws(score), list(self.curves.values())
-        bands = np.array([self._band(draws[:, k], curve, score) for k, curve in enumerate(curves)])
-        return bands, self._differences(draws, score)
-
-    def draws(self, score: int) -> np.ndarray:
-        """Errors of each model along the ladder by Student's t, `[draws, models, m]`."""
-        generator, drawn = np.random.default_rng([self.seed, score]), []
-        for curve in self.curves.values():
-            block = curve.of_units[score]
-            normal = np.zeros(len(block)), block @ block.T / block.shape[1], _DRAWS, "ignore"
-            drawn.append(generator.multivariate_normal(*normal, method="eigh"))
-        freedom = self.freedom(score)
-        spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
-        return np.stack(drawn, axis=1) / spread
-
-    def freedom(self, score: int) -> float:
-        """The degrees of freedom of errors, of the model that has the fewest."""
-        return min(curve.effective(score) for curve in self.curves.values())
-
-    @property
-    def _unit(self) -> float:
-        """The scale of the influences of groups: that of the mean of as many values."""
-        first, freedom = next(iter(self.curves.values())), [c.freedom for c in self.curves.values()]
-        return math.sqrt(first.copies.size * (1 + 1 / min(freedom)))
-
-    def changes(self, score: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of influences, `[draws, models, m]`, and of shares, with a random sign a group.
-
-        The test of docs/bandwidths.md: exact for alike models and groups of equal shares, however
-        skewed they are.
-        """
-        generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
-        blocks = [curve.of_units[score] / self._unit for curve in curves]
-        block = np.concatenate([*blocks, *(curve.shares[score][None] for curve in curves)])
-        copies, sums = curves[0].copies, 0.0
-        for start in range(0, copies.size, 1000):
-            some, many = block[:, start : start + 1000], copies[start : start + 1000]
-            heads = generator.integers(2, size=(_DRAWS, many.size), dtype=np.int8)
-            if many.max() > 1:
-                heads = generator.binomial(many, 0.5, heads.shape)
-            sums = sums + (2.0 * heads - many) @ (some / np.sqrt(many)).T
-        own, shares = np.split(np.asarray(sums), [-len(curves)], axis=1)
-        return own.reshape(_DRAWS, len(curves), -1), shares[..., None]
-
-    def errors(self, score: int, *curves: Curve, apart: Any = 0.0) -> np.ndarray:
-        """The standard errors of what is tested, or of a difference of two models, `[m]`.
-
-        If two are `apart` by `[m]`, the root mean square of each group's part in it is added.
-        """
-        of_units = [curve.of_units[score] for curve in curves]
-        if len(curves) > 1 and self.matched:
-            shares = self._unit * np.mean([curve.shares[score] for curve in curves], axis=0)
-            of_units = [of_units[0] - of_units[1] + np.multiply.outer(apart, shares)]
-        errors = np.sqrt(sum(np.mean(np.square(of), axis=1) for of in of_units))
-        largest = np.max([np.abs(curve.tested[score]) for curve in curves], axis=0)
-        return np.maximum(errors, self.rounding * largest)
-
-    def _band(self, draws: np.ndarray, curve: Curve, score: int) -> np.ndarray:
-        """The ends of the band of a model, `[m, 2]`: 95% intervals, longer by the largest error."""
-        errors, kept = self.errors(score, curve), ~(curve.saturated | curve.undefined)[score]
-        logs, band = curve.logs[score][kept, None], np.full((kept.size, 2), math.nan)
-        if not kept.any():
-            return band
-        usual = intervals.student(self.freedom(score))
-        largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
-        times = np.quantile(largest, 1 - self.level) / usual
-        if curve.ends is None:
-            around = usual * (errors / curve.tested[score])[kept, None] * [-1, 1]
-        else:
-            around = curve.ends[score][kept] - logs
-        with np.errstate(over="ignore"):  # An end may be open.
-            band[kept] = np.exp(logs + times * around)
-        return band
-
-    def _differences(self, draws: np.ndarray, score: int) -> list[PairProfile]:
-        """Every two models: signs, why they are not tested, the p-value alone and among all."""
-        pairs = list(itertools.combinations(range(len(self.curves)), 2))
-        if not pairs:
-            return []
-        names, curves = zip(*self.curves.items(), strict=True)
-        name, shares = PerScore._fields[score], np.zeros((1, len(curves), 1))
-        if self.matched:
-            draws, shares = self.changes(score)
-        observed, reasons = np.zeros((len(pairs), draws.shape[2])), []
-        drawn = np.empty((len(draws), *observed.shape), np.float32)
-        for k, (one, two) in enumerate(pairs):
-            first, second = curves[one], curves[two]
-            logs = np.array([first.logs[score], second.logs[score]])
-            ends = zip(first.limits, second.limits, strict=True)
-            limits = saturation.Nearly(*(np.array([a[score], b[score]]) for a, b in ends))
-            why = saturation.untested(name, (names[one], names[two]), logs, limits)
-            for place in np.flatnonzero(first.refused | second.refused).tolist():
-                why[place] = "rows are few for so many modes"
-            undefined = np.ones_like(first.limits.largest) & (first.undefined | second.undefined)
-            for place in np.flatnonzero(undefined[score]).tolist():
-                why[place] = why[place] or "their errors are not defined"
-            values = np.array([first.tested[score], second.tested[score]])
-            tested = np.array([reason is None for reason in why]) & np.isfinite(values).all(axis=0)
-            values = np.where(tested, values, 0)
-            apart = values[0] - values[1]
-            scale = np.where(tested, self.errors(score, first, second, apart=apart), math.inf)
-            known = np.abs(apart) > self.rounding * np.abs(values).max(axis=0)
-            observed[k] = np.where(known, apart, 0) / scale
-            both = apart * (shares[:, one] + shares[:, two]) / 2
-            np.divide(np.abs(draws[:, one] - draws[:, two] + both), scale, out=drawn[:, k])
-            reasons.append(why)
-        largest = np.abs(observed) * (1 - _TIES)
-        told = multiplicity.stepped_down(largest, drawn, self.level)
-        p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))
-        p_values[:, [None not in why for why in reasons]] = math.nan
-        signs = np.where(told, -np.sign(observed), 0).astype(int)
-        return [
-            PairProfile(names[one], names[two], name, signs[k], reasons[k], *p_values[:, k])
-            for k, (one, two) in enumerate(pairs)
-        ]

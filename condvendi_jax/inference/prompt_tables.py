@@ -15,6 +15,7 @@ from condvendi_jax.spectra import exact, order_two
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import components, shrinkage
+from condvendi_jax.statistics.reasons import Reason
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
@@ -84,14 +85,14 @@ def prompt_table(
         result.by(membership).values(),
     )
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
-    return PromptTable(prompts, result.decomposition, scored.spread, scored.untested)
+    return PromptTable(prompts, result.decomposition, scored.spread, scored.reason)
 
 
 class _ByPrompt:
     """The rows of p prompts, and the score of each prompt."""
 
     spread: PromptSpread | None = None
-    untested: str | None = None
+    reason: Reason | None = None
 
     def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy):
         self.near, self.entropy, shares = pairs.gathered(), entropy, pairs.shares
@@ -163,7 +164,7 @@ class _ByPrompt:
                 found = shrinkage.shrink(parts._replace(similarity=similarity))
             found = found or next(iter(failed.values()))
         if isinstance(found, str):
-            self.untested = found
+            self.reason = Reason(found)
             return np.full((3, self.n.size), np.nan)
         self.spread, shrunken = found
         return shrunken

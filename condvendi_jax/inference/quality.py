@@ -22,8 +22,8 @@ from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.results.evaluation import Estimate
 from condvendi_jax.results.quality import Quality
 from condvendi_jax.spectra import exact, order_two
-from condvendi_jax.statistics import intervals
-from condvendi_jax.statistics.influences import root_mean_square
+from condvendi_jax.statistics import intervals, reasons
+from condvendi_jax.statistics.influences import Error, root_mean_square
 
 _DRAWS = 100  # At most, where they are not given: time grows with them.
 
@@ -93,20 +93,24 @@ class Asked(NamedTuple):
                 groups = None  # Prompts are not independent units.
             unit = None if groups is None else groups.membership[first[kept]]
             shares = (np.bincount(kinds, good) / sizes)[kept]
-            mean = _Mean.of(_numbers(near, kinds, kept, good, self.draws), unit, count)
+            numbers = _numbers(near, kinds, kept, good, self.draws)
+            share, number = (
+                _mean_over_prompts(by_prompt, unit, count)
+                for by_prompt in (shares, numbers / self.draws)
+            )
+            number = number.times(self.draws)
             good = good & np.isin(kinds, kept)
             diversity, several = _diversity(near, good, kinds, groups)
             scored[name] = Quality(
                 at_least=self.at_least,
                 draws=self.draws,
-                share=_Mean.of(shares, unit, count).estimate(1),
-                number=mean.estimate(self.draws),
+                share=Estimate.of(share),
+                number=Estimate.of(number),
                 diversity=diversity,
                 prompts=kept.size,
                 left_out=sizes.size - kept.size,
                 diverse_prompts=several,
-                influences=mean.influences[None],
-                freedom=mean.freedom,
+                error=number,
             )
         return scored
 
@@ -149,29 +153,18 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
     return good * jnp.sum(lax.fori_loop(0, points.shape[1], add, none), axis=-1)
 
 
-class _Mean(NamedTuple):
-    """A mean over prompts."""
-
-    value: float
-    influences: np.ndarray  # Of units, `[g]`: their root mean square is the error.
-    freedom: int
-
-    @classmethod
-    def of(cls, by_prompt: np.ndarray, unit: np.ndarray | None, count: int) -> _Mean:
-        """Of values `[p]` of prompts, which belong to `count` units."""
-        value, independent = float(by_prompt.mean()), 0 if unit is None else np.unique(unit).size
-        if unit is None or independent < 2:
-            return cls(value, np.full(1, math.nan), 0)
-        scale = math.sqrt(count * independent / (independent - 1)) / unit.size
-        influences = scale * np.bincount(unit, by_prompt - value, count)
-        return cls(value, influences, independent - 1)
-
-    def estimate(self, most: int) -> Estimate:
-        """The mean of numbers up to `most`, with its error and Student's interval."""
-        error = float(root_mean_square(self.influences))
-        width = intervals.student(self.freedom) * (error if error > 0 else math.nan)
-        ends = np.clip([self.value - width, self.value + width], 0, most)
-        return Estimate(self.value, error, tuple(ends.tolist()))
+def _mean_over_prompts(by_prompt: np.ndarray, unit: np.ndarray | None, count: int) -> Error:
+    """The mean of values `[p]` in [0, 1] of prompts, which belong to `count` units."""
+    value, independent = float(by_prompt.mean()), 0 if unit is None else np.unique(unit).size
+    if unit is None or independent < 2:
+        return Error(value, np.full((1, 1), math.nan), reason=reasons.ONE_UNIT, freedom=0)
+    sizes = np.bincount(unit, minlength=count)
+    apart = np.bincount(unit, by_prompt - value, count)
+    scale = math.sqrt(count * independent / (independent - 1)) / unit.size
+    error = root_mean_square(scale * apart)
+    changes = apart / np.maximum(unit.size - sizes, 1)  # What the mean loses without each unit.
+    ends = intervals.prompt_mean(value, error, changes, sizes / unit.size)
+    return Error(value, scale * apart[None], "prompts", independent - 1, ends=ends)
 
 
 def _diversity(
@@ -203,6 +196,7 @@ def _diversity(
 
         within = order_two.Inside(inside)
         (of,) = population.of_each(answers, units, inside, within, inside_of)
-    error = math.nan if of.standard_errors is None else of.standard_errors.conditional
-    ends = of.intervals and of.intervals.conditional
-    return Estimate(of.values.conditional, error, ends), np.unique(kinds[rows]).size
+    prompts = np.unique(kinds[rows]).size
+    if of.errors is None:
+        return Estimate(of.values.conditional, math.nan, None), prompts
+    return Estimate.of(of.errors.conditional), prompts

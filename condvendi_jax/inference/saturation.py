@@ -22,6 +22,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.grams import grams_of
 from condvendi_jax.results.evaluation import Advice, Evaluation, Limit, score_name
+from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
 # score. Measured under narrow, usual and wide bandwidths, in float32 at n = 10 to 2,000 and in
@@ -115,8 +116,8 @@ def limits_of(
     return {name: end for end, at in zip(ends, each, strict=True) for name, there in at if there}
 
 
-def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[str | None]:
-    """Why two models are not tested by a score, in words, `[m]`; None where they are.
+def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[Reason | None]:
+    """Why two models are not tested by a score, `[m]`; None where they are.
 
     Let s be the mean squared kernel of two different rows. Then n / RKE = 1 + (n - 1) s: at equal n
     the model with the smaller s has the larger score, even at the limit. Above 0.9 n fewer than
@@ -134,14 +135,14 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     smaller = values <= values[::-1]
     counted = {"vendi": "outputs", "conditional": "pairs of output and prompt"}
     different = f"{counted.get(score, 'outputs or pairs')} of {{}} count as different"
-    reasons: list[str | None] = [None] * values.shape[1]
+    reasons: list[Reason | None] = [None] * values.shape[1]
     for at_limit, decides, words in (
         (limits.smallest, smaller[::-1], "outputs of {} count as the same"),
         (limits.largest, smaller | (score == "information"), different),
     ):
         for k in np.flatnonzero((at_limit & decides).any(axis=0)).tolist():
             whose = "both" if at_limit[:, k].all() else models[int(at_limit[:, k].argmax())]
-            reasons[k] = f"nearly all {words.format(whose)}"
+            reasons[k] = Saturated(f"nearly all {words.format(whose)}")
     return reasons
 
 

@@ -132,16 +132,14 @@ def _on_models(result: Comparison) -> list[str]:
     if any(ranking.tested for ranking in result.rankings if ranking.differences):
         sentences.append(
             f"Models that share a letter cannot be told apart at the level {result.level:g} "
-            "(two-sided t-tests; Holm's method for all pairs of models within a score), which does "
-            "not show that they are equal."
+            "(a difference is significant where its interval excludes 0; Holm's method for all "
+            "pairs of models within a score), which does not show that they are equal."
         )
         sentences += [f"{of.name}: {words}." for of in result.main if (words := of.equality())]
-    sentences += [f"Saturated: {words}." for words in result.saturated()]
-    if result.untested:
-        sentences.append(f"{capitalized(result.not_tested())}.")
+    sentences += [f"{capitalized(words)}." for words in result.untested()]
     if result.profile:
         sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")
-        if result.profile.untested is None:
+        if result.profile.reason is None:
             sentences.append(f"Over the bandwidths, {result.profile.joint_confidence()}.")
     return sentences
 

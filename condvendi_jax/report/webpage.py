@@ -136,12 +136,12 @@ def answered(comparison: Comparison) -> tuple[str, str]:
             f"{ranking.name} of {model}: {ranking.estimate(model).short}.",
             "One model: nothing to compare.",
         )
-    if over is None or over.untested is not None:
+    if over is None or over.reason is not None:
         main = "conditional" if given else "vendi"
         ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
-        why = over.untested if over else "by default up to 10,000 outputs, of Gaussian kernels"
+        why = over.reason if over else "by default up to 10,000 outputs, of Gaussian kernels"
         why = comparison.failed.get("profile", why)
-        why = comparison.untested if not (over or ranking.tested) else why
+        why = why if over or ranking.tested else "; ".join(comparison.untested())
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
         return words, f"Over the bandwidths nothing was tested: {why}."
     certainty = [f"{over.heading()} {over.joint_confidence()}", comparison.main[0].equality()]

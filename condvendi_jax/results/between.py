@@ -12,7 +12,8 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
-from condvendi_jax.statistics.influences import root_mean_square
+from condvendi_jax.statistics.influences import Error, root_mean_square
+from condvendi_jax.statistics.reasons import Reason
 
 _SHARE = 1.1  # A larger overlap is no share of outputs; two samples of one model may have this.
 
@@ -32,11 +33,9 @@ class Between(Result):
         1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
         prompt in common, or if no two of their outputs are alike. Two samples of one model have 1
         in the mean, and may have more; above 1.1 it is said, as too few outputs repeat to tell.
-      influences: the effect of each group of the jackknife on the number, `[g]`, whose root mean
-        square is the standard error; None where there are no errors.
+      error: of the number, with the influences of the groups of the jackknife; None where errors
+        were not asked for.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
-      units: what the groups are made of.
-      withheld: why there are no errors although they were asked for; None elsewhere.
       left_out: how many prompts were left out, to which some model has a single answer.
     """
 
@@ -45,21 +44,19 @@ class Between(Result):
     number: float
     largest: float
     overlaps: np.ndarray
-    influences: np.ndarray | None
+    error: Error | None
     overlap_influences: np.ndarray | None
-    units: str | None
-    withheld: str | None = None
     left_out: int = 0
 
     @property
     def groups(self) -> int | None:
         """The number of groups of the jackknife; None where there are no errors."""
-        return None if self.influences is None else self.influences.size
+        return None if self.error is None or self.error.reason else self.error.influences.size
 
     @property
     def standard_error(self) -> float:
         """The standard error of the number, NaN where there is none."""
-        return math.nan if self.influences is None else float(root_mean_square(self.influences))
+        return math.nan if self.error is None else self.error.standard_error
 
     @property
     def overlap_errors(self) -> np.ndarray:
@@ -67,6 +64,11 @@ class Between(Result):
         if self.overlap_influences is None:
             return np.full_like(self.overlaps, math.nan)
         return root_mean_square(self.overlap_influences)
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why there are no errors although they were asked for."""
+        return self.error and self.error.reason
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
@@ -85,8 +87,8 @@ class Between(Result):
                 for one, two in itertools.combinations(range(len(self.models)), 2)
             ],
             "groups": self.groups,
-            "groups_of": self.units,
-            "withheld": self.withheld,
+            "groups_of": self.error and self.error.units,
+            "reason": self.reason,
             "prompts_left_out": self.left_out,
         }
 
@@ -129,12 +131,12 @@ class Between(Result):
                 f"different models and overlaps leave out {self.left_out} prompts to which a model "
                 "has a single answer"
             )
-        if self.withheld:
-            notes.append(f"different models and overlaps have no errors: {self.withheld}")
-        elif self.groups is not None:
+        if self.reason:
+            notes.append(f"different models and overlaps have no errors: {self.reason}")
+        elif self.error is not None:
             notes.append(
                 "± of different models and overlaps: one standard error of the sample, from "
-                f"deletions of {self.groups} groups of {self.units}"
+                f"deletions of {self.groups} groups of {self.error.units}"
             )
         return notes
 

@@ -19,6 +19,7 @@ from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.quality import Quality
 from condvendi_jax.results.ranking import FEWEST_TESTED, Ranking
+from condvendi_jax.statistics.reasons import Reason, Saturated, first
 
 MATCHED = {
     "rows": "matched row by row",
@@ -61,26 +62,26 @@ class SharedPrompts(NamedTuple):
     @property
     def one_set(self) -> bool:
         """Whether all models are scored and compared on the prompts that all have."""
-        return self.untested is None and max(self.pairs.values()) == self.all
+        return self.reason is None and max(self.pairs.values()) == self.all
 
     @property
-    def untested(self) -> str | None:
-        """Why some models are not compared, in words."""
+    def reason(self) -> Reason | None:
+        """Why some models are not compared."""
         few = {two: count for two, count in self.pairs.items() if not self.enough(count, two)}
         if not few:
             return None
-        return (
+        return Reason(
             f"{self._in_words(few)} share fewer than {FEWEST_TESTED} prompts; pass "
             "one_population=True (--one_population) if the prompts of all models are samples of "
             "one population"
         )
 
     @property
-    def apart(self) -> str | None:
-        """Why not all models are compared at once, in words; None where they can be."""
+    def apart(self) -> Reason | None:
+        """Why not all models are compared at once; None where they can be."""
         if self.enough(self.all, [*self.models]):
             return None
-        return self.untested or f"all models together share {self.all:,} prompts"
+        return self.reason or Reason(f"all models together share {self.all:,} prompts")
 
     def __str__(self) -> str:
         """On which prompts models are scored and compared."""
@@ -119,7 +120,6 @@ class Comparison(Result):
       matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
         'none'.
       level: the family-wise rate of false differences that the letters allow.
-      untested: why differences are not tested, or None where all are.
       between: how many models are different; None of one model, and where order 2 is not computed
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
@@ -136,7 +136,6 @@ class Comparison(Result):
     rankings: tuple[Ranking, ...]
     matched: str
     level: float
-    untested: str | None = None
     between: Between | None = None
     profile: Profile | None = None
     pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -205,7 +204,7 @@ class Comparison(Result):
             "matched": self.matched,
             "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
             "level": self.level,
-            "untested": self.untested,
+            "untested": self.untested(),
             "at": self.at and self.at._asdict(),
             "shared_prompts": self.shared_prompts and self.shared_prompts.as_dict(),
             "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
@@ -236,7 +235,7 @@ class Comparison(Result):
             [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
             + [percent(found)]
             for ranking in self.rankings
-            for one, two, value, error, *p_values, found in ranking.differences
+            for one, two, value, error, *p_values, found in (of[:8] for of in ranking.differences)
         ]
         equal = f"{self.rankings[0].equal}, p"
         return Table(
@@ -254,24 +253,29 @@ class Comparison(Result):
             lines = [blank | line for line in lines]
         return lines
 
-    def saturated(self) -> list[str]:
-        """The scores that are not tested, and at which limit they are."""
-        limits: dict[str, list[str]] = {}
-        for ranking in self.rankings:
-            if ranking.saturated == "equal":
-                limits.setdefault("all values are equal up to rounding", []).append(ranking.name)
-                continue
-            for words, pairs in ranking.reasons.items():
-                whose = f"{words} ({tables.listed(sorted(pairs))})"
-                limits.setdefault(whose, []).append(ranking.name)
-        return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
+    @property
+    def reason(self) -> Reason | None:
+        """Why some differences are not tested; None where all are, but for saturated scores."""
+        every = [reason for ranking in self.rankings for reason in ranking.reasons]
+        return first([reason for reason in every if not isinstance(reason, Saturated)])
 
-    def not_tested(self) -> str:
-        """Which differences are not tested, and why."""
-        names = [r.name for r in self.rankings if not (r.tested or r.saturated or r.reasons)]
-        some = any(of.tested for of in self.rankings) and names
-        whose = f"no test of {tables.listed(names)}" if some else "differences are not tested"
-        return f"{whose}: {self.untested}"
+    def untested(self, *, saturated: bool = True) -> list[str]:
+        """Which differences are not tested, and why; or without those of `saturated` scores."""
+        names: dict[str, list[str]] = {}
+        for ranking in self.rankings:
+            for reason, pairs in ranking.reasons.items():
+                some = len(pairs) < len(ranking.differences)
+                words = reason + (f" ({tables.listed(sorted(pairs))})" if some else "")
+                if saturated or not isinstance(reason, Saturated):
+                    names.setdefault(words, []).append(ranking.name)
+        every = len(self.rankings)
+        whose = {
+            words: f"no test of {tables.listed(of)}"
+            if len(of) < every
+            else "differences are not tested"
+            for words, of in names.items()
+        }
+        return [f"{start}: {words}" for words, start in whose.items()]
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors and letters say, and what was not tested."""
@@ -286,7 +290,6 @@ class Comparison(Result):
                 f"order {', '.join(growing)}: a model with many rare outputs may rank too low at "
                 "any n, even significantly; unbiased order 2 does not depend on n"
             )
-        notes += [f"saturated: {words}" for words in self.saturated()]
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {of}" for name, of in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
@@ -302,9 +305,8 @@ class Comparison(Result):
                 "equal: two one-sided tests, also by Holm; smallest found: the difference, as a "
                 "ratio of scores, that the test finds in 4 of 5 such samples"
             )
-        if self.untested:
-            notes.append(self.not_tested())
-        if self.profile and self.profile.untested is None:
+        notes += self.untested()
+        if self.profile and self.profile.reason is None:
             notes.append(f"over the bandwidths: {self.profile.joint_confidence()}")
         if self.between:
             notes += self.between.notes()
@@ -330,9 +332,9 @@ class Comparison(Result):
         main, several = self.main[0], len(self.models) > 1
         if several:
             lines.append(f"{main.name}: {main}")
-        if self.untested:
-            lines.append(tables.capitalized(self.not_tested()))
-        elif self.profile and self.profile.untested is None:
+        if untested := self.untested(saturated=False):
+            lines += map(tables.capitalized, untested)
+        elif self.profile and self.profile.reason is None:
             lines.append(self.profile.leader())
         lines += [words] if (words := main.equality()) else []
         rated = [of for of in self.main if of.score == "quality" and several]

@@ -12,6 +12,7 @@ from condvendi_jax.base.result import Result, plain
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
+from condvendi_jax.statistics.influences import Error
 
 if TYPE_CHECKING:
     from condvendi_jax.results.quality import Quality
@@ -92,6 +93,13 @@ class Estimate(NamedTuple):
     error: float
     ends: tuple[float, ...] | None
 
+    @classmethod
+    def of(cls, error: Error) -> Estimate:
+        """An estimate with its interval, from its error."""
+        known = not math.isnan(error.standard_error)
+        ends = error.interval() if known else None
+        return cls(error.value, error.standard_error, ends)
+
     @property
     def short(self) -> str:
         """The value with its error, or with its interval where this is not symmetric."""
@@ -116,10 +124,9 @@ class ScoredOrder:
 
     Attributes:
       decomposition: the scores, and how they were computed.
-      standard_errors: of the sample, at these kernels; None where they were not computed.
+      errors: an `Error` for each score, of the sample, at these kernels, with the influences of
+        groups of rows `[replicates, g]`; None where they were not computed.
       saturated: by name, the limit (`saturation.limits_of`) that a score is near.
-      influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
-        mean square is the standard error; exact ones have one replicate.
       errors_by: how the standard errors were computed.
       largest: the largest score that the weights of the rows allow; n where they are equal.
       slope: how much each score grew with the last doubling of the answers to each prompt, or of
@@ -129,13 +136,22 @@ class ScoredOrder:
     """
 
     decomposition: Decomposition
-    standard_errors: PerScore | None
+    errors: PerScore | None
     saturated: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
-    influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
     largest: float = math.nan
     slope: PerScore | None = None
     population: Any = None
+
+    @property
+    def standard_errors(self) -> PerScore | None:
+        """Of the sample, at these kernels; None where they were not computed."""
+        return self.errors and self.errors.map(lambda error: error.standard_error)
+
+    @property
+    def influences(self) -> PerScore | None:
+        """Of each group of rows on each score, `[replicates, g]`."""
+        return self.errors and self.errors.map(lambda error: error.influences)
 
     @property
     def unbiased(self) -> PerScore | None:
@@ -511,7 +527,7 @@ def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[st
     left_out = max(of.answers.left_out for of in each)
     if left_out:
         notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
-    return notes + [f"order 2 has no errors: {of.withheld}" for of in each[:1] if of.withheld]
+    return notes + [f"order 2 has no errors: {of.reason}" for of in each[:1] if of.reason]
 
 
 def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:

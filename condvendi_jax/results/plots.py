@@ -109,8 +109,8 @@ def _caption(profile: Profile) -> str:
     if profile.over != "both" and several:
         moves += f" of {profile.over} alone"
     bands = f"bands: {1 - profile.level:.0%}, of a model at all bandwidths at once"
-    if np.isnan(profile.bands.vendi).all() and profile.untested is not None:
-        bands = f"without bands: {profile.untested}"
+    if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
+        bands = f"without bands: {profile.reason}"
     rule = profile.chosen[profile.axis].rule
     return (
         f"n = {span(profile.n)}; {moves} times {multiples[0]:.3g} to {multiples[-1]:.3g}; {bands}; "

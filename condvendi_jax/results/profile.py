@@ -16,6 +16,7 @@ from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.results.evaluation import plain_order, score_name
+from condvendi_jax.statistics.reasons import Reason
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +36,7 @@ class PairProfile(NamedTuple):
       signs: `[m]`, 1 where the first model has the larger score, -1 where the second has, 0 where
         the difference is not significant or not tested. All signs of all pairs of a score are right
         at once, but for the level.
-      untested: `[m]`, why the two are not tested, in words; None where they are.
+      reasons: `[m]`, why the two are not tested; None where they are.
       p_value: of no difference at any bandwidth of the ladder; NaN where nothing is tested.
       adjusted: the same for all pairs at once.
     """
@@ -44,7 +45,7 @@ class PairProfile(NamedTuple):
     second: str
     score: str
     signs: np.ndarray
-    untested: Sequence[str | None]
+    reasons: Sequence[Reason | None]
     p_value: float
     adjusted: float
 
@@ -56,7 +57,7 @@ class PairProfile(NamedTuple):
     @property
     def states(self) -> list[int | str]:
         """At each bandwidth why the two are not tested, or the sign: 0 if it is not significant."""
-        return [why or sign for why, sign in zip(self.untested, self.signs.tolist(), strict=True)]
+        return [why or sign for why, sign in zip(self.reasons, self.signs.tolist(), strict=True)]
 
     def in_words(self, widths: Sequence[float]) -> str:
         """The state everywhere: 'A is more diverse than B at 0.4; not tested at 0.8 (why)'."""
@@ -104,7 +105,7 @@ class Profile(Result):
       units: what the groups of rows are that count as independent.
       groups: how many there are, of the model that has the fewest.
       seed: of all that is drawn.
-      untested: why nothing is tested; None where something is.
+      reason: why nothing is tested; None where something is.
     """
 
     models: tuple[str, ...]
@@ -121,7 +122,7 @@ class Profile(Result):
     units: str
     groups: int
     seed: int
-    untested: str | None = None
+    reason: Reason | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,7 +163,7 @@ class Profile(Result):
             return {"values": values, "bands": known, "saturated": saturated}
 
         curves = {name: [of.tolist() for of in self.curves(name)] for name in self.names}
-        names = ("order", "over", "seed", "level", "units", "groups", "untested")
+        names = ("order", "over", "seed", "level", "units", "groups", "reason")
         return {
             **{name: getattr(self, name) for name in names},
             "multiples": self.multiples.tolist(),
@@ -227,8 +228,8 @@ class Profile(Result):
 
     def leads(self) -> list[str]:
         """Sentences that say at which bandwidths one model is more diverse than another."""
-        if self.untested is not None:
-            return [f"nothing is tested over the bandwidths: {self.untested}"]
+        if self.reason is not None:
+            return [f"nothing is tested over the bandwidths: {self.reason}"]
         pairs = [pair for pair in self.pairs if pair.score == self.main]
         if len(pairs) <= tables.LISTED:
             return [pair.in_words(self.bandwidths.tolist()) for pair in pairs]
@@ -247,10 +248,10 @@ class Profile(Result):
         """Two models by the main score; untested everywhere if they are at the chosen bandwidth."""
         pair = self.pair(one, two, self.main)
         chosen = np.flatnonzero(np.isclose(self.multiples, 1)).tolist()
-        why = next((pair.untested[k] for k in chosen), None)
+        why = next((pair.reasons[k] for k in chosen), None)
         if why is None:
             return pair
-        return pair._replace(signs=0 * pair.signs, untested=[why] * pair.signs.size)
+        return pair._replace(signs=0 * pair.signs, reasons=[why] * pair.signs.size)
 
     def leader(self) -> str:
         """The model that is never less diverse than another, or those in front, in words.
@@ -259,7 +260,7 @@ class Profile(Result):
         """
         names, given = self.models, " given the prompts" if len(self.names) > 1 else ""
         pairs = {a: [self._at_chosen(a, b) for b in names if b != a] for a in names}
-        untested = [name for name in names if all(None not in p.untested for p in pairs[name])]
+        untested = [name for name in names if all(None not in p.reasons for p in pairs[name])]
         never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
         front = [name for name in never if name not in untested]
         turns = ""
@@ -277,7 +278,7 @@ class Profile(Result):
                 )
         words = f"No model leads in diversity{given}."
         if len(untested) == len(names):
-            reasons = {why for of_model in pairs.values() for p in of_model for why in p.untested}
+            reasons = {why for of_model in pairs.values() for p in of_model for why in p.reasons}
             why = f" at the chosen bandwidth: {reasons.pop()}" if len(reasons) == 1 else ""
             return f"No difference in diversity{given} was tested{why}.{turns}"
         if len(never) == len(names):
@@ -318,7 +319,7 @@ class Profile(Result):
                 "as the same"
             )
         told = [*self.leads(), ""] if self.pairs else []
-        first = [self.leader(), ""] if self.pairs and self.untested is None else []
+        first = [self.leader(), ""] if self.pairs and self.reason is None else []
         return [*first, self.title, self.table(), "", *told, *notes]
 
 

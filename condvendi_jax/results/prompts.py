@@ -14,6 +14,7 @@ from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.evaluation import plain_order, score_name
+from condvendi_jax.statistics.reasons import Reason
 from condvendi_jax.statistics.shrinkage import RELIABLE, PromptSpread
 
 _SHOWN = 3  # Prompts at each end.
@@ -35,7 +36,7 @@ class PromptScore(NamedTuple):
         all count as different, to 1, where all count as the same. Its expectation does not depend
         on n, as that of the score does. NaN of one output.
       shrunken: the similarity, drawn towards those of the other prompts; NaN where
-        `PromptTable.untested` says why.
+        `PromptTable.reason` says why.
       low, high: of an interval for the similarity of any number of outputs, which holds that of
         the first and the last prompt of the table, too, in 90% to 100% of samples.
       contributions: of its rows to the scores of all rows (`Contributions.by`).
@@ -78,13 +79,13 @@ class PromptTable(Result):
       prompts: one entry for each distinct prompt or label, in the order of their first rows.
       decomposition: the scores of all rows.
       spread: how much prompts differ; None where nothing was tested.
-      untested: why, in words.
+      reason: why.
     """
 
     prompts: tuple[PromptScore, ...]
     decomposition: Decomposition
     spread: PromptSpread | None = None
-    untested: str | None = None
+    reason: Reason | None = None
 
     @property
     def mean(self) -> float:
@@ -134,7 +135,7 @@ class PromptTable(Result):
     def sentence(self) -> str:
         """Whether prompts differ, and whether the table can rank them."""
         if self.spread is None:
-            return f"not tested whether prompts differ: {self.untested}"
+            return f"not tested whether prompts differ: {self.reason}"
         p_value, _, reliability, needed = self.spread
         if p_value >= 0.05:
             seen = f"no sign that prompts differ (p = {p_value:.2f})"
@@ -165,7 +166,7 @@ class PromptTable(Result):
             "mean": self.mean,
             "standard_error": self.standard_error,
             "spread": self.spread and self.spread._asdict(),
-            "untested": self.untested,
+            "reason": self.reason,
             "prompts": [scored.as_dict() for scored in self.prompts],
         }
 

@@ -12,6 +12,7 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.results.evaluation import Estimate
+from condvendi_jax.statistics.influences import Error
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -29,7 +30,7 @@ class Quality(Result):
         NaN where no two answer the same prompt.
       prompts, left_out: how many prompts have k outputs and count, and how many have fewer.
       diverse_prompts: how many prompts have two good outputs.
-      influences, freedom: of independent prompts on the number, as in `ScoredOrder`.
+      error: of the number, with the influences of independent prompts.
     """
 
     at_least: float
@@ -40,12 +41,11 @@ class Quality(Result):
     prompts: int
     left_out: int
     diverse_prompts: int
-    influences: np.ndarray
-    freedom: int
+    error: Error
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the influences as plain data."""
-        return {name: of for name, of in super().as_dict().items() if name != "influences"}
+        """Everything but the error as plain data."""
+        return {name: of for name, of in super().as_dict().items() if name != "error"}
 
     @property
     def percent(self) -> str:

@@ -13,6 +13,7 @@ from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.results.evaluation import Estimate, Limit, plain_order, score_name
 from condvendi_jax.results.planning import percent
+from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 
 # With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
 # to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4. With
@@ -28,14 +29,18 @@ class Difference(NamedTuple):
       first, second: the models.
       value: the score of the first minus that of the second, in effective numbers of modes.
       standard_error: of the value: of the sample and of the estimates, if any.
-      p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
-        there are groups; 1 where the values differ by no more than rounding; NaN where there is no
-        test (`Comparison.untested`, `Ranking.saturated`).
+      p_value: of no difference, two-sided: the smallest level at which the interval of the
+        difference excludes 0; 1 where the values differ by no more than rounding; NaN where there
+        is no test.
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
       detectable: the smallest ratio of the two scores that such a test would have found in four of
         five samples, at the level divided by the number of pairs.
+      ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
+        level of the ranking, from those of both models (Donner and Zou, 2012). It excludes 1
+        exactly where the p-value is below the level.
+      reason: why there is no test; None where there is one.
     """
 
     first: str
@@ -46,6 +51,15 @@ class Difference(NamedTuple):
     adjusted: float = math.nan
     equal: float = math.nan
     detectable: float = math.nan
+    ratio_low: float = math.nan
+    ratio_high: float = math.nan
+    reason: Reason | None = None
+
+    def swapped(self) -> Difference:
+        """The difference of the second model and the first."""
+        ends = (1 / end if end else math.inf for end in (self.ratio_high, self.ratio_low))
+        swapped = dict(zip(("ratio_low", "ratio_high"), ends, strict=True))
+        return self._replace(first=self.second, second=self.first, value=-self.value, **swapped)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -72,7 +86,6 @@ class Ranking(Result):
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
-      reasons: why pairs of models, such as 'A - B', are not tested, as one or both are saturated.
     """
 
     score: str
@@ -89,13 +102,21 @@ class Ranking(Result):
     level: float = 0.05
     margin: float = 1.1
     draws: int | None = None
-    reasons: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def tested(self) -> bool:
         """Whether some differences were tested; those of saturated models are not."""
         p_values = [of_two.p_value for of_two in self.differences]
         return all(self.letters.values()) if not p_values else not all(map(math.isnan, p_values))
+
+    @property
+    def reasons(self) -> dict[Reason, list[str]]:
+        """The pairs of models, such as 'A - B', that are not tested, by the reason."""
+        pairs: dict[Reason, list[str]] = {}
+        for of_two in self.differences:
+            if of_two.reason is not None:
+                pairs.setdefault(of_two.reason, []).append(f"{of_two.first} - {of_two.second}")
+        return pairs
 
     @property
     def name(self) -> str:
@@ -115,7 +136,7 @@ class Ranking(Result):
             if (difference.first, difference.second) == (first, second):
                 return difference
             if (difference.second, difference.first) == (first, second):
-                return difference._replace(first=first, second=second, value=-difference.value)
+                return difference.swapped()
         raise KeyError(f"{first!r} and {second!r} were not compared; there are {[*self.values]}.")
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,12 +156,13 @@ class Ranking(Result):
         of: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
         of["truncation"] = self.truncation
         names = ("first", "second", "value", "standard_error", "low", "high", "p_value")
-        names, nan = (*names, "adjusted_p_value", "equal", "detectable", "letters"), math.nan
+        names += ("adjusted_p_value", "equal", "detectable", "ratio_low", "ratio_high", "letters")
+        nan = math.nan
         rows: list[Any] = [
-            (model, None, *self.estimate(model).as_dict().values(), *[nan] * 4, self.letters[model])
+            (model, None, *self.estimate(model).as_dict().values(), *[nan] * 6, self.letters[model])
             for model in self.values
         ]
-        rows += [(*of_two[:4], nan, nan, *of_two[4:], None) for of_two in self.differences]
+        rows += [(*of_two[:4], nan, nan, *of_two[4:10], None) for of_two in self.differences]
         return [of | dict(zip(names, row, strict=True)) for row in rows]
 
     def cell(self, model: str) -> str:
@@ -161,6 +183,8 @@ class Ranking(Result):
         """The models in descending order, and which of them differ: 'A > B >= C'."""
         if self.saturated:
             why = "equal up to rounding" if self.saturated == "equal" else "saturated"
+            if {*self.reasons} == {IDENTICAL}:
+                return [f"{', '.join(self.values)} ({IDENTICAL})"]
             return [f"{', '.join(self.values)} ({why}: neither ranked nor tested)"]
         states = {
             (of.first, of.second): math.nan if math.isnan(p := of.adjusted) else p <= self.level

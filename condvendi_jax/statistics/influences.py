@@ -1,14 +1,161 @@
-"""Standard errors from influences: how much each unit moves an estimate."""
+"""The error of an estimate, from the influences of independent units.
+
+An influence is the change of the estimate that a unit makes, scaled so that the root mean square
+over units is the standard error. A difference, its interval and its test come from two `Error`s.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
+from condvendi_jax.statistics import intervals
+from condvendi_jax.statistics.intervals import Ends
+from condvendi_jax.statistics.reasons import Reason
+
 # Where noise is a larger part of the variance, it stays in.
 NOISE = 0.5
+_NO_VALUE = 1e-12  # Smaller similarities are rounding: one over them is infinite.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Error:
+    """How far an estimate may be from the truth.
+
+    Attributes:
+      value: the estimate.
+      influences: of the units, `[replicates, g]`; NaN where there is no error.
+      units: what a unit is, in words.
+      freedom: the degrees of freedom of the standard error.
+      reason: why there is no error; None where there is one.
+      ends: the interval at each level; where None, Student's.
+      noise: the standard error of estimated spectra, which comes on top.
+      inverse: the error of one over the estimate, if that is a mean; differences are tested there.
+    """
+
+    value: float
+    influences: np.ndarray
+    units: str = "rows"
+    freedom: float = math.inf
+    reason: Reason | None = None
+    ends: Ends | None = None
+    noise: float = 0.0
+    inverse: Error | None = None
+
+    @functools.cached_property
+    def standard_error(self) -> float:
+        """The root mean square of the influences, less the noise of replicates (Efron, 2014)."""
+        return math.hypot(error_of(self.influences), self.noise)
+
+    @property
+    def at_levels(self) -> Ends:
+        """The interval at each level."""
+        return self.ends or intervals.symmetric(self.value, self.standard_error, self.freedom)
+
+    def interval(self, level: float = 0.05) -> tuple[float, float]:
+        """The ends of the interval, which misses the truth in a share `level` of samples."""
+        low, high = self.at_levels(level)
+        return float(low), float(high)
+
+    def inverted(self) -> Error:
+        """The error of one over the estimate, whose differences are tested as those of this one."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = 1 / self.value if self.value > _NO_VALUE else math.inf
+            influences = -self.influences * value**2
+        return dataclasses.replace(
+            self,
+            value=value,
+            influences=influences,
+            ends=intervals.of_inverse(self.at_levels),
+            inverse=self,
+        )
+
+    def in_logarithms(self) -> Error:
+        """This error with Student's interval of the logarithm, or of what is inverted."""
+        if self.inverse is not None:
+            return self.inverse.in_logarithms().inverted()
+        ends = intervals.ratio(self.value, self.standard_error, self.freedom)
+        return dataclasses.replace(self, ends=ends)
+
+    def times(self, factor: float) -> Error:
+        """The error of the estimate times a positive number."""
+        return dataclasses.replace(
+            self,
+            value=factor * self.value,
+            influences=factor * self.influences,
+            ends=intervals.scaled(factor, self.at_levels),
+            noise=factor * self.noise,
+            inverse=self.inverse and self.inverse.times(1 / factor),
+        )
+
+    def minus(self, other: Error, *, matched: bool) -> Error:
+        """The error of the difference; `matched` estimates have the same units.
+
+        Of inverses, of the difference of what they invert, with the sign of this one. Symmetric
+        intervals give Student's test of it, skewed ones a test that knows the skewness.
+        """
+        if self.inverse is not None and other.inverse is not None:
+            return other.inverse.minus(self.inverse, matched=matched)
+        both = (self.value, other.value), (self.at_levels, other.at_levels)
+        return Error(
+            self.value - other.value,
+            apart(self.influences, other.influences, matched=matched),
+            self.units,
+            min(self.freedom, other.freedom),
+            self.reason or other.reason,
+            intervals.difference(*both, self.correlation(other, matched=matched)),
+            math.hypot(self.noise, other.noise),
+        )
+
+    def over(self, other: Error, *, matched: bool, level: float) -> tuple[float, float]:
+        """The interval of the ratio, which excludes 1 where that of the difference excludes 0."""
+        if self.inverse is not None and other.inverse is not None:
+            return other.inverse.over(self.inverse, matched=matched, level=level)
+        both = (self.value, other.value), (self.at_levels, other.at_levels)
+        low, high = intervals.quotient(*both, self.correlation(other, matched=matched))(level)
+        return float(low), float(high)
+
+    def correlation(self, other: Error, *, matched: bool) -> float:
+        """The correlation of two errors, 0 unless they have the same units."""
+        one, two = self.standard_error, other.standard_error
+        if not (matched and one * two > 0):
+            return 0.0
+        square = error_of(apart(self.influences, other.influences, matched=True)) ** 2
+        square += self.noise**2 + other.noise**2
+        return min(max((one**2 + two**2 - square) / (2 * one * two), -1.0), 1.0)
+
+    @property
+    def p_value(self) -> float:
+        """The smallest level at which the interval excludes 0."""
+        return intervals.p_value(self.at_levels)
+
+    @property
+    def p_value_above(self) -> float:
+        """The smallest level, of one side, at which the interval is above 0."""
+        return intervals.p_value(self.at_levels, sides=1)
+
+
+def apart(one: np.ndarray, two: np.ndarray, *, matched: bool) -> np.ndarray:
+    """The influences `[replicates, g]` on a difference, of the same units or of all of both."""
+    replicates = min((len(part) for part in (one, two) if len(part) > 1), default=1)
+    one, two = one[:replicates], two[:replicates]
+    if matched:
+        return one - two
+    shape, size = (replicates, one.shape[1] + two.shape[1]), (one.shape[1], two.shape[1])
+    parts = [np.broadcast_to(part, (replicates, part.shape[1])) for part in (one, -two)]
+    scales = np.repeat(np.sqrt(shape[1] / np.array(size)), size)  # Each keeps its own mean square.
+    return scales * np.concatenate(parts, axis=1)
+
+
+def standard_error_apart(one: Error, two: Error, *, matched: bool) -> float:
+    """The standard error of the difference of two estimates, on their own scale."""
+    with np.errstate(invalid="ignore"):
+        influences = apart(one.influences, two.influences, matched=matched)
+    return math.hypot(error_of(influences), one.noise, two.noise)
 
 
 def root_mean_square(values: np.ndarray) -> Any:
@@ -24,9 +171,8 @@ def error_of(of_units: np.ndarray) -> float:
 
 def is_noisy(of_units: np.ndarray) -> bool:
     """Whether most of the mean square is the noise of the replicates, which then stays in it."""
-    return (
-        _without_noise(of_units) < NOISE * float(root_mean_square(np.mean(of_units, axis=0))) ** 2
-    )
+    naive = float(root_mean_square(np.mean(of_units, axis=0)))
+    return _without_noise(of_units) < NOISE * naive**2
 
 
 def _without_noise(of_units: np.ndarray) -> float:

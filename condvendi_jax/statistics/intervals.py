@@ -1,85 +1,325 @@
-"""Intervals of numbers, from errors and from what skews them."""
+"""Intervals of numbers: each is a function of the level, from an error and from what skews it.
+
+The level is the share of samples whose interval misses the truth, 0.05 for an interval at 95%; it
+may be an array. A difference is tested by the smallest level at which its interval excludes 0, so
+that a test and an interval cannot disagree.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-_OF_A_PROMPT = 0.2  # Of a typical prompt, which `prompt_mean` adds; by simulation.
+#: The two ends of an interval, at a level or at each of several.
+Ends = Callable[[Any], tuple[Any, Any]]
 
-
-# Poisson means of which two and none are seen in 2.5% of samples: `row_mean`.
-_NO_PAIR, _NO_OTHER = 5.6, 3.7
-
-
+_OF_A_PROMPT = 0.2  # Of a typical prompt, which a far end adds at 95%; by simulation.
+# Of the skewness at 95%: at an end that is near a bound, far from it, and at the far end of a mean
+# between prompts, whose variance may rise three times as steeply; by simulation.
+_NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
+_NO_PAIR = 1e-12  # A similarity that may be rounding.
+_ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
 _LEAST = 1e-300  # So that nothing is divided by 0.
+# Levels at which `p_value` looks, four times, each between two of the last.
+_LOOKS, _LOWEST = 48, 1e-30
 
 
-def prompt_mean(
-    value: float, error: float, changes: np.ndarray, shares: np.ndarray
-) -> tuple[float, float]:
-    """The 95% interval of a similarity in [0, 1], a mean over prompts of these shares.
-
-    `changes` are what it loses without each prompt. The variance is linear in the mean, by the
-    skewness of the prompts: Wilson's interval where all are 0 or 1. At the end that is far from
-    them, a fifth of a prompt is added (docs/errors.md has the coverage).
-    """
-    flipped = value > 0.5
-    near, sign = (1 - value, -1.0) if flipped else (value, 1.0)
-    t = student(max(1 / np.sum(shares**2) - 1, 1))
-    second, third = np.sum(changes**2), sign * np.sum(changes**3)
-    scale = second**1.5  # Which may underflow.
-    skewness = 2 * third / scale if scale > 0 else 0.0
-    low = near + error * (skewness - math.hypot(t, skewness))
-    typical, far = np.sum(shares**3) / np.sum(shares**2), 1 - near
-    added = _OF_A_PROMPT * typical
-    variance = added * typical * far**2
-    skewness = 1.25 * (third + variance * typical * far) / (second + variance) ** 1.5
-    spread = math.sqrt(error**2 + variance) * (skewness + math.hypot(t, skewness))
-    high = (near + added + spread) / (1 + added)
-    low, high = (1 - high, 1 - low) if flipped else (low, high)
-    return max(float(low), 0.0), min(float(high), 1.0)
-
-
-def row_mean(value: float, error: float, freedom: float, rows: float) -> tuple[float, float]:
-    """The 95% interval of a mean over all pairs of rows: Student's, of the logit; or one-sided."""
-    if value < 1e-12:  # By rounding, as below.
-        return 0.0, min((_NO_PAIR / rows) ** 2, 1.0)
-    if value > 1 - 1e-6 or error < 1e-7 * value:
-        return max(value - _NO_OTHER / rows, 0.0), min(value + _NO_OTHER / rows, 1.0)
-    logit = math.log(value / (1 - value))
-    width = student(freedom) * error / (value * (1 - value))
-    low, high = (1 / (1 + math.exp(min(-logit + side * width, 700.0))) for side in (1, -1))
-    return low, high
-
-
-def ratio(value: float, error: float, freedom: float) -> tuple[float, float]:
-    """The 95% interval of a ratio of similarities: Student's, on the scale of the logarithm."""
-    if not 0 < value < math.inf:
-        return 0.0, math.inf
-    times = math.exp(min(student(freedom) * error / value, 700.0))
-    return value / times, value * times
-
-
-def joined(value: float, of: Any, slope: float, mean: float, ends: Any, in_logs: bool) -> Any:
-    """Joins the interval `of` a value with that of the mean, of `slope` (Zou and Donner, 2008)."""
-    if not in_logs:
-        far = np.hypot(np.subtract(of, value), np.sort(slope * (np.asarray(ends) - mean)))
-        return float(value - far[0]), float(value + far[1])
-    if not 0 < value < math.inf:
-        return of
-    slope, logs = slope * mean / value, [np.log(np.maximum(x, _LEAST)) for x in (of, ends)]
-    ends = joined(math.log(value), logs[0], slope, math.log(mean), logs[1], in_logs=False)
-    return tuple(math.exp(min(end, 700.0)) for end in ends)
-
-
-def student(freedom: float) -> float:
-    """Half the width of a 95% interval of Student's t, in standard errors."""
+def student(freedom: Any, level: Any = 0.05) -> Any:
+    """Half the width of an interval by Student's t, in standard errors."""
     from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
 
-    return float(stdtrit(freedom, 0.975))
+    return -stdtrit(freedom, np.asarray(level) / 2)
+
+
+def symmetric(value: float, error: float, freedom: float) -> Ends:
+    """Student's interval of a value with a standard error."""
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        width = student(freedom, level) * error
+        return value - width, value + width
+
+    return ends
+
+
+class _Moments(NamedTuple):
+    """What the ends of a mean over prompts are made of."""
+
+    value: float
+    error: float
+    second: float  # The sums of the squares and cubes of what the mean loses without each prompt.
+    third: float
+    typical: float  # The share of a typical prompt.
+    freedom: float  # One less than as many prompts of equal shares.
+
+    @classmethod
+    def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> _Moments:
+        """Of what a mean over prompts of these shares loses without each of them."""
+        squares = np.sum(shares**2)
+        second, third = float(np.sum(changes**2)), float(np.sum(changes**3))
+        typical, freedom = float(np.sum(shares**3) / squares), max(float(1 / squares) - 1, 1.0)
+        return cls(value, error, second, third, typical, freedom)
+
+    def flipped(self) -> _Moments:
+        """Of one less the mean."""
+        return self._replace(value=1 - self.value, third=-self.third)
+
+    def near(self, level: Any) -> Any:
+        """The end on the side of a bound at 0: the variance is linear in the mean (Wilson, 1927).
+
+        At levels above 5% the skewness moves it less, in proportion to the critical value.
+        """
+        t, growth = self._at(level)
+        skewness = _NEAR * np.minimum(growth, 1) * _skewness(self.third, self.second)
+        return self.value + self.error * (skewness - np.hypot(t, skewness))
+
+    def far(self, level: Any) -> Any:
+        """The other end, with a part of a prompt added that is at the bound 1.
+
+        The skewness moves it with the square of the critical value (Hall, 1992).
+        """
+        t, growth = self._at(level)
+        growth, far = growth * np.maximum(growth, 1), 1 - self.value
+        added = _OF_A_PROMPT * growth * self.typical
+        variance = added * self.typical * far**2
+        third = self.third + variance * self.typical * far
+        skewness = _FAR * growth * _skewness(third, self.second + variance)
+        spread = np.sqrt(self.error**2 + variance) * (skewness + np.hypot(t, skewness))
+        return (self.value + added + spread) / (1 + added)
+
+    def far_of_mode(self, level: Any) -> Any:
+        """The upper end of a root of a mean between prompts: see `between_mean`."""
+        t, growth = self._at(level)
+        skewness = _BETWEEN * growth * np.maximum(growth, 1) * _skewness(self.third, self.second)
+        return self.value + self.error * (skewness + np.hypot(t, skewness))
+
+    def _at(self, level: Any) -> tuple[Any, Any]:
+        """The critical value at a level, and relative to that at 5%."""
+        t = student(self.freedom, level)
+        return t, t / student(self.freedom)
+
+
+def _skewness(third: Any, second: Any) -> Any:
+    """A third moment over a second one to the power 1.5; 0 where this underflows."""
+    scale = np.asarray(second) ** 1.5
+    return np.where(scale > 0, third, 0) / np.where(scale > 0, scale, 1)
+
+
+def prompt_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
+    """The interval of a number in [0, 1], a mean over prompts of these shares.
+
+    `changes` are what it loses without each prompt. Wilson's interval where all are 0 or 1;
+    docs/errors.md has the coverage.
+    """
+    moments = _Moments.of(value, error, changes, shares)
+    if value > 0.5:
+        return complement(_inside_unit(moments.flipped().near, moments.flipped().far))
+    return _inside_unit(moments.near, moments.far)
+
+
+def between_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
+    """The interval of the mean similarity of answers to two different prompts.
+
+    It is the square of the length of a mean over prompts, so that its root is nearly a mean. Let a
+    share p of prompts have one common answer beside a background b: the variance of the root of
+    b + p^2 rises with it at 3 - 2 p^2 / (b + p^2) times the slope of a mean, at most three times.
+    An answer that at most one prompt of the sample has adds the square of its share.
+    """
+    from scipy.special import betainccinv  # Imported where it is used: it is slow to import.
+
+    if not value > 0:
+        root, slope = 0.0, 0.0
+    else:
+        root = math.sqrt(value)
+        slope = 0.5 / root
+    moments = _Moments.of(root, slope * error, slope * changes, shares)
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        low = 1 - moments.flipped().far(level) if root > 0.5 else moments.near(level)
+        high = np.clip(moments.far_of_mode(level), 0, 1) ** 2
+        unseen = betainccinv(2, max(moments.freedom, 1e-9), level) ** 2 * (1 - value)
+        return np.clip(low, 0, 1) ** 2, np.minimum(value + np.hypot(high - value, unseen), 1)
+
+    return ends
+
+
+def _inside_unit(low: Callable[[Any], Any], high: Callable[[Any], Any]) -> Ends:
+    return lambda level: (np.clip(low(level), 0, 1), np.clip(high(level), 0, 1))
+
+
+def complement(ends: Ends) -> Ends:
+    """Of one less a number."""
+    return lambda level: tuple(1 - end for end in reversed(ends(level)))
+
+
+def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
+    """The interval of a mean over all pairs of rows: Student's, of the logit; or one-sided.
+
+    Where no pair is alike, or none unlike, the ends are the Poisson means of which at most one
+    pair, or no row, is seen.
+    """
+    from scipy.special import expit, gammainccinv  # Imported where they are used, as above.
+
+    if value < _NO_PAIR:
+        return lambda level: (
+            np.zeros_like(level, float),
+            np.minimum((gammainccinv(2, np.asarray(level) / 2) / rows) ** 2, 1.0),
+        )
+    if value > 1 - _ALL_ALIKE or error < _NO_ERROR * value:
+
+        def one_sided(level: Any) -> tuple[Any, Any]:
+            width = gammainccinv(1, np.asarray(level) / 2) / rows
+            return np.maximum(value - width, 0.0), np.minimum(value + width, 1.0)
+
+        return one_sided
+    logit, scale = math.log(value / (1 - value)), error / (value * (1 - value))
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        width = student(freedom, level) * scale
+        return expit(logit - width), expit(logit + width)
+
+    return ends
+
+
+def ratio(value: float, error: float, freedom: float) -> Ends:
+    """The interval of a ratio of similarities: Student's, on the scale of the logarithm."""
+    if not 0 < value < math.inf:
+        return lambda level: (np.zeros_like(level, float), np.full_like(level, math.inf, float))
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        times = np.exp(np.minimum(student(freedom, level) * error / value, 700.0))
+        return value / times, value * times
+
+    return ends
+
+
+def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -> Ends:
+    """Of a value that moves by `slope` with an independent mean, and by the rest."""
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        moved = np.sort(slope * (np.stack(np.broadcast_arrays(*of_mean(level))) - mean), axis=0)
+        far = np.hypot(np.stack(np.broadcast_arrays(*rest(level))) - value, moved)
+        return value - far[0], value + far[1]
+
+    return ends
+
+
+def total(values: Sequence[float], both: Sequence[Ends], correlation: float) -> Ends:
+    """Of the sum of two values (MOVER: Zou and Donner, 2008)."""
+    less = [-values[1]]
+    return difference([values[0], *less], [both[0], negative(both[1])], -correlation)
+
+
+def negative(ends: Ends) -> Ends:
+    """Of a number times -1."""
+    return lambda level: tuple(-end for end in reversed(ends(level)))
+
+
+def shifted(by: float, ends: Ends) -> Ends:
+    """Of a number and a constant."""
+    return lambda level: tuple(by + end for end in ends(level))
+
+
+def scaled(factor: float, ends: Ends) -> Ends:
+    """Of a number times a factor that is not negative."""
+    return lambda level: tuple(factor * end for end in ends(level))
+
+
+def of_logarithm(ends: Ends) -> Ends:
+    """Of the logarithm of a number."""
+    return lambda level: tuple(np.log(np.maximum(end, _LEAST)) for end in ends(level))
+
+
+def of_exponential(ends: Ends) -> Ends:
+    """Of the exponential of a number."""
+    return lambda level: tuple(np.exp(np.minimum(end, 700.0)) for end in ends(level))
+
+
+def of_inverse(ends: Ends) -> Ends:
+    """Of one over a similarity: infinite where it may be 0."""
+
+    def inverse(level: Any) -> tuple[Any, Any]:
+        low, high = (np.asarray(end, float) for end in ends(level))
+        with np.errstate(divide="ignore"):
+            return 1 / high, np.where(low < _NO_PAIR, math.inf, 1 / low)
+
+    return inverse
+
+
+def inside(ends: Ends, least: float, most: float) -> Ends:
+    """No end beyond what is possible."""
+    return lambda level: tuple(np.clip(end, least, most) for end in ends(level))
+
+
+def open_below(ends: Ends, most: float | None = None) -> Ends:
+    """From 0 to the upper end, or to `most`."""
+    return lambda level: (np.zeros_like(level, float), ends(level)[1] if most is None else most)
+
+
+def difference(values: Sequence[Any], both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
+    """Of the difference of two values, from the ends of both (MOVER: Zou and Donner, 2008, eq. 5).
+
+    Each end is as far from the difference as the ends of both values that lie on its side, which
+    add up like errors of this correlation.
+    """
+
+    def distance(one: Any, two: Any) -> Any:
+        with np.errstate(invalid="ignore", over="ignore"):  # Of infinite or very large ends.
+            square = one**2 - 2 * correlation * one * two + two**2
+        return np.where(np.isnan(square), math.inf, np.sqrt(np.maximum(square, 0)))
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)
+        below = distance(values[0] - low, other_high - values[1])
+        above = distance(high - values[0], values[1] - other_low)
+        return values[0] - values[1] - below, values[0] - values[1] + above
+
+    return ends
+
+
+def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float = 0.0) -> Ends:
+    """Of the quotient of two positive values (Donner and Zou, 2012).
+
+    Its lower end is the factor M at which the lower end of the difference of the first and M times
+    the second is 0: it excludes 1 where the interval of the difference excludes 0.
+    """
+
+    def least(one: float, two: float, low: Any, high: Any) -> Any:
+        below, above = one - low, high - two
+        mixed = one * two - correlation * below * above
+        product = (one**2 - below**2) * (two**2 - above**2)
+        root = np.sqrt(np.maximum(mixed**2 - product, 0))
+        with np.errstate(invalid="ignore", over="ignore"):
+            quotient = (one**2 - below**2) / np.maximum(mixed + root, _LEAST)
+        return np.where(np.isinf(high), 0.0, quotient)
+
+    def ends(level: Any) -> tuple[Any, Any]:
+        (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)
+        swapped = least(values[1], values[0], other_low, high)
+        largest = np.where(swapped > 0, 1 / np.maximum(swapped, _LEAST), math.inf)
+        return least(values[0], values[1], low, other_high), largest
+
+    return ends
+
+
+def p_value(ends: Ends, *, sides: int = 2) -> float:
+    """The smallest level at which an interval excludes 0; of one side, at which it is above 0.
+
+    At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
+    half of the level. 1 where it never does.
+    """
+    low, high = math.log(_LOWEST), 0.0
+    for _ in range(4):
+        logs = np.linspace(low, high, _LOOKS)
+        below, above = ends(np.exp(logs))
+        excluded = (below > 0) | (above < 0) if sides == 2 else below > 0
+        if not excluded.any():
+            return 1.0
+        place = int(np.argmax(excluded))
+        low, high = logs[max(place - 1, 0)], logs[place]
+    return math.exp(high) * sides / 2
 
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:

@@ -7,11 +7,14 @@ import numpy as np
 
 import condvendi_jax as cv
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.entropies import log_scores
+from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import errors, profiles, saturation
+from condvendi_jax.inference.bands import Curve
 from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.results.profile import Over
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.reasons import FEW_ROWS, Reason
 
 _ENTROPY = cv.Entropy(order=1)
 
@@ -48,28 +51,22 @@ def _moved(pairs: cv.Pairs, over: Over, times: float) -> cv.Pairs:
     return pairs.under(tuple(map(Kernel.suited_to, moved, pairs.arrays)))
 
 
-def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> profiles.Curve:
-    """The scores of one model at every bandwidth, with the influences of groups of rows."""
-    terms, of_units, refused = [], [], []
-    leaving = units.leaving(pairs)
+def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> Curve:
+    """The scores of one model at every bandwidth, with the errors of groups of rows."""
+    terms, of_scores, leaving = [], [], units.leaving(pairs)
     for moved in along:
         influences = errors.row_influences(moved, _ENTROPY, cv.Exact(), leaving)
         whole = influences.decomposition
         changes = errors.influences_of_units(influences, moved, units)
-        scores = np.array(whole.scores, np.float64)[:, None]
+        few = FEW_ROWS if errors.too_many_modes(moved, influences, units) else None
+        freedom = units.independent(pairs) - 1
+        scores = zip(map(float, whole.scores), changes, strict=True)
+        similarities = [
+            Error(1 / score, -of / score**2, units.units, freedom, few) for score, of in scores
+        ]
         terms.append(np.array(whole.entropies, np.float64))
-        of_units.append(-np.concatenate(changes) / scores**2)
-        refused.append(errors.too_many_modes(moved, influences, units) is not None)
-    logs = np.stack(log_scores(*np.transpose(terms)))
-    return profiles.Curve(
-        logs,
-        np.exp(-logs),
-        np.transpose(of_units, (1, 0, 2)),
-        np.ones(units.count, int),
-        np.tile(np.bincount(units.membership, pairs.shares, units.count), (3, 1)),
-        None,
-        saturation.of_entropies(np.transpose(terms), saturation.largest_score(pairs, _ENTROPY)),
-        units.independent(pairs) - 1,
-        errors.too_few(pairs, units, _ENTROPY),
-        np.array(refused),
-    )
+        of_scores.append(PerScore(*(of.inverted().in_logarithms() for of in similarities)))
+    largest = saturation.largest_score(pairs, _ENTROPY)
+    limits = saturation.of_entropies(np.transpose(terms), largest)
+    few = errors.too_few(pairs, units, _ENTROPY)
+    return Curve(of_scores, limits, Reason(few) if few else None)

@@ -276,7 +276,8 @@ def _counts(between: inference.Between, compared: inference.Comparison) -> dict[
     alike, count = np.mean([own.similarities.conditional for own in known]), len(known)
     # What a prompt moves, relative to the number of models and to the answers of one.
     of_one = [own.influences.conditional[0] for own in known if own.influences is not None]
-    moved = [np.asarray(between.influences) / between.number, -np.mean(of_one, axis=0) / alike]
+    assert between.error is not None
+    moved = [between.error.influences[0] / between.number, -np.mean(of_one, axis=0) / alike]
     counts = np.array([between.number, 1 / alike, between.number / alike])
     plain = np.mean([1 / own.decomposition.scores.conditional for own in scored])
     # Of all answers, 1 / count are of one model.

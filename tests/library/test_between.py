@@ -134,7 +134,7 @@ def test_errors_are_those_of_groups_left_out_of_all_models(how, x64):
     grouped = zip(groups.values(), weights, strict=True)
     fractions = [np.bincount(of.membership, own) / np.sum(own) for of, own in grouped]
     shares = np.mean(fractions, axis=0)
-    received = [found.influences, *found.overlap_influences[PAIRS]]
+    received = [found.error.influences[0], *found.overlap_influences[PAIRS]]
     columns = zip(received, [number, *overlaps[PAIRS]], np.transpose(deleted), strict=True)
     for of, whole, rest in columns:
         np.testing.assert_allclose(of, group_influences(whole, rest, shares), atol=1e-8)
@@ -160,7 +160,7 @@ def test_two_samples_of_one_model_overlap_by_one():
     said = dict(zip("ABC", np.split(coins, 3, axis=1), strict=True))
     models = {name: (1 + 2 * (name == "C")) * of.reshape(-1, 1) for name, of in said.items()}
     found = cv.between_models(models, np.repeat(np.arange(32), 10)[:, None], **LABELS)
-    assert (found.withheld, found.left_out) == (None, 0)
+    assert (found.reason, found.left_out) == (None, 0)
     np.testing.assert_allclose(found.overlaps, [[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]], rtol=1e-5)
     np.testing.assert_allclose(found.number, 3 * 1.5 / 3.5, rtol=1e-5)
 

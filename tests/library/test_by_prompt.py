@@ -250,13 +250,13 @@ def test_components_at_each_similarity_have_the_means_of_the_prompts(of_answers)
 def test_what_cannot_be_tested_is_said(sizes, weights, words):
     outputs, prompts, _ = draw(sizes)
     table = cv.prompt_table(outputs, prompts, **kernels(), order=2, weights=weights)
-    assert table.spread is None and table.untested == words
+    assert table.spread is None and table.reason == words
     assert str(table).splitlines()[1] == f"not tested whether prompts differ: {words}"
     assert all(math.isnan(own.shrunken) and own.in_words() == "" for own in table.prompts)
     similar = [own.similarity for own in table.least_diverse(9)]
     assert similar == sorted(similar, reverse=True)
     same = cv.prompt_table(*rows_of(*[[0] * 4] * 6), **kernels(), order=2)
-    assert same.untested == "all outputs of a prompt count as different, or all as the same"
+    assert same.reason == "all outputs of a prompt count as different, or all as the same"
 
 
 def test_a_table_says_what_it_can_rank():

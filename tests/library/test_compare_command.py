@@ -362,6 +362,6 @@ def test_models_that_no_two_outputs_tell_apart_are_not_tested():
     with pytest.warns(UserWarning, match="numerically the identity"):
         found = cv.compare({"a": outputs, "b": outputs + 50}, prompts, **exact, orders=[2])
     assert [r.saturated for r in found.rankings] == ["largest", "largest", None]
-    assert found.untested is None and found.rankings[2].reasons
+    assert found.reason is None and found.rankings[2].reasons
     assert "3 answers cannot tell a and b apart" in str(found)
     assert np.isnan([d.p_value for r in found.rankings for d in r.differences]).all()

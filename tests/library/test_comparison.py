@@ -1,5 +1,6 @@
 """Models side by side: rates of false and of true differences, what is paired, what is shown."""
 
+import dataclasses
 import itertools
 import json
 import warnings
@@ -15,6 +16,7 @@ from oracles import assert_close, gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax.base import files
 from condvendi_jax.inference import Difference, Ranking, comparisons
+from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
@@ -57,7 +59,7 @@ def test_models_are_matched_by_prompts_in_any_order_of_rows(kind, x64_on):
     for one, two in zip(by_rows.rankings, by_prompts.rankings, strict=True):
         for a, b in zip(one.differences, two.differences, strict=True):
             assert a[:2] == b[:2]
-            np.testing.assert_allclose(b[2:], a[2:], rtol=2e-2, atol=1e-9)
+            np.testing.assert_allclose(b[2:10], a[2:10], rtol=2e-2, atol=1e-9)
 
 
 def _evaluate(models, **options):
@@ -123,7 +125,7 @@ def test_models_of_other_numbers_of_answers_are_compared_at_one_design(x64, unbi
     options = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator(), "orders": [2]}
     found = cv.compare(models, prompts, **options, unbiased=unbiased, one_population=True)
     ranking, share = found.ranking("conditional", 2), 0 if unbiased else 1 / 10
-    assert found.untested is None and ranking.tested and ranking.unbiased == unbiased
+    assert found.reason is None and ranking.tested and ranking.unbiased == unbiased
     assert found.at == (None if unbiased else (20, 10))
     for name, outputs in models.items():
         counts = [np.bincount(of) for of in outputs.reshape(-1, {"a": 10}.get(name, 20))]
@@ -141,7 +143,7 @@ def test_prompts_with_single_answers_do_not_count_beside_others():
     found = cv.compare(models, prompts, **options)
     expected = cv.compare(fewer, prompts[:24], **options)
     for one, two in zip(found.rankings, expected.rankings, strict=True):
-        np.testing.assert_allclose(one.differences[0][2:], two.differences[0][2:], rtol=1e-4)
+        np.testing.assert_allclose(one.differences[0][2:10], two.differences[0][2:10], rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.*all kernel values between")
@@ -153,25 +155,27 @@ def test_what_prompts_without_likeness_share_is_not_known():
     exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
     found = cv.compare(models, prompts, **exact, orders=[2])
     assert np.isnan(list(found.ranking("conditional", 2).values.values())).all()
-    assert "no two rows have similar prompts" in found.untested
+    assert "no two rows have similar prompts" in found.reason
 
 
 def test_errors_of_differences_hold_those_of_the_estimates():
     """An estimate's own error is in no influence."""
     values = {"a": 5.0, "b": 3.0}
     of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
-    intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
+    errors = {name: Error(values[name], of_groups[name], freedom=2) for name in values}
+    noise = {"a": 0.4, "b": 0.3}
+    noisy = {name: dataclasses.replace(errors[name], noise=noise[name]) for name in values}
     jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
     tests = comparisons._Tests(level=0.05, margin=2.0, number=1)
-    (exact,) = comparisons._differences(values, of_groups, {}, tests, freedom=2)
-    (estimated,) = comparisons._differences(values, of_groups, intervals, tests, freedom=2)
+    (exact,) = comparisons._differences(values, errors, tests, {}, rounding=0.0)
+    (estimated,) = comparisons._differences(values, noisy, tests, {}, rounding=0.0)
     assert exact.standard_error == pytest.approx(jackknife)
     assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
     assert estimated.p_value > exact.p_value
     # b is at least half of a: 2 b - a is above 0 by 1.
     room = np.array([2 * 0.1 - 0.3, 2 * 0.1 + 0.1, -2 * 0.2 - 0.2])
     error = np.hypot(np.sqrt(np.mean(room**2)), np.hypot(0.4, 2 * 0.3))
-    assert estimated.equal == pytest.approx(scipy.stats.t.sf(1 / error, 2))
+    assert estimated.equal == pytest.approx(scipy.stats.t.sf(1 / error, 2), rel=1e-4)
 
 
 def test_progress_is_of_every_model():
@@ -235,7 +239,10 @@ def _ranking(*apart, score="vendi", order=2.0, truncation=None):
     values = {"A": 3.0, "B": 2.0, "C": 1.0}
     p_values = {of: 0.04 if of in _apart(*apart) else 0.06 for of in _apart("AB", "AC", "BC")}
     pairs = [(a, b, p_values[frozenset((a, b))]) for a, b in itertools.combinations(values, 2)]
-    differences = [Difference(a, b, values[a] - values[b], 0.1, 0.02, p) for a, b, p in pairs]
+    differences = [
+        Difference(a, b, values[a] - values[b], 0.1, 0.02, p, ratio_low=2.0, ratio_high=4.0)
+        for a, b, p in pairs
+    ]
     letters = letter_display(list(values), _apart(*apart))
     errors = dict.fromkeys(values, 0.1)
     return Ranking(score, order, truncation, values, errors, None, tuple(differences), letters)
@@ -266,7 +273,8 @@ def test_a_ranking_has_a_name_and_gives_differences_in_either_order():
     forth, back = ranking.difference("A", "C"), ranking.difference("C", "A")
     assert (forth.first, forth.second, forth.value) == ("A", "C", 2)
     assert (back.first, back.second, back.value) == ("C", "A", -2)
-    assert forth[3:] == back[3:]
+    assert forth[3:8] == back[3:8]
+    assert (back.ratio_low, back.ratio_high) == (1 / 4, 1 / 2)
     with pytest.raises(KeyError, match="'D' and 'A' were not compared"):
         ranking.difference("D", "A")
 
@@ -295,11 +303,12 @@ def test_a_table_of_data_has_every_number(compared):
     lines = [line for line in compared.lines() if line["score"] in SCORES]
     assert len(lines) == 6 * (3 + 3)
     columns = ["value", "standard_error", "p_value", "adjusted_p_value", "equal", "detectable"]
+    columns += ["ratio_low", "ratio_high"]
     for line in lines:
         ranking = compared.ranking(line["score"], line["order"])
         first, second, found = line["first"], line["second"], [line[name] for name in columns]
-        of_one = [ranking.values[first], ranking.standard_errors[first], *[np.nan] * 4]
-        expected = ranking.difference(first, second)[2:] if second else of_one
+        of_one = [ranking.values[first], ranking.standard_errors[first], *[np.nan] * 6]
+        expected = ranking.difference(first, second)[2:10] if second else of_one
         np.testing.assert_array_equal(found, expected)
 
 
@@ -392,7 +401,7 @@ def test_too_few_groups_give_no_test(distinct):
         found = cv.compare(models, prompts, prompt_kernel=KERNELS["prompt_kernel"], orders=[2])
     assert found.first.orders[0].errors_by.groups == distinct
     tested = distinct == 7
-    assert (found.untested is None) == tested
+    assert (found.reason is None) == tested
     for ranking in found.rankings:
         (difference,) = ranking.differences
         assert np.isfinite([difference.p_value, difference.adjusted]).all() == tested

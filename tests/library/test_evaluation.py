@@ -163,7 +163,7 @@ def test_differences_are_tested_where_there_are_errors(errors):
     models = {"a": OUTPUTS, "b": 0.5 * OUTPUTS}
     found = cv.compare(models, PROMPTS, **KERNELS, errors=errors, groups=8)
     assert [r.tested for r in found.rankings] == [errors] * 6
-    assert (found.untested is None) == errors
+    assert (found.reason is None) == errors
     for ranking in found.rankings:
         assert np.isfinite(ranking.differences[0].p_value) == ranking.tested
         assert np.isfinite(ranking.standard_errors["a"]) == ranking.tested

@@ -80,7 +80,7 @@ def test_a_table_of_prompts_stands_without_what_is_shrunken(monkeypatch):
     monkeypatch.setattr(prompt_tables.shrinkage, "shrink", fail(ZeroDivisionError("by 0")))
     with pytest.warns(UserWarning, match="not computed: shrunken similarities"):
         table = cv.prompt_table(MODELS["A"], PROMPTS, output_kernel=cv.Gaussian(1.0), order=2)
-    assert table.untested == "by 0" and len(table.prompts) == 8
+    assert table.reason == "by 0" and len(table.prompts) == 8
 
 
 def test_the_command_prints_the_scores_where_what_was_asked_for_fails(

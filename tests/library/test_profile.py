@@ -13,9 +13,11 @@ from oracles import assert_close, draw_pairs, gaussian_gram
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax.inference import PairProfile, profiles, saturation
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference import PairProfile, bands, saturation
 from condvendi_jax.spectra import order_two
-from condvendi_jax.statistics import intervals, multiplicity
+from condvendi_jax.statistics import intervals, multiplicity, reasons
+from condvendi_jax.statistics.influences import Error
 
 MULTIPLES = [0.5, 1.0, 2.0]
 
@@ -42,20 +44,18 @@ def log_scores(outputs, prompts, times_x, times_t):
 def test_values_and_bands_are_those_of_each_bandwidth(over, x64):
     (outputs, _), prompts = models()[0].values(), models()[1]
     options = {"over": over, "level": 0.1, **kernels()}
-    found, most = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options), 0.0
+    found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options)
     for k, times in enumerate((0.5, 2.0)):
         of_x, of_t = (times if over in (side, "both") else 1.0 for side in ("outputs", "prompts"))
         expected = np.exp(log_scores(outputs, prompts, of_x, of_t))
         assert_close([of[0, k] for of in found.values], expected)
-        alone = cv.profile(outputs, prompts, multiples=[times], **options)
-        for score, band, single in zip(found.values, found.bands, alone.bands, strict=True):
-            own, narrow = np.log(band[0, k] / score[0, k]), np.log(single[0, 0] / score[0, k])
-            if not np.isnan(own).any():  # Bands of two are wider, by less than Bonferroni's.
-                longer, ratio = own / narrow, stats.t.ppf(0.975, N - 1) / stats.t.ppf(0.95, N - 1)
-                np.testing.assert_allclose(*longer, rtol=1e-6)
-                assert 0.97 < longer[0] < 1.03 * ratio
-                most = max(most, longer[0])
-    assert most > 1.05
+        at = {"output_kernel": cv.Gaussian(0.8 * of_x), "prompt_kernel": cv.Gaussian(0.6 * of_t)}
+        alone = cv.evaluate(outputs, prompts, orders=[2], **at).order(2).population.errors
+        for name, band in zip(PerScore._fields, found.bands, strict=True):
+            if not np.isnan(band[0, k]).any():  # Bands of two are wider, by less than Bonferroni's.
+                ends = [getattr(alone, name).interval(level) for level in (0.11, 0.045)]
+                assert ends[1][0] < band[0, k, 0] < ends[0][0]
+                assert ends[0][1] < band[0, k, 1] < ends[1][1]
     axis = "prompts" if over == "prompts" else "outputs"
     assert found.axis == axis
     assert_close(found.bandwidths, {"outputs": 0.4, "prompts": 0.3}[axis] * np.r_[1, 4])
@@ -84,34 +84,13 @@ def test_p_values_are_those_of_one_difference(matched):
     assert pair.signs.tolist() == ([-1] if matched else [0])
 
 
-def curve(tested, influences):
-    """One score `[1, bandwidths]` with influences `[1, bandwidths, rows]`, at no limit."""
-    none, rows = np.zeros(tested.shape, bool), influences.shape[-1]
-    shares = np.ones(rows, int), np.full((1, rows), 1 / rows)
-    given = -np.log(tested), tested, influences, *shares, None
-    return profiles.Curve(*given, saturation.Nearly(none, none), rows - 1, None)
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_the_test_of_matched_models_is_that_of_all_changes_of_sign(copied):
-    """Of eight prompts: the share of 256 changes of sign with as large a largest difference."""
-    rng, multiples = np.random.default_rng(2), np.array([0.5, 2.0])
-    outputs = rng.normal(size=(2, 8, 3, 2)) * np.array([1.0, 1.6])[:, None, None, None]
-    if copied:  # Two prompts at which the models are equal: many changes are as large.
-        outputs[1, :2] = outputs[0, :2]
-    squares = np.sum((outputs[:, :, :, None] - outputs[:, :, None]) ** 2, axis=-1)
-    kernels = np.exp(-squares / multiples[:, None, None, None, None] ** 2)
-    alike = (kernels.sum(axis=(-1, -2)) - 3) / 6  # [bandwidths, models, prompts]
-    parts = alike[:, 0] - alike[:, 1]
-    signs = np.array([*itertools.product([1, -1], repeat=8)])
-    drawn = np.abs(signs @ parts.T) / np.linalg.norm(parts, axis=1)
-    expected = np.mean(drawn.max(axis=1) >= drawn[0].max() - 1e-9)
-    rows, prompts = outputs.reshape(2, 24, 2).astype(np.float32), np.repeat(np.arange(8), 3)
-    options = {"output_kernel": cv.Gaussian(1.0), "multiples": multiples}
-    pair = cv.profile(dict(zip("ab", rows, strict=True)), prompts, **options).pair("a", "b")
-    assert 0.01 < expected < 0.2
-    assert pair.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 2e-4)
-    assert pair.signs.any() == (expected <= 0.05)
+def curve(values, influences):
+    """One score `[bandwidths]` with influences `[bandwidths, rows]`, at no limit."""
+    rows = influences.shape[-1]
+    both = zip(values, influences, strict=True)
+    errors = [Error(value, of[None], freedom=rows - 1) for value, of in both]
+    none = np.zeros((3, len(values)), bool)
+    return bands.Curve([PerScore(*[of] * 3) for of in errors], saturation.Nearly(none, none))
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(48) // 6])
@@ -136,25 +115,36 @@ def test_scores_of_the_papers_count_the_pairs_within_a_batch(x64):
     assert_close([of.item() for of in found], expected)
 
 
-def test_groups_of_unequal_shares_have_fewer_degrees_of_freedom():
-    """Of groups of shares 1/2, 1/4, 1/4 there are effectively 1 / (1/4 + 1/16 + 1/16) = 2.67."""
-    of = curve(np.ones((1, 1)), np.ones((1, 1, 3)))
-    assert of.effective(0) == pytest.approx(2)
-    assert of._replace(shares=np.array([[0.5, 0.25, 0.25]])).effective(0) == pytest.approx(5 / 3)
-
-
 def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
     """At the first bandwidth the errors of two models nearly cancel; it differs by five of them."""
     rng = np.random.default_rng(0)
-    one = rng.normal(size=(1, 2, 400))
-    two = np.stack([one[:, 0] + 0.1 * rng.normal(size=(1, 400)), rng.normal(size=(1, 400))], axis=1)
-    curves = [curve(np.array([[0.5, 1.0]]), one), curve(np.ones((1, 2)), two)]
-    tested = profiles.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
-    (pair,) = tested.of_score(0)[1]
+    one = rng.normal(size=(2, 400))
+    two = np.stack([one[0] + 0.1 * rng.normal(size=400), rng.normal(size=400)])
+    curves = [curve([1.0, 1.0], one), curve([0.5, 1.0], two)]
+    tested = bands.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    (pair,) = tested.of_score("vendi")[1]
     assert pair.states == [1, 0]
     # Where one of the two has too few rows for errors, they are not tested.
-    few = tested._replace(curves={"a": curves[0]._replace(refused=pair.signs > 0), "b": curves[1]})
-    assert few.of_score(0)[1][0].states == ["rows are few for so many modes", 0]
+    few = curves[0].errors[0].map(lambda error: dataclasses.replace(error, reason=reasons.FEW_ROWS))
+    at_none = curves[0]._replace(errors=[few, curves[0].errors[1]])
+    (pair,) = tested._replace(curves={"a": at_none, "b": curves[1]}).of_score("vendi")[1]
+    assert pair.states == [reasons.FEW_ROWS, 0]
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_one_bandwidth_is_tested_by_the_interval_of_the_difference(matched):
+    """The p-value is that of `compare`, up to 5,000 draws."""
+    rng = np.random.default_rng(1)
+    chances = {"a": [0.5, *[0.1] * 5], "b": None}
+    answers = {m: rng.choice(6, (40, 5, 1), p=p) for m, p in chances.items()}
+    prompts = np.repeat(np.arange(40), 5)
+    own = {m: prompts + 100 * k * (not matched) for k, m in enumerate(answers)}
+    models = {m: of.reshape(-1, 1).astype(np.float32) for m, of in answers.items()}
+    options = {"output_kernel": cv.Gaussian(0.3), "one_population": True}
+    found = cv.profile(models, own, multiples=[1.0], **options).pair("a", "b")
+    compared = cv.compare(models, own, orders=[2], profile=False, **options)
+    expected = compared.ranking("conditional", 2).difference("a", "b").p_value
+    assert found.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 4e-4)
 
 
 def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
@@ -162,11 +152,11 @@ def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
     models = {m: rng.normal(size=(n, 2)).astype(np.float32) for m, n in (("a", 30), ("b", 40))}
     options = {"output_kernel": cv.Gaussian(1.0), "multiples": MULTIPLES}
     (pair,) = cv.profile(models, **options).pairs
-    assert pair.untested == [None] * 3 and 0 < pair.p_value <= 1
+    assert pair.reasons == [None] * 3 and 0 < pair.p_value <= 1
     found = cv.profile(models, **options, unbiased=False)
     (pair,) = found.pairs
-    assert not pair.signs.any() and None not in pair.untested and np.isnan(pair.p_value)
-    assert f"nothing is tested over the bandwidths: {found.untested}" in str(found)
+    assert not pair.signs.any() and None not in pair.reasons and np.isnan(pair.p_value)
+    assert f"nothing is tested over the bandwidths: {found.reason}" in str(found)
 
 
 def test_stepping_down_finds_what_the_first_step_leaves():
@@ -239,7 +229,7 @@ def test_a_score_without_an_error_takes_no_other_one_with_it():
         answers, np.repeat(np.arange(12), 4), output_kernel=cv.Gaussian(0.5), multiples=[0.5, 1]
     )
     np.testing.assert_allclose(found.values.conditional, [[12, 12], [24, 24]], rtol=1e-5)
-    undefined = ["their errors are not defined"] * 2
+    undefined = [reasons.ONE_HAS_PAIRS] * 2
     assert found.pair("A", "B", "information").states == undefined
     assert np.isnan(found.bands.information).all()
     for score in ("vendi", "conditional"):
@@ -248,47 +238,34 @@ def test_a_score_without_an_error_takes_no_other_one_with_it():
     assert not np.any(found.saturated) and "*" not in str(found)
 
 
-OVERFLOWS = [
-    *(("vendi", "influences", np.full((1, N), large)) for large in (1e152, math.inf, math.nan)),
-    ("information", "similarities", 1e-170),  # Its square is 0 in float64.
-]
-
-
-@pytest.mark.parametrize(("score", "name", "value"), OVERFLOWS)
-def test_a_bandwidth_at_which_errors_overflow_is_not_tested(monkeypatch, score, name, value):
-    of_models, prompts = models()
-    expected = cv.profile(of_models, prompts, multiples=MULTIPLES, **kernels())
-    curve_of = profiles._curve_of
-
-    def overflowing(pairs, along, units, **options):
-        vars(along[0])[name] = getattr(along[0], name)._replace(**{score: value})
-        return curve_of(pairs, along, units, **options)
-
-    monkeypatch.setattr(profiles, "_curve_of", overflowing)
-    found = cv.profile(of_models, prompts, multiples=MULTIPLES, **kernels())
-    for other in {"vendi", "conditional", "information"} - {score}:
-        np.testing.assert_array_equal(*(getattr(of.bands, other) for of in (found, expected)))
-        assert found.pair("0", "1", other).states == expected.pair("0", "1", other).states
-    states = [of.pair("0", "1", score).states for of in (found, expected)]
-    why = states[1][0] if isinstance(states[1][0], str) else "their errors are not defined"
-    assert states[0] == [why, *states[1][1:]]
-    bands, rest = (getattr(of.bands, score) for of in (found, expected))
-    np.testing.assert_allclose(bands[:, 1:], rest[:, 1:], rtol=0.2)  # For fewer bandwidths.
-    assert np.isnan(bands[:, 0]).all()
+@pytest.mark.parametrize("large", [1e152, math.inf, math.nan])
+def test_a_bandwidth_at_which_errors_overflow_is_not_tested(large):
+    rng = np.random.default_rng(0)
+    one, two = 0.1 * rng.normal(size=(2, 2, 400))
+    curves = [curve([1.0, 1.0], one), curve([1.5, 1.5], two)]
+    tested = bands.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    (band, expected), (pair,) = tested.of_score("vendi")[0], tested.of_score("vendi")[1]
+    assert pair.states == [-1, -1]
+    overflowing = {"a": curve([1.0, 1.0], one * [[large], [1]]), "b": curves[1]}
+    (band, rest), (pair,) = tested._replace(curves=overflowing).of_score("vendi")
+    assert pair.states == [reasons.OVERFLOW, -1]
+    assert np.isnan(band[0]).all()
+    np.testing.assert_allclose(rest, expected, rtol=0.2)
+    np.testing.assert_allclose(band[1] - 1, expected[1] - 1.5, rtol=0.2)  # For one bandwidth fewer.
 
 
 def test_similarities_that_are_not_finite_are_unknown():
     outputs, prompts, joint = [0, 0, 0.5, 1e-300], [1, 1, 0, 0.5], [0, 1e-30, 0, 0.5]
     found = order_two.similarities(np.array([outputs, prompts, joint]))
     np.testing.assert_allclose(found[1:], [[0, 1e-30, math.nan, 1], [math.nan] * 4])
-    low, high = intervals.prompt_mean(1e-110, 1e-110, np.full(4, 1e-110), np.full(4, 0.25))
+    low, high = intervals.prompt_mean(1e-110, 1e-110, np.full(4, 1e-110), np.full(4, 0.25))(0.05)
     assert 0 <= low < high < 1
 
 
 def test_too_few_groups_give_no_bands_and_say_so():
     of_models, prompts = models()
     found = cv.profile(of_models, prompts, **kernels(), groups=np.arange(N) % 6)
-    assert found.untested == "there are fewer than 7 given labels"
+    assert found.reason == "there are fewer than 7 given labels"
     assert np.isnan(found.bands.vendi).all()
     assert not any(pair.signs.any() for pair in found.pairs)
     assert math.isnan(found.pairs[0].p_value)
@@ -395,7 +372,7 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     assert (alone.over, alone.level) == ("both", 0.2)
     for options in ({"orders": [1]}, {"groups": 8}, {"profile": False}, {"errors": False}):
         assert cv.compare(of_models, prompts, **kernels(), **options).profile is None
-    monkeypatch.setattr(profiles, "_CHEAP", 2 * N - 1)
+    monkeypatch.setattr("condvendi_jax.inference.profiles._CHEAP", 2 * N - 1)
     assert cv.compare(of_models, prompts, **kernels(), orders=[2]).profile is None
     assert cv.compare(of_models, prompts, **kernels(), orders=[2], profile=True).profile is not None
 

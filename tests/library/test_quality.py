@@ -18,6 +18,8 @@ from condvendi_jax.results import plots
 from condvendi_jax.results.evaluation import Estimate
 from condvendi_jax.results.quality import undominated
 from condvendi_jax.spectra import exact
+from condvendi_jax.statistics import intervals
+from condvendi_jax.statistics.influences import Error
 
 SIZES = (4, 5, 6, 4, 6, 5, 4, 5)
 PROMPT = np.random.default_rng(1).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
@@ -63,10 +65,11 @@ def test_number_and_share_are_those_of_all_ordered_draws():
     found, expected = of(), by_prompt()
     share = np.array([np.mean(QUALITY[PROMPT == p] >= AT_LEAST) for p in range(len(SIZES))])
     for mean, values in ((found.share, share), (found.number, expected)):
-        error = stats.sem(values)
-        width = stats.t.ppf(0.975, len(SIZES) - 1) * error
-        assert_close(np.float32(mean[:2]), [values.mean(), error])
-        assert_close(np.float32(mean.ends), [values.mean() - width, values.mean() + width])
+        assert_close(np.float32(mean[:2]), [values.mean(), stats.sem(values)])
+        most = DRAWS if mean is found.number else 1
+        changes, equal = (values - values.mean()) / (values.size - 1) / most, values * 0 + 1 / 8
+        moments = values.mean() / most, stats.sem(values) / most, changes, equal
+        assert mean.ends == pytest.approx(most * np.array(intervals.prompt_mean(*moments)(0.05)))
     assert found.prompts == len(SIZES) and found.left_out == 0
     assert of(draws=None).number == found.number  # Four outputs are the most common number.
     assert_close(np.float32(of(draws=1).number.value), share.mean())
@@ -108,10 +111,10 @@ def test_diversity_is_that_of_the_good_outputs_of_prompts_with_two():
     assert low < found.diversity.value < high
 
 
-def test_no_good_output_leaves_no_diversity_and_no_interval():
+def test_no_good_output_leaves_no_diversity_but_may_be_chance():
     found = of(at_least=9.0, diversity=True)
     assert found.share.value == found.number.value == found.diverse_prompts == 0
-    assert math.isnan(found.diversity.value) and np.isnan(found.number.ends).all()
+    assert math.isnan(found.diversity.value) and found.number.ends[0] == 0 < found.number.ends[1]
     assert "diversity among good outputs - (0 prompts" in str(found)
     assert undominated({"none": found, "some": of(diversity=True)}) == ["some"]
 
@@ -130,7 +133,7 @@ def test_prompts_with_too_few_outputs_are_left_out_and_counted():
 def test_prompts_that_do_not_fit_at_once_come_in_parts(monkeypatch):
     whole = of()
     monkeypatch.setattr(exact, "_ENTRIES", 3 * 6 * (6 + 2 + 4))  # Three prompts, of eight.
-    assert_close(np.float32(of().influences), whole.influences)
+    assert_close(np.float32(of().error.influences), whole.error.influences)
 
 
 @pytest.mark.slow
@@ -146,7 +149,7 @@ def test_labels_make_prompts_dependent():
     found, values = of(groups=labels), by_prompt() - by_prompt().mean()
     sums = np.bincount(np.arange(len(SIZES)) // 2, values) / len(SIZES)
     assert_close(np.float32(found.number.error), math.sqrt(4 / 3 * np.sum(sums**2)))
-    assert found.freedom == 3
+    assert found.error.freedom == 3
     assert math.isnan(of(groups=np.arange(N) % 3).number.error)  # They split prompts.
 
 
@@ -199,8 +202,8 @@ def test_models_are_ranked_by_a_paired_test_over_prompts(compared):
         found, expected = ranking.difference(one, two), numbers[one] - numbers[two]
         assert_close(np.float32(found.value), expected.mean())
         assert_close(np.float32(found.standard_error), stats.sem(expected))
-        p_value = stats.ttest_rel(numbers[one], numbers[two]).pvalue
-        assert found.p_value == pytest.approx(p_value, rel=1e-3)
+        qualities = [compared.qualities[name].error for name in (one, two)]
+        assert found.p_value == qualities[0].minus(qualities[1], matched=True).p_value
     assert list(ranking.values) == sorted(numbers, key=lambda m: -numbers[m].mean())
     assert all(ranking.letters.values())
 
@@ -211,7 +214,7 @@ def test_table_text_and_data_show_the_good_and_different_outputs(compared):
     assert summary.rows[0][3] == compared.qualities["a"].percent
     assert len(str(compared).splitlines()) <= 15 and f"Good{name[4:]}: " in str(compared)
     data = json.loads(json.dumps(compared.as_dict(), default=str))
-    assert data["rankings"][-1]["draws"] == 4 and "influences" not in data["quality"]["a"]
+    assert data["rankings"][-1]["draws"] == 4 and "error" not in data["quality"]["a"]
     number = compared.qualities["a"].number
     assert data["quality"]["a"]["number"]["low"] == number.ends[0] < number.value
     assert [line for line in compared.lines() if line["score"] == "quality"][0]["order"] == 0
@@ -239,7 +242,7 @@ def test_models_that_nobody_dominates_are_best_in_one():
     models = {
         m: cv.inference.Quality(
             *(1, 1, Estimate(s, 0, None), Estimate(0, 0, None), Estimate(d, 0, None)),
-            *(0, 0, 0, np.zeros(1), 0),
+            *(0, 0, 0, Error(0.0, np.zeros((1, 1)))),
         )
         for m, (s, d) in shares.items()
     }

@@ -13,6 +13,7 @@ import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import comparisons, saturation
 from condvendi_jax.results.ranking import order_in_words
+from condvendi_jax.statistics import reasons
 
 ORDER_1, ORDER_2 = Entropy(), cv.Entropy(2)
 WIDE = pytest.mark.filterwarnings("ignore:.*the Gram is numerically constant")
@@ -101,10 +102,10 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     for ranking in found.rankings:
         assert ranking.saturated == "smallest"
         _nothing_is_tested(ranking)
-    assert found.untested is None
+    assert found.reason is None
     words = found.details()
     assert "RKE: a, b (saturated: neither ranked nor tested)" in words
-    assert "and Information-Vendi: nearly all outputs of both count as the same (a - b)" in words
+    assert "ifferences are not tested: nearly all outputs of both count as the same" in words
     assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
     assert ">" not in words.split("score  ")[0]
     assert {ranking["saturated"] for ranking in found.as_dict()["rankings"]} == {"smallest"}
@@ -129,8 +130,16 @@ def test_equal_scores_are_not_tested():
     for ranking in found.rankings:
         assert ranking.saturated == "equal"
         _nothing_is_tested(ranking)
-    words = "aturated: no test of RKE and Vendi: all values are equal up to rounding"
+    words = "ifferences are not tested: all values are equal up to rounding"
     assert words in found.details() and words in cv.report.latex(found).paragraph
+
+
+def test_models_of_the_same_outputs_are_called_identical():
+    found = cv.compare(
+        {"a": OUTPUTS, "b": OUTPUTS.copy()}, output_kernel=cv.Gaussian(0.7), groups=8
+    )
+    assert str(found.rankings[0]) == "a, b (the models have the same outputs)"
+    assert found.rankings[0].differences[0].reason is reasons.IDENTICAL
 
 
 def test_two_of_three_models_that_rounding_parts_are_not_told_apart():

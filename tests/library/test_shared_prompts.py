@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.stats
+from oracles import difference_p_value
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -30,9 +30,9 @@ def by_prompt(outputs, prompts):
 
 
 def p_value(one, two):
-    """Of Student's t over the prompts that two models share."""
+    """Over the prompts that two models share."""
     shared = sorted(one.keys() & two.keys())
-    return scipy.stats.ttest_rel([one[p] for p in shared], [two[p] for p in shared]).pvalue
+    return difference_p_value([one[p] for p in shared], [two[p] for p in shared])
 
 
 def sample(rng, sets):
@@ -51,7 +51,7 @@ def test_two_models_are_scored_and_tested_on_the_prompts_that_both_have():
         np.testing.assert_allclose(ranking.values[name], 1 / np.mean(values), rtol=1e-5)
     expected = p_value(by_hand["a"], by_hand["b"])
     assert ranking.differences[0].p_value == pytest.approx(expected, rel=1e-3)
-    assert found.n == {"a": 60, "b": 60} and found.untested is None
+    assert found.n == {"a": 60, "b": 60} and found.reason is None
     points = {name: of[:, None].astype(np.float32) for name, of in outputs.items()}
     along = cv.profile(points, prompts, output_kernel=cv.Gaussian(0.1), multiples=[1.0])
     for value, name in zip(along.values.conditional[:, 0], "ab", strict=True):
@@ -81,7 +81,7 @@ def test_three_models_are_tested_two_by_two_on_what_each_two_share():
     assert words in str(found)
     points = {name: of[:, None].astype(np.float32) for name, of in outputs.items()}
     along = cv.compare(points, prompts, output_kernel=cv.Gaussian(0.1), orders=[2]).profile
-    assert along.untested == "all models together share 0 prompts"
+    assert along.reason == "all models together share 0 prompts"
 
 
 def test_models_without_a_shared_prompt_have_no_winner():
@@ -92,10 +92,10 @@ def test_models_without_a_shared_prompt_have_no_winner():
     for ranking in found.rankings:
         assert not ranking.tested and np.isnan(ranking.differences[0].p_value)
     assert "Prompts differ, so scores do not show which model is more diverse" in str(found)
-    assert "one_population=True" in found.untested and " > " not in str(found)
+    assert "one_population=True" in found.reason and " > " not in str(found)
     points = {name: of[:, None].astype(np.float32) for name, of in outputs.items()}
     along = cv.profile(points, prompts, output_kernel=cv.Gaussian(0.5), multiples=[1.0])
-    assert along.untested == found.untested
+    assert along.reason == found.reason
     found = cv.compare(outputs, prompts, **OPTIONS, one_population=True)
     assert found.ranking("conditional", 2).letters == {"b": "a", "a": "b"}
     assert found.shared_prompts is None
