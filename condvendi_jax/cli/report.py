@@ -9,7 +9,8 @@ from typing import Any
 
 from condvendi_jax import report as reports
 from condvendi_jax.cli import compare, options
-from condvendi_jax.cli.options import Target, option
+from condvendi_jax.cli.flags import flag
+from condvendi_jax.cli.options import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Options(compare.Options):
     their row; `condvendi_jax.report.html` shows the texts or pictures that you give it.
     """
 
-    output: Target | None = option(
+    output: Target | None = flag(
         None, "The file of the page, which ends in .html.", endings=(".html", ".htm")
     )
 

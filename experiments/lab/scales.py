@@ -9,10 +9,11 @@ from typing import Any
 import jax
 
 import condvendi_jax as cv
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.pairs import Pairs
 from experiments.data import PairedEmbeddings
-from experiments.lab.study import flag, resolved
+from experiments.lab.study import resolved
 
 KERNELS = ("gaussian", "cosine")
 SCALES = (0.5, 1.0, 2.0)

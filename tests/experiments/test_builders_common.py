@@ -2,14 +2,14 @@
 
 import importlib
 import subprocess
-import types
+import sys
 
 import numpy as np
 import pytest
-from absl import flags
 from small_repositories import Corners, Texts, git, picture
 from small_repositories import repository as clone_of
 
+from condvendi_jax.cli import command as command_line
 from experiments.builders import common
 from experiments.data import sets
 from experiments.data.repository import Repository
@@ -65,10 +65,12 @@ def command(tmp_path, monkeypatch, clone):
     recipes = {"one": {"gallery": one}, "two": {"gallery": one, "human": common.Recipe(one.build)}}
 
     def run(which, *words, **given):
-        values = {"cache_dir": str(tmp_path / "cache"), "source": str(clone.folder)}
-        values |= {"output": str(tmp_path / "x.npz"), "overwrite": False, **given}
-        monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**values))
-        common.main(recipes[which], ["builder", *words])
+        values = {"cache_dir": tmp_path / "cache", "source": clone.folder}
+        values |= {"output": tmp_path / "x.npz", **given}
+        flags = [f"--{name}={value}" for name, value in values.items() if value is not None]
+        monkeypatch.setattr(sys, "argv", ["builder", *words, *flags])
+        monkeypatch.setattr(command_line, "run", lambda main: main(sys.argv))
+        common.run(recipes[which])
         return built.pop()
 
     return run
