@@ -186,8 +186,8 @@ def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]
     limits = {name: rules[name] for name in _RULES if rules.get(name) not in (None, ())}
     for one in values:
         if not all(_RULES[name][0](one, limit) for name, limit in limits.items()):
-            words = (_RULES[name][1].format(_text(limit)) for name, limit in limits.items())
-            yield f": expected {' and '.join(words)}, received {one!r}."
+            words = " and ".join(_RULES[name][1].format(_text(limits[name])) for name in limits)
+            yield f": expected {words.replace(' and a number', ' and')}, received {one!r}."
         if values.count(one) > 1 and not rules.get("repeats"):
             yield f": {_text(one)} is given twice; give it once."
         try:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from absl import app
+from absl import flags as absl_flags
 
 from condvendi_jax.base import checks, extras, files
 from condvendi_jax.cli import command, flags, provenance
@@ -32,7 +34,7 @@ class _NoFlags:
 
 def main(study: type[Study]) -> None:
     """The entry of `python -m experiments.NAME`."""
-    command.run(functools.partial(execute, study))
+    _run(functools.partial(execute, study), list)
 
 
 def run_program(main: Callable[..., Any], kind: type = _NoFlags, words: int = 0) -> None:
@@ -41,7 +43,21 @@ def run_program(main: Callable[..., Any], kind: type = _NoFlags, words: int = 0)
     Its help starts with the docstring of its module.
     """
     about = sys.modules["__main__"].__doc__
-    command.run(lambda argv: main(*flags.parse(kind, argv[1:], most=words, about=about)))
+    _run(lambda given: main(*given), lambda a: flags.parse(kind, a[1:], most=words, about=about))
+
+
+def _run(main: Callable[[Any], Any], parse: Callable[[list[str]], Any]) -> None:
+    """Runs a program in absl's frame, which shows the stack where compiled code crashes."""
+
+    def parsed(argv: list[str]) -> Any:
+        absl_flags.FLAGS([argv[0], "--verbosity=-1"])  # JAX's log, without what is no warning.
+        return parse(argv)
+
+    def whole(given: Any) -> None:
+        main(given)
+        sys.stdout.flush()  # Here, where a reader that has gone can be handled.
+
+    command.run(lambda argv: app.run(whole, argv, flags_parser=parsed))
 
 
 def execute(study: type[Study], argv: Sequence[str]) -> None:

@@ -2,14 +2,13 @@
 
 import importlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 from small_repositories import Corners, Texts, git, picture
 from small_repositories import repository as clone_of
 
-from condvendi_jax.cli import command as command_line
+from condvendi_jax.cli import flags
 from experiments.builders import common
 from experiments.data import sets
 from experiments.data.repository import Repository
@@ -67,10 +66,9 @@ def command(tmp_path, monkeypatch, clone):
     def run(which, *words, **given):
         values = {"cache_dir": tmp_path / "cache", "source": clone.folder}
         values |= {"output": tmp_path / "x.npz", **given}
-        flags = [f"--{name}={value}" for name, value in values.items() if value is not None]
-        monkeypatch.setattr(sys, "argv", ["builder", *words, *flags])
-        monkeypatch.setattr(command_line, "run", lambda main: main(sys.argv))
-        common.run(recipes[which])
+        argv = [*words, *(f"--{name}={value}" for name, value in values.items() if value)]
+        parsed = flags.parse(common.flags_of(recipes[which]), argv, most=which == "two")
+        common.main(recipes[which], *parsed)
         return built.pop()
 
     return run
