@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from condvendi_jax.cli import command, inputs, options
+from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Target
 from condvendi_jax.inference import comparisons
@@ -46,13 +46,14 @@ class Options(options.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
     read, compared = read_and_compare(words, given)
     options.write(given, compared, read)
 
 
 def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Inputs, Comparison]:
     """What a command line names, read and compared."""
+    options.keep_programs()
     models = inputs.models_of(words, given)
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)

@@ -1,6 +1,7 @@
 """Typed flags: the fields of a dataclass are the flags of a command line.
 
 Write a flag as `--name=value` or `--name value`, that of a boolean also as `--name` or `--noname`.
+One dash is as good as two.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import difflib
 import functools
 import inspect
 import math
+import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ Flags = TypeVar("Flags")
 
 _EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
 _HINT = "--help lists all flags."
-_HELP = {"-h", "-help", "--help", "--helpfull", "--helpshort"}
+_HELP = {"--h", "--help", "--helpfull", "--helpshort"}
 _TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _RULES: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "choices": (lambda value, choices: value in choices, "one of {}"),
@@ -67,17 +69,23 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
 
 
 def parse(
-    kind: type[Flags], argv: Sequence[str], *, most: float = math.inf, about: str | None = None
+    kind: type[Flags],
+    argv: Sequence[str],
+    *,
+    most: float = math.inf,
+    once: bool = False,
+    about: str | None = None,
 ) -> tuple[list[str], Flags]:
     """Returns the words of a command line that are no flags, at `most` so many, and its flags.
 
-    A request for help is answered and ends the process. The help starts with `about`, which is the
-    docstring of `kind` by default.
+    The last value of a flag counts, unless flags may be given `once` only. A request for help is
+    answered and ends the process. The help starts with `about`, or the docstring of `kind`.
 
     Raises:
       ValueError: a flag or word is unknown, or a value is refused.
     """
     parser = _parser(kind, inspect.getdoc(kind) if about is None else about)
+    argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
     if _HELP & {*argv}:
         print(parser.format_help(), flush=True)
         sys.exit()
@@ -94,10 +102,12 @@ def parse(
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
     if len(words) > most:
-        raise ValueError(f"unexpected argument {words[-1]!r}; flags are written --name=value.")
+        word = words[int(most)]
+        raise ValueError(f"unexpected argument {word!r}; flags are written --name=value.")
     for name, values in given.items():
-        if len(values) > 1:
-            raise ValueError(f"--{name}: is given {len(values)} times; give it once.")
+        if once and len(values) > 1:
+            hint = "give it once" + ", with commas" * isinstance(values[0], tuple)
+            raise ValueError(f"--{name}: is given {len(values)} times; {hint}.")
     made = _made(kind, given)
     check(made)
     return words, made
@@ -166,7 +176,7 @@ def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
         if dataclasses.is_dataclass(field.default):
             values[field.name] = _made(type(field.default), given)
         elif "help" in field.metadata and field.name in given:
-            (values[field.name],) = given[field.name]
+            values[field.name] = given[field.name][-1]
     return kind(**values)
 
 

@@ -12,7 +12,7 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NewType, TypeVar
+from typing import Any, NewType
 
 import jax
 import numpy as np
@@ -37,7 +37,6 @@ Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
 Target = NewType("Target", str)
 """The name of a file to write."""
-Verb = TypeVar("Verb", bound="Options")
 
 _KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
 
@@ -232,16 +231,6 @@ class Options:
 def paths_in(value: str) -> list[str]:
     """The paths of a flag: its value where a file has this name, or else what commas separate."""
     return [value] if files.expanded(value).exists() else value.split(",")
-
-
-def parse(kind: type[Verb], argv: Sequence[str]) -> tuple[list[str], Verb]:
-    """The words of a command line that are no flags, and its flags.
-
-    Switches the cache of compiled programs on, before the first one is compiled.
-    """
-    words, given = flags.parse(kind, argv)
-    keep_programs()
-    return words, given
 
 
 def write(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from condvendi_jax.base import checks
-from condvendi_jax.cli import compare, options
+from condvendi_jax.cli import compare, flags, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.inference import planning
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED
@@ -38,7 +38,7 @@ class Options(compare.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, plans, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
     read, pilot = compare.read_and_compare(words, given)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from condvendi_jax import report as reports
-from condvendi_jax.cli import compare, options
+from condvendi_jax.cli import compare, flags, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Target
 
@@ -31,7 +31,7 @@ class Options(compare.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
     read, compared = compare.read_and_compare(words, given)

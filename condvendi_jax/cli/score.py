@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from condvendi_jax.base import files, optional
 from condvendi_jax.base.result import comma_separated
-from condvendi_jax.cli import command, inputs, options
+from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Target
 from condvendi_jax.data.pairs import Pairs
@@ -37,7 +37,8 @@ class Options(options.Options):
 
 def main(argv: Sequence[str]) -> None:
     """Reads, scores, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
+    options.keep_programs()
     models = inputs.models_of(words, given)
     paired = any(model.prompts or model.kind == "records" for model in models.values())
     if given.by_prompt and not paired:

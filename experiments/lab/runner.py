@@ -43,7 +43,10 @@ def run_program(main: Callable[..., Any], kind: type = _NoFlags, words: int = 0)
     Its help starts with the docstring of its module.
     """
     about = sys.modules["__main__"].__doc__
-    _run(lambda given: main(*given), lambda a: flags.parse(kind, a[1:], most=words, about=about))
+    _run(
+        lambda given: main(*given),
+        lambda a: flags.parse(kind, a[1:], most=words, once=True, about=about),
+    )
 
 
 def _run(main: Callable[[Any], Any], parse: Callable[[list[str]], Any]) -> None:
@@ -86,7 +89,7 @@ def parse(study: type[Study], argv: Sequence[str]) -> Any:
     Raises:
       ValueError: a flag is unknown or refused.
     """
-    return flags.parse(flags_of(study), argv, most=0, about=_about(study))[1]
+    return flags.parse(flags_of(study), argv, most=0, once=True, about=_about(study))[1]
 
 
 @functools.cache

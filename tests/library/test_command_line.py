@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
-from condvendi_jax.cli import __main__, command, options
+from condvendi_jax.cli import __main__, command, flags, options
 from condvendi_jax.cli import score as score_verb
 from condvendi_jax.inference.evaluations import Keys
 
@@ -341,15 +341,15 @@ BAD_INPUTS = {
 
 def test_flags_are_typed_checked_and_written_in_several_ways(folder):
     argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
-    words, given = options.parse(score_verb.Options, argv)
+    words, given = flags.parse(score_verb.Options, argv)
     assert words == ["x.npy", "word"]
     assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
     assert given.order == (1.0, np.inf)
     assert given.paths(options.Source) == {"--prompts": "t.npy"}
-    _, again = options.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
+    _, again = flags.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
     assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
     with pytest.raises(ValueError, match="--seed: expected an integer of at least 0, received -1"):
-        options.parse(score_verb.Options, ["--seed=-1"])
+        flags.parse(score_verb.Options, ["--seed=-1"])
 
 
 def test_a_method_has_its_key_of_the_seed():

@@ -61,6 +61,7 @@ def test_without_flags_there_are_the_defaults():
     [
         ("--share=0.25", {"share": 0.25}),
         ("--share 0.25", {"share": 0.25}),
+        ("-share=0.25 -loud", {"share": 0.25, "loud": True}),
         ("--sizes=3,2", {"sizes": (3, 2)}),
         ("--sizes=3", {"sizes": (3,)}),
         ("--orders=1,,1,", {"orders": (1.0, 1.0)}),
@@ -99,8 +100,6 @@ def test_spaces_beside_commas_are_no_part_of_a_value():
         ("--picture=", "--picture: received nothing; leave it out, or give a value; --help lists"),
         ("--sizes=,", "--sizes: received nothing; leave it out, or give a value; --help lists all"),
         ("--share", "--share: expected one argument; --help lists all flags."),
-        ("--share=0.1 --share=0.2", "--share: is given 2 times; give it once."),
-        ("--loud --noloud", "--loud: is given 2 times; give it once."),
         ("--size=3", "unknown flag --size; did you mean --sizes? --help lists all flags."),
         ("--noquie", "unknown flag --noquie; did you mean --noquiet? --help lists all flags."),
         ("--kernels cosine", "unknown flag --kernels; did you mean --kernel? --help lists all"),
@@ -139,6 +138,19 @@ def test_what_is_wrong_is_said_in_one_line(argv, message):
 def test_values_at_their_bounds_are_taken():
     given = parse("--sizes=2", "--share=0.999", "--width=1e-9", "--count=4")[1]
     assert (given.sizes, given.share, given.group.width) == ((2,), 0.999, 1e-9)
+
+
+def test_the_last_value_counts_unless_flags_may_be_given_once():
+    argv = ("--share=0.1", "--share=0.2", "--loud", "--noloud", "--sizes=3", "--sizes=4")
+    assert parse(*argv)[1] == Flags(share=0.2, sizes=(4,))
+    assert parse(*argv[::2], once=True)[1] == Flags(share=0.1, loud=True, sizes=(3,))
+    for name, texts, more in (
+        ("share", argv[:2], ""),
+        ("loud", argv[2:4], ""),
+        ("sizes", argv[4:], ", with commas"),
+    ):
+        with pytest.raises(ValueError, match=f"--{name}: is given 2 times; give it once{more}."):
+            parse(*texts, once=True)
 
 
 def test_more_words_than_are_allowed_are_refused():
