@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from condvendi_jax.cli import command, flags
+from condvendi_jax.cli import command
 from condvendi_jax.cli.flags import flag
 from experiments.lab import Study, checking, pages, papers, registry, runner, store, tables
 
@@ -124,7 +124,7 @@ def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
             if statuses[-1] > 1:
                 break
         return max(statuses, default=0)
-    given, (study,) = flags.parse(_CheckFlags, rest, once=True)[1], studies
+    given, (study,) = runner.parse_once(_CheckFlags, rest)[1], studies
     # By default nothing is left that a later check, of other code, could take for its own.
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(given.output or scratch)
@@ -135,7 +135,7 @@ def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
 
 def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
     """Draws what is saved, and computes nothing."""
-    given = flags.parse(_DrawFlags, rest, once=True)[1]
+    given = runner.parse_once(_DrawFlags, rest)[1]
     results, figures = pathlib.Path(given.results), pathlib.Path(given.figures)
     found = {
         study.name: [store.read_run(f, study) for f in runner.run_folders(study, results)]

@@ -50,7 +50,7 @@ class Rules(TypedDict, total=False):
     needs: Mapping[str, Any]  # The values of others without which it means nothing.
 
 
-def flag(default: Any, help: str, **rules: Unpack[Rules]) -> Any:
+def flag(default: Any = None, help: str = "", **rules: Unpack[Rules]) -> Any:
     """A field that becomes a flag of its name and type; `help` is what the flag means."""
     return dataclasses.field(default=default, metadata={"help": help, **rules})
 
@@ -68,23 +68,15 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
             yield field, hint, several
 
 
-def parse(
-    kind: type[Flags],
-    argv: Sequence[str],
-    *,
-    most: float = math.inf,
-    once: bool = False,
-    about: str | None = None,
-) -> tuple[list[str], Flags]:
-    """Returns the words of a command line that are no flags, at `most` so many, and its flags.
+def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
+    """Returns the words of a command line that are no flags, and its flags; the last value counts.
 
-    The last value of a flag counts, unless flags may be given `once` only. A request for help is
-    answered and ends the process. The help starts with `about`, or the docstring of `kind`.
+    A request for help is answered, with the docstring of `kind` first, and ends the process.
 
     Raises:
-      ValueError: a flag or word is unknown, or a value is refused.
+      ValueError: a flag is unknown, or its value is refused.
     """
-    parser = _parser(kind, inspect.getdoc(kind) if about is None else about)
+    parser = _parser(kind)
     argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
     if _HELP & {*argv}:
         print(parser.format_help(), flush=True)
@@ -101,13 +93,6 @@ def parse(
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
-    if len(words) > most:
-        word = words[int(most)]
-        raise ValueError(f"unexpected argument {word!r}; flags are written --name=value.")
-    for name, values in given.items():
-        if once and len(values) > 1:
-            hint = "give it once" + ", with commas" * isinstance(values[0], tuple)
-            raise ValueError(f"--{name}: is given {len(values)} times; {hint}.")
     made = _made(kind, given)
     check(made)
     return words, made
@@ -118,23 +103,18 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message.removeprefix('argument ')}; {_HINT}")
 
 
-def _parser(kind: type, about: str | None) -> _Parser:
+def _parser(kind: type) -> _Parser:
     """Its help has the flags of the class itself before those that it inherits."""
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
-    parser = _Parser(usage=hidden, description=about, formatter_class=style, allow_abbrev=False)
+    about: Any = {"description": inspect.getdoc(kind), "formatter_class": style, "usage": hidden}
+    parser = _Parser(allow_abbrev=False, **about)
     parser.add_argument("words", nargs="*", help=hidden)
     bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
-    for field, hint, several in sorted(
-        fields(kind), key=lambda f: sum(f[0].name in b for b in bases)
-    ):
-        parser.add_argument(
-            f"--{field.name}",
-            action="append",
-            default=hidden,
-            type=functools.partial(_read, hint, several),
-            metavar="VALUE",
-            help=_help(field, several).replace("%", "%%"),
-        )
+    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in names for names in bases))
+    for field, hint, several in own_first:
+        read, words = functools.partial(_read, hint, several), _help(field, several)
+        settings: Any = {"action": "append", "default": hidden, "type": read, "metavar": "VALUE"}
+        parser.add_argument(f"--{field.name}", help=words.replace("%", "%%"), **settings)
     return parser
 
 

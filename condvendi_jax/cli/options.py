@@ -47,16 +47,14 @@ class Options:
 
     several = False  # Whether the verb takes several models.
     prompts: Source | None = flag(
-        None,
-        "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or .jsonl "
-        "file. One file, or one for each model with commas. Records have their own.",
+        help="Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or "
+        ".jsonl file. One file, or one for each model with commas. Records have their own."
     )
     outputs_key: str | None = flag(None, "The array to read from a file of outputs.")
     prompts_key: str | None = flag(None, "The array to read from a file of prompts.")
     image_encoder: str | None = flag(
-        None,
-        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
-        "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset.",
+        help="The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
+        "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset."
     )
     text_encoder: str | None = flag(
         None, "The encoder of texts, in the same forms; all-MiniLM-L6-v2 if unset."
@@ -64,21 +62,18 @@ class Options:
     encoder_device: str | None = flag(None, "Of encoders by name: cuda, mps, cpu; else the best.")
     encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
     similarity: str | None = flag(
-        None,
-        "In place of embeddings, package.module:function of two outputs to one prompt that returns "
-        "their similarity: 1 if they are the same, 0 if they have nothing in common.",
+        help="In place of embeddings, package.module:function of two outputs to one prompt that "
+        "returns their similarity: 1 if they are the same, 0 if they have nothing in common.",
         excludes=("image_encoder", "text_encoder", "class_field"),
     )
     class_field: str | None = flag(
-        None,
-        "In place of embeddings, the field of records with the class of each answer, by a judge: "
-        "answers of one class are the same, others differ.",
+        help="In place of embeddings, the field of records with the class of each answer, by a "
+        "judge: answers of one class are the same, others differ.",
         excludes=("text_encoder", "cache"),
     )
     long_texts: str | None = flag(
-        None,
-        "What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores the "
-        "rest with a warning; 'chunks' averages the embeddings of pieces.",
+        help="What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores "
+        "the rest with a warning; 'chunks' averages the embeddings of pieces.",
         choices=("cut", "chunks"),
         excludes=("text_encoder",),
     )
@@ -98,32 +93,28 @@ class Options:
         None, "The field that names the model; 'model', or else the file, if unset."
     )
     quality_field: str | None = flag(
-        None,
-        "The field with a number for each answer, such as a reward: counts the answers that are "
-        "good, from --at_least, and those that are good and different among --draws.",
+        help="The field with a number for each answer, such as a reward: counts the answers that "
+        "are good, from --at_least, and those that are good and different among --draws."
     )
     at_least: float | None = flag(None, "The quality from which an answer is good.")
     draws: int | None = flag(
-        None,
-        "The answers to a prompt among which these are counted; the most common number, up to 100.",
+        help="The answers to a prompt among which these are counted; the most common number, up to "
+        "100."
     )
     batch_field: str | None = flag(
-        None,
-        "The field with the request or batch of an answer: pairs of answers of one batch are left "
-        "out at order 2. If unset, requests of formats that have them.",
+        help="The field with the request or batch of an answer: pairs of answers of one batch are "
+        "left out at order 2. If unset, requests of formats that have them."
     )
     strip_thinking: bool = flag(
         True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
     )
     kernel: str = flag("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
     output_bandwidth: float | None = flag(
-        None,
-        "Gaussian bandwidth of outputs, in their units; by rule if unset.",
+        help="Gaussian bandwidth of outputs, in their units; by rule if unset.",
         check=check_bandwidth,
     )
     prompt_bandwidth: float | None = flag(
-        None,
-        "Gaussian bandwidth of the prompts, in their units; by rule if unset.",
+        help="Gaussian bandwidth of the prompts, in their units; by rule if unset.",
         check=check_bandwidth,
         excludes=("equal_prompts",),
     )
@@ -137,8 +128,7 @@ class Options:
         False, "Compare prompts by similarity even where they repeat, as the papers do."
     )
     rule: str | None = flag(
-        None,
-        "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
+        help="How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
         "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance.",
         choices=tuple(bandwidth.RULES),
     )
@@ -146,33 +136,28 @@ class Options:
         (2.0, 1.0), "Renyi orders above 0, 'inf' included.", check=checks.check_order
     )
     truncation: int | None = flag(
-        None,
-        "Eigenvalues that an entropy keeps (CV eq. 13); else all.",
+        help="Eigenvalues that an entropy keeps (CV eq. 13); else all.",
         check=checks.check_truncation,
     )
     method: str | None = flag(
-        None,
-        "How eigenvalues are computed: 'exact' takes all; 'stored' and 'matrix-free' estimate "
+        help="How eigenvalues are computed: 'exact' takes all; 'stored' and 'matrix-free' estimate "
         "them, with a 95% interval; 'auto', the default, is exact up to n = 4,096.",
         choices=tuple(computation.BY_NAME),
     )
     groups_file: Source | None = flag(
-        None,
-        "Rows that depend on each other, for standard errors: a label for every row, in a .txt of "
-        "one a line, or a .npy. If unset, rows with equal prompts.",
+        help="Rows that depend on each other, for standard errors: a label for every row, in a "
+        ".txt of one a line, or a .npy. If unset, rows with equal prompts."
     )
     weights: Source | None = flag(
-        None,
-        "Weights of the rows, not negative, of all models: one a line in a .txt, or a .npy. For "
-        "standard errors, integers count independent copies of a row.",
+        help="Weights of the rows, not negative, of all models: one a line in a .txt, or a .npy. "
+        "For standard errors, integers count independent copies of a row."
     )
     seed: int = flag(
         0, "Of the bandwidth rule's subsets, groups and probes.", check=checks.check_seed
     )
     profile: Target | None = flag(
-        None,
-        "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen "
-        "ones, to this file (.png, .pdf, .svg).",
+        help="Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the "
+        "chosen ones, to this file (.png, .pdf, .svg).",
         endings=(".png", ".pdf", ".svg"),
     )
     json: Target | None = flag(None, "Also write the results, with provenance, to this file.")

@@ -28,10 +28,9 @@ class Options(options.Options):
 
     errors: bool = flag(True, "Compute standard errors.", excludes=("groups_file",))
     by_prompt: Target | None = flag(
-        None,
-        "Also write a CSV file with a line for each prompt and order: the number, share, score and "
-        "similarity of its outputs, with an interval, and what they contribute to all scores. The "
-        "mean of the scores over prompts is printed.",
+        help="Also write a CSV file with a line for each prompt and order: the number, share, "
+        "score and similarity of its outputs, with an interval, and what they contribute to all "
+        "scores. The mean of the scores over prompts is printed."
     )
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+import re
 import sys
 import time
 import traceback
@@ -42,11 +43,22 @@ def run_program(main: Callable[..., Any], kind: type = _NoFlags, words: int = 0)
 
     Its help starts with the docstring of its module.
     """
-    about = sys.modules["__main__"].__doc__
-    _run(
-        lambda given: main(*given),
-        lambda a: flags.parse(kind, a[1:], most=words, once=True, about=about),
-    )
+    named = type("Flags", (kind,), {"__doc__": sys.modules["__main__"].__doc__})
+    _run(lambda parsed: main(*parsed), lambda argv: parse_once(named, argv[1:], words))
+
+
+def parse_once(kind: type[Any], argv: Sequence[str], words: int = 0) -> tuple[list[str], Any]:
+    """As `flags.parse`; refuses a flag that is given several times, and more words than these."""
+    found, given = flags.parse(kind, argv)
+    for word in found[words:]:
+        raise ValueError(f"unexpected argument {word!r}; flags are written --name=value.")
+    known = {field.name for field, _, _ in flags.fields(kind)}
+    names = [word.lstrip("-").partition("=")[0] for word in argv if re.match("--?[a-z]", word)]
+    names = [name if name in known else name.removeprefix("no") for name in names]
+    for name in names:
+        if (count := names.count(name)) > 1:
+            raise ValueError(f"--{name}: is given {count} times; give it once.")
+    return found, given
 
 
 def _run(main: Callable[[Any], Any], parse: Callable[[list[str]], Any]) -> None:
@@ -89,7 +101,7 @@ def parse(study: type[Study], argv: Sequence[str]) -> Any:
     Raises:
       ValueError: a flag is unknown or refused.
     """
-    return flags.parse(flags_of(study), argv, most=0, once=True, about=_about(study))[1]
+    return parse_once(flags_of(study), argv)[1]
 
 
 @functools.cache
@@ -109,7 +121,8 @@ def flags_of(study: type[Study]) -> type:
     words = "Folder of the results; an unfinished run resumes."
     further["output"] = str, flag("results", words)
     entries = [(name, *entry) for name, entry in further.items()]
-    return dataclasses.make_dataclass("Flags", entries, frozen=True)
+    about = {"__doc__": _about(study)}
+    return dataclasses.make_dataclass("Flags", entries, namespace=about, frozen=True)
 
 
 def _roles(study: type[Study]) -> dict[str, str]:

@@ -8,10 +8,10 @@ import pytest
 from small_repositories import Corners, Texts, git, picture
 from small_repositories import repository as clone_of
 
-from condvendi_jax.cli import flags
 from experiments.builders import common
 from experiments.data import sets
 from experiments.data.repository import Repository
+from experiments.lab import runner
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def command(tmp_path, monkeypatch, clone):
         values = {"cache_dir": tmp_path / "cache", "source": clone.folder}
         values |= {"output": tmp_path / "x.npz", **given}
         argv = [*words, *(f"--{name}={value}" for name, value in values.items() if value)]
-        parsed = flags.parse(common.flags_of(recipes[which]), argv, most=which == "two")
+        parsed = runner.parse_once(common.flags_of(recipes[which]), argv, which == "two")
         common.main(recipes[which], *parsed)
         return built.pop()
 

@@ -49,6 +49,7 @@ class Toy(lab.Study):
     powers: tuple[int, ...] = lab.flag((1, 2), "Of the outputs.")
     scale: float | None = lab.flag(None, "Of the mean.", needs={"kind": "mean"}, above=0)
     loud: bool = lab.flag(False, "Nothing.")
+    noise: float = lab.flag(0.0, "Nothing.")
 
     def prepare(self, load, seed):
         pairs = load()
@@ -359,6 +360,10 @@ def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(t
         (["--data=emoji"], "--data and --outputs: give a data set or your own files"),
         (["--output="], "--output: received nothing"),
         (["--powers=1", "--powers=2"], "--powers: is given 2 times; give it once"),
+        (["--powers", "1", "-powers=2"], "--powers: is given 2 times; give it once"),
+        (3 * ["--seed=1"], "--seed: is given 3 times; give it once"),
+        (2 * ["--noise=1"], "--noise: is given 2 times; give it once"),
+        (["--loud", "--noloud"], "--loud: is given 2 times; give it once"),
         (["--flagfile=x"], "unknown flag --flagfile"),
         (["--models=m.txt"], "unknown flag --models; --help"),
         (["--seed=-1"], "seed"),

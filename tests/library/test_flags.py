@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import pytest
 
@@ -48,8 +47,8 @@ class Flags(Base):
     quiet: bool = flag(True, "Says less.", excludes=("picture", "count"))
 
 
-def parse(*argv: str, **settings: Any) -> tuple[list[str], Flags]:
-    return flags.parse(Flags, argv, **settings)
+def parse(*argv: str) -> tuple[list[str], Flags]:
+    return flags.parse(Flags, argv)
 
 
 def test_without_flags_there_are_the_defaults():
@@ -140,23 +139,9 @@ def test_values_at_their_bounds_are_taken():
     assert (given.sizes, given.share, given.group.width) == ((2,), 0.999, 1e-9)
 
 
-def test_the_last_value_counts_unless_flags_may_be_given_once():
+def test_the_last_value_counts():
     argv = ("--share=0.1", "--share=0.2", "--loud", "--noloud", "--sizes=3", "--sizes=4")
     assert parse(*argv)[1] == Flags(share=0.2, sizes=(4,))
-    assert parse(*argv[::2], once=True)[1] == Flags(share=0.1, loud=True, sizes=(3,))
-    for name, texts, more in (
-        ("share", argv[:2], ""),
-        ("loud", argv[2:4], ""),
-        ("sizes", argv[4:], ", with commas"),
-    ):
-        with pytest.raises(ValueError, match=f"--{name}: is given 2 times; give it once{more}."):
-            parse(*texts, once=True)
-
-
-def test_more_words_than_are_allowed_are_refused():
-    assert parse("one", most=1)[0] == ["one"]
-    with pytest.raises(ValueError, match="unexpected argument 'two'; flags are written --name"):
-        parse("one", "two", most=1)
 
 
 @pytest.mark.parametrize("word", ["-h", "-help", "--help", "--helpfull", "--helpshort"])
@@ -183,9 +168,3 @@ def test_the_help_has_every_flag_with_its_default_and_rules(word, capsys, monkey
     assert {name: text for name, _, text in shown} == {f"--{k}": v for k, v in expected.items()}
     # Those that are inherited come last.
     assert [name for name, _, _ in shown][:2] + [shown[-1][0]] == ["--kernel", "--width", "--loud"]
-
-
-def test_the_help_starts_with_what_the_program_says_of_itself(capsys):
-    with pytest.raises(SystemExit):
-        parse("--help", about="A program.\n\n    python -m program")
-    assert capsys.readouterr().out.startswith("A program.\n\n    python -m program\n")
