@@ -69,4 +69,4 @@ def run(cells: Callable[..., Iterator[dict[str, Any]]], fewest: int = 1) -> None
         for cell in cells(**vars(given)):
             print(json.dumps(cell), flush=True)
 
-    runner.run_program(main, dataclasses.make_dataclass("Flags", entries))
+    runner.run_program(main, dataclasses.make_dataclass("Flags", entries, frozen=True))

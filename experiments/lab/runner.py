@@ -28,22 +28,18 @@ COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
 
 
-@dataclasses.dataclass(frozen=True)
-class _NoFlags:
-    pass
-
-
 def main(study: type[Study]) -> None:
     """The entry of `python -m experiments.NAME`."""
     _run(functools.partial(execute, study), list)
 
 
-def run_program(main: Callable[..., Any], kind: type = _NoFlags, words: int = 0) -> None:
+def run_program(main: Callable[..., Any], kind: type = object, words: int = 0) -> None:
     """The entry of a program that is no study: `main` receives its words and flags.
 
     Its help starts with the docstring of its module.
     """
-    named = type("Flags", (kind,), {"__doc__": sys.modules["__main__"].__doc__})
+    about = {"__doc__": sys.modules["__main__"].__doc__}
+    named = dataclasses.make_dataclass("Flags", [], bases=(kind,), namespace=about, frozen=True)
     _run(lambda parsed: main(*parsed), lambda argv: parse_once(named, argv[1:], words))
 
 

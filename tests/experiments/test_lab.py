@@ -407,6 +407,14 @@ def test_flags_reach_the_study_in_their_types(tmp_path, own):
     assert sums.results[place(1, "sum")].value == pytest.approx(outputs.sum())
 
 
+def test_a_named_data_set_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "run", unittest.mock.Mock(side_effect=OSError))
+    for flags, name in ((["--data=mixture"], "toy-mixture-mean"), ([], "toy-mean")):
+        with pytest.raises(OSError):
+            runner.execute(Toy, ["toy", *flags, f"--output={tmp_path}"])
+        assert runner.run.call_args.args[3] == tmp_path / name
+
+
 def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
     seen = []
 

@@ -5,6 +5,7 @@ import csv
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,7 @@ from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
-from condvendi_jax.cli import __main__, command, flags, options
+from condvendi_jax.cli import __main__, command, compare, flags, options, plan, report
 from condvendi_jax.cli import score as score_verb
 from condvendi_jax.inference.evaluations import Keys
 
@@ -350,6 +351,48 @@ def test_flags_are_typed_checked_and_written_in_several_ways(folder):
     assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
     with pytest.raises(ValueError, match="--seed: expected an integer of at least 0, received -1"):
         flags.parse(score_verb.Options, ["--seed=-1"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "argv", "message"),
+    [
+        (compare, "--level=0", "--level: expected a number above 0 and below 1, received 0.0."),
+        (compare, "--level=1", "--level: expected a number above 0 and below 1, received 1.0."),
+        (compare, "--equal_ratio=1", "--equal_ratio: expected a number above 1, received 1.0."),
+        (compare, "--rule=mean", "--rule: expected one of variance, std, median, received 'mean'."),
+        (plan, "--most_prompts=6", "--most_prompts: expected a number at least 7, received 6."),
+        (plan, "--order=0", "--order: expected a number above 0"),
+        (report, "--output=a.txt", "--output: expected a file ending in .html, .htm, received 'a."),
+        (
+            score_verb,
+            "--prompt_bandwidth=0",
+            "--prompt_bandwidth: expected a finite number above 0",
+        ),
+        (
+            score_verb,
+            "--similarity=a --class_field=b",
+            "--similarity and --class_field: give one or",
+        ),
+        (
+            score_verb,
+            "--class_field=a --cache=b",
+            "--class_field and --cache: give one or the other.",
+        ),
+        (
+            score_verb,
+            "--long_texts=cut --text_encoder=b",
+            "--long_texts and --text_encoder: give one",
+        ),
+        (
+            score_verb,
+            "--equal_prompts --similar_prompts",
+            "--equal_prompts and --similar_prompts: give",
+        ),
+    ],
+)
+def test_flags_of_a_verb_are_checked_before_files_are_read(verb, argv, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        flags.parse(verb.Options, argv.split())
 
 
 def test_a_method_has_its_key_of_the_seed():
