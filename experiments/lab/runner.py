@@ -45,8 +45,8 @@ def run_program(main: Callable[..., Any], kind: type = object, words: int = 0) -
 
 def parse_once(kind: type[Any], argv: Sequence[str], words: int = 0) -> tuple[list[str], Any]:
     """As `flags.parse`; refuses a flag that is given several times, and more words than these."""
-    found, given = flags.parse(kind, argv)
-    for word in found[words:]:
+    rest, given = flags.parse(kind, argv)
+    for word in rest[words:]:
         raise ValueError(f"unexpected argument {word!r}; flags are written --name=value.")
     known = {field.name for field, _, _ in flags.fields(kind)}
     names = [word.lstrip("-").partition("=")[0] for word in argv if re.match("--?[a-z]", word)]
@@ -54,7 +54,7 @@ def parse_once(kind: type[Any], argv: Sequence[str], words: int = 0) -> tuple[li
     for name in names:
         if (count := names.count(name)) > 1:
             raise ValueError(f"--{name}: is given {count} times; give it once.")
-    return found, given
+    return rest, given
 
 
 def _run(main: Callable[[Any], Any], parse: Callable[[list[str]], Any]) -> None:
