@@ -20,6 +20,7 @@ class Group:
 
     kernel: str = flag("gaussian", "The kernel.", choices=("gaussian", "cosine"))
     width: float | None = flag(None, "Its width.", above=0, needs={"kernel": "gaussian"})
+    share: float = 0.0  # No flag, although there is one of this name beside the group.
 
 
 @dataclasses.dataclass(frozen=True)
