@@ -13,6 +13,7 @@ the first of each run; it ends with 1 where one differs, and resumes in --output
 own figures/; in another folder it needs --overwrite to replace a figure.
 """
 
+import dataclasses
 import pathlib
 import signal
 import subprocess
@@ -20,15 +21,32 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from absl import flags
 from rich.table import Table
 
 from condvendi_jax.cli import command
+from condvendi_jax.cli.flags import flag
 from experiments.lab import Study, checking, pages, papers, registry, runner, store, tables
 
 VERBS = ("list", "run", "check", "draw", "pages")
 _OWN = pathlib.Path("results")
 _COMMITTED_FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
+
+
+@dataclasses.dataclass(frozen=True)
+class _CheckFlags:
+    output: str | None = flag(
+        None, "Folder that keeps the cells, so that an unfinished check resumes; none if unset."
+    )
+    cells: int | None = flag(
+        None, "How many cells of each run are computed, the first ones; all if unset.", at_least=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _DrawFlags:
+    results: str = flag("experiments/results", "Folder of the saved results.")
+    figures: str = flag("figures", "Folder that the figures are written to.")
+    overwrite: bool = flag(False, "Replace figures that exist.")
 
 
 def main(argv: list[str]) -> int | None:
@@ -106,33 +124,19 @@ def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
             if statuses[-1] > 1:
                 break
         return max(statuses, default=0)
-    values = flags.FlagValues()
-    words = "Folder that keeps the cells, so that an unfinished check resumes; none if unset."
-    flags.DEFINE_string("output", None, words, flag_values=values)
-    words = "How many cells of each run are computed, the first ones; all if unset."
-    flags.DEFINE_integer("cells", None, words, 1, flag_values=values)
-    runner.parse(values, ["check", *rest])
-    (study,) = studies
-    output, count = values["output"].value, values["cells"].value
+    given, (study,) = runner.parse_once(_CheckFlags, rest)[1], studies
     # By default nothing is left that a later check, of other code, could take for its own.
     with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(str(output or scratch))
-        grid, agree = checking.check(study, folder, None if count is None else int(str(count)))
+        folder = pathlib.Path(given.output or scratch)
+        grid, agree = checking.check(study, folder, given.cells)
     tables.print_table(grid)
     return 0 if agree else 1
 
 
 def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
     """Draws what is saved, and computes nothing."""
-    values = flags.FlagValues()
-    for name, default, words in (
-        ("results", "experiments/results", "Folder of the saved results."),
-        ("figures", "figures", "Folder that the figures are written to."),
-    ):
-        flags.DEFINE_string(name, default, words, flag_values=values)
-    flags.DEFINE_bool("overwrite", False, "Replace figures that exist.", flag_values=values)
-    runner.parse(values, ["draw", *rest])
-    results, figures = (pathlib.Path(str(values[name].value)) for name in ("results", "figures"))
+    given = runner.parse_once(_DrawFlags, rest)[1]
+    results, figures = pathlib.Path(given.results), pathlib.Path(given.figures)
     found = {
         study.name: [store.read_run(f, study) for f in runner.run_folders(study, results)]
         for study in studies
@@ -141,7 +145,7 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
         where = f"your own runs save theirs in {_OWN} by default: --results={_OWN}."
         raise ValueError(f"{results}: there are no results to draw; {where}")
     # The project's own figures are made to be drawn again.
-    overwrite = bool(values["overwrite"].value) or figures.resolve() == _COMMITTED_FIGURES
+    overwrite = given.overwrite or figures.resolve() == _COMMITTED_FIGURES
     for study in studies:
         if found[study.name]:
             for path in runner.draw(study, found[study.name], figures, overwrite=overwrite):

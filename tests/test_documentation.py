@@ -29,7 +29,6 @@ from condvendi_jax.encoders import embedding
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
 from experiments.lab import registry, runner
-from experiments.lab.study import check_needs
 from theory_checks import claim
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -267,11 +266,9 @@ def run_overview(arguments):
 def check_study(name, arguments):
     """The study's own parser takes the flags, and the files that they name are there."""
     study = registry.load(name)
-    values = runner.define_flags(study)
-    runner.no_words(runner.parse(values, [name, *arguments]))
-    check_needs(runner.given_by(study, values))
+    given = runner.parse(study, arguments)
     if study.data is not None:
-        assert len(runner._load(study, values)) >= N
+        assert len(runner._load(study, given)) >= N
 
 
 def check_module(name, arguments):

@@ -30,13 +30,7 @@ def main(argv: list[str]) -> int | None:
     if verb not in _VERBS:
         raise ValueError(f"expected one of {', '.join(_VERBS)}, received {verb!r}.")
     command.use_one_thread()
-    module = importlib.import_module(f"condvendi_jax.cli.{verb}")
-    if {"-h", "-help", "--help"} & set(rest):
-        from condvendi_jax.cli import options
-
-        print(options.parser(module.Options).format_help())
-        return None
-    return module.main(rest)
+    return importlib.import_module(f"condvendi_jax.cli.{verb}").main(rest)
 
 
 def _help() -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
-from condvendi_jax.base import checks
-from condvendi_jax.cli import command, inputs, options
-from condvendi_jax.cli.options import Target, option
+from condvendi_jax.cli import command, flags, inputs, options
+from condvendi_jax.cli.flags import flag
+from condvendi_jax.cli.options import Target
 from condvendi_jax.inference import comparisons
 from condvendi_jax.results.comparison import Comparison
 
@@ -29,33 +28,32 @@ class Options(options.Options):
     """
 
     several = True
-    level: float = option(
-        0.05,
-        "The rate of false differences, over all pairs of models.",
-        check=functools.partial(checks.check_number, name="level", above=0, below=1),
+    level: float = flag(
+        0.05, "The rate of false differences, over all pairs of models.", above=0, below=1
     )
-    equal_ratio: float = option(
+    equal_ratio: float = flag(
         1.1,
         "Models are said to be equal where the ratio of their scores is shown to be smaller.",
-        check=functools.partial(checks.check_number, name="equal_ratio", above=1),
+        above=1,
     )
-    one_population: bool = option(
+    one_population: bool = flag(
         False,
         "Compare models on all of their prompts, as samples of one population of prompts, also on "
         "those that only some models answer.",
     )
-    csv: Target | None = option(None, "Also write the table to this file as CSV.")
+    csv: Target | None = flag(None, "Also write the table to this file as CSV.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
     read, compared = read_and_compare(words, given)
     options.write(given, compared, read)
 
 
 def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Inputs, Comparison]:
     """What a command line names, read and compared."""
+    options.keep_programs()
     models = inputs.models_of(words, given)
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import inspect
 import os
 import pathlib
 import platform
@@ -12,17 +10,17 @@ import shutil
 import sys
 import time
 import types
-import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NewType, NoReturn, TypeVar
+from typing import Any, NewType
 
 import jax
 import numpy as np
 
 from condvendi_jax import report as reports
 from condvendi_jax.base import checks, files
-from condvendi_jax.cli import command, provenance
+from condvendi_jax.cli import command, flags, provenance
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, check_bandwidth
 from condvendi_jax.data.pairs import NAMES
@@ -39,192 +37,138 @@ Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
 Target = NewType("Target", str)
 """The name of a file to write."""
-Verb = TypeVar("Verb", bound="Options")
 
 _KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
 
 
-def option(
-    default: Any,
-    help: str,
-    *,
-    choices: Sequence[str] = (),
-    endings: Sequence[str] = (),
-    excludes: Sequence[str] = (),
-    check: Callable[[Any], Any] | None = None,
-) -> Any:
-    """A field that becomes a flag of its name and type.
-
-    `endings` are those of its file, `excludes` the flags that may not be given beside it; `check`
-    raises ValueError for a value that is refused, with a message `name: reason`.
-    """
-    limits = {"choices": choices, "endings": endings, "excludes": excludes, "check": check}
-    return dataclasses.field(default=default, metadata={"help": help, **limits})
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """The flags that all verbs have. Making one checks every field, and raises ValueError."""
+    """The flags that all verbs have."""
 
     several = False  # Whether the verb takes several models.
-    prompts: Source | None = option(
-        None,
-        "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or .jsonl "
-        "file. One file, or one for each model with commas. Records have their own.",
+    prompts: Source | None = flag(
+        help="Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or "
+        ".jsonl file. One file, or one for each model with commas. Records have their own."
     )
-    outputs_key: str | None = option(None, "The array to read from a file of outputs.")
-    prompts_key: str | None = option(None, "The array to read from a file of prompts.")
-    image_encoder: str | None = option(
-        None,
-        "The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
-        "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset.",
+    outputs_key: str | None = flag(None, "The array to read from a file of outputs.")
+    prompts_key: str | None = flag(None, "The array to read from a file of prompts.")
+    image_encoder: str | None = flag(
+        help="The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
+        "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset."
     )
-    text_encoder: str | None = option(
+    text_encoder: str | None = flag(
         None, "The encoder of texts, in the same forms; all-MiniLM-L6-v2 if unset."
     )
-    encoder_device: str | None = option(None, "Of encoders by name: cuda, mps, cpu; else the best.")
-    encoder_batch_size: int = option(32, "Items of a forward pass of encoders by name.")
-    similarity: str | None = option(
-        None,
-        "In place of embeddings, package.module:function of two outputs to one prompt that returns "
-        "their similarity: 1 if they are the same, 0 if they have nothing in common.",
+    encoder_device: str | None = flag(None, "Of encoders by name: cuda, mps, cpu; else the best.")
+    encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
+    similarity: str | None = flag(
+        help="In place of embeddings, package.module:function of two outputs to one prompt that "
+        "returns their similarity: 1 if they are the same, 0 if they have nothing in common.",
         excludes=("image_encoder", "text_encoder", "class_field"),
     )
-    class_field: str | None = option(
-        None,
-        "In place of embeddings, the field of records with the class of each answer, by a judge: "
-        "answers of one class are the same, others differ.",
+    class_field: str | None = flag(
+        help="In place of embeddings, the field of records with the class of each answer, by a "
+        "judge: answers of one class are the same, others differ.",
         excludes=("text_encoder", "cache"),
     )
-    long_texts: str | None = option(
-        None,
-        "What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores the "
-        "rest with a warning; 'chunks' averages the embeddings of pieces.",
+    long_texts: str | None = flag(
+        help="What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores "
+        "the rest with a warning; 'chunks' averages the embeddings of pieces.",
         choices=("cut", "chunks"),
         excludes=("text_encoder",),
     )
-    prompt_column: str | None = option(None, "The column of the prompts' file with the prompts.")
-    image_column: str | None = option(
+    prompt_column: str | None = flag(None, "The column of the prompts' file with the prompts.")
+    image_column: str | None = flag(
         None, "Its column with the names of the pictures, or with a part of these names."
     )
-    text_column: str | None = option(None, "The column of the texts' file that holds the texts.")
-    cache: Source | None = option(
+    text_column: str | None = flag(None, "The column of the texts' file that holds the texts.")
+    cache: Source | None = flag(
         None, "The folder that keeps embeddings; the user's cache folder if unset."
     )
-    prompt_field: str | None = option(
+    prompt_field: str | None = flag(
         None, "The only field with the prompt; if unset, all that the model was given."
     )
-    answer_field: str | None = option(None, "The field that holds the answer, or a list of them.")
-    model_field: str | None = option(
+    answer_field: str | None = flag(None, "The field that holds the answer, or a list of them.")
+    model_field: str | None = flag(
         None, "The field that names the model; 'model', or else the file, if unset."
     )
-    quality_field: str | None = option(
-        None,
-        "The field with a number for each answer, such as a reward: counts the answers that are "
-        "good, from --at_least, and those that are good and different among --draws.",
+    quality_field: str | None = flag(
+        help="The field with a number for each answer, such as a reward: counts the answers that "
+        "are good, from --at_least, and those that are good and different among --draws."
     )
-    at_least: float | None = option(None, "The quality from which an answer is good.")
-    draws: int | None = option(
-        None,
-        "The answers to a prompt among which these are counted; the most common number, up to 100.",
+    at_least: float | None = flag(None, "The quality from which an answer is good.")
+    draws: int | None = flag(
+        help="The answers to a prompt among which these are counted; the most common number, up to "
+        "100."
     )
-    batch_field: str | None = option(
-        None,
-        "The field with the request or batch of an answer: pairs of answers of one batch are left "
-        "out at order 2. If unset, requests of formats that have them.",
+    batch_field: str | None = flag(
+        help="The field with the request or batch of an answer: pairs of answers of one batch are "
+        "left out at order 2. If unset, requests of formats that have them."
     )
-    strip_thinking: bool = option(
+    strip_thinking: bool = flag(
         True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
     )
-    kernel: str = option("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
-    output_bandwidth: float | None = option(
-        None,
-        "Gaussian bandwidth of outputs, in their units; by rule if unset.",
+    kernel: str = flag("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
+    output_bandwidth: float | None = flag(
+        help="Gaussian bandwidth of outputs, in their units; by rule if unset.",
         check=check_bandwidth,
     )
-    prompt_bandwidth: float | None = option(
-        None,
-        "Gaussian bandwidth of the prompts, in their units; by rule if unset.",
+    prompt_bandwidth: float | None = flag(
+        help="Gaussian bandwidth of the prompts, in their units; by rule if unset.",
         check=check_bandwidth,
         excludes=("equal_prompts",),
     )
-    equal_prompts: bool = option(
+    equal_prompts: bool = flag(
         False,
         "Prompts count as the same only where they are equal: Conditional scores count the outputs "
         "of one prompt. The default where more than half of the rows share their prompt.",
         excludes=("similar_prompts",),
     )
-    similar_prompts: bool = option(
+    similar_prompts: bool = flag(
         False, "Compare prompts by similarity even where they repeat, as the papers do."
     )
-    rule: str | None = option(
-        None,
-        "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
+    rule: str | None = flag(
+        help="How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
         "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance.",
         choices=tuple(bandwidth.RULES),
     )
-    order: tuple[float, ...] = option((2.0, 1.0), "Renyi orders above 0, 'inf' included.")
-    truncation: int | None = option(
-        None,
-        "Eigenvalues that an entropy keeps (CV eq. 13); else all.",
+    order: tuple[float, ...] = flag(
+        (2.0, 1.0), "Renyi orders above 0, 'inf' included.", check=checks.check_order
+    )
+    truncation: int | None = flag(
+        help="Eigenvalues that an entropy keeps (CV eq. 13); else all.",
         check=checks.check_truncation,
     )
-    method: str | None = option(
-        None,
-        "How eigenvalues are computed: 'exact' takes all; 'stored' and 'matrix-free' estimate "
+    method: str | None = flag(
+        help="How eigenvalues are computed: 'exact' takes all; 'stored' and 'matrix-free' estimate "
         "them, with a 95% interval; 'auto', the default, is exact up to n = 4,096.",
         choices=tuple(computation.BY_NAME),
     )
-    groups_file: Source | None = option(
-        None,
-        "Rows that depend on each other, for standard errors: a label for every row, in a .txt of "
-        "one a line, or a .npy. If unset, rows with equal prompts.",
+    groups_file: Source | None = flag(
+        help="Rows that depend on each other, for standard errors: a label for every row, in a "
+        ".txt of one a line, or a .npy. If unset, rows with equal prompts."
     )
-    weights: Source | None = option(
-        None,
-        "Weights of the rows, not negative, of all models: one a line in a .txt, or a .npy. For "
-        "standard errors, integers count independent copies of a row.",
+    weights: Source | None = flag(
+        help="Weights of the rows, not negative, of all models: one a line in a .txt, or a .npy. "
+        "For standard errors, integers count independent copies of a row."
     )
-    seed: int = option(
+    seed: int = flag(
         0, "Of the bandwidth rule's subsets, groups and probes.", check=checks.check_seed
     )
-    profile: Target | None = option(
-        None,
-        "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen "
-        "ones, to this file (.png, .pdf, .svg).",
+    profile: Target | None = flag(
+        help="Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the "
+        "chosen ones, to this file (.png, .pdf, .svg).",
         endings=(".png", ".pdf", ".svg"),
     )
-    json: Target | None = option(None, "Also write the results, with provenance, to this file.")
-    latex: Target | None = option(
+    json: Target | None = flag(None, "Also write the results, with provenance, to this file.")
+    latex: Target | None = flag(
         None, "Also write a paragraph, a table and citations for a paper to this file."
     )
-    x64: bool = option(False, "Compute in float64.")
-    overwrite: bool = option(False, "Replace files that exist, but none that is read.")
-    verbose: bool = option(
+    x64: bool = flag(False, "Compute in float64.")
+    overwrite: bool = flag(False, "Replace files that exist, but none that is read.")
+    verbose: bool = flag(
         False, "Print all scores, differences, overlaps, choices and notes, not only the answer."
     )
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value, metadata = getattr(self, field.name), field.metadata
-            if value == "":
-                raise ValueError(
-                    f"--{field.name}: received nothing; leave it out, or give a value."
-                )
-            if not self.is_set(field.name):
-                continue
-            if metadata["endings"] and not value.lower().endswith(tuple(metadata["endings"])):
-                endings = ", ".join(metadata["endings"])
-                raise ValueError(
-                    f"--{field.name}: expected a file ending in {endings}, received {value!r}."
-                )
-            try:
-                if metadata["check"]:
-                    metadata["check"](value)
-            except ValueError as error:  # It names the argument of the library.
-                raise ValueError(f"--{field.name}: {str(error).partition(': ')[2]}") from error
-            for other in filter(self.is_set, metadata["excludes"]):
-                raise ValueError(f"--{field.name} and --{other}: give one or the other.")
 
     def is_set(self, *names: str) -> bool:
         """Whether one of these flags has another value than its default."""
@@ -233,8 +177,7 @@ class Options:
 
     def paths(self, kind: Any) -> dict[str, str]:
         """The values of the flags that are a `Source` or a `Target`, by `--name`."""
-        hints = typing.get_type_hints(type(self))
-        names = [name for name, hint in hints.items() if kind in typing.get_args(hint)]
+        names = [field.name for field, hint, _ in flags.fields(type(self)) if hint is kind]
         return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
@@ -273,69 +216,6 @@ class Options:
 def paths_in(value: str) -> list[str]:
     """The paths of a flag: its value where a file has this name, or else what commas separate."""
     return [value] if files.expanded(value).exists() else value.split(",")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; --help lists all flags.")
-
-
-def parser(kind: type[Options]) -> argparse.ArgumentParser:
-    """The parser whose flags are the fields of a verb's options, those of the verb first."""
-    parser = _Parser(
-        usage=argparse.SUPPRESS,
-        description=inspect.getdoc(kind),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-    )
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    hints, shared = typing.get_type_hints(kind), Options.__dataclass_fields__
-    for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in shared):
-        hint = next(iter(typing.get_args(hints[field.name])), hints[field.name])
-        options: dict[str, Any] = {"type": _truth if hint is bool else hint}
-        default, words = field.default, field.metadata["help"].replace("%", "%%")
-        if isinstance(default, tuple):
-            default, options["type"] = ",".join(f"{order:g}" for order in default), _orders
-        if default is not None:
-            words += f" (default {str(default).lower()})"
-        if choices := field.metadata["choices"]:
-            options["choices"] = choices
-        parser.add_argument(f"--{field.name}", metavar="VALUE", help=words, **options)
-    return parser
-
-
-def parse(kind: type[Verb], argv: Sequence[str]) -> tuple[list[str], Verb]:
-    """The words of a command line that are no flags, and its flags.
-
-    Flags are written `--name=value` or `--name value`; those of a boolean `--name` and `--noname`
-    too. Switches the cache of compiled programs on, before the first one is compiled.
-    """
-    switches = {}
-    for name, hint in typing.get_type_hints(kind).items():
-        if hint is bool:
-            switches |= {f"--{name}": f"--{name}=true", f"--no{name}": f"--{name}=false"}
-    given = vars(parser(kind).parse_intermixed_args([switches.get(w, w) for w in argv]))
-    words = given.pop("words", [])
-    keep_programs()
-    return words, kind(**given)
-
-
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"expected true or false, received {text!r}")
-    return text == "true"
-
-
-def _orders(words: str) -> tuple[float, ...]:
-    try:
-        orders = tuple(checks.check_order(float(text)) for text in words.split(","))
-        if len({*orders}) < len(orders):
-            raise ValueError
-    except ValueError:
-        wanted = "expected different numbers above 0 or 'inf'"
-        raise argparse.ArgumentTypeError(f"{wanted}, received {words!r}") from None
-    return orders
 
 
 def write(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 from condvendi_jax.base import checks
-from condvendi_jax.cli import compare, options
-from condvendi_jax.cli.options import option
+from condvendi_jax.cli import compare, flags, options
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.inference import planning
 from condvendi_jax.results.ranking import FEWEST_TESTED
 
@@ -24,22 +23,22 @@ class Options(compare.Options):
     same spread is assumed. --json and --csv write the plan.
     """
 
-    order: tuple[float, ...] = option((2.0,), "Renyi orders of the pilot's scores, 2 among them.")
-    ratio: float | None = option(
+    order: tuple[float, ...] = flag(
+        (2.0,), "Renyi orders of the pilot's scores, 2 among them.", check=checks.check_order
+    )
+    ratio: float | None = flag(
         None, "The ratio of two scores that the study should find; 1.1 if unset, without a budget."
     )
-    most_prompts: int | None = option(
-        None,
-        "The largest number of prompts that you have.",
-        check=functools.partial(checks.check_count, name="most_prompts", minimum=FEWEST_TESTED),
+    most_prompts: int | None = flag(
+        None, "The largest number of prompts that you have.", at_least=FEWEST_TESTED
     )
-    prompt_cost: float = option(0.0, "The cost of a prompt, where an answer costs one.")
-    budget: float | None = option(None, "The most that prompts and answers of one model may cost.")
+    prompt_cost: float = flag(0.0, "The cost of a prompt, where an answer costs one.")
+    budget: float | None = flag(None, "The most that prompts and answers of one model may cost.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, plans, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
     read, pilot = compare.read_and_compare(words, given)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from condvendi_jax import report as reports
-from condvendi_jax.cli import compare, options
-from condvendi_jax.cli.options import Target, option
+from condvendi_jax.cli import compare, flags, options
+from condvendi_jax.cli.flags import flag
+from condvendi_jax.cli.options import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,14 +24,14 @@ class Options(compare.Options):
     their row; `condvendi_jax.report.html` shows the texts or pictures that you give it.
     """
 
-    output: Target | None = option(
+    output: Target | None = flag(
         None, "The file of the page, which ends in .html.", endings=(".html", ".htm")
     )
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
     read, compared = compare.read_and_compare(words, given)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from condvendi_jax.base import files, optional
 from condvendi_jax.base.result import comma_separated
-from condvendi_jax.cli import command, inputs, options
-from condvendi_jax.cli.options import Target, option
+from condvendi_jax.cli import command, flags, inputs, options
+from condvendi_jax.cli.flags import flag
+from condvendi_jax.cli.options import Target
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import evaluations, profiles, prompt_tables, texts
 
@@ -25,18 +26,18 @@ class Options(options.Options):
     `condvendi compare`.
     """
 
-    errors: bool = option(True, "Compute standard errors.", excludes=("groups_file",))
-    by_prompt: Target | None = option(
-        None,
-        "Also write a CSV file with a line for each prompt and order: the number, share, score and "
-        "similarity of its outputs, with an interval, and what they contribute to all scores. The "
-        "mean of the scores over prompts is printed.",
+    errors: bool = flag(True, "Compute standard errors.", excludes=("groups_file",))
+    by_prompt: Target | None = flag(
+        help="Also write a CSV file with a line for each prompt and order: the number, share, "
+        "score and similarity of its outputs, with an interval, and what they contribute to all "
+        "scores. The mean of the scores over prompts is printed."
     )
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads, scores, prints, writes."""
-    words, given = options.parse(Options, argv)
+    words, given = flags.parse(Options, argv)
+    options.keep_programs()
     models = inputs.models_of(words, given)
     paired = any(model.prompts or model.kind == "records" for model in models.values())
     if given.by_prompt and not paired:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 from condvendi_jax.base.files import atomic_writer, check_targets
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.items import decode_image
 from experiments.builders import universal
@@ -42,12 +42,14 @@ class Recipe:
       sources: by the flag that gives a clone, the repository's name and commit.
       beside: the files that are written beside the set's, where {} stands for its stem.
       stem: of the file that ships, where it is not the set's word.
+      takes: the names of the flags that `build` takes too.
     """
 
     build: Callable[..., None]
     sources: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     beside: Sequence[str] = ()
     stem: str = ""
+    takes: Sequence[str] = ()
 
     def files_beside(self, output: pathlib.Path) -> list[pathlib.Path]:
         """The files that are written beside this one."""
@@ -57,24 +59,36 @@ class Recipe:
 Recipes = Mapping[str, Recipe]
 
 
-def run(recipes: Recipes) -> None:
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """The flags of all builders."""
+
+    cache_dir: str = flag("data-cache", "Folder for clones and features.")
+    output: str | None = flag(None, "The file to write; the shipped file if unset.")
+    overwrite: bool = flag(False, "Replace files that exist; those that ship are always replaced.")
+
+
+def run(recipes: Recipes, kind: type[Flags] = Flags) -> None:
     """The command of a builder: makes its set, or of several the one that its word names."""
-    flags.DEFINE_string("cache_dir", "data-cache", "Folder for clones and features.")
-    flags.DEFINE_string("output", None, "The file to write; the shipped file if unset.")
-    flags.DEFINE_bool(
-        "overwrite", False, "Replace files that exist; those that ship are always replaced."
-    )
-    for flag in _source_flags(recipes):
-        pinned = [recipe.sources[flag] for recipe in recipes.values() if flag in recipe.sources]
-        names = " or ".join(dict.fromkeys(name for name, _ in pinned))
+    words = int(len(recipes) > 1)
+    runner.run_program(functools.partial(main, recipes), flags_of(recipes, kind), words)
+
+
+def flags_of(recipes: Recipes, kind: type[Flags] = Flags) -> type[Flags]:
+    """The flags of a builder, of which `kind` has all but those of its repositories."""
+    pinned: dict[str, list[str]] = {}
+    for recipe in recipes.values():
+        for name, (repository, _) in recipe.sources.items():
+            pinned.setdefault(name, []).append(repository)
+    entries: list[Any] = []
+    for name, repositories in pinned.items():
+        names = " or ".join(dict.fromkeys(repositories))
         words = f"A clone of {names}, with a work tree or bare; made in --cache_dir if unset."
-        flags.DEFINE_string(flag, None, words)
-    for flag in flags.FLAGS.get_key_flags_for_module(__name__):  # So that --help lists them.
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    runner.run_flagged(functools.partial(main, recipes))
+        entries.append((name, str | None, flag(None, words)))
+    return dataclasses.make_dataclass("Flags", entries, bases=(kind,), frozen=True)
 
 
-def main(recipes: Recipes, argv: Sequence[str]) -> None:
+def main(recipes: Recipes, words: Sequence[str], given: Any) -> None:
     """Refuses, before anything is computed, to write over a user's files; then makes the set.
 
     The file that ships with the project is replaced: to make it is what a builder is for.
@@ -82,35 +96,31 @@ def main(recipes: Recipes, argv: Sequence[str]) -> None:
     Raises:
       ValueError, OSError: a flag or word is wrong, as `check_targets`, or the builder's own.
     """
-    words, values = [*argv[1:]], flags.FLAGS
-    name = next(iter(recipes)) if len(recipes) == 1 else words.pop(0) if words else ""
+    name = next(iter(recipes)) if len(recipes) == 1 else "".join(words)
     if name not in recipes:
         raise ValueError(f"expected one of {', '.join(recipes)}, received {name!r}.")
-    runner.no_words(words)
     recipe, shipped = recipes[name], FOLDER / f"{recipes[name].stem or name}.npz"
-    clones = {flag: getattr(values, flag) for flag in _source_flags(recipes)}
-    for flag, clone in clones.items():
-        if clone and flag not in recipe.sources:
-            raise ValueError(f"--{flag} means nothing for {name}.")
-    output = pathlib.Path(values.output or shipped)
+    clones = {word: getattr(given, word) for one in recipes.values() for word in one.sources}
+    for word, clone in clones.items():
+        if clone and word not in recipe.sources:
+            raise ValueError(f"--{word} means nothing for {name}.")
+    output = pathlib.Path(given.output or shipped)
     beside = {f"--output (its {path.name})": path for path in recipe.files_beside(output)}
     if output in beside.values():
         raise ValueError(f"--output={output} is the name of a file that is written beside the set.")
     check_targets(
-        {"--output": output} | {flag: path for flag, path in beside.items() if path.exists()},
-        {f"--{flag}": [clone] for flag, clone in clones.items() if clone},
-        overwrite=values.overwrite or output.resolve() == shipped.resolve(),
+        {"--output": output} | {word: path for word, path in beside.items() if path.exists()},
+        {f"--{word}": [clone] for word, clone in clones.items() if clone},
+        overwrite=given.overwrite or output.resolve() == shipped.resolve(),
     )
-    cache = pathlib.Path(values.cache_dir)
+    cache = pathlib.Path(given.cache_dir)
     repositories = [
-        Repository.opened(*pinned, source=clones[flag], cache=cache)
-        for flag, pinned in recipe.sources.items()
+        Repository.opened(*pinned, source=clones[word], cache=cache)
+        for word, pinned in recipe.sources.items()
     ]
-    recipe.build(output, cache, *repositories)
-
-
-def _source_flags(recipes: Recipes) -> list[str]:
-    return list(dict.fromkeys(flag for recipe in recipes.values() for flag in recipe.sources))
+    recipe.build(
+        output, cache, *repositories, **{word: getattr(given, word) for word in recipe.takes}
+    )
 
 
 def embed(

@@ -6,6 +6,7 @@ Needs `npm`. With --pictures=DIR nothing is embedded, and the drawings are writt
 order of the rows.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
 
 from condvendi_jax.base.files import atomic_writer
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import SIDE
 from experiments.builders import common
@@ -214,7 +215,7 @@ def read_pairs(cache: Path) -> tuple[list[Concept], list[IconSet], list[tuple[in
     return concepts, icon_sets, pairs
 
 
-def write_pictures(cache: Path, folder: Path) -> None:
+def write_pictures(cache: Path, folder: Path, overwrite: bool) -> None:
     """Writes the drawings as small `ROW.png`, row by row of emoji.npz.
 
     Raises:
@@ -222,7 +223,7 @@ def write_pictures(cache: Path, folder: Path) -> None:
     """
     from PIL import Image
 
-    if any(folder.glob("*.png")) and not flags.FLAGS.overwrite:
+    if any(folder.glob("*.png")) and not overwrite:
         raise ValueError(
             f"--pictures: {folder} holds pictures already; choose another folder, or add "
             "--overwrite to replace those of the same names."
@@ -236,10 +237,12 @@ def write_pictures(cache: Path, folder: Path) -> None:
     print(f"{folder}: {len(pairs):,} pictures")
 
 
-def build(output: Path, cache: Path) -> None:
+def build(
+    output: Path, cache: Path, *, pictures: str | None = None, overwrite: bool = False
+) -> None:
     """Embeds the drawings and names and writes the set, or only the drawings with --pictures."""
-    if flags.FLAGS.pictures:
-        write_pictures(cache, Path(flags.FLAGS.pictures))
+    if pictures:
+        write_pictures(cache, Path(pictures), overwrite)
         return
     concepts, icon_sets, pairs = read_pairs(cache)
     of_pairs, designers, drawings = zip(*pairs, strict=True)
@@ -248,12 +251,12 @@ def build(output: Path, cache: Path) -> None:
     names = [concept.text for concept in concepts]
     packages = [common.MINILM, common.EFFICIENTNET, "resvg_py", "tokenizers"]
     provenance = [*DESIGNERS.values(), NAMES_PACKAGE, *common.origins(*packages)]
-    pictures, texts = load_efficientnet(), load_minilm()
+    encoder, texts = load_efficientnet(), load_minilm()
     digests = [hashlib.sha256(drawing.encode()).hexdigest() for drawing in drawings]
     features = common.embed(
         "pictures",
         map(render, drawings),
-        pictures,
+        encoder,
         cache=cache,
         arrays={"drawings": np.array(digests)},
         packages=provenance,
@@ -275,12 +278,16 @@ def build(output: Path, cache: Path) -> None:
         sources=[icon_set.info["author"]["url"] for icon_set in icon_sets],
         provenance=provenance,
         description=f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
-        f"{len(names):,} names; {pictures.name} pictures, {texts.name} prompts",
+        f"{len(names):,} names; {encoder.name} pictures, {texts.name} prompts",
     )
 
 
-RECIPES = {"emoji": common.Recipe(build)}
+@dataclasses.dataclass(frozen=True)
+class _Flags(common.Flags):
+    pictures: str | None = flag(None, "Folder for the drawings; nothing is embedded then.")
+
+
+RECIPES = {"emoji": common.Recipe(build, takes=["pictures", "overwrite"])}
 
 if __name__ == "__main__":
-    flags.DEFINE_string("pictures", None, "Folder for the drawings; nothing is embedded then.")
-    common.run(RECIPES)
+    common.run(RECIPES, _Flags)

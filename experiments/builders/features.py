@@ -3,23 +3,27 @@
 python -m experiments.builders.features fashion --pictures=DIR
 """
 
+import dataclasses
 import functools
 import pathlib
 
 import numpy as np
-from absl import flags
 
+from condvendi_jax.cli.flags import flag
 from experiments.builders import common
 from experiments.data.sets import SEED
-from experiments.generators import fitting, picture_encoder, pictures
+from experiments.generators import fitting, picture_encoder
+from experiments.generators.pictures import COLLECTIONS
 
 _WORDS = {"fashion": "photographs of ten kinds of clothing", "emoji": "drawings of emoji"}
 
 
-def build(name: str, output: pathlib.Path, cache: pathlib.Path) -> None:
+def build(
+    name: str, output: pathlib.Path, cache: pathlib.Path, *, pictures: str | None = None
+) -> None:
     """Embeds what is held out, in the order of the collection, and writes it."""
-    folder = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
-    collection = pictures.COLLECTIONS[name]
+    folder = pathlib.Path(pictures) if pictures else None
+    collection = COLLECTIONS[name]
     found, prompts = collection.load(folder), collection.prompts()
     encoder = picture_encoder.load(name, fitting.Places(folder, cache / "trained"))
     pixels, kinds = found.part(held_out=True)
@@ -38,10 +42,15 @@ def build(name: str, output: pathlib.Path, cache: pathlib.Path) -> None:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Flags(common.Flags):
+    pictures: str | None = flag(None, "Folder of the real pictures.")
+
+
 RECIPES = {
-    name: common.Recipe(functools.partial(build, name), stem=f"{name}_features") for name in _WORDS
+    name: common.Recipe(functools.partial(build, name), stem=f"{name}_features", takes=["pictures"])
+    for name in _WORDS
 }
 
 if __name__ == "__main__":
-    flags.DEFINE_string("pictures", None, "Folder of the real pictures.")
-    common.run(RECIPES)
+    common.run(RECIPES, _Flags)

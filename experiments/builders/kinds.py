@@ -6,13 +6,14 @@
 The kinds are chosen before any score is known: those with the most photographs, ties by name.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from absl import flags
 
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.builders.universal import load_universal
@@ -80,11 +81,13 @@ def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
     return sorted({known[name.lower()] for name in wanted}, key=str.lower)
 
 
-def build(name: str, output: Path, cache: Path, *repositories: Repository) -> None:
+def build(
+    name: str, output: Path, cache: Path, *repositories: Repository, kinds: Sequence[str] = ()
+) -> None:
     """Embeds the photographs and prompts of a set and writes it."""
-    (what, by_kind, _), wordings, wanted = SOURCES[name], WORDINGS[name], flags.FLAGS.kinds
+    (what, by_kind, _), wordings = SOURCES[name], WORDINGS[name]
     found = by_kind(*repositories)
-    chosen = choose_kinds(found, wanted)
+    chosen = choose_kinds(found, kinds)
     drawn = {}
     for kind in chosen:
         order = np.random.default_rng(SEED).permutation(len(found[kind]))[: 2 * PER_KIND].tolist()
@@ -124,7 +127,7 @@ def build(name: str, output: Path, cache: Path, *repositories: Repository) -> No
         ),
         cut={
             "kinds": f"{len(chosen)} of {len(found)}: "
-            + ("named" if wanted else "those with the most photographs, ties by name"),
+            + ("named" if kinds else "those with the most photographs, ties by name"),
             "drawn": f"at random, seed {SEED}",
             "photographs": {
                 kind: {"of": len(found[kind]), "kept": min(len(found[kind]), PER_KIND)}
@@ -151,10 +154,15 @@ SOURCES: dict[str, tuple[str, Callable[..., ByKind], dict[str, tuple[str, str]]]
     "objects": ("objects of Tiny-ImageNet", _objects, {"source": _TINY}),
 }
 RECIPES = {
-    name: common.Recipe(functools.partial(build, name), sources)
+    name: common.Recipe(functools.partial(build, name), sources, takes=["kinds"])
     for name, (_, _, sources) in SOURCES.items()
 }
 
+
+@dataclasses.dataclass(frozen=True)
+class _Flags(common.Flags):
+    kinds: tuple[str, ...] = flag((), f"The kinds of thing; {KINDS} by the rule if unset.")
+
+
 if __name__ == "__main__":
-    flags.DEFINE_list("kinds", [], f"The kinds of thing; {KINDS} by the rule if unset.")
-    common.run(RECIPES)
+    common.run(RECIPES, _Flags)

@@ -5,6 +5,7 @@
 `--full` is the size of the paper, 20,000 stories a temperature, for an accelerator.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import pathlib
@@ -15,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
 from scipy import special
 
 from condvendi_jax.base.files import atomic_writer
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders import load_minilm
 from condvendi_jax.encoders.weights import package_folder
 from experiments.builders import common
@@ -158,9 +159,8 @@ def _tell(
     return Stories(*(of.reshape(len(prompts), draws) for of in found))
 
 
-def build(output: pathlib.Path, cache: pathlib.Path) -> None:
+def build(output: pathlib.Path, cache: pathlib.Path, *, full: bool = False) -> None:
     """Draws, embeds and writes."""
-    full = flags.FLAGS.full
     if full and output == FOLDER / "stories.npz":
         raise ValueError("--full: expected another --output than the shipped set's.")
     subjects, draws = FULL_SIZE if full else SIZE
@@ -218,8 +218,13 @@ def build(output: pathlib.Path, cache: pathlib.Path) -> None:
             file.write(("\n".join(lines) + "\n").encode())
 
 
-RECIPES = {"stories": common.Recipe(build, beside=["{}.txt"])}
+RECIPES = {"stories": common.Recipe(build, beside=["{}.txt"], takes=["full"])}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flags(common.Flags):
+    full: bool = flag(False, "All subjects, 100 stories each; wants an accelerator.")
+
 
 if __name__ == "__main__":
-    flags.DEFINE_bool("full", False, "All subjects, 100 stories each; wants an accelerator.")
-    common.run(RECIPES)
+    common.run(RECIPES, _Flags)

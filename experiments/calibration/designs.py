@@ -43,9 +43,8 @@ class Designs(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     most: int | None = lab.flag(
-        None,
-        "The largest number of outputs a prompt; prompts that have fewer take no part. As many as "
-        f"{ENOUGH} prompts have if unset.",
+        help="The largest number of outputs a prompt; prompts that have fewer take no part. As "
+        f"many as {ENOUGH} prompts have if unset.",
         at_least=2,
     )
     draws: int = lab.flag(

@@ -1,5 +1,6 @@
 """What the simulations beside this file share: populations of prompts, and their command."""
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -7,11 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from absl import flags
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax.cli import command
+from condvendi_jax.cli.flags import flag
 from experiments.lab import runner
 
 SCORES = ("vendi", "conditional", "information")
@@ -55,19 +55,18 @@ def draw_answers(rng: Any, kind: str, prompts: np.ndarray, counts: Any) -> tuple
 
 def run(cells: Callable[..., Iterator[dict[str, Any]]], fewest: int = 1) -> None:
     """The command that prints each cell as JSON. Its flags are the parameters of `cells`."""
-    values, options = flags.FlagValues(), inspect.signature(cells).parameters
-    for name, option in options.items():
-        default: Any = option.default
-        if isinstance(default, int):
-            flags.DEFINE_integer(name, default, name, fewest, flag_values=values)
-        elif isinstance(default[0], int):
-            flags.DEFINE_multi_integer(name, default, name, fewest, flag_values=values)
-        else:
-            flags.DEFINE_multi_enum(name, default, default, name, flag_values=values)
+    entries: list[Any] = []
+    for name, parameter in inspect.signature(cells).parameters.items():
+        default = parameter.default
+        values = default if isinstance(default, tuple) else (default,)
+        numbers = isinstance(values[0], int)
+        rules: Any = {"at_least": fewest} if numbers else {"choices": values}
+        kind: Any = int if numbers else str
+        kind = tuple[kind, ...] if isinstance(default, tuple) else kind
+        entries.append((name, kind, flag(default, f"{name}.", **rules)))
 
-    def main(argv: list[str]) -> None:
-        runner.no_words(runner.parse(values, argv))
-        for cell in cells(**{name: values[name].value for name in options}):
+    def main(_: list[str], given: Any) -> None:
+        for cell in cells(**vars(given)):
             print(json.dumps(cell), flush=True)
 
-    command.run(main)
+    runner.run_program(main, dataclasses.make_dataclass("Flags", entries, frozen=True))

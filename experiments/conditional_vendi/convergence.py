@@ -43,9 +43,8 @@ class Kernels(lab.Rules):
         "gaussian", "The kernel of outputs and prompts, or both.", choices=(*scales.KERNELS, _BOTH)
     )
     rules: tuple[str, ...] | None = lab.flag(
-        None,
-        "How Gaussian bandwidths are chosen: variance (CV), std (RKE), median (median distance); "
-        "each is a row of panels. variance if unset.",
+        help="How Gaussian bandwidths are chosen: variance (CV), std (RKE), median (median "
+        "distance); each is a row of panels. variance if unset.",
         choices=bandwidth.RULES,
     )
 
@@ -83,9 +82,8 @@ class Convergence(lab.Study):
         "Eigenvalues kept where truncated; scaled: 0.4 of the largest size, as in CV.",
     )
     sizes: tuple[int, ...] | None = lab.flag(
-        None,
-        f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, 0.6, "
-        "a quarter and its halves if unset. Order 2 always goes up to all pairs.",
+        help=f"Numbers of pairs at which order 1 is computed; all, at most {_LARGEST:,}, 0.6, "
+        "a quarter and its halves if unset. Order 2 always goes up to all pairs."
     )
     repeats: int = lab.flag(3, "Random orders of the pairs.", at_least=1)
     # Larger spectra take most of the time, and random orders of the pairs hardly change them.
@@ -99,8 +97,7 @@ class Convergence(lab.Study):
         choices=("auto", "exact"),
     )
     rtol: float | None = lab.flag(
-        None,
-        f"Relative half width of the intervals of estimated scores; {_RTOL:g} if unset.",
+        help=f"Relative half width of the intervals of estimated scores; {_RTOL:g} if unset.",
         needs={"method": "auto"},
         above=0,
         below=1,

@@ -4,7 +4,8 @@ python -m experiments.idea    # writes figures/idea.png and figures/idea.pdf, in
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -80,12 +81,11 @@ def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
     axes.grid(visible=False, axis="y")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(*_: Any) -> None:
     """Writes the picture into the folder of figures."""
-    runner.no_words(argv[1:])
     for path in style.save(draw()[0], FIGURES / "idea"):
         print(path)
 
 
 if __name__ == "__main__":
-    runner.run_flagged(main)
+    runner.run_program(main)

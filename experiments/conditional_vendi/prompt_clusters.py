@@ -33,8 +33,8 @@ class PromptClusters(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     counts: tuple[int, ...] | None = lab.flag(
-        None,
-        "Numbers of clusters k; by default six, from a fortieth of the prompts to all of them.",
+        help="Numbers of clusters k; by default six, from a fortieth of the prompts to all of "
+        "them.",
         at_least=1,
     )
     largest: int = lab.flag(

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import flags
 from flax import nnx
 
 from condvendi_jax.base import files
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.generators import checkpoints
 from experiments.generators.pictures import COLLECTIONS
@@ -70,25 +70,26 @@ class Places:
         return found.pixels[~found.held_out], found.kinds[~found.held_out]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Flags:
+    output: str = flag(str(checkpoints.SHIPPED), "Folder of the trained parameters.")
+    pictures: str | None = flag(
+        None, "Folder of the real pictures (experiments.generators.pictures)."
+    )
+
+
 def run(main: Callable[[str, Places], None]) -> None:
     """The command line of a model: the name of a collection (or ''), and where things are.
 
     `main` trains what --output does not have.
     """
-    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
-    flags.DEFINE_string(
-        "pictures", None, "Folder of the real pictures (experiments.generators.pictures)."
-    )
-    for name in ("output", "pictures"):  # For --help, which lists those of the program's module.
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
-    def on(argv: list[str]) -> None:
-        runner.no_words(argv[2:])
-        given, output = flags.FLAGS.pictures, pathlib.Path(flags.FLAGS.output)
-        pictures = pathlib.Path(given) if given else None
-        main(argv[1] if len(argv) > 1 else "", Places(pictures, output, output))
+    def on(words: list[str], given: _Flags) -> None:
+        pictures, output = given.pictures, pathlib.Path(given.output)
+        places = Places(pathlib.Path(pictures) if pictures else None, output, output)
+        main("".join(words), places)
 
-    runner.run_flagged(on)
+    runner.run_program(on, _Flags, words=1)
 
 
 class Progress(NamedTuple):

@@ -39,14 +39,12 @@ def check(study: type[Study], folder: pathlib.Path, count: int | None = None) ->
     named = f"{study.name}: largest relative differences (tolerance {study.tolerance:g})"
     grid, agree = Table("run", "cells", "seconds", "largest", "where", "agrees", title=named), True
     for words in study.runs or ((),):
-        values = runner.define_flags(study)
-        runner.parse(values, [study.name, *words])
-        given = runner.given_by(study, values)
-        shipped = values["data"].value if study.data is not None else None
-        name = given.folder(shipped)
+        given = runner.parse(study, words)
+        shipped = getattr(given, "data", None)
+        name = given.study.folder(shipped)
         committed = store.read_run(runner.COMMITTED / name, study)
         load = functools.partial(data.load, shipped or study.data or "")
-        again = runner.run(given, load, committed.seed, folder / name, count=count)
+        again = runner.run(given.study, load, committed.seed, folder / name, count=count)
         of_identity = records.differences(committed.identity, again.identity)
         apart = [w for w in of_identity if re.split(r"\W", w)[0] not in study.unrepeated]
         largest, where = 0.0, ""

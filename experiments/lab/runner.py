@@ -9,55 +9,66 @@ import re
 import sys
 import time
 import traceback
-import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import app
+from absl import flags as absl_flags
 
-from condvendi_jax.base import extras, files
-from condvendi_jax.cli import command, provenance
+from condvendi_jax.base import checks, extras, files
+from condvendi_jax.cli import command, flags, provenance
+from condvendi_jax.cli.flags import flag
 from experiments import data
 from experiments.lab import papers, records, store, style, tables
 from experiments.lab.cells import Cell, Context, Run
-from experiments.lab.study import Setup, Study, check_bounds, check_needs
+from experiments.lab.study import Setup, Study
 
-_HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
-_DEFINE: dict[type, Callable[..., Any]] = {
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-}
 
 
 def main(study: type[Study]) -> None:
     """The entry of `python -m experiments.NAME`."""
-    command.run(functools.partial(execute, study))
+    _run(functools.partial(execute, study), list)
 
 
-def run_flagged(main: Callable[[list[str]], Any]) -> None:
-    """As `command.run`, for a program whose flags are global: `main` receives the other words."""
-    command.run(lambda argv: main(_without_global_flags(argv)))
+def run_program(main: Callable[..., Any], kind: type = object, words: int = 0) -> None:
+    """The entry of a program that is no study: `main` receives its words and flags.
+
+    Its help starts with the docstring of its module.
+    """
+    about = {"__doc__": sys.modules["__main__"].__doc__}
+    named = dataclasses.make_dataclass("Flags", [], bases=(kind,), namespace=about, frozen=True)
+    _run(lambda parsed: main(*parsed), lambda argv: parse_once(named, argv[1:], words))
 
 
-def _without_global_flags(argv: list[str]) -> list[str]:
-    app.define_help_flags()
-    try:
-        return app.parse_flags_with_usage(argv)
-    except SystemExit:
-        if _HELP & set(argv[1:]):  # absl counts a request for help among the errors.
-            sys.exit(0)
-        raise
+def parse_once(kind: type[Any], argv: Sequence[str], words: int = 0) -> tuple[list[str], Any]:
+    """As `flags.parse`; refuses a flag that is given several times, and more words than these."""
+    rest, given = flags.parse(kind, argv)
+    for word in rest[words:]:
+        raise ValueError(f"unexpected argument {word!r}; flags are written --name=value.")
+    known = {field.name for field, _, _ in flags.fields(kind)}
+    names = [word.lstrip("-").partition("=")[0] for word in argv if re.match("--?[a-z]", word)]
+    names = [name if name in known else name.removeprefix("no") for name in names]
+    for name in names:
+        if (count := names.count(name)) > 1:
+            raise ValueError(f"--{name}: is given {count} times; give it once.")
+    return rest, given
 
 
-def no_words(words: Sequence[str]) -> None:
-    """Raises ValueError where there are words on a command line that takes flags only."""
-    if words:
-        raise ValueError(f"unexpected argument {words[0]!r}; flags are written --name=value.")
+def _run(main: Callable[[Any], Any], parse: Callable[[list[str]], Any]) -> None:
+    """Runs a program in absl's frame, which shows the stack where compiled code crashes."""
+
+    def parsed(argv: list[str]) -> Any:
+        absl_flags.FLAGS([argv[0], "--verbosity=-1"])  # JAX's log, without what is no warning.
+        return parse(argv)
+
+    def whole(given: Any) -> None:
+        main(given)
+        sys.stdout.flush()  # Here, where a reader that has gone can be handled.
+
+    command.run(lambda argv: app.run(whole, argv, flags_parser=parsed))
 
 
 def execute(study: type[Study], argv: Sequence[str]) -> None:
@@ -67,24 +78,12 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
       ValueError, TypeError: a flag or the data are refused, or the folder holds another run.
       OSError: the folder cannot be written to.
     """
-    values = define_flags(study)
-    words = parse(values, argv)
-    if values["help"].value:
-        print(usage(study, values))
-        return
-    no_words(words)
-    given = given_by(study, values)
-    check_needs(given)
-    check_bounds(given)
-    if not values["output"].value:
-        raise ValueError("--output: expected a folder, received nothing.")
+    given = parse(study, argv[1:])
     for extra, package in study.packages.items():  # Before the data are read, which takes long.
         extras.check(extra, package=package, purpose=f"the study {study.name}")
-    named = values["data"].value if study.data is not None else None
-    folder = pathlib.Path(values["output"].value) / given.folder(named)
-    load = functools.partial(_load, study, values)
-    seed = int(values["seed"].value or 0) if study.random else 0
-    finished = run(given, load, seed, folder)
+    folder = pathlib.Path(given.output) / given.study.folder(getattr(given, "data", None))
+    load = functools.partial(_load, study, given)
+    finished = run(given.study, load, getattr(given, "seed", 0), folder)
     for grid in finished.study.tables(finished):
         tables.print_table(grid)
     sys.stdout.flush()
@@ -92,73 +91,34 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
         print(path)
 
 
-def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
-    """Parses the flags of one program, and returns the words that are no flags, without its name.
+def parse(study: type[Study], argv: Sequence[str]) -> Any:
+    """The flags of a study's command: the `study` with its own, then those that all studies have.
 
     Raises:
-      ValueError: a flag is unknown or malformed, or is given twice although it has one value.
+      ValueError: a flag is unknown or refused.
     """
-    for word in argv[1:]:
-        name = word.lstrip("-").partition("=")[0]
-        if word.startswith("-") and name in ("flagfile", "undefok"):
-            raise ValueError(f"unknown flag --{name}; --help lists all flags.")
-    try:
-        words = values(list(argv))[1:]
-    except flags.UnrecognizedFlagError as error:
-        raise ValueError(f"{error}; --help lists all flags.") from error
-    except flags.Error as error:
-        raise ValueError(_malformed(values, str(error))) from error
-    for name in values:
-        if values[name].present > 1 and not isinstance(values[name], flags.MultiFlag):
-            raise ValueError(f"--{name}: is given {values[name].present} times; give it once.")
-    return words
+    return parse_once(flags_of(study), argv)[1]
 
 
-def _malformed(values: flags.FlagValues, message: str) -> str:
-    """The message for a malformed flag: absl's own, but where that is Python's."""
-    match = re.fullmatch(r"flag --(?P<name>\w+)=(?P<value>.*?): (?P<why>.*)", message, re.DOTALL)
-    if not match:
-        return message
-    name, value, why = match.groups()
-    flag = values[name]
-    expected = {"float": "a number", "int": "a whole number", "bool": "true or false"}
-    wanted = expected.get(flag.flag_type(), "")
-    if choices := getattr(flag.parser, "enum_values", None):
-        wanted = f"one of {', '.join(choices)}"
-    if any(word in why for word in ("bound", "number", "positive")) or not wanted:
-        return f"--{name}: {why}, received {value!r}."
-    return f"--{name}: expected {wanted}, received {value!r}."
-
-
-def define_flags(study: type[Study]) -> flags.FlagValues:
-    """The flags of a study: its own first, then those that all studies have."""
-    values = flags.FlagValues()
-    string = functools.partial(flags.DEFINE_string, flag_values=values)
-    for field, kind in flag_fields(study):
-        _define(field, kind, values)
+@functools.cache
+def flags_of(study: type[Study]) -> type:
+    """The dataclass of the flags of a study's command."""
+    further: dict[str, tuple[Any, Any]] = {"study": (study, study())}
     if study.data is not None:
         words = f"A data set of the project; {study.data} where none is named."
-        flags.DEFINE_enum("data", None, list(data.SETS), words, flag_values=values)
+        further["data"] = str | None, flag(None, words, choices=list(data.SETS))
         for role, shape in _roles(study).items():
-            string(role, None, f"File of your own {role}: {shape}.")
-            key = f"Which array of the file of --{role}, where it holds several."
-            string(f"{role}_key", None, key)
+            further[role] = str | None, flag(None, f"File of your own {role}: {shape}.")
+            words = f"Which array of the file of --{role}, where it holds several."
+            further[f"{role}_key"] = str | None, flag(None, words)
     if study.random:
         words = "Every random choice derives from it."
-        flags.DEFINE_integer("seed", 0, words, 0, 2**31 - 1, flag_values=values)
-    string("output", "results", "Folder of the results; an unfinished run resumes.")
-    flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
-    return values
-
-
-def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """The fields of a study that are flags, those of nested groups of flags among them."""
-    hints = typing.get_type_hints(options)
-    for field in dataclasses.fields(options):
-        if dataclasses.is_dataclass(field.default):
-            yield from flag_fields(type(field.default))
-        elif "help" in field.metadata:
-            yield field, hints[field.name]
+        further["seed"] = int, flag(0, words, check=checks.check_seed)
+    words = "Folder of the results; an unfinished run resumes."
+    further["output"] = str, flag("results", words)
+    entries = [(name, *entry) for name, entry in further.items()]
+    about = {"__doc__": _about(study)}
+    return dataclasses.make_dataclass("Flags", entries, namespace=about, frozen=True)
 
 
 def _roles(study: type[Study]) -> dict[str, str]:
@@ -170,100 +130,33 @@ def _roles(study: type[Study]) -> dict[str, str]:
     return embeddings | further | labels
 
 
-def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
-    """The flag of one option, by its annotation."""
-    choices, inner = list(field.metadata["choices"]), records.optional(kind) or kind
-    default: Any = field.default
-    name, words = field.name, field.metadata["help"]
-    if typing.get_origin(inner) is tuple:
-        parser = _TupleParser(typing.get_args(inner)[0], choices)
-        default = None if default is None else [str(value) for value in default]
-        commas = flags.CsvListSerializer(",")
-        flags.DEFINE(parser, name, default, words, flag_values=values, serializer=commas)
-    elif choices:
-        flags.DEFINE_enum(name, default, choices, words, flag_values=values)
-    else:
-        _DEFINE[inner](name, default, words, flag_values=values)
-
-
-class _TupleParser(flags.ListParser):
-    """Values of one type, separated by commas."""
-
-    def __init__(self, element: type, choices: Sequence[str]):
-        super().__init__()
-        self._element, self.choices = element, choices
-
-    def parse(self, argument: str | list[str]) -> list[Any]:
-        words = [word for word in super().parse(argument) if word]
-        if not words and argument != []:
-            raise ValueError("expected at least one value, separated by commas")
-        return [self._convert(word) for word in words]
-
-    def _convert(self, word: str) -> Any:
-        if self.choices and word not in self.choices:
-            raise ValueError(f"expected some of {', '.join(self.choices)}")
-        try:
-            return self._element(word)
-        except ValueError as error:
-            kind = {int: "whole numbers", float: "numbers"}.get(self._element, "words")
-            raise ValueError(f"expected {kind}") from error
-
-
-def given_by(kind: Any, values: flags.FlagValues) -> Any:
-    """A study, or a group of flags, as its flags, already parsed, give it."""
-    given = {}
-    for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(field.default):
-            given[field.name] = given_by(type(field.default), values)
-        elif "help" in field.metadata:
-            value = values[field.name].value
-            given[field.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**given)
-
-
-def usage(study: type[Study], values: flags.FlagValues) -> str:
-    """The help of a study: what it asks, and every flag with its default and choices."""
+def _about(study: type[Study]) -> str:
+    """What the help of a study says above the flags."""
     repeated = papers.repeats(study.name)
-    source = [] if repeated == "-" else [f"Repeats {repeated}."]
-    lines = [study.question(), *source, ""]
+    lines = [study.question(), f"Repeats {repeated}." * (repeated != "-")]
     if study.packages:
-        lines.insert(-1, f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
-    lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
-    needs = {field.name: field.metadata["needs"] for field, _ in flag_fields(study)}
-    for name in values:
-        flag = values[name]
-        if name == flag.short_name:
-            continue
-        words = ["several are separated by commas"] * isinstance(flag.parser, _TupleParser)
-        words += [f"only with --{k}={v}" for k, v in needs.get(name, {}).items()]
-        if flag.default is not None and name != "help":
-            words.append(f"default {flag.serialize().partition('=')[2] or flag.default_as_str}")
-        help_text = re.sub(r"^<[^>]*>: ", "", flag.help or "")  # absl repeats the choices there.
-        choices = getattr(flag.parser, "enum_values", None) or getattr(flag.parser, "choices", ())
-        if choices:
-            words.append(f"of {', '.join(choices)}")
-        lines.append(f"  --{name}: {help_text}" + (f" ({'; '.join(words)})" if words else ""))
-    return "\n".join(lines)
+        lines.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
+    usage = f"usage: python -m experiments.{study.name} [--flag=value ...]"
+    return "\n".join([*filter(None, lines), "", usage])
 
 
-def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings:
+def _load(study: type[Study], given: Any) -> data.PairedEmbeddings:
     """The pairs that the flags name; ValueError where they contradict or name no such files."""
     if study.data is None:
         raise ValueError(f"the study {study.name} takes no pairs.")
-    roles = _roles(study)
-    own: dict[str, Any] = {r: values[r].value for r in roles if values[r].value is not None}
-    named: dict[str, Any] = {role: values[f"{role}_key"].value for role in roles}
-    keys = {role: key for role, key in named.items() if key is not None}
+    values, roles = vars(given), _roles(study)
+    own: dict[str, Any] = {r: values[r] for r in roles if values[r] is not None}
+    keys = {r: key for r in roles if (key := values[f"{r}_key"]) is not None}
     alone = [role for role in keys if role not in own]
     if alone:
         raise ValueError(f"--{alone[0]}_key without --{alone[0]}: there is no file to look in.")
-    if own and values["data"].value is not None:
+    if own and given.data is not None:
         raise ValueError(f"--data and --{next(iter(own))}: give a data set or your own files.")
     further = {role: own.pop(role) for role in study.further if role in own}
     if own or further:
         pairs = data.load_files(**own, further=further, keys=keys, paired=study.paired)
     else:
-        pairs = data.load(values["data"].value or study.data)
+        pairs = data.load(given.data or study.data)
     absent = [role for role in study.needs if role not in pairs.labels]
     if absent:
         raise ValueError(f"--{absent[0]}: the study {study.name} needs {absent[0]} for each row.")

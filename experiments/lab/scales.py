@@ -9,10 +9,11 @@ from typing import Any
 import jax
 
 import condvendi_jax as cv
+from condvendi_jax.cli.flags import flag
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.pairs import Pairs
 from experiments.data import PairedEmbeddings
-from experiments.lab.study import flag, resolved
+from experiments.lab.study import resolved
 
 KERNELS = ("gaussian", "cosine")
 SCALES = (0.5, 1.0, 2.0)
@@ -116,8 +117,7 @@ class Scales(_Kernels):
         choices=bandwidth.RULES,
     )
     scales: tuple[float, ...] | None = flag(
-        None,
-        "Factors of both bandwidths; everything is computed for each. 0.5, 1 and 2 if unset.",
+        help="Factors of both bandwidths; everything is computed for each. 0.5, 1 and 2 if unset.",
         needs={"kernel": "gaussian"},
         above=0,
     )
@@ -176,9 +176,8 @@ class Rules(_Kernels):
     """The bandwidths of several rules, each of which is a panel."""
 
     rules: tuple[str, ...] | None = flag(
-        None,
-        "How the bandwidths are chosen: variance (CV), std (RKE), median (median distance); each "
-        "is a panel. variance if unset.",
+        help="How the bandwidths are chosen: variance (CV), std (RKE), median (median distance); "
+        "each is a panel. variance if unset.",
         choices=bandwidth.RULES,
         needs={"kernel": "gaussian"},
     )

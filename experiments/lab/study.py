@@ -5,8 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-import math
-import operator
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,78 +18,10 @@ from rich.table import Table
 from experiments.data import PairedEmbeddings
 from experiments.lab.cells import Cell, Context, Run
 
-_BOUNDS = {"at_least": operator.ge, "above": operator.gt, "below": operator.lt}
-
-
-def flag(
-    default: Any,
-    help: str,
-    *,
-    choices: Collection[str] = (),
-    needs: Mapping[str, Any] = types.MappingProxyType({}),
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    repeats: bool = False,
-) -> Any:
-    """A field of a study that becomes a flag of its type and name.
-
-    Args:
-      default: its value where the flag is not given. A field that `needs` others has None.
-      help: what the flag means.
-      choices: the words that are allowed; of each element of a tuple.
-      needs: what other flags must be for this one to mean anything; otherwise it is refused.
-      at_least: the smallest value that is allowed; of each element of a tuple.
-      above: the value must be greater than this.
-      below: the value must be smaller than this.
-      repeats: whether one value may be given twice.
-    """
-    metadata = {"help": help, "choices": tuple(choices), "needs": needs, "repeats": repeats}
-    bounds = {"at_least": at_least, "above": above, "below": below}
-    return dataclasses.field(default=default, metadata=metadata | bounds)
-
 
 def resolved(default: Any = None) -> Any:
     """A field that is no flag: `prepare` sets it, and it is part of the identity of the results."""
     return dataclasses.field(default=default)
-
-
-def check_needs(options: Any) -> None:
-    """Raises ValueError where a flag was given that the others make meaningless."""
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if dataclasses.is_dataclass(value):
-            check_needs(value)
-        if value == field.default:
-            continue
-        for other, wanted in field.metadata.get("needs", {}).items():
-            if getattr(options, other) != wanted:
-                raise ValueError(
-                    f"--{field.name} means nothing with --{other}={getattr(options, other)}; it is "
-                    f"for --{other}={wanted}."
-                )
-
-
-def check_bounds(options: Any) -> None:
-    """Raises ValueError where a flag is outside its bounds, or has one of its values twice."""
-    for field in dataclasses.fields(options):
-        value: Any = getattr(options, field.name)
-        if dataclasses.is_dataclass(value):
-            check_bounds(value)
-        if isinstance(value, tuple) and not field.metadata.get("repeats", True):
-            words = [f"{v:g}" if isinstance(v, float) else str(v) for v in value]
-            if len(set(words)) < len(words):
-                twice = next(word for word in words if words.count(word) > 1)
-                raise ValueError(f"--{field.name}: {twice} is given twice; give it once.")
-        bounds = {k: b for k in _BOUNDS if (b := field.metadata.get(k)) is not None}
-        if value is None or not bounds:
-            continue
-        numbers: Any = value if isinstance(value, tuple) else (value,)
-        for number in numbers:
-            inside = all(_BOUNDS[name](number, bound) for name, bound in bounds.items())
-            if not inside or not math.isfinite(number):
-                words = " and ".join(f"{n.replace('_', ' ')} {b:g}" for n, b in bounds.items())
-                raise ValueError(f"--{field.name}: expected a number {words}, received {number}.")
 
 
 @dataclasses.dataclass(frozen=True)

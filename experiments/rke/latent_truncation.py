@@ -58,8 +58,7 @@ class LatentTruncation(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     samples: int | None = lab.flag(
-        None,
-        "Outputs of each type at each setting; as many as there are everywhere, up to "
+        help="Outputs of each type at each setting; as many as there are everywhere, up to "
         f"{_LARGEST} in all, if unset.",
         at_least=2,
     )

@@ -3,12 +3,10 @@
 import io
 import json
 import subprocess
-import types
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from absl import flags
 from PIL import Image
 
 from experiments.builders import common
@@ -100,12 +98,11 @@ def make(builder, folder, *clones, name=None, flag_values=(), **constants):
         for loader, encoder in loaders.items():
             patch.setattr(builder, loader, lambda encoder=encoder, **knobs: encoder, raising=False)
         patch.setattr(common.importlib.metadata, "version", lambda package: "0")
-        patch.setattr(flags, "FLAGS", types.SimpleNamespace(**dict(flag_values)))
         for constant, value in constants.items():
             patch.setattr(builder if hasattr(builder, constant) else common, constant, value)
         found = []
         for _ in range(2):
-            builder.RECIPES[name].build(output, folder / "cache", *clones)
+            builder.RECIPES[name].build(output, folder / "cache", *clones, **dict(flag_values))
             found.append((output.read_bytes(), pictures.given, texts.given[:], others.given[:]))
     assert found[0] == found[1]
     with np.load(output, allow_pickle=False) as file:

@@ -1,10 +1,7 @@
 """The builder of the emoji: what it makes of two designers of three emoji, and what it matches."""
 
-import types
-
 import numpy as np
 import pytest
-from absl import flags
 from PIL import Image
 from small_repositories import Corners, Texts
 
@@ -40,10 +37,8 @@ def build(monkeypatch, tmp_path):
     monkeypatch.setattr(emoji, "render", lambda svg: np.tile(COLOURS[int("Two" in svg)], (8, 8, 1)))
 
     def run(**values):
-        values = {"pictures": None, "overwrite": False} | values
-        monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**values))
-        emoji.RECIPES["emoji"].build(tmp_path / "emoji.npz", tmp_path / "cache")
-        if values["pictures"] is None:
+        emoji.RECIPES["emoji"].build(tmp_path / "emoji.npz", tmp_path / "cache", **values)
+        if "pictures" not in values:
             with np.load(tmp_path / "emoji.npz", allow_pickle=False) as stored:
                 return dict(stored), encoders[0].given
 

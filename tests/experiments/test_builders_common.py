@@ -2,17 +2,16 @@
 
 import importlib
 import subprocess
-import types
 
 import numpy as np
 import pytest
-from absl import flags
 from small_repositories import Corners, Texts, git, picture
 from small_repositories import repository as clone_of
 
 from experiments.builders import common
 from experiments.data import sets
 from experiments.data.repository import Repository
+from experiments.lab import runner
 
 pytestmark = pytest.mark.slow
 
@@ -65,10 +64,11 @@ def command(tmp_path, monkeypatch, clone):
     recipes = {"one": {"gallery": one}, "two": {"gallery": one, "human": common.Recipe(one.build)}}
 
     def run(which, *words, **given):
-        values = {"cache_dir": str(tmp_path / "cache"), "source": str(clone.folder)}
-        values |= {"output": str(tmp_path / "x.npz"), "overwrite": False, **given}
-        monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**values))
-        common.main(recipes[which], ["builder", *words])
+        values = {"cache_dir": tmp_path / "cache", "source": clone.folder}
+        values |= {"output": tmp_path / "x.npz", **given}
+        argv = [*words, *(f"--{name}={value}" for name, value in values.items() if value)]
+        parsed = runner.parse_once(common.flags_of(recipes[which]), argv, which == "two")
+        common.main(recipes[which], *parsed)
         return built.pop()
 
     return run

@@ -21,6 +21,7 @@ from rich.table import Table
 from small import write_pairs
 from studies import changed
 
+from condvendi_jax.cli.flags import check
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import (
@@ -36,7 +37,6 @@ from experiments.lab import (
     style,
     tables,
 )
-from experiments.lab.study import check_bounds
 
 
 class Toy(lab.Study):
@@ -49,6 +49,7 @@ class Toy(lab.Study):
     powers: tuple[int, ...] = lab.flag((1, 2), "Of the outputs.")
     scale: float | None = lab.flag(None, "Of the mean.", needs={"kind": "mean"}, above=0)
     loud: bool = lab.flag(False, "Nothing.")
+    noise: float = lab.flag(0.0, "Nothing.")
 
     def prepare(self, load, seed):
         pairs = load()
@@ -353,17 +354,21 @@ def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(t
     ("flags", "message"),
     [
         (["--kind=median"], "kind.*mean.*sum"),
-        (["--powers=1,x"], "expected whole numbers, received "),
-        (["--powers="], "expected at least one value"),
+        (["--powers=1,x"], "--powers: expected a whole number, received '1,x'"),
+        (["--powers="], "--powers: received nothing"),
         (["--kind=sum", "--scale=2"], "--scale means nothing with --kind=sum.*--kind=mean"),
         (["--data=emoji"], "--data and --outputs: give a data set or your own files"),
-        (["--output="], "--output: expected a folder"),
+        (["--output="], "--output: received nothing"),
         (["--powers=1", "--powers=2"], "--powers: is given 2 times; give it once"),
+        (["--powers", "1", "-powers=2"], "--powers: is given 2 times; give it once"),
+        (3 * ["--seed=1"], "--seed: is given 3 times; give it once"),
+        (2 * ["--noise=1"], "--noise: is given 2 times; give it once"),
+        (["--loud", "--noloud"], "--loud: is given 2 times; give it once"),
         (["--flagfile=x"], "unknown flag --flagfile"),
-        (["--models=m.txt"], "Unknown command line flag 'models'"),
+        (["--models=m.txt"], "unknown flag --models; --help"),
         (["--seed=-1"], "seed"),
         (["--seed=99999999999999999999"], "seed"),
-        (["--size=4"], "Unknown command line flag 'size'"),
+        (["--scales=4"], r"unknown flag --scales; did you mean --scale\? --help"),
         (["word"], "unexpected argument 'word'"),
         (["--prompts_key=a"], "t.npy: a .npy file holds one array"),
     ],
@@ -400,6 +405,14 @@ def test_flags_reach_the_study_in_their_types(tmp_path, own):
     runner.execute(Toy, ["toy", *own(), "--kind=sum", f"--output={tmp_path / 'results'}"])
     sums = store.read_run(tmp_path / "results" / "toy-sum", Toy)
     assert sums.results[place(1, "sum")].value == pytest.approx(outputs.sum())
+
+
+def test_a_named_data_set_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "run", unittest.mock.Mock(side_effect=OSError))
+    for flags, name in ((["--data=mixture"], "toy-mixture-mean"), ([], "toy-mean")):
+        with pytest.raises(OSError):
+            runner.execute(Toy, ["toy", *flags, f"--output={tmp_path}"])
+        assert runner.run.call_args.args[3] == tmp_path / name
 
 
 def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
@@ -471,19 +484,19 @@ def given(**widths):
 )
 def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
     with pytest.raises(ValueError, match=message):
-        check_bounds(kernels)
+        check(kernels)
         kernels.resolve(pairs_of(), 0)
 
 
-def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path):
+def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path, capsys):
     lacking = changed(Toy, packages={"clusters": "no-such-package"}, prepare=None)
     words = r"the study toy needs no-such-package.*: pip install 'condvendi_jax\[clusters\]'"
     with pytest.raises(ValueError, match=words):
         execute(tmp_path, "--outputs=absent.npy", study=lacking)
     assert not list(tmp_path.iterdir())
-    assert "pip install 'condvendi_jax[clusters]'" in runner.usage(
-        lacking, runner.define_flags(lacking)
-    )
+    with pytest.raises(SystemExit):
+        runner.execute(lacking, ["toy", "--help"])
+    assert "pip install 'condvendi_jax[clusters]'" in capsys.readouterr().out
 
 
 def test_a_cell_has_its_own_key_whatever_was_computed_before(tmp_path, own):

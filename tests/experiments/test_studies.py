@@ -12,6 +12,7 @@ from processes import HANG_S, started, wait_until
 from small import small_pairs
 from studies import execute, small_run
 
+from condvendi_jax.cli import flags
 from experiments import THEMES, lab
 from experiments import __main__ as overview
 from experiments.lab import Setup, registry, runner, store
@@ -55,11 +56,12 @@ def test_a_study_is_a_command_whose_help_names_every_option(name, capsys, monkey
     monkeypatch.setattr(lab, "main", started.append)
     runpy.run_module(f"experiments.{name}", run_name="__main__")
     assert [study.name for study in started] == [name]
-    runner.execute(registry.load(name), [name, "--help"])
+    with pytest.raises(SystemExit):
+        runner.execute(registry.load(name), [name, "--help"])
     text = capsys.readouterr().out
     assert f"usage: python -m experiments.{name} " in text
-    for field, _ in runner.flag_fields(registry.load(name)):
-        assert f"  --{field.name}: " in text
+    for field, _, _ in flags.fields(registry.load(name)):
+        assert f"  --{field.name} VALUE" in text
 
 
 def test_no_module_is_loaded_under_two_names():
@@ -91,12 +93,10 @@ def test_committed_results_are_whole_and_drawn(name):
 def test_committed_results_are_those_of_the_committed_flags(name):
     study = registry.load(name)
     for words in study.runs:
-        values = runner.define_flags(study)
-        values([name, *words])
-        given = runner.given_by(study, values)
-        folder = given.folder(values["data"].value if "data" in values else None)
+        given = runner.parse(study, words)
+        folder = given.study.folder(getattr(given, "data", None))
         committed = store.read_run(runner.COMMITTED / folder, study)
-        wanted = runner.identity_of(given, Setup(given, {}), committed.seed)
+        wanted = runner.identity_of(given.study, Setup(given.study, {}), committed.seed)
         assert committed.identity["settings"] == wanted["settings"]
 
 
@@ -140,7 +140,7 @@ def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
         (["run", "nothing"], "unknown study 'nothing'; the studies are bandwidth,"),
         (["paint"], "expected one of list, run, check, draw, pages"),
         (["draw", "all", "--results=nowhere"], "nowhere: there are no results to draw"),
-        (["draw", "all", "--result=nowhere"], "Unknown command line flag"),
+        (["draw", "all", "--result=nowhere"], "unknown flag --result; did you mean --results?"),
         (["list", "all"], "unexpected argument 'all'"),
     ],
 )

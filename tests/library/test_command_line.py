@@ -1,9 +1,11 @@
 """`condvendi score` as a user calls it: in process, and as a command where the process matters."""
 
+import contextlib
 import csv
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -17,7 +19,7 @@ from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
-from condvendi_jax.cli import __main__, command, options
+from condvendi_jax.cli import __main__, command, compare, flags, options, plan, report
 from condvendi_jax.cli import score as score_verb
 from condvendi_jax.inference.evaluations import Keys
 
@@ -294,13 +296,14 @@ NO_EFFECT = "has no effect"
 FAKE = "--text_encoder=fake_encoders:Means"
 BAD_INPUTS = {
     # Of the parser.
-    f"{X} --orders=2": "unrecognized arguments: --orders=2; --help lists all flags",
+    f"{X} --orders=2": "unknown flag --orders; did you mean --order? --help lists all flags.",
     f"{X} --prompts=": "--prompts: received nothing",
-    f"{X} --truncation=1.5": "--truncation: invalid int value: '1.5'",
+    f"{X} --truncation=1.5": "--truncation: expected a whole number, received '1.5'; --help",
     f"{X} --x64=perhaps": "--x64: expected true or false, received",
-    f"{X} {WIDTH} --order=1,none": "--order: expected different numbers above 0 or 'inf', received",
-    f"{X} {WIDTH} --order=1,1.0": "--order: expected different",
-    f"{X} --kernel=polynomial": "--kernel: invalid choice: 'polynomial' (choose from",
+    f"{X} {WIDTH} --order=1,none": "--order: expected a number, received '1,none'",
+    f"{X} {WIDTH} --order=1,0": "--order: expected a number above 0",
+    f"{X} {WIDTH} --order=1,1.0": "--order: 1 is given twice; give it once.",
+    f"{X} --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polynomial'",
     f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
     "rank": "expected one of score, compare, plan, report, received 'rank'",
     # Of the library, by the name of the flag.
@@ -339,15 +342,57 @@ BAD_INPUTS = {
 
 def test_flags_are_typed_checked_and_written_in_several_ways(folder):
     argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
-    words, given = options.parse(score_verb.Options, argv)
+    words, given = flags.parse(score_verb.Options, argv)
     assert words == ["x.npy", "word"]
     assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
     assert given.order == (1.0, np.inf)
     assert given.paths(options.Source) == {"--prompts": "t.npy"}
-    _, again = options.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
+    _, again = flags.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
     assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
-    with pytest.raises(ValueError, match="--seed: expected"):
-        score_verb.Options(seed=-1)
+    with pytest.raises(ValueError, match="--seed: expected an integer of at least 0, received -1"):
+        flags.parse(score_verb.Options, ["--seed=-1"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "argv", "message"),
+    [
+        (compare, "--level=0", "--level: expected a number above 0 and below 1, received 0.0."),
+        (compare, "--level=1", "--level: expected a number above 0 and below 1, received 1.0."),
+        (compare, "--equal_ratio=1", "--equal_ratio: expected a number above 1, received 1.0."),
+        (compare, "--rule=mean", "--rule: expected one of variance, std, median, received 'mean'."),
+        (plan, "--most_prompts=6", "--most_prompts: expected a number at least 7, received 6."),
+        (plan, "--order=0", "--order: expected a number above 0"),
+        (report, "--output=a.txt", "--output: expected a file ending in .html, .htm, received 'a."),
+        (
+            score_verb,
+            "--prompt_bandwidth=0",
+            "--prompt_bandwidth: expected a finite number above 0",
+        ),
+        (
+            score_verb,
+            "--similarity=a --class_field=b",
+            "--similarity and --class_field: give one or",
+        ),
+        (
+            score_verb,
+            "--class_field=a --cache=b",
+            "--class_field and --cache: give one or the other.",
+        ),
+        (
+            score_verb,
+            "--long_texts=cut --text_encoder=b",
+            "--long_texts and --text_encoder: give one",
+        ),
+        (
+            score_verb,
+            "--equal_prompts --similar_prompts",
+            "--equal_prompts and --similar_prompts: give",
+        ),
+    ],
+)
+def test_flags_of_a_verb_are_checked_before_files_are_read(verb, argv, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        flags.parse(verb.Options, argv.split())
 
 
 def test_a_method_has_its_key_of_the_seed():
@@ -452,7 +497,8 @@ def test_help_and_version(folder, capfd):
         (("score", "--help"), "--x64"),
         (("compare", "-h"), "--csv"),
     ):
-        assert __main__.main(["condvendi", *arguments]) is None
+        with contextlib.suppress(SystemExit):
+            assert __main__.main(["condvendi", *arguments]) is None
         out, err = capfd.readouterr()
         assert words in out
         assert err == ""
