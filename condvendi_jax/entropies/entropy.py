@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -99,6 +100,10 @@ class PerScore(NamedTuple):
     vendi: Any
     conditional: Any
     information: Any
+
+    def map(self, function: Callable[..., Any], *others: PerScore) -> PerScore:
+        """A function of the value of each score, here and in others."""
+        return PerScore(*map(function, self, *others))
 
 
 def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:

@@ -139,7 +139,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     if over is None or over.untested is not None:
         main = "conditional" if given else "vendi"
         ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
-        why = over.untested if over else "by default up to 10,000 outputs, of Gaussian kernels"
+        why = over.untested if over else "by default up to 10,000 outputs, where a bandwidth moves"
         why = comparison.failed.get("profile", why)
         why = comparison.untested if not (over or ranking.tested) else why
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
