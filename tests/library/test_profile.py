@@ -467,7 +467,11 @@ class Laplacian(cv.Kernel):
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class StaticLaplacian(Laplacian):
-    """Each bandwidth is a program."""
+    """Each bandwidth is a program, and may be checked."""
+
+    def __post_init__(self):
+        if not self.bandwidth > 0:
+            raise ValueError("bandwidth: expected a number above 0.")
 
 
 @jax.tree_util.register_static
@@ -511,3 +515,14 @@ def test_compare_has_the_profile_of_a_kernel_of_your_own_or_says_why_not():
     assert re.search(rf"not computed: profile \(kernel: {expected}", str(result))
     with pytest.raises(ValueError, match=expected):
         cv.compare(of_models, prompts, profile=True, **options)
+
+
+def test_all_bandwidths_use_the_form_that_suits_the_narrowest():
+    """A matrix product moves k(x, y) by a tenth at the narrow one, and by 1e-4 at the wide one."""
+    rng = np.random.default_rng(0)
+    outputs = np.repeat([[-500.0], [500.0]], 24, axis=0) + rng.normal(size=(48, 1))
+    outputs = outputs.astype(np.float32)
+    found = cv.profile(outputs, output_kernel=cv.Gaussian(32.0), multiples=[1 / 32, 1])
+    grams = (gaussian_gram(outputs, width) ** 2 for width in (1, 32))
+    expected = [N * (N - 1) / (gram.sum() - N) for gram in grams]
+    np.testing.assert_allclose(found.values.vendi[0], expected, rtol=1e-4)

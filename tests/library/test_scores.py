@@ -245,5 +245,9 @@ def test_a_kernel_that_compares_equality_is_like_the_indicator():
     population, indicator = result.orders[0].population, expected.orders[0].population
     assert_close(population.given, indicator.given)
     assert_close(population.fixed_error, indicator.fixed_error)
+    similar = cv.evaluate(OUTPUTS, prompts, prompt_kernel=cv.Gaussian(0.5), **options)
+    assert similar.answers is None
+    assert similar.orders[0].population.given is None
+    assert similar.orders[0].population.fixed_error is None
     labels = np.repeat(np.arange(8), 6)
     assert cv.evaluate(OUTPUTS, labels, prompt_kernel=Labels(), **options).answers == (6, 6)
