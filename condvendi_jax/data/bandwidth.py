@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import take, where_it_lies
-from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, WithinPrompts
+from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel
 
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
@@ -29,7 +30,6 @@ FEWEST_ROWS = 2 * _SUBSETS
 ROWS = 100
 #: The default rule (see `default_rule`).
 DEFAULT = f"the smallest bandwidth at which RKE of {ROWS} rows has a variance below {THRESHOLD:g}"
-_ROUNDED = 1e-6  # Negative eigenvalues of at most this share of the trace are rounding.
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
 # How many pairs of rows a rule compares, within bounds on the partitions: a few seconds on two CPU
 # cores. One partition leaves 4 to 7% of noise in a bandwidth, 64 leave 0.5 to 1%.
@@ -39,10 +39,8 @@ _PARTITIONS = (8, 400)
 _LARGEST_SUBSET = 1000
 # How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
 RULES = ("variance", "std", "median")
-#: The "rule" of `Indicator`.
-EQUAL = "none: one where rows are equal, else zero"
-#: The start of the "rule" of `Similarities`.
-WITHIN = "similarities"
+#: The starts of the "rule" of `Similarities`, and of a kernel of your own.
+WITHIN, GIVEN = "similarities", "given: "
 #: The rule that suits the data: see `Pairs`.
 AUTO = "auto"
 
@@ -148,7 +146,7 @@ class RuledBandwidth(NamedTuple):
     def __str__(self) -> str:
         """The bandwidth and its rule in a few words."""
         if self.bandwidth is None:
-            return self.rule.replace(EQUAL, "equal or different")
+            return self.rule.replace(Indicator.words, "equal or different")
         rule = re.sub(r"smallest bandwidth with (\w+) .*\)", r"the \1 rule", self.rule)
         return f"{self.bandwidth:.4g}, {rule.replace(DEFAULT, 'the default rule')}"
 
@@ -326,17 +324,10 @@ def _identical(xp: Any, points: Any) -> Any:
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
     """The bandwidth of a kernel that the caller chose."""
-    if isinstance(kernel, Gaussian):
-        known = checks.is_concrete(kernel.bandwidth)
-        return RuledBandwidth(float(kernel.bandwidth) if known else None, "given")
-    if isinstance(kernel, Cosine):
-        return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
-    if isinstance(kernel, Indicator):
-        return RuledBandwidth(None, EQUAL)
-    if isinstance(kernel, WithinPrompts):
-        lost = f"; negative eigenvalues, {kernel.negative:.2g} of the trace, count as zero"
-        return RuledBandwidth(None, f"{WITHIN}: {kernel.name}{lost * (kernel.negative > _ROUNDED)}")
-    return RuledBandwidth(None, f"given: {kernel!r}")
+    # Without addresses, which differ from run to run, and digits beyond six decimals.
+    name = re.sub(r" at 0x[0-9a-f]+|(?<=\.\d{6})\d+", "", repr(kernel))
+    words = kernel.words or GIVEN + textwrap.shorten(name, 120, placeholder=" ...")
+    return RuledBandwidth(kernel.known_bandwidth, words)
 
 
 def median_distance(points: Any, shuffled: Any, name: str) -> float:

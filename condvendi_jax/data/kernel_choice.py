@@ -40,6 +40,9 @@ def check(
     for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
         if kernel is not None and not isinstance(kernel, RuledBandwidth):
             check_kernel(kernel, name=name)
+        elif kernel is not None and kernel.rule.startswith(bandwidth.GIVEN):
+            received = f"received that of another kernel ({kernel.rule}): pass the kernel"
+            raise ValueError(f"{name}: expected a kernel or a Gaussian's bandwidth, {received}.")
         elif kernel is None and rule is None:
             beside = " beside prompts" if name == "prompt_kernel" else ""
             raise ValueError(
@@ -98,7 +101,7 @@ def choose(
     for index, (name, kernel) in enumerate(zip(NAMES, given, strict=False)):
         if kernel is None and name == "prompts" and repeated:
             kernel = Indicator()
-            ruled[name] = RuledBandwidth(None, f"{bandwidth.EQUAL}, because prompts repeat")
+            ruled[name] = RuledBandwidth(None, f"{kernel.words}, because prompts repeat")
         elif kernel is None:
             progress(f"bandwidth of {name}")
             if rule == bandwidth.AUTO:
@@ -159,7 +162,7 @@ def _probe(array: jax.Array, kernel: Kernel) -> tuple[np.ndarray, np.ndarray, bo
     step = -(-array.shape[0] // _PROBED_ROWS)
     rows = np.resize(np.arange(0, array.shape[0], step), _PROBED_ROWS)
     repeats = False
-    if isinstance(kernel, Indicator):
+    if kernel.compares_equality:
         repeats = checks.distinct_rows(to_host(array))[0] < array.shape[0]
     return to_host(take(array, rows)), rows[:, None] != rows[None, :], repeats
 

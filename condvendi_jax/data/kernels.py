@@ -38,7 +38,8 @@ class Kernel(abc.ABC):
     """A normalised kernel, k(x, x) = 1, as a pytree whose leaves are its parameters.
 
     To write one, implement `__call__` and register the class as a pytree, with
-    `jax.tree_util.register_static` where it has no parameters to trace.
+    `jax.tree_util.register_static` where it has no parameters to trace. Results and `profile` use a
+    number `bandwidth` if the class has one and is a dataclass, or implements `with_bandwidth`.
 
     Examples:
       The Tanimoto kernel of sets, the share of the elements of either set that are in both:
@@ -53,10 +54,32 @@ class Kernel(abc.ABC):
       >>> sets = [[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]  # The first two share 2 of 3 elements.
       >>> print(f"{cv.rke(sets, kernel=Tanimoto()):.3f}")  # 9 / (3 + 2 * (2 / 3) ** 2)
       2.314
+
+      The Laplacian kernel, which has a bandwidth:
+
+      >>> import dataclasses
+      >>> @jax.tree_util.register_dataclass
+      ... @dataclasses.dataclass(frozen=True)
+      ... class Laplacian(cv.Kernel):
+      ...     bandwidth: float
+      ...     def __call__(self, x, y):
+      ...         return jnp.exp(-jnp.sum(jnp.abs(x - y)) / self.bandwidth)
+      >>> found = cv.profile([[0], [1], [9]], output_kernel=Laplacian(2.0), multiples=[0.5, 1, 2])
+      >>> print(found.values.vendi.round(2))  # At 2: 3 / (exp(-1) + exp(-8) + exp(-9))
+      [[22.17  8.14  4.72]]
     """
 
     #: Whether k(x + c, y + c) = k(x, y), so that points may be moved before they are cast.
     shift_invariant: ClassVar[bool] = False
+    #: Whether k(x, y) is 1 where x and y are equal, and else 0.
+    compares_equality: ClassVar[bool] = False
+    #: What results say beside the bandwidth; where empty, that the kernel was given, and its repr.
+    words: ClassVar[str] = ""
+
+    def __repr__(self) -> str:
+        """The name of the class and its parameters."""
+        parameters = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({parameters})"
 
     @abc.abstractmethod
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -80,6 +103,21 @@ class Kernel(abc.ABC):
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where the kernel is not defined on concrete `points` `[n, d]`."""
+
+    @property
+    def known_bandwidth(self) -> float | None:
+        """Its `bandwidth`, where that is a number and known."""
+        try:
+            return float(getattr(self, "bandwidth", None))  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError):
+            return None
+
+    def with_bandwidth(self, bandwidth: Any) -> Any:
+        """The same kernel with another bandwidth, which may be traced."""
+        if not dataclasses.is_dataclass(self):
+            expected = "expected a dataclass, or a class with `with_bandwidth(self, bandwidth)`"
+            raise ValueError(f"kernel: {expected}, received {self!r}.")
+        return dataclasses.replace(self, bandwidth=bandwidth)
 
     def suited_to(self, points: jax.Array) -> Kernel:
         """The same kernel in the form that is precise on concrete `points` `[n, d]`."""
@@ -178,6 +216,7 @@ class Gaussian(Kernel):
     """
 
     shift_invariant: ClassVar[bool] = True
+    words: ClassVar[str] = "given"
 
     def __init__(self, bandwidth: float | jax.Array, *, unit: float | None = None):
         self.bandwidth = check_bandwidth(bandwidth)
@@ -195,6 +234,10 @@ class Gaussian(Kernel):
         # Scaled first: the square of a distance may leave the range of the dtype.
         scaled = difference / self.bandwidth.astype(difference.dtype)
         return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
+
+    def with_bandwidth(self, bandwidth: float | jax.Array) -> Gaussian:
+        """The same kernel with another bandwidth."""
+        return Gaussian(bandwidth, unit=self.unit)
 
     def suited_to(self, points: jax.Array) -> Gaussian:
         """The kernel, with a unit where a matrix product would round distances away."""
@@ -272,6 +315,8 @@ class Cosine(Kernel):
     non-zero eigenvalues. Embeddings are not centred: it is not invariant to translation.
     """
 
+    words: ClassVar[str] = "none: the cosine kernel has no bandwidth"
+
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """<x, y> / (|x| |y|) of two points `[d]`."""
         return jnp.vdot(self.prepare(x), self.prepare(y), precision=PRECISION)
@@ -314,6 +359,8 @@ class Indicator(Kernel):
 
     #: Labels far from zero are moved there before they are cast, which keeps them.
     shift_invariant: ClassVar[bool] = True
+    compares_equality: ClassVar[bool] = True
+    words: ClassVar[str] = "none: one where rows are equal, else zero"
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """1 or 0, for two points `[d]`."""
@@ -343,12 +390,11 @@ class WithinPrompts(Kernel):
     """Inner products of unit vectors within a prompt, 0 elsewhere: the kernel of `Similarities`.
 
     A row `[1 + d]` is the number of its prompt and its vector. `across`: whether the vectors of
-    several models may be compared; `negative`: the share of negative eigenvalues.
+    several models may be compared.
     """
 
-    name: str
+    words: str
     across: bool = dataclasses.field(default=True, repr=False)
-    negative: float = dataclasses.field(default=0.0, repr=False)
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """<x, y> of two rows of one prompt, else 0."""
@@ -358,6 +404,11 @@ class WithinPrompts(Kernel):
         """The kernel itself, `[m, n]`."""
         equal = left[:, :1] == right[None, :, 0]
         return jnp.where(equal, inner_products(left[:, 1:], right[:, 1:]), 0)
+
+
+def is_equality(kernel: Any) -> bool:
+    """Whether rows are compared by equality: by `Indicator`, or by the rule for None."""
+    return kernel is None or getattr(kernel, "compares_equality", False)
 
 
 def check_kernel(kernel: Any, *, name: str) -> Kernel:

@@ -12,7 +12,7 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import default_rule
-from condvendi_jax.data.kernels import Indicator
+from condvendi_jax.data.kernels import is_equality
 
 if TYPE_CHECKING:
     from condvendi_jax.data.kernel_choice import KernelChoice
@@ -68,7 +68,7 @@ def count_as_repeated(
     """Whether prompts are equal or different, and more than half of the rows share theirs."""
     if rule is None or not models[0].paired or similar and given[1] is None:
         return False
-    if given[1] is not None and not (given[0] is None and isinstance(given[1], Indicator)):
+    if given[1] is not None and not (given[0] is None and is_equality(given[1])):
         return False
     total = several = 0.0
     for pairs in models:
@@ -124,7 +124,7 @@ def numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
     for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
         numbers = arrays[0].shape[1] == 1 and (index == 0 or first.prompt_ids is None)
         alone = first.layout is None and checks.is_concrete(arrays)
-        if numbers or not alone or not isinstance(kernel, Indicator):
+        if numbers or not alone or not kernel.compares_equality:
             continue
         if index == 1:
             parts = prompts_by_model(models)[1]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernels import Indicator
+from condvendi_jax.data.kernels import is_equality
 
 
 def are_labels(values: Any) -> bool:
@@ -31,7 +31,7 @@ def check_labels(
 ) -> None:
     """Refuses labels under a kernel of distances, and texts in place of embeddings of outputs."""
     for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):
-        if role in labelled and not (kernel is None or isinstance(kernel, Indicator)):
+        if role in labelled and not is_equality(kernel):
             raise ValueError(
                 f"{role}: expected embeddings [n, d] under {kernel!r}, received labels, which are "
                 "equal or different: leave the kernel out, or pass embeddings."

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import checks, labelling, memory, tables
-from condvendi_jax.data.kernels import Indicator, WithinPrompts
+from condvendi_jax.data.bandwidth import WITHIN
+from condvendi_jax.data.kernels import Indicator, WithinPrompts, is_equality
 
 #: The share of the trace that negative eigenvalues may have. A choice.
 LIMIT = 0.05
+_ROUNDED = 1e-6  # Negative eigenvalues of at most this share of the trace are rounding.
 _TOLERANCES = (1e-4, 1e-2)  # Of symmetry, diagonal and range; in float16.
 
 
@@ -237,7 +239,7 @@ def unpacked(
     count = sum(isinstance(of, Similarities) for of in every)
     if not count:
         return models, kernels, False
-    alone = kernels[0] is None and isinstance(kernels[1], Indicator | None)
+    alone = kernels[0] is None and is_equality(kernels[1])
     if count < len(every) or not alone or any("prompts" in of for of in models.values()):
         raise ValueError(
             "outputs: received similarities, which have prompts and a kernel; expected those of "
@@ -256,5 +258,7 @@ def unpacked(
     negative = float(np.average([of.negative for of in every], weights=[*map(len, every)]))
     across = all(of.space is every[0].space for of in every)
     name = tables.listed([*dict.fromkeys(of.name for of in every)])
-    kernel = WithinPrompts(name, across, negative)
+    lost = f"; negative eigenvalues, {negative:.2g} of the trace, count as zero"
+    words = f"{WITHIN}: {name}{lost * (negative > _ROUNDED)}"
+    kernel = WithinPrompts(words, across)
     return arrays, (kernel, None if every[0].prompts is None else Indicator()), True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -72,7 +73,7 @@ class Scores:
 
 @jax.jit
 def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array) -> PerScore:
-    return PerScore(*map(jnp.exp, log_scores(entropy_x, entropy_t, entropy_joint)))
+    return log_scores(entropy_x, entropy_t, entropy_joint).map(jnp.exp)
 
 
 @functools.partial(
@@ -151,21 +152,20 @@ class Decomposition(Result, Scores):
     @property
     def intervals(self) -> PerScore:
         """(low, high) of each score at 95%, for estimation and rounding; equal at order 2."""
-        exact = zip(self.scores, self.scores, strict=True)
+        exact = self.scores.map(lambda score: (score, score))
         ends = self.estimation.intervals if self.estimation else exact
-        moved = self.rounding or (0.0, 0.0, 0.0)
-        both = zip(ends, moved, strict=True)
-        return PerScore(*((low * math.exp(-by), high * math.exp(by)) for (low, high), by in both))
+        moved = (self.rounding or PerScore(0.0, 0.0, 0.0)).map(math.exp)
+        return ends.map(lambda interval, by: (interval[0] / by, interval[1] * by), moved)
 
 
 def _estimation(estimates: PerTerm) -> Estimation:
     """The errors of the scores from those of the entropies."""
     if estimates.prompts is None:
         vendi = _with_interval(estimates.outputs)
-        scores = (vendi, vendi, (0.0, (1.0, 1.0)))
+        scores = PerScore(vendi, vendi, information=(0.0, (1.0, 1.0)))
     else:
-        scores = tuple(map(_with_interval, log_scores(*estimates)))
-    return Estimation(*(PerScore(*part) for part in zip(*scores, strict=True)))
+        scores = log_scores(*estimates).map(_with_interval)
+    return Estimation(*(scores.map(operator.itemgetter(part)) for part in (0, 1)))
 
 
 def _with_interval(log: Any) -> tuple[float, tuple[float, float]]:

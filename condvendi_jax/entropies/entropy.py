@@ -101,9 +101,9 @@ class PerScore(NamedTuple):
     conditional: Any
     information: Any
 
-    def map(self, function: Callable[[Any], Any]) -> PerScore:
-        """A function of each value."""
-        return PerScore(*map(function, self))
+    def map(self, function: Callable[..., Any], *others: PerScore) -> PerScore:
+        """A function of the value of each score, here and in others."""
+        return PerScore(*map(function, self, *others))
 
 
 def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks, optional
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import Indicator
+from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import Encoder
@@ -115,8 +115,7 @@ class Plan:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             models = texts.compare_pairs(similarity, models, prompts, across=self.across)
             prompts = None
-        equal = isinstance(options["prompt_kernel"], Indicator | None)
-        similar = options["similar_prompts"] or not equal
+        similar = options["similar_prompts"] or not is_equality(options["prompt_kernel"])
         embedded = texts.embed(models, prompts, options["prompt_ids"], encoder, similar=similar)
         if embedded is not None:
             models, prompts, options["prompt_ids"], known, self.encoder = embedded
@@ -317,7 +316,7 @@ def evaluate(
 
 def _answers(pairs: Pairs) -> tuple[int, int] | None:
     """The fewest and the most answers to a prompt that counts, under `Indicator`."""
-    if not pairs.paired or not isinstance(pairs.kernels[1], Indicator) or pairs.layout is not None:
+    if not pairs.paired or not pairs.kernels[1].compares_equality or pairs.layout is not None:
         return None
     answers = Answers.of(pairs)
     kinds = answers.points.prompt_kinds[1] if answers.kind is None else answers.kind

@@ -7,7 +7,6 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.result import Result
-from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.grams import sums as pairwise
@@ -96,7 +95,7 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
 
 def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     """The means of `_of_rows` over prompts, how many prompts have several answers, and in words."""
-    if not isinstance(pairs.kernels[1], Indicator):
+    if not pairs.kernels[1].compares_equality:
         raise ValueError(
             "prompt_kernel: expected cv.Indicator() as prompts repeat, so that rows are dependent, "
             f"received {pairs.kernels[1]!r}. If yours are independent, give n different groups."

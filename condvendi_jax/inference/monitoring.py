@@ -15,7 +15,6 @@ from condvendi_jax.base import checks, labelling, tables
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.grams import grams_of
@@ -167,7 +166,7 @@ def _sample(
             f"outputs: expected at least {least} {unit} to each of at least 2 prompts, received "
             f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
         )
-    labelled = isinstance(pairs.kernels[0], Indicator) and shapes.are_labels(outputs)
+    labelled = pairs.kernels[0].compares_equality and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
     if like is not None and columns != like.columns:
         expected = f"outputs: expected {like.columns} columns, as the baseline has (labels: 0)"

@@ -18,7 +18,6 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.tables import listed
-from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.inference.population import Population, components_of
 from condvendi_jax.results.comparison import Comparison
@@ -178,7 +177,7 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
     matched = several
     repeated = all(of.repeated for of in two)
-    drawn = all(isinstance(of.kernels[-1], Indicator) and of.batches is None for of in points)
+    drawn = all(of.kernels[-1].compares_equality and of.batches is None for of in points)
     if repeated and drawn:
         values, of_models = _by_prompt(two)
         answers = np.mean([of.answers.mean() for of in of_models])

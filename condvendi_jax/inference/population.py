@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import saturation
@@ -129,7 +128,7 @@ class Population:
         given answers. None where prompts do not repeat, or count as similar.
         """
         kind, points, inside = self.answers.kind, self.answers.points, self.inside.prompt
-        if inside is None or kind is None or not isinstance(points.kernels[-1], Indicator):
+        if inside is None or kind is None or not points.kernels[-1].compares_equality:
             return None
         prompts = np.square(np.bincount(kind, points.shares))
         same = np.bincount(kind, points.shares * (inside[-1] + points.shares)) / prompts
@@ -310,7 +309,7 @@ class Population:
         answers, kernel = self.answers, self.answers.points.kernels[-1]
         if self.units is None or self.inside.prompt is None or answers.kind is None:
             return None
-        if not isinstance(kernel, Indicator):
+        if not kernel.compares_equality:
             return None
         parts = components_of(answers, self.inside)
         if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:

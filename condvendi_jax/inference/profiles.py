@@ -18,7 +18,6 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import NAMES
-from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
@@ -68,7 +67,7 @@ def profile(
       over: which bandwidths the multiples multiply: those of 'outputs', 'prompts' or 'both'; where
         None, those that there are.
       multiples: of the chosen bandwidths, ascending.
-      seed, progress, data: see `compare`. The kernels whose bandwidths move are `Gaussian`.
+      seed, progress, data: see `compare`. A kernel of your own moves as `Kernel` says.
       unbiased, one_population: see `compare`. Models are compared on the prompts that all share.
       groups: the label of each row, `[n]`: rows of one label depend on each other. If None, rows of
         equal prompts do.
@@ -79,7 +78,7 @@ def profile(
       A `Profile`; `print` shows it, and its `plot` draws it.
 
     Raises:
-      TypeError, ValueError: `over` is unknown, a kernel that moves is not a `Gaussian`, the
+      TypeError, ValueError: `over` is unknown, a kernel that moves has no bandwidth, the
         multiples are not ascending numbers above 0, or `compare` would refuse the arguments.
 
     Examples:
@@ -109,14 +108,14 @@ def profile(
 def of_plan(
     plan: Plan, pairs: Mapping[str, Pairs], *, level: float, asked: bool, differ: Reason | None
 ) -> Profile | None:
-    """Computes the profile for `compare`: order 2 over all Gaussian bandwidths.
+    """Computes the profile for `compare`: order 2 over all bandwidths.
 
     None above 10,000 rows, unless it is `asked` for, and of two rows, which have no errors;
     ValueError if it cannot be computed.
     """
     refused, kernels = None, next(iter(pairs.values())).kernels
-    if not any(isinstance(kernel, Gaussian) for kernel in kernels):
-        refused = "a Gaussian kernel, whose bandwidth moves"
+    if all(kernel.known_bandwidth is None for kernel in kernels):
+        refused = "a Gaussian kernel, whose bandwidth moves, or one of yours with a `bandwidth`"
     elif all(of.needs_spectrum for of in plan.entropies):
         refused = "order 2 without truncation, of all pairs of rows"
     elif not plan.errors or plan.count is not None:
@@ -141,8 +140,8 @@ def _of_pairs(
 ) -> Profile:
     """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
     first = next(iter(pairs.values()))
-    gaussian = [isinstance(kernel, Gaussian) for kernel in first.kernels]
-    of_all = "both" if all(gaussian) or not any(gaussian) else NAMES[gaussian.index(True)]
+    moves = [kernel.known_bandwidth is not None for kernel in first.kernels]
+    of_all = "both" if all(moves) or not any(moves) else NAMES[moves.index(True)]
     over = over or of_all
     moving, ladder = _moving(first, over), _check_multiples(multiples)
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
@@ -233,10 +232,10 @@ def _moving(points: Pairs, over: Over) -> list[int]:
         raise ValueError(f"over: expected one of {', '.join(choices)}, received {over!r}.")
     moving = [k for k in range(len(points.kernels)) if over in (NAMES[k], "both")]
     for index in moving:
-        if not isinstance(points.kernels[index], Gaussian):
+        if points.kernels[index].known_bandwidth is None:
             raise ValueError(
                 f"over: expected a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves, "
-                f"received {points.kernels[index]!r}."
+                f"or one of yours with a `bandwidth`, received {points.kernels[index]!r}."
             )
     return moving
 
@@ -255,17 +254,23 @@ def _populations(
 ) -> list[Population]:
     """The scores of order 2 at every multiple of the bandwidths, in one pass."""
     answers = order_two.Answers.of(pairs) if unbiased else order_two.Answers.apart(pairs)
-    kernels = list(answers.points.kernels)
+    kernels: list[Any] = list(answers.points.kernels)
     for index in moving:  # All multiples use the form of the kernel that suits the narrowest.
-        kernel: Any = kernels[index]
-        narrowest = _times(kernel, ladder[0]).suited_to(answers.points.arrays[index])
-        kernels[index] = Gaussian(kernel.bandwidth, unit=narrowest.unit)
+        kernel = kernels[index]
+        narrowest = kernel.with_bandwidth(kernel.bandwidth * float(ladder[0]))
+        fitting = narrowest.suited_to(answers.points.arrays[index])
+        kernels[index] = fitting.with_bandwidth(kernel.bandwidth)
     points = answers.points.under(tuple(kernels))
-    multiples = jnp.asarray(ladder, points.dtype)
+    leaves = {index: jax.tree.leaves(kernels[index]) for index in moving}
+    traced = all(any(x is kernels[k].bandwidth for x in leaves[k]) for k in moving)
 
     def along(function: Callable[..., jax.Array], *leaving: Leaving) -> np.ndarray:
         """A function of the points at every multiple, `[m, ...]`."""
-        return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
+        if traced:
+            multiples = jnp.asarray(ladder, points.dtype)
+            return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
+        several = (_times(points, tuple(moving), times) for times in ladder.tolist())
+        return np.stack([to_float64(function(of, *leaving)) for of in several])
 
     inside = functools.partial(along, order_two.sums_inside)
     within = order_two.Inside()  # The papers' scores count the pairs within a batch.
@@ -284,16 +289,12 @@ def _at_every(
     *given: Any,
 ) -> jax.Array:
     """A function of the points at every multiple of the bandwidths that move, `[m, ...]`."""
-
-    def at(times: jax.Array) -> jax.Array:
-        kernels = list(points.kernels)
-        for index in moving:
-            kernels[index] = _times(kernels[index], times)
-        return function(points.under(tuple(kernels)), *given)
-
-    return jax.vmap(at)(multiples)
+    return jax.vmap(lambda times: function(_times(points, moving, times), *given))(multiples)
 
 
-def _times(kernel: Any, times: Any) -> Gaussian:
-    width = jnp.asarray(kernel.bandwidth)
-    return Gaussian(width * jnp.asarray(times, width.dtype), unit=kernel.unit)
+def _times(points: Pairs, moving: tuple[int, ...], times: Any) -> Pairs:
+    """The points under kernels with multiples of their bandwidths."""
+    kernels: list[Any] = list(points.kernels)
+    for index in moving:
+        kernels[index] = kernels[index].with_bandwidth(kernels[index].bandwidth * times)
+    return points.under(tuple(kernels))

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks, memory
-from condvendi_jax.data.kernels import Indicator, Kernel
+from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.models import of_each_model, prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
@@ -179,7 +179,7 @@ def _diversity(
     units = groups and groups._replace(membership=groups.membership[rows], of_all=groups.count)
     pairs = points.rows(rows)
     answers = order_two.Answers.of(pairs)
-    drawn = isinstance(points.kernels[1], Indicator) and points.batches is None
+    drawn = points.kernels[1].compares_equality and points.batches is None
     if answers.kind is None or not drawn:
         of = population.of_pairs(pairs, units)
     else:  # By the program that serves any number of good rows.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized
+from condvendi_jax.data.bandwidth import GIVEN
 from condvendi_jax.results.comparison import MATCHED, Comparison
 from condvendi_jax.results.evaluation import (
     DOUBT,
@@ -185,7 +186,7 @@ def _kernels(result: Evaluation) -> list[str]:
     sentences = []
     for name, (width, rule, noise) in result.bandwidths.items():
         kernel = rule.partition(": ")[2].removesuffix(" has no bandwidth")
-        if width is not None:
+        if width is not None and not rule.startswith(GIVEN):
             draws = "" if noise is None else f", ± {noise:.1%} over other draws of the subsets"
             kernel = f"Gaussian with bandwidth {width:.4g} ({rule}{draws})"
         sentences.append(f"The kernel of the {name} is {kernel}.")

@@ -139,7 +139,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     if over is None or over.reason is not None:
         main = "conditional" if given else "vendi"
         ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
-        why = over.reason if over else "by default up to 10,000 outputs, of Gaussian kernels"
+        why = over.reason if over else "by default up to 10,000 outputs, where a bandwidth moves"
         why = comparison.failed.get("profile", why)
         why = why if over or ranking.tested else "; ".join(comparison.untested())
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."

@@ -6,6 +6,7 @@ import math
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from canonical import N, kernels
@@ -427,3 +428,78 @@ def test_a_profile_that_cannot_be_is_refused_by_compare():
     for message, options in refused.items():
         with pytest.raises(ValueError, match=message):
             cv.compare(of_models, prompts, **(kernels() | options), profile=True)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Laplacian(cv.Kernel):
+    """Its bandwidth is a leaf, so that one program serves all multiples."""
+
+    bandwidth: float
+
+    def __call__(self, x, y):
+        return jnp.exp(-jnp.sum(jnp.abs(x - y)) / self.bandwidth)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class StaticLaplacian(Laplacian):
+    """Each bandwidth is a program, and may be checked."""
+
+    def __post_init__(self):
+        if not self.bandwidth > 0:
+            raise ValueError("bandwidth: expected a number above 0.")
+
+
+@jax.tree_util.register_static
+class PlainLaplacian(cv.Kernel):
+    def __init__(self, bandwidth):
+        self.bandwidth = bandwidth
+
+    __call__ = Laplacian.__call__
+
+
+@jax.tree_util.register_static
+class RemadeLaplacian(PlainLaplacian):
+    def with_bandwidth(self, bandwidth):
+        return RemadeLaplacian(bandwidth)
+
+
+@pytest.mark.parametrize("kind", [Laplacian, StaticLaplacian, RemadeLaplacian])
+def test_the_bandwidth_of_a_kernel_of_your_own_moves(kind, x64):
+    (outputs, _), prompts = models()[0].values(), models()[1]
+    chosen = kernels() | {"output_kernel": kind(0.8)}
+    found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **chosen)
+    assert_close(found.bandwidths, [0.4, 1.6])
+    pairs = ~np.eye(N, dtype=bool)
+    for k, times in enumerate((0.5, 2.0)):
+        distances = np.abs(outputs[:, None] - outputs[None]).sum(axis=2)
+        x, t = np.exp(-distances / (0.8 * times)), gaussian_gram(prompts, 0.6 * times)
+        x, t, both = (-np.log(np.mean(gram[pairs] ** 2)) for gram in (x, t, x * t))
+        assert_close([of[0, k] for of in found.values], np.exp([x, both - t, x + t - both]))
+
+
+def test_compare_has_the_profile_of_a_kernel_of_your_own_or_says_why_not():
+    of_models, prompts = models()
+    options = {"prompt_kernel": cv.Cosine(), "orders": [2]}
+    result = cv.compare(of_models, prompts, output_kernel=Laplacian(0.8), **options)
+    assert result.profile.over == "outputs"
+    assert_close(result.profile.bandwidths[[0, 6, 12]], [0.1, 0.8, 6.4])
+    options["output_kernel"] = PlainLaplacian(0.8)
+    with pytest.warns(UserWarning, match="not computed: profile"):
+        result = cv.compare(of_models, prompts, **options)
+    expected = r"expected a dataclass, or .*, received PlainLaplacian\(bandwidth=0.8\)"
+    assert re.search(rf"not computed: profile \(kernel: {expected}", str(result))
+    with pytest.raises(ValueError, match=expected):
+        cv.compare(of_models, prompts, profile=True, **options)
+
+
+def test_all_bandwidths_use_the_form_that_suits_the_narrowest():
+    """A matrix product moves k(x, y) by a tenth at the narrow one, and by 1e-4 at the wide one."""
+    rng = np.random.default_rng(0)
+    outputs = np.repeat([[-500.0], [500.0]], 24, axis=0) + rng.normal(size=(48, 1))
+    outputs = outputs.astype(np.float32)
+    found = cv.profile(outputs, output_kernel=cv.Gaussian(32.0), multiples=[1 / 32, 1])
+    grams = (gaussian_gram(outputs, width) ** 2 for width in (1, 32))
+    expected = [N * (N - 1) / (gram.sum() - N) for gram in grams]
+    np.testing.assert_allclose(found.values.vendi[0], expected, rtol=1e-4)

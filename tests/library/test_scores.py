@@ -1,6 +1,9 @@
 """The scores against the papers' definitions, peers and examples worked by hand."""
 
+import dataclasses
 import inspect
+import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -175,3 +178,76 @@ def test_a_kernel_of_two_points_alone_is_enough(order, x64):
         assert_close(got, expected[name])
     tiled = cv.grams.TiledGram.from_points(Laplace(), jnp.asarray(pairs[0]))
     assert_close(tiled.squared_frobenius_norm(), np.mean(city_block[0] ** 2))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Warped(cv.Kernel):
+    """A kernel with a bandwidth and other parameters."""
+
+    bandwidth: float
+    warp: Callable = lambda x: x
+    name: str = ""
+
+    def __call__(self, x, y):
+        return jnp.exp(-jnp.sum(jnp.abs(self.warp(x) - self.warp(y))) / self.bandwidth)
+
+
+def test_a_kernel_of_your_own_is_reported_by_its_name_and_bandwidth():
+    """Never by an address in memory, and in one short line."""
+    result = cv.evaluate(OUTPUTS, PROMPTS, output_kernel=Laplace(), prompt_kernel=Warped(1 / 3))
+    assert repr(Laplace()) == "Laplace()"
+    assert result.as_dict()["bandwidths"]["outputs"]["rule"] == "given: Laplace()"
+    width, words, _ = result.bandwidths["prompts"]
+    assert width == 1 / 3
+    assert words.startswith("given: Warped(bandwidth=0.333333, warp=<function Warped.<lambda>>, ")
+    assert "prompts: bandwidth 0.3333, given: Warped(bandwidth=0.333333, " in str(result)
+    paragraph = cv.report.latex(result).paragraph
+    assert "The kernel of the prompts is Warped(bandwidth=0.333333, " in paragraph
+    many = Warped(1.0, name="many words\n" * 20)
+    pairs = cv.Pairs(OUTPUTS, PROMPTS, output_kernel=many, prompt_kernel=cv.Gaussian(0.5))
+    assert pairs.bandwidths["prompts"] == (0.5, "given", None)
+    words = pairs.bandwidths["outputs"].rule
+    assert "\n" not in words
+    assert 100 < len(words) <= len("given: ") + 120
+    assert words.endswith(" ...")
+
+
+@pytest.mark.parametrize("bandwidth", [None, "wide", np.ones(3), math.nan])
+def test_only_a_number_is_a_known_bandwidth(bandwidth):
+    known = Warped(bandwidth).known_bandwidth
+    assert known is None or math.isnan(known)
+    assert jax.jit(lambda width: 0 * width if Warped(width).known_bandwidth is None else 1)(2) == 0
+
+
+def test_the_bandwidth_of_another_kernel_makes_no_gaussian():
+    chosen = cv.evaluate(OUTPUTS, output_kernel=Warped(1.0)).bandwidths["outputs"]
+    with pytest.raises(ValueError, match=r"output_kernel: expected a kernel or .* pass the kernel"):
+        cv.evaluate(OUTPUTS, output_kernel=chosen)
+
+
+@jax.tree_util.register_static
+class Labels(cv.Kernel):
+    compares_equality = True
+
+    def __call__(self, x, y):
+        return jnp.where(jnp.all(x == y), 1.0, 0.0)
+
+
+def test_a_kernel_that_compares_equality_is_like_the_indicator():
+    prompts = np.repeat(PROMPTS[:8], 6, axis=0)
+    options = {"output_kernel": cv.Gaussian(1.0), "orders": [2]}
+    result, expected = (
+        cv.evaluate(OUTPUTS, prompts, prompt_kernel=kernel, **options)
+        for kernel in (Labels(), cv.Indicator())
+    )
+    assert result.answers == expected.answers == (6, 6)
+    population, indicator = result.orders[0].population, expected.orders[0].population
+    assert_close(population.given, indicator.given)
+    assert_close(population.fixed_error, indicator.fixed_error)
+    similar = cv.evaluate(OUTPUTS, prompts, prompt_kernel=cv.Gaussian(0.5), **options)
+    assert similar.answers is None
+    assert similar.orders[0].population.given is None
+    assert similar.orders[0].population.fixed_error is None
+    labels = np.repeat(np.arange(8), 6)
+    assert cv.evaluate(OUTPUTS, labels, prompt_kernel=Labels(), **options).answers == (6, 6)
