@@ -21,11 +21,14 @@ from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding, items, records, similarity
+from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.named import PREFIXES
-from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.records import items
+from condvendi_jax.records import reading as records
+from condvendi_jax.records.files import RECORD_ENDINGS, ending, record_files
+from condvendi_jax.records.record import WEIGHT_FIELD
 
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
 
@@ -314,7 +317,7 @@ def _read_records(
     if records.ASKED_ONCE in read.notes:
         _note(given, records.ASKED_ONCE)
     if read.weights:
-        _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
+        _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {})
         quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
@@ -431,7 +434,7 @@ def _read_outputs(
 def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
     named = {"kind": kind, "device": given.encoder_device, "batch_size": given.encoder_batch_size}
     if kind == "images":
-        items.pillow()
+        pictures.pillow()
         return embedding.load_encoder(given.image_encoder, encoders.load_efficientnet, named=named)
     more = {} if given.long_texts is None else {"long_texts": given.long_texts}
     return embedding.load_encoder(given.text_encoder, encoders.load_minilm, named=named, **more)

@@ -23,8 +23,8 @@ import numpy as np
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.extras import MissingExtra
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
-from condvendi_jax.encoders.items import decode_image
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
+from condvendi_jax.encoders.pictures import decode_image
 
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 256}

@@ -19,7 +19,6 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks, optional
 from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.encoders.answers import recurring
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import designs, profiles, saturation
@@ -36,6 +35,7 @@ from condvendi_jax.inference.results.planning import detectable, ratio_of
 from condvendi_jax.inference.results.quality import Quality
 from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
 from condvendi_jax.inference.shared_prompts import Rows
+from condvendi_jax.records.answers import recurring
 from condvendi_jax.spectra.methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.

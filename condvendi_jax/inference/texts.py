@@ -18,8 +18,9 @@ from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import answers, embedding
+from condvendi_jax.encoders import embedding
 from condvendi_jax.inference.results.evaluation import DOUBT, Advice, Evaluation
+from condvendi_jax.records import answers
 
 _LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
 

@@ -12,10 +12,10 @@ import numpy as np
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, extras
 from condvendi_jax.data.kernels import Gaussian, Indicator
-from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.record_files import INSPECT_METRIC as _NAME
 from condvendi_jax.inference import evaluate
+from condvendi_jax.records import answers as texts
+from condvendi_jax.records.files import INSPECT_METRIC as _NAME
 from condvendi_jax.spectra import AUTO
 
 

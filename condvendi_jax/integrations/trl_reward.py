@@ -13,8 +13,8 @@ from condvendi_jax import encoders
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.answers import assistant_text
 from condvendi_jax.inference import contributions
+from condvendi_jax.records.answers import assistant_text
 
 
 class DiversityReward:

@@ -11,8 +11,8 @@ from fake_encoders import Means, Others, Squares
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
 from condvendi_jax.encoders.interface import EncoderError
-from condvendi_jax.encoders.items import list_images
 from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.records.items import list_images
 
 TEXTS = ["a cat", "ä dog", "a", "a cat", ""]
 ROWS = np.array([[len(t), t.count("a"), sum(map(ord, t)), 1] for t in TEXTS], np.float32)
