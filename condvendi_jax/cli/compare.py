@@ -60,20 +60,18 @@ def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Input
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         task = bar.add_task("scores", total=None)
-        prompts, ids = (
-            next(iter(of.values()), None) if read.shared else of or None
-            for of in (read.prompts, read.texts)
-        )
+
+        def show(words: str) -> None:
+            bar.update(task, description=words)
+
         compared = comparisons.compare(
-            read.outputs,
-            prompts,
-            prompt_ids=ids,
-            **read.settings(given),
+            read.pairs(show),
+            **read.settings,
             level=given.level,
             equal_ratio=given.equal_ratio,
             one_population=given.one_population,
             profile=True if given.profile else None,
-            progress=lambda words: bar.update(task, description=words),
+            progress=show,
         )
         population = given.one_population
         compared = comparisons.with_texts(compared, read.items, one_population=population)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.extras import MissingExtra
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
@@ -101,6 +102,13 @@ def as_loaded(encoder: Any) -> LoadedEncoder:
     of = encoder if hasattr(encoder, "__qualname__") else type(encoder)
     spec = f"{of.__module__}:{of.__qualname__}"
     return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
+
+
+def encoder_of_texts(encoder: Any) -> LoadedEncoder:
+    """An encoder that is passed or named, as in `load_encoder`; all-MiniLM-L6-v2 where None."""
+    if encoder is None or isinstance(encoder, str):
+        return load_encoder(encoder, encoders.load_minilm)
+    return as_loaded(encoder)
 
 
 def made(spec: str, maker: Any, **options: Any) -> Any:

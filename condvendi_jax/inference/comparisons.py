@@ -21,8 +21,7 @@ from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import designs, profiles, saturation
-from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.inference import datasets, designs, profiles, saturation
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
@@ -271,7 +270,7 @@ def with_texts(
     Where some answer many prompts, with the order of models `without` them if it is another.
     """
     evaluations = {
-        name: texts_of.advised(of, found.pairs[name], texts.get(name))
+        name: datasets.advised(of, found.pairs[name], texts.get(name))
         for name, of in found.evaluations.items()
     }
     found, fewer, left_out = dataclasses.replace(found, evaluations=evaluations), {}, []

@@ -200,17 +200,15 @@ def _by_model(
 
 def _read_file(path: pathlib.Path, named: Fields, strip: bool) -> tuple[list[Row], list[Skipped]]:
     """The answers, and what is left out."""
-    rows, skipped = [], []
     lines = list(_lines(path, named, strip))
-    named_there = any(isinstance(row, Row) and row.model for _, row in lines)
-    for line, row in lines:
-        if isinstance(row, Row) and named_there and row.model is None:
-            row = Unfit(f"has no {MODEL_FIELD!r}, which other records of this file have")
-        if isinstance(row, Row):
-            rows.append(row)
-        else:
-            skipped.append(Skipped(path, line, str(row)))
-    return rows, list(dict.fromkeys(skipped))  # A record without a model has several answers.
+    rows = [(line, row) for line, row in lines if isinstance(row, Row)]
+    of_models = any(row.model for _, row in rows)
+    lacking = {line for line, row in rows if row.model is None} if of_models else set()
+    why = f"has no {MODEL_FIELD!r}, which other records of this file have"
+    skipped = [Skipped(path, line, str(row)) for line, row in lines if isinstance(row, Unfit)]
+    skipped += [Skipped(path, line, why) for line in lacking]
+    skipped.sort(key=lambda entry: entry.line)
+    return [row for line, row in rows if line not in lacking], skipped
 
 
 def _lines(path: pathlib.Path, named: Fields, strip: bool) -> Iterator[tuple[int, Row | Unfit]]:

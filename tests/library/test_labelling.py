@@ -6,7 +6,7 @@ import pytest
 import condvendi_jax as cv
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import check_labels
-from condvendi_jax.inference import texts
+from condvendi_jax.inference import datasets as texts
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* the Gram is numerically")
 
