@@ -216,9 +216,7 @@ class _Files(NamedTuple):
 
     outputs: dict[str, Any]
     prompts: dict[str, Any]
-    named: dict[
-        str, tuple[str, str]
-    ]  # What outputs and prompts are, and the columns of their texts.
+    named: dict[str, tuple[str, str]]  # By role: what they are, and their columns or fields.
     described: dict[str, Any]
     notes: list[str]
     shared: bool = False  # Whether all models have the rows of one file of prompts.
@@ -228,76 +226,85 @@ class _Files(NamedTuple):
 def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     """Reads the files, and pairs outputs with prompts."""
     started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
-    medium = "texts" if kind == "records" else kind
-    used = _load_encoders(given, medium, models)
+    used = _load_encoders(given, models, kind)
     held = _read_records(given, models) if kind == "records" else _read(given, models)
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
-
-    def of_models(by_model: Mapping[str, Any] | None) -> Any:
-        return by_model or None if given.several else next(iter((by_model or {}).values()), None)
-
-    roles = {"outputs": medium, "prompts": "texts"}
     if held.records.by_id:
-        del roles["prompts"]  # Ids are equal or different, and have no meaning.
+        used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
+    command.use_threads(max(map(len, held.outputs.values())))
     dataset = Dataset(
-        held.outputs if given.several else {"": of_models(held.outputs)},
-        [*held.prompts.values()][0] if held.shared else of_models(held.prompts),
+        held.outputs if given.several else {"": _of_models(given, held.outputs)},
+        [*held.prompts.values()][0] if held.shared else _of_models(given, held.prompts),
         {
-            role: functools.partial(_embed, used[of], of, held.named[role][0], given, bar)
-            for role, of in roles.items()
-            if of in used
+            role: functools.partial(_embed, *used[role], what, given, bar)
+            for role, (what, _) in held.named.items()
+            if role in used
         },
         _comparison(given, held.records, used, bar),
-        used.get(medium),
+        used.get("outputs", [None])[0],
     )
-    command.use_threads(max(map(len, held.outputs.values())))
-    kernels = given.kernels(paired=bool(held.prompts) and dataset.compare is None)
-    rows = {
+    rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
+    embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
+    words = [f"{''.join(held.named[role])} embedded by {used[role][0].name}" for role in embedded]
+    described = _described(given, models, kind) | held.described
+    for encoder, of in [used[role] for role in used if role in (*embedded, "similarity")]:
+        described |= encoder.described(of)
+    notes = [*filter(None, ["; ".join(words)]), *held.notes]
+    return Inputs(dataset, rows, _settings(given, held.records), described, notes, started)
+
+
+def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
+    """What is known of the rows of each model, or of the only one; None if nothing is."""
+    return by_model or None if given.several else next(iter((by_model or {}).values()), None)
+
+
+def _rows(given: Options, held: _Files, *, paired: bool) -> dict[str, Any]:
+    """How rows are compared, and what is known of them: the arguments of `Dataset.pairs`."""
+    kernels, weights = given.kernels(paired=paired), given.of_rows("weights", files.read_weights)
+    return {
         "output_kernel": kernels["outputs"],
         "prompt_kernel": kernels.get("prompts"),
         "rule": given.rule or bandwidth.AUTO,
         "similar_prompts": given.similar_prompts,
         "key": Keys(given.seed).rule,
         "groups": given.of_rows("groups_file", files.read_labels),
-        "weights": given.of_rows("weights", files.read_weights),
-        "batches": of_models(held.records.batches),
+        "weights": _of_models(given, held.records.weights) if weights is None else weights,
+        "batches": _of_models(given, held.records.batches),
     }
-    if rows["weights"] is None:
-        rows["weights"] = of_models(held.records.weights)
-    rated = held.records.beside.get(given.quality_field or "", {})
+
+
+def _settings(given: Options, read: Records) -> dict[str, Any]:
+    """The arguments that `evaluate` and `compare` take beside pairs."""
     with checks.naming("--quality_field"):
-        quality = {name: np.asarray(of, np.float64) for name, of in rated.items()}
-    settings = {
+        rated = read.beside.get(given.quality_field or "", {}).items()
+        quality = {name: np.asarray(of_model, np.float64) for name, of_model in rated}
+    same = ("truncation", "at_least", "draws", "seed")
+    return {name: getattr(given, name) for name in same} | {
         "orders": list(given.order),
-        # Answers with probabilities are a distribution, not a sample of one.
-        "unbiased": held.records.weights is None,
-        "truncation": given.truncation,
+        "unbiased": read.weights is None,  # Probabilities are a distribution, not a sample of one.
         "method": given.chosen_method(),
-        "quality": of_models(quality),
-        "at_least": given.at_least,
-        "draws": given.draws,
-        "seed": given.seed,
+        "quality": _of_models(given, quality),
     }
-    roles_used = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    words = [f"{''.join(held.named[r])} embedded by {used[roles[r]].name}" for r in roles_used]
-    described = _described(given, models, kind) | held.described
-    for of in dict.fromkeys([*(roles[r] for r in roles_used), *{"similarity"} & {*used}]):
-        described |= used[of].described(of)
-    notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    return Inputs(dataset, rows, settings, described, notes, started)
 
 
 def _load_encoders(
-    given: Options, medium: str, models: Mapping[str, Model]
-) -> dict[str, LoadedEncoder]:
-    """The encoders, before anything is read, as a package or the weights may be missing."""
-    asked = any(is_text(model.prompts or "") for model in models.values())
-    media = [medium] * (medium != "embeddings") + ["texts"] * asked
+    given: Options, models: Mapping[str, Model], kind: str
+) -> dict[str, tuple[LoadedEncoder, str]]:
+    """The encoder of each role and what it embeds, loaded before anything is read.
+
+    A package or the weights may be missing.
+    """
+    kinds = {} if kind == "embeddings" else {"outputs": "images" if kind == "images" else "texts"}
+    if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
+        kinds["prompts"] = "texts"
     with contextlib.redirect_stdout(sys.stderr):
         if given.similarity:
-            return {"similarity": similarity.as_loaded(given.similarity)}
-        return {} if given.class_field else {of: _load_encoder(given, of) for of in media}
+            return {"similarity": (similarity.as_loaded(given.similarity), "similarity")}
+        if given.class_field:
+            return {}
+        loaded = {of: _load_encoder(given, of) for of in dict.fromkeys(kinds.values())}
+    return {role: (loaded[of], of) for role, of in kinds.items()}
 
 
 def _refuse_equal(held: _Files) -> None:
@@ -327,7 +334,7 @@ def _described(given: Options, models: Mapping[str, Model], kind: str) -> dict[s
 
 
 def _comparison(
-    given: Options, read: Records, used: Mapping[str, LoadedEncoder], bar: Any
+    given: Options, read: Records, used: Mapping[str, Any], bar: Any
 ) -> Callable[[Any, Any], Mapping[str, Similarities]] | None:
     """What makes the similarities of outputs, by classes or a function; None with embeddings."""
 
@@ -343,7 +350,7 @@ def _comparison(
         task = bar.add_task("comparing outputs", total=None)
         how: Any = {"across": False, "cache": given.cache}
         how["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
-        return compare_pairs(used["similarity"], outputs, prompts, **how)
+        return compare_pairs(used["similarity"][0], outputs, prompts, **how)
 
     return by_class if given.class_field else by_function if given.similarity else None
 

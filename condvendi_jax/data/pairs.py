@@ -384,9 +384,12 @@ def _make(
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
     labelled = [r for r in roles if all(shapes.are_labels(of[r]) for of in by_row.values())]
     shapes.check_labels(by_row, labelled, given, similar_prompts)
-    asked, given = given, tuple(
-        Indicator() if kernel is None and role in labelled else kernel
-        for role, kernel in zip(NAMES, given, strict=True)
+    asked, given = (
+        given,
+        tuple(
+            Indicator() if kernel is None and role in labelled else kernel
+            for role, kernel in zip(NAMES, given, strict=True)
+        ),
     )
     identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:

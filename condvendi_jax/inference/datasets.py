@@ -48,13 +48,7 @@ class Dataset:
 
     @classmethod
     def of(
-        cls,
-        outputs: Mapping[str, Any],
-        prompts: Any,
-        encoder: Any,
-        similarity: Any,
-        *,
-        across: bool,
+        cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, *, across: bool
     ) -> Dataset:
         """What the arguments of `evaluate` and `compare` name; texts are embedded unless compared.
 
@@ -67,7 +61,7 @@ class Dataset:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             compare = functools.partial(compare_pairs, similarity, across=across)
             return cls(outputs, prompts, compare=compare)
-        if not all(map(_are_texts, outputs.values())):
+        if not _are_texts(outputs):
             if encoder is not None:
                 raise TypeError("encoder: expected texts as the outputs of all models.")
             return cls(outputs, prompts)
@@ -78,23 +72,18 @@ class Dataset:
     @property
     def texts(self) -> dict[str, list[str]]:
         """The texts of the models whose outputs are texts."""
-        texts = {name: of for name, of in self.outputs.items() if _are_texts(of)}
-        return {name: [*map(str, of)] for name, of in texts.items()}
+        return {name: [*map(str, of)] for name, of in self.outputs.items() if _are_texts(of)}
 
     @property
     def prompt_texts(self) -> Any:
         """The prompts, if they are texts: they say which prompts are the same."""
-        prompts = self.prompts if isinstance(self.prompts, Mapping) else {"": self.prompts}
-        texts = self.prompts is not None and all(map(_are_texts, prompts.values()))
-        return self.prompts if texts else None
+        return self.prompts if _are_texts(self.prompts) else None
 
     def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
         """Which of outputs and prompts are embedded: not prompts that are equal or different."""
-        texts = self.prompt_texts
-        by_model = texts.values() if isinstance(texts, Mapping) else [texts]
-        equal = texts is None or isinstance(prompt_kernel, Indicator)
+        equal = self.prompt_texts is None or isinstance(prompt_kernel, Indicator)
         if not (equal or similar_prompts or prompt_kernel is not None):
-            equal = all(map(_repeat, by_model))
+            equal = _repeat(self.prompts)
         return [role for role in self.embed if role == "outputs" or not equal]
 
     def pairs(
@@ -188,13 +177,18 @@ def compare_pairs(
 
 
 def _are_texts(values: Any) -> bool:
+    """Whether values, or those of all models by their names, are texts."""
+    if isinstance(values, Mapping):
+        return all(map(_are_texts, values.values()))
     return shapes.are_labels(values) and all(isinstance(value, str) for value in values)
 
 
 def _repeat(texts: Any) -> bool:
-    """Whether more than half of the texts are there several times."""
+    """Whether more than half of the texts, of all models, are there several times."""
+    if isinstance(texts, Mapping):
+        return all(map(_repeat, texts.values()))
     kinds = labelling.check_labels(texts, len(texts), name="prompts")[1]
-    return float(np.mean(np.bincount(kinds)[kinds] > 1)) > 0.5
+    return bool(np.mean(np.bincount(kinds)[kinds] > 1) > 0.5)
 
 
 def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:

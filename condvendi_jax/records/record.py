@@ -132,7 +132,7 @@ class Record:
                     raise Unfit(f"{answer.name} holds reasoning without an answer")
                 said = texts.checked(rest if strip else text, answer.name)
                 reasoning = text[:80] if rest != text else ""
-                yield Row(model, prompt, said, self.answer_field, reasoning, *about, beside)
+                yield Row(model, prompt, said, self._said[0], reasoning, *about, beside)
             except Unfit as error:
                 yield error
 
@@ -167,11 +167,6 @@ class Record:
         # A conversation is one answer; a model's messages are several.
         several = None in roles or {*roles} <= {*texts.ASSISTANTS}
         return field, value, isinstance(value, list) and several
-
-    @property
-    def answer_field(self) -> str:
-        """The field of the answers."""
-        return self._said[0]
 
     def answers(self) -> list[Answer]:
         """The answers, at least one."""
@@ -221,7 +216,8 @@ class Record:
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
         known = [name for name in known_fields(row, _GIVEN) if row[name]]
-        roots = (field, self.answer_field, re.split(r"[.\[]", self.answer_field)[0])
+        of_answers = self._said[0]
+        roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
         others = [name for name in known if name not in roots]
         if self.named.prompt is not None:
             return Prompt(text, [field], others)
