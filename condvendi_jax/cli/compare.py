@@ -59,19 +59,13 @@ def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Input
     models = inputs.models_of(words, given)
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        task = bar.add_task("scores", total=None)
-
-        def show(words: str) -> None:
-            bar.update(task, description=words)
-
         compared = comparisons.compare(
-            read.pairs(show),
+            read.pairs(),
             **read.settings,
             level=given.level,
             equal_ratio=given.equal_ratio,
             one_population=given.one_population,
             profile=True if given.profile else None,
-            progress=show,
         )
         population = given.one_population
         compared = comparisons.with_texts(compared, read.items, one_population=population)

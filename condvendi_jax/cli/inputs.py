@@ -197,10 +197,10 @@ class Inputs(NamedTuple):
         """The texts or pictures of outputs."""
         return {name: of for name, of in self.dataset.outputs.items() if isinstance(of, list)}
 
-    def pairs(self, progress: Callable[[str], Any]) -> dict[str, Any]:
+    def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
         with contextlib.redirect_stdout(sys.stderr):
-            return self.dataset.pairs(**self.rows, progress=progress)
+            return self.dataset.pairs(**self.rows, progress=self.settings["progress"])
 
     def encoders(self) -> str | None:
         """The names of the encoders that were used, in words."""
@@ -251,7 +251,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     for encoder, of in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(of)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    return Inputs(dataset, rows, _settings(given, held.records), described, notes, started)
+    settings = _settings(given, held.records, bar)
+    return Inputs(dataset, rows, settings, described, notes, started)
 
 
 def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
@@ -274,17 +275,20 @@ def _rows(given: Options, held: _Files, *, paired: bool) -> dict[str, Any]:
     }
 
 
-def _settings(given: Options, read: Records) -> dict[str, Any]:
+def _settings(given: Options, read: Records, bar: Any) -> dict[str, Any]:
     """The arguments that `evaluate` and `compare` take beside pairs."""
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {}).items()
         quality = {name: np.asarray(of_model, np.float64) for name, of_model in rated}
+    # After the tasks of encoders, as the last one is shown.
+    task = functools.cache(lambda: bar.add_task("scores", total=None))
     same = ("truncation", "at_least", "draws", "seed")
     return {name: getattr(given, name) for name in same} | {
         "orders": list(given.order),
         "unbiased": read.weights is None,  # Probabilities are a distribution, not a sample of one.
         "method": given.chosen_method(),
         "quality": _of_models(given, quality),
+        "progress": lambda words: bar.update(task(), description=words),
     }
 
 

@@ -43,13 +43,8 @@ def main(argv: Sequence[str]) -> None:
     tables, over, failed = [], None, dict[str, str]()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        task = bar.add_task("scores", total=None)
-
-        def show(words: str) -> None:
-            bar.update(task, description=words)
-
-        pairs, settings = read.pairs(show)[""], read.settings
-        scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
+        pairs, settings, show = read.pairs()[""], read.settings, read.settings["progress"]
+        scores = evaluations.evaluate(pairs, **settings, errors=given.errors)
         scores = datasets.advised(scores, pairs, read.items.get(""))
         if given.by_prompt:
             chosen = {name: settings[name] for name in ("truncation", "method")}

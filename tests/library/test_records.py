@@ -525,14 +525,7 @@ class Starts:
 
 
 @pytest.mark.parametrize(
-    ("flags", "answers", "embedded"),
-    [
-        ((), 4, False),
-        (("--equal_prompts",), 1, False),
-        ((), 1, True),
-        (("--similar_prompts",), 4, True),
-        (("--prompt_bandwidth=9",), 4, True),
-    ],
+    ("flags", "answers", "embedded"), [((), 4, False), (("--prompt_bandwidth=9",), 4, True)]
 )
 def test_prompts_that_are_equal_or_different_are_not_embedded(
     write, run_command, monkeypatch, flags, answers, embedded
