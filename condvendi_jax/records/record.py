@@ -92,21 +92,20 @@ class Record:
         inner = {path: values(row, path) for path in paths if path}
         inner = {path: held if "[" in path else held[0] for path, held in inner.items() if held}
         self.row = {**row, **inner}
-        has = functools.partial(values, self.row)
-        # Marks count if only with null.
-        self.form = next((form for form in FORMATS if all(map(has, form.marks))), _PLAIN)
+        self.form = next((form for form in FORMATS if all(map(self._has, form.marks))), _PLAIN)
 
     @property
     def is_complete(self) -> bool:
         """Whether it has fields of a prompt and of an answer, or is of a known format."""
-        plain = known_fields(self.row, PROMPT_FIELDS) and known_fields(self.row, ANSWER_FIELDS)
+        plain = self._known(PROMPT_FIELDS) and self._known(ANSWER_FIELDS)
         return bool(plain or self.form.tool)
 
     @property
     def id(self) -> str:
         """The field whose id stands for the prompt, as the record has none; '' elsewhere."""
-        asks = self.form.prompt or known_fields(self.row, PROMPT_FIELDS[:-1])  # Task is a name.
-        return "" if asks or self.named.prompt else self.form.id
+        if not self.form.id or self.form.prompt or self.named.prompt:
+            return ""
+        return "" if self._known(PROMPT_FIELDS[:-1]) else self.form.id  # Task is a name.
 
     def repeats(self, filters: dict[str, Any]) -> bool:
         """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
@@ -141,7 +140,7 @@ class Record:
         field, value = self.form.model, None
         if self.named.model is None and field:
             value = next(iter(values(self.row, field)), None)
-        elif self.named.model is not None or known_fields(self.row, [MODEL_FIELD]):
+        elif self.named.model is not None or self._known([MODEL_FIELD]):
             field = self._field("model", [MODEL_FIELD])
             value = self.row[field]
         if value is None or (isinstance(value, str) and not value.strip()):
@@ -215,7 +214,7 @@ class Record:
             with contextlib.suppress(Unfit):
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
-        known = [name for name in known_fields(row, _GIVEN) if row[name]]
+        known = [name for name in self._known(_GIVEN, row) if row[name]]
         of_answers = self._said[0]
         roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
         others = [name for name in known if name not in roots]
@@ -267,6 +266,19 @@ class Record:
             raise Unfit(f"has no {field!r} for {answer.name}")
         return value
 
+    def _has(self, mark: str) -> bool:
+        """Whether a path leads somewhere, if only to null."""
+        return mark.partition(".")[0] in self.row and bool(values(self.row, mark))
+
+    @functools.cached_property
+    def _plain(self) -> dict[str, Any]:
+        return _plain(self.row)
+
+    def _known(self, names: Sequence[str], row: Any = None) -> list[Any]:
+        """The fields among `names`, in their order: of the row, or of one within it."""
+        plain = self._plain if row is None or row is self.row else _plain(row)
+        return [plain[name] for name in names if name in plain]
+
     def _first(self, paths: tuple[str, ...]) -> tuple[str, list[Any]]:
         """The first of several paths that leads somewhere, and to what; the last if none does."""
         held = [(path, values(self.row, path)) for path in paths]
@@ -278,7 +290,7 @@ class Record:
         def holds_answers(value: Any) -> bool:
             return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
 
-        known = known_fields(self.row, ANSWER_FIELDS) if self.named.answer is None else []
+        known = self._known(ANSWER_FIELDS) if self.named.answer is None else []
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise ValueError(
@@ -296,7 +308,7 @@ class Record:
     ) -> Any:
         """The field that is named, or else the first of `names` whose value fits, or the first."""
         row, named = self.row if row is None else row, getattr(self.named, what)
-        known = known_fields(row, names) if named is None else [named] * (named in row)
+        known = self._known(names, row) if named is None else [named] * (named in row)
         if not known:
             wanted = repr(named) if named is not None else " or ".join(names)
             there = ", ".join(map(str, row))[:200] or "none"
@@ -307,8 +319,12 @@ class Record:
 
 def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
     """The fields among `names`, in the order of `names`, whatever their capitals."""
-    plain = {str(field).strip().casefold(): field for field in reversed(list(fields))}
+    plain = _plain(fields)
     return [plain[name] for name in names if name in plain]
+
+
+def _plain(fields: Iterable[Any]) -> dict[str, Any]:
+    return {str(field).strip().casefold(): field for field in reversed(list(fields))}
 
 
 def values(record: Any, path: str) -> list[Any]:
