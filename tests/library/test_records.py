@@ -538,6 +538,7 @@ def test_prompts_that_are_equal_or_different_are_not_embedded(
     """Encoders cut long prompts: those that begin alike would have one embedding."""
     encoder = Starts()
     monkeypatch.setattr(fake_encoders, "STARTS", encoder, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", os.getcwd())
     said = [[f"{k**2 % 7} {p}" for k in range(answers)] for p in range(8)]
     prompts = [f"You are a helpful assistant. Question {p}" for p in range(8)]
     rows = [{"prompt": p, "answers": of} for p, of in zip(prompts, said, strict=True)]
@@ -562,7 +563,7 @@ def test_prompts_that_are_equal_or_different_are_not_embedded(
 
 def _read(verb, *words, **flags):
     bar = types.SimpleNamespace(add_task=lambda *_, **__: 0, update=lambda *_, **__: None)
-    given = verb.Options(text_encoder="fake_encoders:STARTS", **flags)
+    given = verb.Options(text_encoder="fake_encoders:STARTS", cache="cache", **flags)
     return inputs.read(given, inputs.models_of(words, given), bar)
 
 
