@@ -10,7 +10,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.cli.options import Target, option
 from condvendi_jax.inference import comparisons
-from condvendi_jax.inference.results.comparison import Comparison
+from condvendi_jax.results.comparison import Comparison
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ from condvendi_jax.data.pairs import NAMES
 from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
-from condvendi_jax.inference.results.evaluation import Evaluation, warning_lines
-from condvendi_jax.inference.results.planning import StudyPlan
+from condvendi_jax.results.evaluation import Evaluation, warning_lines
+from condvendi_jax.results.planning import StudyPlan
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method

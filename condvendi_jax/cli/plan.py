@@ -10,7 +10,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.cli import compare, options
 from condvendi_jax.cli.options import option
 from condvendi_jax.inference import planning
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED
+from condvendi_jax.results.ranking import FEWEST_TESTED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

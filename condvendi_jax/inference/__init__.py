@@ -7,21 +7,22 @@ from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.monitoring import Monitor, monitor
-from condvendi_jax.inference.multiplicity import holm, letter_display
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import prompt_table
-from condvendi_jax.inference.results.between import Between
-from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import Evaluation, ScoredOrder
-from condvendi_jax.inference.results.looks import Look, Looks
-from condvendi_jax.inference.results.planning import Size, StudyPlan
-from condvendi_jax.inference.results.profile import PairProfile, Profile
-from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
-from condvendi_jax.inference.results.quality import Quality
-from condvendi_jax.inference.results.ranking import Difference, Ranking
 from condvendi_jax.inference.row_contributions import Contributions, contributions
 from condvendi_jax.inference.selection import Selection, select
+from condvendi_jax.results.between import Between
+from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
+from condvendi_jax.results.looks import Look, Looks
+from condvendi_jax.results.planning import Size, StudyPlan
+from condvendi_jax.results.profile import PairProfile, Profile
+from condvendi_jax.results.prompts import PromptScore, PromptTable
+from condvendi_jax.results.quality import Quality
+from condvendi_jax.results.ranking import Difference, Ranking
+from condvendi_jax.statistics.multiplicity import holm, letter_display
+from condvendi_jax.statistics.shrinkage import PromptSpread
 
 __all__ = [
     "LADDER",

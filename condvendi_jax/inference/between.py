@@ -28,11 +28,12 @@ from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference import population, saturation
-from condvendi_jax.inference.errors import Groups, group_influences
+from condvendi_jax.inference.errors import Groups
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
-from condvendi_jax.inference.results.between import Between
-from condvendi_jax.inference.results.evaluation import Evaluation
+from condvendi_jax.results.between import Between
+from condvendi_jax.results.evaluation import Evaluation
 from condvendi_jax.spectra import order_two
+from condvendi_jax.statistics.influences import group_influences
 
 # More labels than this make the sums of all pairs of labels too large.
 _MANY_LABELS = 50

@@ -23,19 +23,20 @@ from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import datasets, designs, profiles, saturation
 from condvendi_jax.inference.designs import Common
-from condvendi_jax.inference.errors import FEWEST_ROWS, Units, error_of
+from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
-from condvendi_jax.inference.multiplicity import holm, letter_display
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.inference.results.comparison import Comparison, SharedPrompts
-from condvendi_jax.inference.results.evaluation import DOUBT, Evaluation, ScoredOrder
-from condvendi_jax.inference.results.planning import detectable, ratio_of
-from condvendi_jax.inference.results.quality import Quality
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Difference, Ranking
 from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.records.answers import recurring
+from condvendi_jax.results.comparison import Comparison, SharedPrompts
+from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
+from condvendi_jax.results.quality import Quality
+from condvendi_jax.results.ranking import FEWEST_TESTED, Difference, Ranking
 from condvendi_jax.spectra.methods import Method
+from condvendi_jax.statistics.influences import error_of
+from condvendi_jax.statistics.multiplicity import holm, letter_display
+from condvendi_jax.statistics.power import detectable, ratio_of
 
 # The width of a 95% interval of a normal variable, in standard errors.
 _WIDTH = 2 * 1.96

@@ -19,8 +19,8 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder
-from condvendi_jax.inference.results.evaluation import DOUBT, Advice, Evaluation
 from condvendi_jax.records import answers
+from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
 _LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
 

@@ -14,10 +14,11 @@ from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results.comparison import Design
+from condvendi_jax.results.comparison import Design
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Answers
+from condvendi_jax.statistics import influences as influences_of
 
 
 def design_of(pairs: Pairs) -> Design | None:
@@ -127,7 +128,7 @@ def at_design(
         _, of_subsets = zip(*scored, strict=True)
         replicates = min(of.shape[1] for of in of_subsets)
         influences = PerScore(*np.mean([of[:, :replicates] for of in of_subsets], axis=0))
-        errors = PerScore(*map(errors_of.error_of, influences))
+        errors = PerScore(*map(influences_of.error_of, influences))
     numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole, *_ in scored]
     scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
     intervals = PerScore(*zip(*ends, strict=True))

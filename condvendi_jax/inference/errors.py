@@ -21,11 +21,18 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
-from condvendi_jax.inference.results.evaluation import ErrorsBy
+from condvendi_jax.results.evaluation import ErrorsBy
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
+from condvendi_jax.statistics.influences import (
+    NOISE,
+    error_of,
+    group_influences,
+    is_noisy,
+    root_mean_square,
+)
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -33,8 +40,6 @@ FEWEST_UNITS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
 # Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
 # this share of modes among the rows it does not matter; of groups of rows, up to a larger one.
 _MODES, _MODES_OF_GROUPS = 0.1, 0.5
-# Where noise is a larger part of the variance, it stays in.
-_NOISE = 0.5
 # A choice: at orders other than 2 each group costs a spectrum.
 DEFAULT_GROUPS = 20
 # Below this number of rows a deletion leaves a single row, and every score of it is 1.
@@ -367,50 +372,7 @@ def unit_influences(
     return np.stack(sums) * math.sqrt(count * independent / (independent - 1))
 
 
-def root_mean_square(values: np.ndarray) -> Any:
-    """The root mean square over the last axis."""
-    return np.sqrt(np.mean(np.square(values), axis=-1))
-
-
-def error_of(of_units: np.ndarray) -> float:
-    """The error of the mean of replicates `[replicates, G]`, less what their noise adds to it."""
-    naive, unbiased = root_mean_square(np.mean(of_units, axis=0)), _unbiased(of_units)
-    return float(naive) if is_noisy(of_units) else math.sqrt(unbiased)
-
-
-def is_noisy(of_units: np.ndarray) -> bool:
-    """Whether most of the mean square is the noise of the replicates, which then stays in it."""
-    return _unbiased(of_units) < _NOISE * float(root_mean_square(np.mean(of_units, axis=0))) ** 2
-
-
-def _unbiased(of_units: np.ndarray) -> float:
-    """The mean square without noise: from products of different replicates."""
-    count = of_units.shape[0]
-    if count == 1:
-        return float(np.mean(np.square(of_units)))
-    products = np.square(of_units.sum(axis=0)) - np.square(of_units).sum(axis=0)
-    return float(np.mean(products)) / (count * (count - 1))
-
-
 # Deletions of groups
-
-
-def group_influences(whole: Any, deleted: Any, shares: np.ndarray) -> np.ndarray:
-    """The influence of each group on a score, `[..., g]`; their root mean square is the error.
-
-    The delete-m_j jackknife. The score is `whole` `[...]` with all rows, and `deleted` `[..., g]`
-    without each group, of the given share of the rows. The error of a difference of two scores is
-    that of the differences of their influences, where both were computed without the same groups.
-    A group without rows has no influence, and does not count in the mean square.
-    """
-    whole, deleted = np.asarray(whole, np.float64)[..., None], np.asarray(deleted, np.float64)
-    present = shares > 0
-    count = np.count_nonzero(present)
-    h = 1 / np.where(present, shares, 0.5)
-    pseudo = h * whole - (h - 1) * deleted
-    rest = np.where(present, (1 - shares) * deleted, 0)
-    estimate = count * whole - np.sum(rest, axis=-1, keepdims=True)
-    return np.where(present, (pseudo - estimate) * np.sqrt(shares.size / count / (h - 1)), 0)
 
 
 def delete_groups(
@@ -437,7 +399,7 @@ def delete_groups(
     deleted = np.exp([_logs(part.entropies) for part in parts]).T
     noise = [part.estimation.standard_errors for part in parts if part.estimation]
     if noise:
-        noisy = np.mean(np.square(noise), axis=0) > _NOISE * np.var(deleted, axis=1, ddof=1)
+        noisy = np.mean(np.square(noise), axis=0) > NOISE * np.var(deleted, axis=1, ddof=1)
         _warn_of_noise(noisy if pairs.paired else noisy[:1])
     scores = np.exp(_logs(whole.entropies))
     influences = group_influences(scores, deleted, groups.shares(pairs))

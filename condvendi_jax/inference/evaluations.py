@@ -29,7 +29,7 @@ from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.datasets import Dataset, advised
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.inference.results.evaluation import Evaluation, ScoredOrder
+from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method

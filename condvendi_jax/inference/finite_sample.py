@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams import to_host
 from condvendi_jax.spectra import order_two
+from condvendi_jax.statistics import intervals
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -74,7 +74,7 @@ def finite_sample_interval(pairs: Pairs, *, confidence: float = 0.95) -> FiniteS
         raise ValueError("batches: expected None, as answers must be independent, received some.")
     repeated = pairs.groups is None and pairs.paired and pairs.prompt_kinds[0] < pairs.n
     means, blocks, units = (_of_prompts if repeated else _of_rows)(pairs)
-    least, most = _accepted(means, blocks, 1 - confidence)
+    least, most = intervals.bernstein(means, blocks, 1 - confidence)
     low, score, high = (1 / c if c else math.inf for c in (most, means[1] / means[0], least))
     name = "Conditional-RKE" if pairs.paired else "RKE"
     return FiniteSampleInterval(name, float(score), low, high, confidence, units)
@@ -107,19 +107,3 @@ def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     same = (sums[used] / (answers * (answers - 1))[used]).clip(0, 1)
     means = np.array([1, same.mean(), 1, same.mean(), np.mean(same**2)])
     return means, same.size, f"{same.size:,} of {used.size:,} prompts"
-
-
-def _accepted(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
-    """The ends of c in [0, 1] with a mean of k_T^2 (k_X^2 - c) within Bernstein's bound."""
-    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
-
-    (t, j, tt, tj, jj), x = means, math.log(3 / delta) / blocks
-
-    def margin(c: float) -> float:
-        bx, square = max(c, 1 - c) * x, max(jj - 2 * c * tj + c**2 * tt, 0)
-        return 4 / 3 * bx + math.sqrt(bx**2 + 2 * x * square) - abs(j - c * t)
-
-    # The bound is convex in c, so that there is at most one root on either side of the estimate.
-    root: Any = brentq
-    least = root(margin, 0.0, j / t) if margin(0.0) < 0 else 0.0
-    return least, root(margin, j / t, 1.0) if margin(1.0) < 0 else 1.0

@@ -20,13 +20,13 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.tables import listed
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.models import prompts_by_model
-from condvendi_jax.inference import components
-from condvendi_jax.inference.components import Components
-from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import Evaluation, chosen_kernels
-from condvendi_jax.inference.results.planning import POWER, Size, Spread, StudyPlan
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED
+from condvendi_jax.inference.population import Population, components_of
+from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.evaluation import Evaluation, chosen_kernels
+from condvendi_jax.results.planning import Size, StudyPlan
+from condvendi_jax.results.ranking import FEWEST_TESTED
+from condvendi_jax.statistics.components import Components
+from condvendi_jax.statistics.power import POWER, Spread
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
 _MOST = 10**7  # Prompts.
@@ -229,7 +229,7 @@ def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[
     points = [of.answers.points for of in two]
     numbers, values, of_models = prompts_by_model(points)[1], [], []
     for of, number in zip(two, numbers, strict=True):
-        of_prompts = components.of_prompts(of.answers, of.inside)
+        of_prompts = components_of(of.answers, of.inside)
         if of_prompts is None:
             raise ValueError("pilot: expected answers of equal weight to each prompt.")
         similarity = of_prompts.similarity[of.answers.kind]

@@ -18,15 +18,13 @@ import numpy as np
 from condvendi_jax.data.kernels import Indicator
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import components, saturation
-from condvendi_jax.inference.errors import Groups, root_mean_square, unit_influences
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference.errors import Groups, unit_influences
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans, PairSums
+from condvendi_jax.statistics import components, intervals
+from condvendi_jax.statistics.influences import root_mean_square
 
-_OF_A_PROMPT = 0.2  # Of a typical prompt, which `_of_prompts` adds; by simulation.
-# Poisson means of which two and none are seen in 2.5% of samples: `_of_rows`.
-_NO_PAIR, _NO_OTHER = 5.6, 3.7
-_LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
 INVERTED = (True, True, False)
 
@@ -174,36 +172,36 @@ class Population:
         """
         if self.influences is None or self.units is None:
             return None
-        (changes, lost), intervals = self._deletions, []
+        (changes, lost), ends_of = self._deletions, []
         rows = 1 / np.sum(self.answers.points.shares**2 / self.answers.copies)
         mean, of_mean, ends = self.similarities.conditional, self.influences.conditional, None
         if self.repeated:  # A mean over prompts, not over pairs of them.
             error, shares = root_mean_square(of_mean[0]), lost**2 / np.sum(lost**2)
-            ends = _of_prompts(mean, error, changes[1], shares)
+            ends = intervals.prompt_mean(mean, error, changes[1], shares)
         prompts = self._means[0].norms(self.own, self.same)[1:2].sum()  # Of one over their number.
         for index, inverted in enumerate(INVERTED[: len(changes)]):
             value, influence, slope = self.similarities[index], self.influences[index], 0.0
             if np.isnan(influence).any():  # Not known without a unit that has all others' pairs.
-                intervals.append((1.0 if inverted else 0.0, math.inf))
+                ends_of.append((1.0 if inverted else 0.0, math.inf))
                 continue
             if ends is not None:  # Of the rest, to which the mean over prompts is added.
-                slope = np.sum(influence * of_mean) / max(np.sum(np.square(of_mean)), _LEAST)
+                slope = np.sum(influence * of_mean) / max(np.sum(np.square(of_mean)), 1e-300)
                 slope = prompts if self.limits.largest[1] else slope  # Not by a kernel's tail.
             error = root_mean_square((influence - slope * of_mean)[0])
             if inverted:
-                of = _of_rows(value, error, min(self.freedom, rows - 1), rows)
+                of = intervals.row_mean(value, error, min(self.freedom, rows - 1), rows)
             else:
-                of = _of_ratio(value, error, self.freedom)
+                of = intervals.ratio(value, error, self.freedom)
             if ends is not None and index == 1:
                 of = ends
             elif ends is not None:
-                of = _joined(value, of, slope, mean, ends, not inverted)
+                of = intervals.joined(value, of, slope, mean, ends, not inverted)
             most = 1.0 if inverted else 1 / prompts if self.repeated else math.inf
             if self.limits.largest[index]:
                 of = 0.0, of[1] if inverted else most
             of = max(of[0], 0.0), min(of[1], most)
-            intervals.append((_inverse(of[1]), _inverse(of[0])) if inverted else of)
-        return _per_score(intervals, (1.0, 1.0))
+            ends_of.append((_inverse(of[1]), _inverse(of[0])) if inverted else of)
+        return _per_score(ends_of, (1.0, 1.0))
 
     @functools.cached_property
     def fixed_error(self) -> float | None:
@@ -217,7 +215,7 @@ class Population:
             return None
         if not isinstance(kernel, Indicator):
             return None
-        parts = components.of_prompts(answers, self.inside)
+        parts = components_of(answers, self.inside)
         if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
             return None
         shares = np.square(np.bincount(answers.kind, answers.points.shares))
@@ -298,71 +296,6 @@ def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
     return np.unique(parts).size < parts.size
 
 
-def _of_prompts(
-    value: float, error: float, changes: np.ndarray, shares: np.ndarray
-) -> tuple[float, float]:
-    """The 95% interval of a similarity in [0, 1], a mean over prompts of these shares.
-
-    `changes` are what it loses without each prompt. The variance is linear in the mean, by the
-    skewness of the prompts: Wilson's interval where all are 0 or 1. At the end that is far from
-    them, a fifth of a prompt is added (docs/errors.md has the coverage).
-    """
-    flipped = value > 0.5
-    near, sign = (1 - value, -1.0) if flipped else (value, 1.0)
-    t = student(max(1 / np.sum(shares**2) - 1, 1))
-    second, third = np.sum(changes**2), sign * np.sum(changes**3)
-    scale = second**1.5  # Which may underflow.
-    skewness = 2 * third / scale if scale > 0 else 0.0
-    low = near + error * (skewness - math.hypot(t, skewness))
-    typical, far = np.sum(shares**3) / np.sum(shares**2), 1 - near
-    added = _OF_A_PROMPT * typical
-    variance = added * typical * far**2
-    skewness = 1.25 * (third + variance * typical * far) / (second + variance) ** 1.5
-    spread = math.sqrt(error**2 + variance) * (skewness + math.hypot(t, skewness))
-    high = (near + added + spread) / (1 + added)
-    low, high = (1 - high, 1 - low) if flipped else (low, high)
-    return max(float(low), 0.0), min(float(high), 1.0)
-
-
-def _of_rows(value: float, error: float, freedom: float, rows: float) -> tuple[float, float]:
-    """The 95% interval of a mean over all pairs of rows: Student's, of the logit; or one-sided."""
-    if value < 1e-12:  # By rounding, as below.
-        return 0.0, min((_NO_PAIR / rows) ** 2, 1.0)
-    if value > 1 - 1e-6 or error < 1e-7 * value:
-        return max(value - _NO_OTHER / rows, 0.0), min(value + _NO_OTHER / rows, 1.0)
-    logit = math.log(value / (1 - value))
-    width = student(freedom) * error / (value * (1 - value))
-    low, high = (1 / (1 + math.exp(min(-logit + side * width, 700.0))) for side in (1, -1))
-    return low, high
-
-
-def _of_ratio(value: float, error: float, freedom: float) -> tuple[float, float]:
-    """The 95% interval of a ratio of similarities: Student's, on the scale of the logarithm."""
-    if not 0 < value < math.inf:
-        return 0.0, math.inf
-    times = math.exp(min(student(freedom) * error / value, 700.0))
-    return value / times, value * times
-
-
-def _joined(value: float, of: Any, slope: float, mean: float, ends: Any, in_logs: bool) -> Any:
-    """Joins the interval `of` a value with that of the mean, of `slope` (Zou and Donner, 2008)."""
-    if not in_logs:
-        far = np.hypot(np.subtract(of, value), np.sort(slope * (np.asarray(ends) - mean)))
-        return float(value - far[0]), float(value + far[1])
-    if not 0 < value < math.inf:
-        return of
-    slope, logs = slope * mean / value, [np.log(np.maximum(x, _LEAST)) for x in (of, ends)]
-    ends = _joined(math.log(value), logs[0], slope, math.log(mean), logs[1], in_logs=False)
-    return tuple(math.exp(min(end, 700.0)) for end in ends)
-
-
-def student(freedom: float) -> float:
-    """Half the width of a 95% interval of Student's t, in standard errors."""
-    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
-    return float(stdtrit(freedom, 0.975))
-
-
 def _per_score(values: Sequence[Any], information: Any) -> PerScore:
     """Of outputs alone, `values` are of vendi: all outputs then answer the same prompt."""
     return PerScore(*values) if len(values) > 1 else PerScore(values[0], values[0], information)
@@ -377,3 +310,24 @@ def _finite(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_finite(end) for end in value]
     return None if math.isinf(value) else float(value)
+
+
+def components_of(answers: Answers, inside: Inside) -> components.Components | None:
+    """The components of each prompt from sums with its other answers.
+
+    None where the answers to a prompt have unequal weights, or come in batches.
+    """
+    kind, points, copies = answers.kind, answers.points, answers.copies
+    assert kind is not None and inside.prompt is not None
+    k = np.bincount(kind, copies)
+    one = points.shares / copies
+    equal = np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0)
+    if not equal or points.batches is not None:
+        return None
+    twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
+    twice.weights = points.weights
+    squares: Any = answers._replace(points=twice).inside(order_two.sums_inside).prompt
+    # Of each answer with the others; copies are alike.
+    return components.of_sums(
+        inside.prompt[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
+    )

@@ -29,10 +29,11 @@ from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.results.profile import Over, PairProfile, Profile
 from condvendi_jax.inference.shared_prompts import Rows
+from condvendi_jax.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
+from condvendi_jax.statistics import intervals, multiplicity
 
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
@@ -448,7 +449,7 @@ class Tested(NamedTuple):
         logs, band = curve.logs[score][kept, None], np.full((kept.size, 2), math.nan)
         if not kept.any():
             return band
-        usual = population.student(self.freedom(score))
+        usual = intervals.student(self.freedom(score))
         largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
         times = np.quantile(largest, 1 - self.level) / usual
         if curve.ends is None:
@@ -492,33 +493,11 @@ class Tested(NamedTuple):
             np.divide(np.abs(draws[:, one] - draws[:, two] + both), scale, out=drawn[:, k])
             reasons.append(why)
         largest = np.abs(observed) * (1 - _TIES)
-        told = _stepped_down(largest, drawn, self.level)
-        p_values = np.array(_p_values(largest.max(axis=1), drawn.max(axis=2)))
+        told = multiplicity.stepped_down(largest, drawn, self.level)
+        p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))
         p_values[:, [None not in why for why in reasons]] = math.nan
         signs = np.where(told, -np.sign(observed), 0).astype(int)
         return [
             PairProfile(names[one], names[two], name, signs[k], reasons[k], *p_values[:, k])
             for k, (one, two) in enumerate(pairs)
         ]
-
-
-def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
-    """Which statistics are larger than `drawn` `[draws, ...]` ones (Romano and Wolf, 2005)."""
-    told = np.zeros(observed.shape, bool)
-    while not told.all():
-        limit = np.quantile(drawn[:, ~told].max(axis=1), 1 - level)
-        further = ~told & (observed > limit)
-        if not further.any():
-            break
-        told |= further
-    return told
-
-
-def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
-    rising = np.argsort(observed)
-    largest = np.maximum.accumulate(drawn[:, rising], axis=1)  # Of those that are no larger.
-    counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
-    alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
-    adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]
-    return alone, adjusted

@@ -8,12 +8,14 @@ from condvendi_jax.base import checks, labelling, memory, optional
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import components, saturation, shrinkage
-from condvendi_jax.inference.results.prompts import PromptScore, PromptSpread, PromptTable
+from condvendi_jax.inference import saturation
 from condvendi_jax.inference.row_contributions import contributions
+from condvendi_jax.results.prompts import PromptScore, PromptTable
 from condvendi_jax.spectra import exact, order_two
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
+from condvendi_jax.statistics import components, shrinkage
+from condvendi_jax.statistics.shrinkage import PromptSpread
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 

@@ -18,10 +18,12 @@ from condvendi_jax.data.models import of_each_model, prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import population
-from condvendi_jax.inference.errors import Groups, Units, root_mean_square
-from condvendi_jax.inference.results.evaluation import Estimate
-from condvendi_jax.inference.results.quality import Quality
+from condvendi_jax.inference.errors import Groups, Units
+from condvendi_jax.results.evaluation import Estimate
+from condvendi_jax.results.quality import Quality
 from condvendi_jax.spectra import exact, order_two
+from condvendi_jax.statistics import intervals
+from condvendi_jax.statistics.influences import root_mean_square
 
 _DRAWS = 100  # At most, where they are not given: time grows with them.
 
@@ -167,7 +169,7 @@ class _Mean(NamedTuple):
     def estimate(self, most: int) -> Estimate:
         """The mean of numbers up to `most`, with its error and Student's interval."""
         error = float(root_mean_square(self.influences))
-        width = population.student(self.freedom) * (error if error > 0 else math.nan)
+        width = intervals.student(self.freedom) * (error if error > 0 else math.nan)
         ends = np.clip([self.value - width, self.value + width], 0, most)
         return Estimate(self.value, error, tuple(ends.tolist()))
 

@@ -17,7 +17,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
-from condvendi_jax.inference.results.evaluation import score_name, score_names
+from condvendi_jax.results.evaluation import score_name, score_names
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 

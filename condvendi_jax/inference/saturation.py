@@ -21,7 +21,7 @@ from condvendi_jax.base.tables import span
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.grams import grams_of
-from condvendi_jax.inference.results.evaluation import Advice, Evaluation, Limit, score_name
+from condvendi_jax.results.evaluation import Advice, Evaluation, Limit, score_name
 
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
 # score. Measured under narrow, usual and wide bandwidths, in float32 at n = 10 to 2,000 and in

@@ -16,7 +16,7 @@ from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import contributions, prompt_table
-from condvendi_jax.inference.results.prompts import PromptScore, PromptTable
+from condvendi_jax.results.prompts import PromptScore, PromptTable
 
 #: Outputs whose kernel is at least this are joined as near-duplicates.
 ALIKE = 0.9

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized
-from condvendi_jax.inference.results.comparison import MATCHED, Comparison
-from condvendi_jax.inference.results.evaluation import (
+from condvendi_jax.results.comparison import MATCHED, Comparison
+from condvendi_jax.results.evaluation import (
     DOUBT,
     Evaluation,
     ScoredOrder,

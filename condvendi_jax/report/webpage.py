@@ -15,12 +15,12 @@ from condvendi_jax import __version__
 from condvendi_jax.base import files, optional, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
-from condvendi_jax.inference.results.comparison import Comparison
-from condvendi_jax.inference.results.evaluation import not_computed, warning_lines
-from condvendi_jax.inference.results.quality import undominated
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
 from condvendi_jax.report.items import Items
+from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.evaluation import not_computed, warning_lines
+from condvendi_jax.results.quality import undominated
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -57,7 +57,7 @@ def html(
         outputs = outputs_behind.check_texts(outputs, comparison.pairs, "outputs")
     if prompts is not None:
         prompts = outputs_behind.check_texts(prompts, comparison.pairs, "prompts")
-    from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+    from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
     over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
     behind = drawn = plane = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from condvendi_jax.inference.monitoring import EProcess, upper_end
+from condvendi_jax.statistics.sequential import EProcess, upper_end
 from experiments.calibration import simulated
 
 LEVEL = 0.05

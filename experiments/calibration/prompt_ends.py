@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.inference import components, shrinkage
+from condvendi_jax.statistics import components, shrinkage
 from experiments.calibration import simulated
 
 ENDS = ("most diverse", "least diverse", "all")

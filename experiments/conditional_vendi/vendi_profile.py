@@ -11,7 +11,7 @@ from condvendi_jax.entropies import log_scores
 from condvendi_jax.inference import errors, profiles, saturation
 from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Keys
-from condvendi_jax.inference.results.profile import Over
+from condvendi_jax.results.profile import Over
 
 _ENTROPY = cv.Entropy(order=1)
 

@@ -16,8 +16,8 @@ import condvendi_jax as cv
 from condvendi_jax.base import tables
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import errors as grouping
-from condvendi_jax.inference.errors import group_influences
 from condvendi_jax.inference.evaluations import Keys
+from condvendi_jax.statistics.influences import group_influences
 
 WIDTHS = (0.8, 0.6)
 LABELS = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}

@@ -14,9 +14,9 @@ from scipy.special import betainc, betaln
 
 import condvendi_jax as cv
 from condvendi_jax.base import memory
-from condvendi_jax.inference import shrinkage
-from condvendi_jax.inference.components import Components
 from condvendi_jax.spectra import exact
+from condvendi_jax.statistics import shrinkage
+from condvendi_jax.statistics.components import Components
 from experiments.calibration import prompt_ends
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 1, "truncation": 4}]

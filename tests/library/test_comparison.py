@@ -15,7 +15,7 @@ from oracles import assert_close, gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax.base import files
 from condvendi_jax.inference import Difference, Ranking, comparisons
-from condvendi_jax.inference.multiplicity import holm, letter_display
+from condvendi_jax.statistics.multiplicity import holm, letter_display
 
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
 

@@ -12,6 +12,7 @@ from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.spectra import AUTO, order_two
+from condvendi_jax.statistics import influences as influences_of
 
 N = 100
 WIDTHS = (0.75, 0.5)
@@ -234,7 +235,7 @@ def test_noise_of_replicates_is_taken_out_unless_it_is_most_of_the_error():
     truth = rng.normal(size=50)
     for noise, kept in ((0.8, 0), (8.0, 8.0**2 / 4)):
         several = truth + noise * rng.normal(size=(400, 4, 50))
-        squares = np.square([errors_of.error_of(of) for of in several])
+        squares = np.square([influences_of.error_of(of) for of in several])
         np.testing.assert_allclose(squares.mean(), np.mean(truth**2) + kept, rtol=0.05)
 
 

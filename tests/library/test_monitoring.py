@@ -11,7 +11,7 @@ from rates import is_at_most
 from scipy import optimize, special, stats
 
 import condvendi_jax as cv
-from condvendi_jax.inference.monitoring import EProcess, bounds, upper_end
+from condvendi_jax.statistics.sequential import EProcess, bounds, upper_end
 from experiments.calibration import monitoring as study
 from experiments.calibration import simulated
 

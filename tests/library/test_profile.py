@@ -13,8 +13,9 @@ from oracles import assert_close, draw_pairs, gaussian_gram
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax.inference import PairProfile, population, profiles, saturation
+from condvendi_jax.inference import PairProfile, profiles, saturation
 from condvendi_jax.spectra import order_two
+from condvendi_jax.statistics import intervals, multiplicity
 
 MULTIPLES = [0.5, 1.0, 2.0]
 
@@ -171,16 +172,16 @@ def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
 def test_stepping_down_finds_what_the_first_step_leaves():
     drawn = np.tile(np.linspace(0, 1, 101)[:, None], (1, 2)) * [3, 1]
     # The largest of both is below 2.85 in 95% of draws, the second alone below 0.95.
-    assert profiles._stepped_down(np.array([2.9, 1.0]), drawn, 0.05).tolist() == [True, True]
-    assert profiles._stepped_down(np.array([2.8, 1.0]), drawn, 0.05).tolist() == [False, False]
+    assert multiplicity.stepped_down(np.array([2.9, 1.0]), drawn, 0.05).tolist() == [True, True]
+    assert multiplicity.stepped_down(np.array([2.8, 1.0]), drawn, 0.05).tolist() == [False, False]
 
 
 def test_adjusted_p_values_are_against_the_largest_of_the_rest():
     drawn = np.array([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
-    alone, adjusted = profiles._p_values(np.array([2.5, 1.5]), drawn)
+    alone, adjusted = multiplicity.joint_p_values(np.array([2.5, 1.5]), drawn)
     assert alone.tolist() == [2 / 4, 2 / 4]
     assert adjusted.tolist() == [2 / 4, 2 / 4]
-    assert profiles._p_values(np.array([1.5, 1.4]), drawn)[1].tolist() == [3 / 4, 3 / 4]
+    assert multiplicity.joint_p_values(np.array([1.5, 1.4]), drawn)[1].tolist() == [3 / 4, 3 / 4]
 
 
 def test_ends_at_which_nothing_differs_have_no_bands_and_no_signs():
@@ -280,7 +281,7 @@ def test_similarities_that_are_not_finite_are_unknown():
     outputs, prompts, joint = [0, 0, 0.5, 1e-300], [1, 1, 0, 0.5], [0, 1e-30, 0, 0.5]
     found = order_two.similarities(np.array([outputs, prompts, joint]))
     np.testing.assert_allclose(found[1:], [[0, 1e-30, math.nan, 1], [math.nan] * 4])
-    low, high = population._of_prompts(1e-110, 1e-110, np.full(4, 1e-110), np.full(4, 0.25))
+    low, high = intervals.prompt_mean(1e-110, 1e-110, np.full(4, 1e-110), np.full(4, 0.25))
     assert 0 <= low < high < 1
 
 

@@ -14,9 +14,9 @@ import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import quality as module
 from condvendi_jax.inference.errors import Units
-from condvendi_jax.inference.results import plots
-from condvendi_jax.inference.results.evaluation import Estimate
-from condvendi_jax.inference.results.quality import undominated
+from condvendi_jax.results import plots
+from condvendi_jax.results.evaluation import Estimate
+from condvendi_jax.results.quality import undominated
 from condvendi_jax.spectra import exact
 
 SIZES = (4, 5, 6, 4, 6, 5, 4, 5)

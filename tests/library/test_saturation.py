@@ -12,7 +12,7 @@ from oracles import draw_pairs, gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import comparisons, saturation
-from condvendi_jax.inference.results.ranking import order_in_words
+from condvendi_jax.results.ranking import order_in_words
 
 ORDER_1, ORDER_2 = Entropy(), cv.Entropy(2)
 WIDE = pytest.mark.filterwarnings("ignore:.*the Gram is numerically constant")

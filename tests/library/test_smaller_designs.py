@@ -14,8 +14,9 @@ from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import designs
 from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference.designs import at_design, design_of, slope
-from condvendi_jax.inference.errors import Groups, error_of
-from condvendi_jax.inference.results.comparison import Design
+from condvendi_jax.inference.errors import Groups
+from condvendi_jax.results.comparison import Design
+from condvendi_jax.statistics.influences import error_of
 
 EXACT = cv.Exact()
 LABELS = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from condvendi_jax.inference import components
+from condvendi_jax.statistics import components
 from theory_checks import claim, estimators, numerics
 from theory_checks.numerics import gaussian
 

@@ -15,7 +15,7 @@ from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference.results.evaluation import plain_order, score_name
+from condvendi_jax.results.evaluation import plain_order, score_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -200,7 +200,7 @@ class Profile(Result):
 
         Bandwidths at which all models are at a limit are shaded.
         """
-        from condvendi_jax.inference.results import plots  # Matplotlib is slow to import.
+        from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
         return plots.over_bandwidths(self)
 

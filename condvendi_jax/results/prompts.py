@@ -13,9 +13,9 @@ from condvendi_jax.base import checks, tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.inference.results.evaluation import plain_order, score_name
+from condvendi_jax.results.evaluation import plain_order, score_name
+from condvendi_jax.statistics.shrinkage import RELIABLE, PromptSpread
 
-RELIABLE = 0.8  # The reliability from which on a table ranks prompts.
 _SHOWN = 3  # Prompts at each end.
 
 
@@ -68,22 +68,6 @@ class PromptScore(NamedTuple):
         for name, value in plain.pop("contributions")._asdict().items():
             plain[f"contribution_to_{name}"] = value
         return plain
-
-
-class PromptSpread(NamedTuple):
-    """How much prompts differ in the similarity of their outputs, more than by chance.
-
-    Attributes:
-      p_value: of no difference, one-sided.
-      deviation: the standard deviation over prompts of the similarity of any number of outputs.
-      reliability: the share of its square in the variance of the table's similarities.
-      outputs_needed: the number of outputs of each prompt for a reliability of 0.8, or infinity.
-    """
-
-    p_value: float
-    deviation: float
-    reliability: float
-    outputs_needed: float
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

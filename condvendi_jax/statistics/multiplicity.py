@@ -42,3 +42,25 @@ def letter_display(models: Sequence[str], apart: set[frozenset[str]]) -> dict[st
     letters = string.ascii_letters + "".join(map(chr, range(0x100, 0x100 + len(columns))))
     lettered = list(zip(letters, columns, strict=False))
     return {model: "".join(x for x, column in lettered if model in column) for model in models}
+
+
+def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
+    """Which statistics are larger than `drawn` `[draws, ...]` ones (Romano and Wolf, 2005)."""
+    told = np.zeros(observed.shape, bool)
+    while not told.all():
+        limit = np.quantile(drawn[:, ~told].max(axis=1), 1 - level)
+        further = ~told & (observed > limit)
+        if not further.any():
+            break
+        told |= further
+    return told
+
+
+def joint_p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
+    rising = np.argsort(observed)
+    largest = np.maximum.accumulate(drawn[:, rising], axis=1)  # Of those that are no larger.
+    counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
+    alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
+    adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]
+    return alone, adjusted

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN, span
-from condvendi_jax.inference.results import evaluation
-from condvendi_jax.inference.results.profile import Profile
-from condvendi_jax.inference.results.quality import Quality, undominated
+from condvendi_jax.results import evaluation
+from condvendi_jax.results.profile import Profile
+from condvendi_jax.results.quality import Quality, undominated
 
 _PANEL_IN = (3.6, 3.2)
 # Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.

@@ -12,7 +12,7 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
-from condvendi_jax.inference.errors import root_mean_square
+from condvendi_jax.statistics.influences import root_mean_square
 
 _SHARE = 1.1  # A larger overlap is no share of outputs; two samples of one model may have this.
 

@@ -12,13 +12,9 @@ different answers estimate both without bias; quadruples need four answers.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import Answers, Inside
 
 FEWEST_ANSWERS = 4
 
@@ -44,33 +40,12 @@ class Components(NamedTuple):
         return math.sqrt(max(squares @ self.within(), squares @ least, 0.0))
 
 
-def of_prompts(answers: Answers, inside: Inside) -> Components | None:
-    """The components of each prompt from sums with its other answers.
-
-    None where the answers to a prompt have unequal weights, or come in batches.
-    """
-    kind, points, copies = answers.kind, answers.points, answers.copies
-    assert kind is not None and inside.prompt is not None
-    k = np.bincount(kind, copies)
-    one = points.shares / copies
-    equal = np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0)
-    if not equal or points.batches is not None:
-        return None
-    twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
-    twice.weights = points.weights
-    squares: Any = answers._replace(points=twice).inside(order_two.sums_inside).prompt
-    # Of each answer with the others; copies are alike.
-    return of_sums(
-        inside.prompt[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
-    )
-
-
 def of_sums(
     sums: np.ndarray, squares: np.ndarray, copies: np.ndarray, kind: np.ndarray, count: int
 ) -> Components:
     """The components from the sums of h and h^2 of each answer with the others to its prompt."""
     k = np.bincount(kind, copies, count)
-    s, r, q = order_two.by_number(copies * np.stack([sums, sums**2, squares]), kind, k.size)
+    s, r, q = (np.bincount(kind, copies * values, count) for values in (sums, sums**2, squares))
     with np.errstate(divide="ignore", invalid="ignore"):
         pair = k * (k - 1)
         triples = (r - q) / (pair * (k - 2))

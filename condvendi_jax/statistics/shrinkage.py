@@ -10,12 +10,13 @@ The likelihood is a quasi-likelihood (Wedderburn, 1974). docs/contributions.md h
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.inference.components import FEWEST_ANSWERS, Components
-from condvendi_jax.inference.results.prompts import RELIABLE, PromptSpread
+from condvendi_jax.statistics.components import FEWEST_ANSWERS, Components
 
+RELIABLE = 0.8  # The reliability from which on a table ranks prompts.
 FEWEST_PROMPTS = 5  # With four answers: of fewer, nothing is tested and nothing shrunken.
 _POSTERIOR = 0.99  # For 90% to 100% at the ends.
 _WIDE = 1.5  # Times zeta_1, for intervals: prompts of one similarity differ in it.
@@ -28,6 +29,22 @@ _EDGES = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2
 _STEPS, _S = np.diff(_EDGES), (_EDGES[1:] + _EDGES[:-1]) / 2
 # zeta_1 is at most this, which it is where one answer is preferred; it is 0 of equal answers.
 _LARGEST = _S**1.5 - _S**2
+
+
+class PromptSpread(NamedTuple):
+    """How much prompts differ in the similarity of their outputs, more than by chance.
+
+    Attributes:
+      p_value: of no difference, one-sided.
+      deviation: the standard deviation over prompts of the similarity of any number of outputs.
+      reliability: the share of its square in the variance of the table's similarities.
+      outputs_needed: the number of outputs of each prompt for a reliability of 0.8, or infinity.
+    """
+
+    p_value: float
+    deviation: float
+    reliability: float
+    outputs_needed: float
 
 
 def shrink(parts: Components) -> tuple[PromptSpread, np.ndarray] | str:

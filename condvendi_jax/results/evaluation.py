@@ -14,7 +14,7 @@ from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 
 if TYPE_CHECKING:
-    from condvendi_jax.inference.results.quality import Quality
+    from condvendi_jax.results.quality import Quality
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]

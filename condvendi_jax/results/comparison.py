@@ -12,13 +12,13 @@ from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table, with_interval
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.inference.results import evaluation as evaluations
-from condvendi_jax.inference.results.between import Between
-from condvendi_jax.inference.results.evaluation import Advice, Evaluation
-from condvendi_jax.inference.results.planning import percent
-from condvendi_jax.inference.results.profile import Profile
-from condvendi_jax.inference.results.quality import Quality
-from condvendi_jax.inference.results.ranking import FEWEST_TESTED, Ranking
+from condvendi_jax.results import evaluation as evaluations
+from condvendi_jax.results.between import Between
+from condvendi_jax.results.evaluation import Advice, Evaluation
+from condvendi_jax.results.planning import percent
+from condvendi_jax.results.profile import Profile
+from condvendi_jax.results.quality import Quality
+from condvendi_jax.results.ranking import FEWEST_TESTED, Ranking
 
 MATCHED = {
     "rows": "matched row by row",

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
-from condvendi_jax.inference.results.evaluation import Estimate, Limit, plain_order, score_name
-from condvendi_jax.inference.results.planning import percent
+from condvendi_jax.results.evaluation import Estimate, Limit, plain_order, score_name
+from condvendi_jax.results.planning import percent
 
 # With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
 # to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4. With

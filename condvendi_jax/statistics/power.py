@@ -1,0 +1,91 @@
+"""How often a test finds a difference, and the smallest that it finds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+POWER = 0.8  # By default.
+
+
+class Spread(NamedTuple):
+    """How the difference of the mean similarities of two models varies, from a pilot.
+
+    Attributes:
+      score: 'conditional' or, without prompts, 'vendi'; of order 2.
+      similarity: the geometric mean of both.
+      between: the variance of the difference between prompts, tau^2; where no prompt repeats,
+        between rows.
+      of_answers, of_pairs: zeta_1 and delta of both models: over answers to a prompt, the variance
+        is 4 zeta_1 / k + 2 delta / (k (k - 1)). NaN where the pilot does not tell it apart;
+        `between` then has all, at the pilot's number of answers.
+      relative_error: the standard error of the whole variance, relative to it.
+      prompts, answers: of the pilot; the mean number of answers.
+    """
+
+    score: str
+    similarity: float
+    between: float
+    of_answers: float
+    of_pairs: float
+    relative_error: float
+    prompts: int
+    answers: float
+
+    def variance(self, k: float) -> float:
+        """The variance of the difference of one prompt with k answers, or of one row."""
+        if math.isnan(self.of_answers):
+            return self.between
+        return self.between + 4 * self.of_answers / k + 2 * self.of_pairs / (k * (k - 1))
+
+    @property
+    def unit(self) -> str:
+        """What varies: prompts or, without prompts, outputs."""
+        return "outputs" if self.score == "vendi" else "prompts"
+
+    @property
+    def relative(self) -> float:
+        """The standard deviation at the pilot's number of answers, relative to the similarity."""
+        return math.sqrt(self.variance(self.answers)) / self.similarity
+
+    def power(
+        self, k: int, prompts: int, effect: float, level: float, at: float | None = None
+    ) -> float:
+        """How often a t-test finds an effect, in the mean over what the pilot leaves open.
+
+        The logarithm of the variance is normal about the pilot's; or `at` so many standard errors.
+        """
+        from scipy.special import ndtri, stdtr, stdtrit  # Slow to import.
+
+        places = ndtri((np.arange(20) + 0.5) / 20) if at is None else np.array([at])
+        errors = np.sqrt(self.variance(k) * np.exp(self.relative_error * places) / prompts)
+        shift = effect / errors - stdtrit(prompts - 1, 1 - level / 2)
+        return float(np.mean(stdtr(prompts - 1, shift)))
+
+    def effect(self, ratio: float) -> float:
+        """The difference of similarities of this ratio and the pilot's geometric mean."""
+        return self.similarity * (math.sqrt(ratio) - 1 / math.sqrt(ratio))
+
+    def smallest_ratio(self, k: int, prompts: int, level: float, power: float) -> float:
+        """The smallest ratio of two scores that is found with a power."""
+        from scipy.optimize import brentq  # Slow to import.
+
+        def missing(log_ratio: float) -> float:
+            return power - self.power(k, prompts, self.effect(math.exp(log_ratio)), level)
+
+        root: Any = brentq
+        return math.exp(root(missing, 0.0, 100.0, xtol=1e-9))
+
+
+def detectable(error: float, freedom: float, level: float, power: float = POWER) -> float:
+    """The smallest difference that a two-sided t-test with this error finds with this power."""
+    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
+
+    return error * float(stdtrit(freedom, 1 - level / 2) + stdtrit(freedom, power))
+
+
+def ratio_of(difference: float, mean: float) -> float:
+    """The ratio of two numbers of this difference and this geometric mean."""
+    return math.exp(2 * math.asinh(difference / mean / 2)) if mean > 0 else math.nan
