@@ -15,7 +15,6 @@ from .data.kernels import Indicator as Indicator
 from .data.kernels import Kernel as Kernel
 from .data.pairs import Pairs as Pairs
 from .data.similarities import Similarities as Similarities
-from .encoders.records import read_records as read_records
 from .entropies import Entropy as Entropy
 from .entropies import von_neumann as von_neumann
 from .grams import gram as gram
@@ -28,6 +27,7 @@ from .inference import plan as plan
 from .inference import profile as profile
 from .inference import prompt_table as prompt_table
 from .inference import select as select
+from .records.reading import read_records as read_records
 from .scores import baselines as baselines
 from .scores import clusters as clusters
 from .scores import conditional_rke as conditional_rke

@@ -57,21 +57,13 @@ def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Input
     models = inputs.models_of(words, given)
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        task = bar.add_task("scores", total=None)
-        prompts, ids = (
-            next(iter(of.values()), None) if read.shared else of or None
-            for of in (read.prompts, read.texts)
-        )
         compared = comparisons.compare(
-            read.outputs,
-            prompts,
-            prompt_ids=ids,
-            **read.settings(given),
+            read.pairs(),
+            **read.settings,
             level=given.level,
             equal_ratio=given.equal_ratio,
             one_population=given.one_population,
             profile=True if given.profile else None,
-            progress=lambda words: bar.update(task, description=words),
         )
         population = given.one_population
         compared = comparisons.with_texts(compared, read.items, one_population=population)

@@ -1,4 +1,4 @@
-"""The inputs of every verb: arrays from files, or pictures and texts that are embedded."""
+"""The inputs of every verb: what files hold, as a `Dataset`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import pathlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +19,18 @@ from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, options
 from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.bandwidth import RuledBandwidth
+from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding, items, records, similarity
+from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.named import PREFIXES
-from condvendi_jax.encoders.record_files import RECORD_ENDINGS, ending, record_files
-from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.inference.datasets import Dataset, compare_pairs
+from condvendi_jax.inference.evaluations import Keys
+from condvendi_jax.records import items
+from condvendi_jax.records import reading as records
+from condvendi_jax.records.files import RECORD_ENDINGS, ending, record_files
+from condvendi_jax.records.reading import Records
+from condvendi_jax.records.record import WEIGHT_FIELD
 
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
 
@@ -178,47 +183,24 @@ def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]
 
 
 class Inputs(NamedTuple):
-    """The arrays that were read, `[n, d_x]` and `[n, d_t]` by model, and what to say about them."""
+    """What was read, how it is compared, and what to say about it."""
 
-    outputs: dict[str, Any]  # Arrays, or `Similarities`, which have the prompts.
-    prompts: dict[str, np.ndarray]
-    texts: dict[str, list[str]]  # Of prompts.
+    dataset: Dataset
+    rows: dict[str, Any]  # The weights, batches and groups of rows, and how they are compared.
+    settings: dict[str, Any]  # The arguments that `evaluate` and `compare` take beside pairs.
     described: dict[str, Any]  # For JSON.
     notes: list[str]
-    items: Mapping[str, Sequence[Any]]  # The texts or pictures of outputs.
-    shared: bool = False  # Whether all models have the rows of one file of prompts.
-    bandwidth: RuledBandwidth | None = None  # Of the encoder of outputs, from people's judgements.
-    weights: Mapping[str, Sequence[float]] | None = None
-    quality: Mapping[str, Sequence[float]] | None = None
-    batches: Mapping[str, Sequence[str]] | None = None
-    started: float = 0.0  # When they were first read, by `time.perf_counter`.
+    started: float  # When they were first read, by `time.perf_counter`.
 
-    def settings(self, given: Options) -> dict[str, Any]:
-        """The arguments that `evaluate` and, for several models, `compare` take."""
-        kernels = given.kernels(paired=bool(self.prompts))
-        weights = given.of_rows("weights", files.read_weights)
+    @property
+    def items(self) -> dict[str, Sequence[Any]]:
+        """The texts or pictures of outputs."""
+        return {name: of for name, of in self.dataset.outputs.items() if isinstance(of, list)}
 
-        def of_models(rows: Any) -> Any:
-            return rows if given.several or rows is None else np.array(next(iter(rows.values())))
-
-        return {
-            "output_kernel": kernels["outputs"] or (None if given.rule else self.bandwidth),
-            "prompt_kernel": kernels.get("prompts"),
-            "rule": given.rule or bandwidth.AUTO,
-            "similar_prompts": given.similar_prompts,
-            "orders": list(given.order),
-            # Answers with probabilities are a distribution, not a sample of one.
-            "unbiased": self.weights is None,
-            "truncation": given.truncation,
-            "method": given.chosen_method(),
-            "groups": given.of_rows("groups_file", files.read_labels),
-            "weights": of_models(self.weights) if weights is None else weights,
-            "quality": of_models(self.quality),
-            "batches": of_models(self.batches),
-            "at_least": given.at_least,
-            "draws": given.draws,
-            "seed": given.seed,
-        }
+    def pairs(self) -> dict[str, Any]:
+        """The `Pairs` of each model; what an encoder prints goes to standard error."""
+        with contextlib.redirect_stdout(sys.stderr):
+            return self.dataset.pairs(**self.rows, progress=self.settings["progress"])
 
     def encoders(self) -> str | None:
         """The names of the encoders that were used, in words."""
@@ -229,53 +211,156 @@ class Inputs(NamedTuple):
         return " and ".join(named) or None
 
 
-def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
-    """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
+class _Files(NamedTuple):
+    """What files hold, by model, and what to say about it."""
 
-    What an encoder prints goes to standard error.
+    outputs: dict[str, Any]
+    prompts: dict[str, Any]
+    named: dict[str, tuple[str, str]]  # By role: what they are, and their columns or fields.
+    described: dict[str, Any]
+    notes: list[str]
+    shared: bool = False  # Whether all models have the rows of one file of prompts.
+    records: Records = Records({}, {}, {}, [], [])
+
+
+def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
+    """Reads the files, and pairs outputs with prompts."""
+    started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
+    used = _load_encoders(given, models, kind)
+    held = _read_records(given, models) if kind == "records" else _read(given, models)
+    if not (given.similarity or given.class_field):
+        _refuse_equal(held)
+    if held.records.by_id:
+        used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
+    command.use_threads(max(map(len, held.outputs.values())))
+    dataset = Dataset(
+        held.outputs if given.several else {"": _of_models(given, held.outputs)},
+        [*held.prompts.values()][0] if held.shared else _of_models(given, held.prompts),
+        {
+            role: functools.partial(_embed, *used[role], what, given, bar)
+            for role, (what, _) in held.named.items()
+            if role in used
+        },
+        _comparison(given, held.records, used, bar),
+        used.get("outputs", [None])[0],
+    )
+    rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
+    embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
+    words = [f"{''.join(held.named[role])} embedded by {used[role][0].name}" for role in embedded]
+    described = _described(given, models, kind) | held.described
+    for encoder, of in [used[role] for role in used if role in (*embedded, "similarity")]:
+        described |= encoder.described(of)
+    notes = [*filter(None, ["; ".join(words)]), *held.notes]
+    settings = _settings(given, held.records, bar)
+    return Inputs(dataset, rows, settings, described, notes, started)
+
+
+def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
+    """What is known of the rows of each model, or of the only one; None if nothing is."""
+    return by_model or None if given.several else next(iter((by_model or {}).values()), None)
+
+
+def _rows(given: Options, held: _Files, *, paired: bool) -> dict[str, Any]:
+    """How rows are compared, and what is known of them: the arguments of `Dataset.pairs`."""
+    kernels, weights = given.kernels(paired=paired), given.of_rows("weights", files.read_weights)
+    return {
+        "output_kernel": kernels["outputs"],
+        "prompt_kernel": kernels.get("prompts"),
+        "rule": given.rule or bandwidth.AUTO,
+        "similar_prompts": given.similar_prompts,
+        "key": Keys(given.seed).rule,
+        "groups": given.of_rows("groups_file", files.read_labels),
+        "weights": _of_models(given, held.records.weights) if weights is None else weights,
+        "batches": _of_models(given, held.records.batches),
+    }
+
+
+def _settings(given: Options, read: Records, bar: Any) -> dict[str, Any]:
+    """The arguments that `evaluate` and `compare` take beside pairs."""
+    with checks.naming("--quality_field"):
+        rated = read.beside.get(given.quality_field or "", {}).items()
+        quality = {name: np.asarray(of_model, np.float64) for name, of_model in rated}
+    # After the tasks of encoders, as the last one is shown.
+    task = functools.cache(lambda: bar.add_task("scores", total=None))
+    same = ("truncation", "at_least", "draws", "seed")
+    return {name: getattr(given, name) for name in same} | {
+        "orders": list(given.order),
+        "unbiased": read.weights is None,  # Probabilities are a distribution, not a sample of one.
+        "method": given.chosen_method(),
+        "quality": _of_models(given, quality),
+        "progress": lambda words: bar.update(task(), description=words),
+    }
+
+
+def _load_encoders(
+    given: Options, models: Mapping[str, Model], kind: str
+) -> dict[str, tuple[LoadedEncoder, str]]:
+    """The encoder of each role and what it embeds, loaded before anything is read.
+
+    A package or the weights may be missing.
     """
-    kinds, started = [kind for kind, *_ in models.values()], time.perf_counter()
-    asked = {model.prompts for model in models.values() if model.prompts is not None}
-    media = {kind: "texts" if kind == "records" else kind for kind in kinds if kind != "embeddings"}
-    media |= {"prompts": "texts"} if any(map(is_text, asked)) else {}
+    kinds = {} if kind == "embeddings" else {"outputs": "images" if kind == "images" else "texts"}
+    if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
+        kinds["prompts"] = "texts"
     with contextlib.redirect_stdout(sys.stderr):
-        # Before anything is read, as a package or the weights may be missing.
-        used = {}
         if given.similarity:
-            used["similarity"] = similarity.as_loaded(given.similarity)
-        elif not given.class_field:
-            used = {medium: _load_encoder(given, medium) for medium in media.values()}
-        if "records" in kinds:
-            read = _read_records(given, models, used, bar)
-        else:
-            read = _read(given, models, used, bar)
-    for name, outputs in read.outputs.items():
-        prompts, of_model = read.prompts.get(name, ()), f"outputs{' of ' if name else ''}{name}"
-        if np.array_equal(outputs, prompts):
+            return {"similarity": (similarity.as_loaded(given.similarity), "similarity")}
+        if given.class_field:
+            return {}
+        loaded = {of: _load_encoder(given, of) for of in dict.fromkeys(kinds.values())}
+    return {role: (loaded[of], of) for role, of in kinds.items()}
+
+
+def _refuse_equal(held: _Files) -> None:
+    """Raises ValueError where outputs are the prompts that they answer."""
+    for name, outputs in held.outputs.items():
+        prompts = held.prompts.get(name, ())
+        texts = isinstance(outputs, list) and isinstance(prompts, list)
+        if outputs == prompts if texts else np.array_equal(outputs, prompts):
             raise ValueError(
-                f"{of_model} and their prompts are equal in every row: give the outputs, and the "
-                "prompts that they answer."
+                f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: "
+                "give the outputs, and the prompts that they answer."
             )
-    command.use_threads(max(map(len, read.outputs.values())))
+
+
+def _described(given: Options, models: Mapping[str, Model], kind: str) -> dict[str, Any]:
+    """The files and flags of inputs, for JSON."""
     flags = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
     described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
-    if "records" in kinds:
+    if kind == "records":
         described["records"] = ",".join(models)
     elif given.several:
         described["models"] = {name: model.path for name, model in models.items()}
         described["prompts"] = given.prompts_of(list(models)) or given.prompts
     else:
         described["outputs"] = models[""].path
-    described |= read.described
-    for medium, encoder in used.items():
-        described |= encoder.described(medium)
-    return read._replace(described=described, started=started)
+    return described
 
 
-def _read_records(
-    given: Options, models: Mapping[str, Model], used: Mapping[str, LoadedEncoder], bar: Any
-) -> Inputs:
-    """Answers and prompts of all models, each text embedded once; prompts go by their model."""
+def _comparison(
+    given: Options, read: Records, used: Mapping[str, Any], bar: Any
+) -> Callable[[Any, Any], Mapping[str, Similarities]] | None:
+    """What makes the similarities of outputs, by classes or a function; None with embeddings."""
+
+    def by_class(outputs: Any, prompts: Any) -> dict[str, Similarities]:
+        make = functools.partial(
+            Similarities.from_classes, name=f"classes in {given.class_field!r}"
+        )
+        classes = zip(outputs, read.beside[given.class_field or ""].values(), strict=True)
+        asked = of_each_model(prompts, outputs, "prompts")
+        return {name: make(of_model, asked[name]) for name, of_model in classes}
+
+    def by_function(outputs: Any, prompts: Any) -> dict[str, Similarities]:
+        task = bar.add_task("comparing outputs", total=None)
+        how: Any = {"across": False, "cache": given.cache}
+        how["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
+        return compare_pairs(used["similarity"][0], outputs, prompts, **how)
+
+    return by_class if given.class_field else by_function if given.similarity else None
+
+
+def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
+    """Answers and prompts of all models; prompts go by their model."""
     fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
@@ -286,23 +371,7 @@ def _read_records(
             "expected answers of one model, or condvendi compare, received those of "
             f"{', '.join(read.answers)}."
         )
-    encoder, notes = used.get("texts"), []
-    prompts: dict[str, Any] = {}
-    if classes := read.beside.get(given.class_field or ""):
-        name, make = f"classes in {given.class_field!r}", Similarities.from_classes
-        answers = {m: make(of, read.prompts[m], name=name) for m, of in classes.items()}
-    elif encoder is None:
-        answers = _compared(given, read.answers, read.prompts, used, bar)
-    else:
-        answers = _embed(read.answers, encoder, "texts", given, bar, "answers")
-        notes = [_embedded("answers", encoder, "field", read.fields["answers"])]
-    if encoder and read.by_id:  # Ids are equal or different, and have no meaning.
-        prompts = dict(read.prompts)
-    elif encoder:
-        prompts = _embed(read.prompts, encoder, "texts", given, bar, "prompts")
-        notes.append(_embedded("prompts", encoder, "field", read.fields["prompts"]))
-    notes = [*filter(None, ["; ".join(notes)]), *read.notes]
-    counted = {}
+    notes, counted = list(read.notes), {}
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
@@ -314,43 +383,27 @@ def _read_records(
     if records.ASKED_ONCE in read.notes:
         _note(given, records.ASKED_ONCE)
     if read.weights:
-        _note(given, f"answers are weighed by their {records.WEIGHT_FIELD!r}")
-    with checks.naming("--quality_field"):
-        rated = read.beside.get(given.quality_field or "", {})
-        quality = {name: np.asarray(of, np.float64) for name, of in rated.items()} or None
-    beside: Any = {"weights": read.weights, "quality": quality, "batches": read.batches}
-    beside["bandwidth"] = texts_of.judged(encoder)
-    return Inputs(answers, prompts, read.prompts, described, notes, read.answers, **beside)
+        _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
+    fields_of = {role: _named("field", names) for role, names in read.fields.items()}
+    named = {
+        "outputs": ("answers", fields_of["answers"]),
+        "prompts": ("prompts", fields_of["prompts"]),
+    }
+    return _Files(read.answers, read.prompts, named, described, notes, records=read)
 
 
-def _compared(
-    given: Options,
-    outputs: Mapping[str, Sequence[Any]],
-    prompts: Mapping[str, Sequence[str]],
-    used: Mapping[str, LoadedEncoder],
-    bar: Any,
-) -> dict[str, Similarities]:
-    """The outputs of each model with their similarities by a function."""
-    task = bar.add_task("comparing outputs", total=None)
-    how: Any = {"across": False, "cache": given.cache}
-    how["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
-    return texts_of.compare_pairs(used["similarity"], outputs, prompts or None, **how)
-
-
-def _read(
-    given: Options, models: Mapping[str, Model], used: Mapping[str, LoadedEncoder], bar: Any
-) -> Inputs:
+def _read(given: Options, models: Mapping[str, Model]) -> _Files:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     texts_in = functools.partial(items.read_prompts, column=given.prompt_column)
     tables = {path: texts_in(path) for path in paths if is_text(path)}
     arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
-    outputs, prompts, texts, rows, described = {}, {}, {}, {}, {}
+    outputs, prompts, rows, described = {}, {}, {}, {}
     for name, model in models.items():
         table = tables.get(model.prompts or "")
         outputs[name], columns, rows[name] = _read_outputs(given, model, table)
         if table is not None:
-            texts[name] = [table.texts[row] for row in rows[name] or range(len(table.texts))]
+            prompts[name] = [table.texts[row] for row in rows[name] or range(len(table.texts))]
             columns |= {"prompt_column": table.column} if table.column else {}
         elif model.prompts is not None:
             prompts[name] = arrays[model.prompts]
@@ -358,22 +411,12 @@ def _read(
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    notes, shown = [], {}
-    if kind != "embeddings":
-        shown = dict(outputs)
-        what = {"images": "pictures", "texts": "texts"}[kind]
-        columns = described.get("text_column", {}).values()
-        if kind in used:
-            outputs = _embed(shown, used[kind], kind, given, bar, what)
-            notes.append(_embedded(what, used[kind], "column", columns))
-        else:
-            outputs, prompts = _compared(given, shown, {**prompts, **texts}, used, bar), {}
-    if texts and "texts" in used:
-        prompts = _embed(texts, used["texts"], "texts", given, bar, "prompts")
-        columns = described.get("prompt_column", {}).values()
-        notes.append(_embedded("prompts", used["texts"], "column", columns))
-    report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
-    notes = ["; ".join(notes)] if notes else []
+    what = {"images": "pictures", "texts": "texts"}.get(kind, "outputs")
+    named = {
+        "outputs": (what, _named("column", described.get("text_column", {}).values())),
+        "prompts": ("prompts", _named("column", described.get("prompt_column", {}).values())),
+    }
+    report, notes = {key: _one_or_each(of, len(models)) for key, of in described.items()}, []
     if paired_by := report.get("paired_by"):
         if not isinstance(paired_by, str):
             paired_by = ", ".join(f"{entry} ({name})" for name, entry in paired_by.items())
@@ -381,8 +424,7 @@ def _read(
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
     shared = len(paths) == 1 and not any(rows.values())
-    judged = texts_of.judged(used.get(kind))
-    return Inputs(outputs, prompts, texts, report, notes, shown, shared, judged)
+    return _Files(outputs, prompts, named, report, notes, shared)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:
@@ -391,10 +433,10 @@ def _one_or_each(values: Mapping[str, str], count: int) -> Any:
     return next(iter(values.values())) if shared else dict(values)
 
 
-def _embedded(role: str, encoder: LoadedEncoder, kind: str, names: Any) -> str:
-    """A note: what was embedded, of which columns or fields, and by which encoder."""
+def _named(kind: str, names: Iterable[str]) -> str:
+    """The columns or fields of texts in brackets, for a note."""
     words = ", ".join(map(repr, dict.fromkeys(names)))
-    return f"{role}{f' ({kind} {words})' if words else ''} embedded by {encoder.name}"
+    return f" ({kind} {words})" if words else ""
 
 
 def _read_outputs(
@@ -431,25 +473,17 @@ def _read_outputs(
 def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
     named = {"kind": kind, "device": given.encoder_device, "batch_size": given.encoder_batch_size}
     if kind == "images":
-        items.pillow()
+        pictures.pillow()
         return embedding.load_encoder(given.image_encoder, encoders.load_efficientnet, named=named)
     more = {} if given.long_texts is None else {"long_texts": given.long_texts}
     return embedding.load_encoder(given.text_encoder, encoders.load_minilm, named=named, **more)
 
 
 def _embed(
-    named: Mapping[str, Sequence[Any]],
-    encoder: LoadedEncoder,
-    kind: Any,
-    given: Options,
-    bar: Any,
-    role: str,
-) -> dict[str, np.ndarray]:
-    """The embeddings of pictures or texts by name; those in the cache are not computed again."""
-    together = [item for items in named.values() for item in items]
-    task = bar.add_task(f"embedding {role}", total=len(together))
+    encoder: LoadedEncoder, kind: Any, role: str, given: Options, bar: Any, items: Sequence[str]
+) -> np.ndarray:
+    """The embeddings of pictures or texts; those in the cache are not computed again."""
+    task = bar.add_task(f"embedding {role}", total=len(items))
     how: Any = {"kind": kind, "cache": given.cache}
     how["progress"] = lambda done: bar.update(task, completed=done)
-    rows = embedding.embed(together, encoder, **how)
-    ends = np.cumsum([len(items) for items in named.values()])
-    return dict(zip(named, np.split(rows, ends[:-1]), strict=True))
+    return embedding.embed(items, encoder, **how)

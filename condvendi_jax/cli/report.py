@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
     read, compared = compare.read_and_compare(words, given)
-    shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.texts or None}
+    shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.dataset.prompt_texts}
     shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
     further = {"output": lambda path: reports.html(compared, path, **shown)}
     options.write(given, compared, read, further)

@@ -10,8 +10,7 @@ from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Target
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.inference import evaluations, profiles, prompt_tables, texts
+from condvendi_jax.inference import datasets, evaluations, profiles, prompt_tables
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,32 +44,18 @@ def main(argv: Sequence[str]) -> None:
     tables, over, failed = [], None, dict[str, str]()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
-        task = bar.add_task("scores", total=None)
-
-        def show(words: str) -> None:
-            bar.update(task, description=words)
-
-        settings = read.settings(given)
-        names = ("output_kernel", "prompt_kernel", "rule", "similar_prompts", "weights", "batches")
-        data = {name: settings.pop(name) for name in names}
-        prompt_ids = next(iter(read.texts.values()), None)
-        data |= {"prompt_ids": prompt_ids, "groups": settings.pop("groups")}
-        key = evaluations.Keys(given.seed).rule
-        pairs = Pairs(outputs, prompts, key=key, progress=show, **data)
-        scores = evaluations.evaluate(pairs, **settings, errors=given.errors, progress=show)
-        scores = texts.advised(scores, pairs, next(iter(read.items.values()), None))
+        pairs, settings, show = read.pairs()[""], read.settings, read.settings["progress"]
+        scores = evaluations.evaluate(pairs, **settings, errors=given.errors)
+        scores = datasets.advised(scores, pairs, read.items.get(""))
         if given.by_prompt:
             chosen = {name: settings[name] for name in ("truncation", "method")}
-            chosen |= {"labels": data["prompt_ids"]}
+            chosen |= {"labels": read.dataset.prompt_texts}
             with optional.part("by_prompt", failed, asked=True):
                 tables = [prompt_tables.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
-            # Under the bandwidths of the scores.
-            data |= dict(zip(("output_kernel", "prompt_kernel"), pairs.kernels, strict=False))
-            data |= {name: settings[name] for name in ("seed", "unbiased")}
+            chosen = {name: settings[name] for name in ("seed", "unbiased")}
             with optional.part("profile", failed, asked=True):
-                over = profiles.profile(outputs, prompts, progress=show, **data)
+                over = profiles.profile({"": pairs}, **chosen, progress=show)
     beside = [line for of in (*tables, over) if of for line in ("", str(of))]
 
     def write_tables(path: str) -> None:

@@ -83,23 +83,25 @@ def choose(
     key: jax.Array | None,
     progress: Callable[[str], Any],
     *,
-    prompts_once: bool,
+    asked: Sequence[KernelChoice],
+    once: bool,
     similar: bool,
 ) -> tuple[dict[str, tuple[Kernel, ...]], dict[str, RuledBandwidth]]:
     """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
 
-    `content` are the arrays as they were given; `prompts_once` says whether the prompts that a rule
-    sees are the same for all models; `similar` is `similar_prompts` of `Pairs`.
+    `content` are the arrays as they were given; `asked` are the kernels of the caller, None where
+    labels have one; `once` says whether the prompts that a rule sees are the same for all models;
+    `similar` is `similar_prompts` of `Pairs`.
     """
     kernels: list[Kernel] = []
     ruled: dict[str, RuledBandwidth] = {}
     drawn: Sequence[jax.Array] = ()
     if rule in bandwidth.RULES and any(kernel is None for kernel in given):
         seen = [models_of.resampled(pairs) for pairs in models.values()]
-        drawn = _pooled(seen, prompts_once, key)
-    repeated = models_of.count_as_repeated([*models.values()], given, rule, similar)
+        drawn = _pooled(seen, once, key)
+    repeated = models_of.count_as_repeated([*models.values()], asked, rule, similar)
     for index, (name, kernel) in enumerate(zip(NAMES, given, strict=False)):
-        if kernel is None and name == "prompts" and repeated:
+        if asked[index] is None and name == "prompts" and repeated:
             kernel = Indicator()
             ruled[name] = RuledBandwidth(None, f"{kernel.words}, because prompts repeat")
         elif kernel is None:

@@ -384,9 +384,12 @@ def _make(
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
     labelled = [r for r in roles if all(shapes.are_labels(of[r]) for of in by_row.values())]
     shapes.check_labels(by_row, labelled, given, similar_prompts)
-    given = tuple(
-        Indicator() if kernel is None and role in labelled else kernel
-        for role, kernel in zip(NAMES, given, strict=True)
+    asked, given = (
+        given,
+        tuple(
+            Indicator() if kernel is None and role in labelled else kernel
+            for role, kernel in zip(NAMES, given, strict=True)
+        ),
     )
     identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:
@@ -456,7 +459,7 @@ def _make(
         models_of.prompts_by_model([*made.values()])
     once = shared and len({id(rows["weights"]) for rows in models.values()}) == 1
     chosen, ruled = kernel_choice.choose(
-        made, named, given, rule, key, progress, prompts_once=once, similar=similar_prompts
+        made, named, given, rule, key, progress, asked=asked, once=once, similar=similar_prompts
     )
     made = {name: pairs._but(kernels=chosen[name], _ruled=ruled) for name, pairs in made.items()}
     numbered = zip(made.items(), models_of.numbered([*made.values()]), strict=True)

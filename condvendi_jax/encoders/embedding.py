@@ -20,11 +20,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.extras import MissingExtra
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
-from condvendi_jax.encoders.items import decode_image
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
+from condvendi_jax.encoders.pictures import decode_image
 
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 256}
@@ -101,6 +102,13 @@ def as_loaded(encoder: Any) -> LoadedEncoder:
     of = encoder if hasattr(encoder, "__qualname__") else type(encoder)
     spec = f"{of.__module__}:{of.__qualname__}"
     return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
+
+
+def encoder_of_texts(encoder: Any) -> LoadedEncoder:
+    """An encoder that is passed or named, as in `load_encoder`; all-MiniLM-L6-v2 where None."""
+    if encoder is None or isinstance(encoder, str):
+        return load_encoder(encoder, encoders.load_minilm)
+    return as_loaded(encoder)
 
 
 def made(spec: str, maker: Any, **options: Any) -> Any:

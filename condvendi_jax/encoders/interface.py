@@ -24,7 +24,7 @@ class Encoder(Protocol):
 
     An encoder may have more members, which `embedding.embed` looks for:
 
-    - `side = 224`: pictures are resampled and cut to a square of this side (`items.decode_image`).
+    - `side = 224`: pictures are resampled and cut to a square of it (`pictures.decode_image`).
     - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
       to the end, or not know the words of, or None.
     - `details = {"weights": "1a2b"}`: what else the embeddings depend on, for JSON and the cache.

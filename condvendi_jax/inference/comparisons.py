@@ -18,17 +18,16 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks, optional
 from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.encoders.answers import recurring
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import designs, profiles, saturation
-from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.inference import datasets, designs, profiles, saturation
 from condvendi_jax.inference.designs import AtDesign, Common
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.shared_prompts import Rows
+from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
 from condvendi_jax.results.quality import Quality
@@ -264,7 +263,7 @@ def with_texts(
     Where some answer many prompts, with the order of models `without` them if it is another.
     """
     evaluations = {
-        name: texts_of.advised(of, found.pairs[name], texts.get(name))
+        name: datasets.advised(of, found.pairs[name], texts.get(name))
         for name, of in found.evaluations.items()
     }
     found, fewer, left_out = dataclasses.replace(found, evaluations=evaluations), {}, []

@@ -19,13 +19,13 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks, optional
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import designs, saturation, texts
+from condvendi_jax.inference import designs, saturation
 from condvendi_jax.inference import population as populations
+from condvendi_jax.inference.datasets import Dataset, advised
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
@@ -107,24 +107,12 @@ class Plan:
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
         options: dict[str, Any] = dict.fromkeys(Data.__annotations__) | _DEFAULTS | data
-        encoder, similarity = options.pop("encoder"), options.pop("similarity")
-        models, prompts = texts.by_row(models, prompts, lists=similarity is not None)
-        self.texts = texts.of_models(models)
-        if similarity is not None:
-            if encoder is not None:
-                raise ValueError("similarity: received one beside encoder; expected one of them.")
-            models = texts.compare_pairs(similarity, models, prompts, across=self.across)
-            prompts = None
-        similar = options["similar_prompts"] or not is_equality(options["prompt_kernel"])
-        embedded = texts.embed(models, prompts, options["prompt_ids"], encoder, similar=similar)
-        if embedded is not None:
-            models, prompts, options["prompt_ids"], known, self.encoder = embedded
-            if options["output_kernel"] is None and options["rule"] == AUTO:
-                options["output_kernel"] = known
+        how = options.pop("encoder"), options.pop("similarity")
+        dataset = Dataset.of(models, prompts, *how, across=self.across)
+        self.texts = dataset.texts
+        self.encoder = {} if dataset.encoder is None else dataset.encoder.described("texts")
         options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
-        if [*models] == [""]:  # One model may lie on several devices.
-            return {"": Pairs(models[""], prompts, **options)}
-        return Pairs.of_models(models, prompts, **options)
+        return dataset.pairs(**options)
 
     def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
         """The evaluation of each model, whose rows have weights above 0, and the groups if any."""
@@ -295,7 +283,7 @@ def evaluate(
     asked = Asked.of({"": pairs}, quality, at_least, draws)
     rows, pairs = pairs, pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
-    evaluation = texts.advised(evaluations[""], rows, plan.texts.get(""))
+    evaluation = advised(evaluations[""], rows, plan.texts.get(""))
     orders, failed = [], dict[str, str]()
     for scored in evaluation.orders:
         whole = scored.decomposition

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax import encoders
 from condvendi_jax.base import checks, extras
 from condvendi_jax.data.kernels import Gaussian, Indicator
-from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.record_files import INSPECT_METRIC as _NAME
 from condvendi_jax.inference import evaluate
+from condvendi_jax.records import answers as texts
+from condvendi_jax.records.files import INSPECT_METRIC as _NAME
 from condvendi_jax.spectra import AUTO
 
 
@@ -66,8 +65,7 @@ def _metric(
 ) -> Any:
     kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
     orders = [checks.check_order(order)]
-    if encoder is None or isinstance(encoder, str):
-        encoder = embedding.load_encoder(encoder, encoders.load_minilm)
+    encoder = embedding.encoder_of_texts(encoder)
     tell = functools.cache(logging.getLogger(__name__).warning)  # Each warning once.
 
     def compute(scores: list[Any]) -> dict[str, float]:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax import encoders
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.answers import assistant_text
 from condvendi_jax.inference import contributions
+from condvendi_jax.records.answers import assistant_text
 
 
 class DiversityReward:
@@ -46,9 +45,7 @@ class DiversityReward:
     ) -> None:
         self._kernel, self._order = Gaussian(bandwidth), checks.check_order(order)
         self._size = checks.check_count(num_generations, name="num_generations", minimum=2)
-        if encoder is None or isinstance(encoder, str):
-            encoder = embedding.load_encoder(encoder, encoders.load_minilm).encoder
-        self._encoder, self._warned = encoder, False
+        self._encoder, self._warned = embedding.encoder_of_texts(encoder).encoder, False
 
     def __call__(
         self,

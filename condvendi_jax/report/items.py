@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condvendi_jax.base import extras, tables
-from condvendi_jax.encoders.items import as_viewed
+from condvendi_jax.encoders.pictures import as_viewed
 from condvendi_jax.report.behind import Behind
 
 # Bytes of all texts, of a prompt, and of all pictures of a page.

@@ -20,7 +20,7 @@ import numpy as np
 from condvendi_jax.base.files import atomic_writer, check_targets
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders import Encoder, efficientnet, minilm
-from condvendi_jax.encoders.items import decode_image
+from condvendi_jax.encoders.pictures import decode_image
 from experiments.builders import universal
 from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SETS

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from condvendi_jax.encoders.items import decode_image
+from condvendi_jax.encoders.pictures import decode_image
 from experiments.data.sets import EMOJI_FILE, FOLDER
 from experiments.lab import records
 

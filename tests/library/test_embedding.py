@@ -11,8 +11,8 @@ from fake_encoders import Means, Others, Squares
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
 from condvendi_jax.encoders.interface import EncoderError
-from condvendi_jax.encoders.items import list_images
-from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.inference import datasets
+from condvendi_jax.records.items import list_images
 
 TEXTS = ["a cat", "ä dog", "a", "a cat", ""]
 ROWS = np.array([[len(t), t.count("a"), sum(map(ord, t)), 1] for t in TEXTS], np.float32)
@@ -172,8 +172,8 @@ class Scaled:
 def test_nothing_is_kept_of_an_encoder_without_a_name_or_details(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for scale in (1, 2, 1):  # As `evaluate`, `compare` and `monitor` embed.
-        found = texts_of.embed({"A": ["1", "5"]}, None, None, Scaled(scale), similar=False)
-        np.testing.assert_array_equal(found.outputs["A"], [[scale], [5 * scale]])
+        data = datasets.Dataset.of({"A": ["1", "5"]}, None, Scaled(scale), None, across=False)
+        np.testing.assert_array_equal(data.embed["outputs"](["1", "5"]), [[scale], [5 * scale]])
     with pytest.warns(UserWarning, match="^cache: not used, since .*Scaled has neither a `name`"):
         embed(["1"], Scaled(1), kind="texts", cache=tmp_path)
     assert not _shards(tmp_path)

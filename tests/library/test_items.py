@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from condvendi_jax.encoders import items
+from condvendi_jax.encoders import pictures
+from condvendi_jax.records import items
 
 
 @pytest.fixture
@@ -334,26 +335,26 @@ COLOURS = np.stack([GREY, 255 - GREY, GREY // 2], axis=-1)
 
 def test_a_picture_keeps_its_colours_and_size(image):
     content = _encoded(image.fromarray(COLOURS))
-    np.testing.assert_array_equal(items.decode_image(content, name="x"), COLOURS)
+    np.testing.assert_array_equal(pictures.decode_image(content, name="x"), COLOURS)
     palette = image.fromarray(COLOURS).quantize(24)
-    got = items.decode_image(_encoded(palette), name="x")
+    got = pictures.decode_image(_encoded(palette), name="x")
     np.testing.assert_array_equal(got, np.asarray(palette.convert("RGB")))
     # Sixteen bits are scaled, not clipped; values up to 255 are of eight bits in any file.
     wide = GREY.astype(np.uint16)
     for grey in (GREY, wide * 257, wide, wide.astype(np.int32) * 257, wide.astype(np.int32)):
-        got = items.decode_image(_encoded(image.fromarray(grey), "TIFF"), name="x")
+        got = pictures.decode_image(_encoded(image.fromarray(grey), "TIFF"), name="x")
         np.testing.assert_array_equal(got, np.repeat(GREY[:, :, None], 3, axis=2))
     for outside in (-1, 65536):
         grey = np.full((4, 6), outside, np.int32)
         with pytest.raises(ValueError, match="x: .*expected colours of 8 or 16 bits, received wid"):
-            items.decode_image(_encoded(image.fromarray(grey), "TIFF"), name="x")
+            pictures.decode_image(_encoded(image.fromarray(grey), "TIFF"), name="x")
 
 
 def test_a_picture_is_turned_as_its_camera_was(image):
     exif = image.Exif()
     exif[0x0112] = 6  # Turned by 90 degrees: to be shown, it is turned clockwise.
     content = _encoded(image.fromarray(COLOURS), exif=exif)
-    got = items.decode_image(content, name="x")
+    got = pictures.decode_image(content, name="x")
     np.testing.assert_array_equal(got, np.rot90(COLOURS, -1))
 
 
@@ -361,23 +362,23 @@ def test_what_is_transparent_is_put_on_white(image):
     alpha = np.zeros((4, 6, 1), np.uint8)
     alpha[:, 3:] = 255
     content = _encoded(image.fromarray(np.concatenate([COLOURS, alpha], axis=2)))
-    got = items.decode_image(content, name="x")
+    got = pictures.decode_image(content, name="x")
     assert (got[:, :3] == 255).all()
     np.testing.assert_array_equal(got[:, 3:], COLOURS[:, 3:])
     palette = image.new("P", (2, 1))
     palette.putpalette([10, 20, 30, 40, 50, 60])
     palette.putpixel((1, 0), 1)
-    got = items.decode_image(_encoded(palette, transparency=0), name="x")
+    got = pictures.decode_image(_encoded(palette, transparency=0), name="x")
     np.testing.assert_array_equal(got, [[[255, 255, 255], [40, 50, 60]]])
 
 
 def test_tiff_is_read_and_real_numbers_are_refused(image):
     pages = [image.fromarray(COLOURS), image.new("RGB", (6, 4), "red")]
     content = _encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
-    np.testing.assert_array_equal(items.decode_image(content, name="x"), COLOURS)
+    np.testing.assert_array_equal(pictures.decode_image(content, name="x"), COLOURS)
     content = _encoded(image.fromarray(GREY.astype(np.float32) / 255), "TIFF")
     with pytest.raises(ValueError, match="x: cannot be decoded .* received real numbers"):
-        items.decode_image(content, name="x")
+        pictures.decode_image(content, name="x")
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -386,7 +387,7 @@ def test_a_square_is_the_middle_and_the_shorter_side_fits(image, turned):
     wide[:, 8:16] = [200, 100, 50]
     wide = wide.transpose(1, 0, 2) if turned else wide
     for side in (8, 4):
-        got = items.decode_image(_encoded(image.fromarray(wide)), name="x", side=side)
+        got = pictures.decode_image(_encoded(image.fromarray(wide)), name="x", side=side)
         assert got.shape == (side, side, 3)
         # The cubic kernel rings at the two edges by a few steps of 255.
         np.testing.assert_allclose(got[1:-1, 1:-1] - np.array([200.0, 100, 50]), 0, atol=3)
@@ -395,4 +396,4 @@ def test_a_square_is_the_middle_and_the_shorter_side_fits(image, turned):
 def test_without_pillow_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ValueError, match=r"needs Pillow.*: pip install 'condvendi_jax\[embed\]'"):
-        items.decode_image(b"", name="x")
+        pictures.decode_image(b"", name="x")

@@ -6,7 +6,7 @@ import pytest
 import condvendi_jax as cv
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import check_labels
-from condvendi_jax.inference import texts
+from condvendi_jax.inference import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* the Gram is numerically")
 
@@ -66,7 +66,7 @@ def test_texts_that_end_in_nul_are_other_prompts_everywhere(tmp_path):
     ids = ["q", "q\0"]
     by_prompt = cv.Pairs(np.zeros((2, 3, 1), int), ids, output_kernel=cv.Indicator())
     assert by_prompt.prompt_kinds[0] == 2
-    assert not texts._repeat(ids) and texts._repeat(["q", "q"])
+    assert not datasets._repeat(ids) and datasets._repeat(["q", "q"])
     (tmp_path / "ids.txt").write_text("q\nq\0\nq\n")
     assert files.read_labels(tmp_path / "ids.txt").tolist() == ["q", "q\0", "q"]
 

@@ -15,6 +15,7 @@ from condvendi_jax.cli import __main__
 from condvendi_jax.cli.inputs import Inputs
 from condvendi_jax.encoders.embedding import embed, load_encoder
 from condvendi_jax.encoders.named import PREFIXES
+from condvendi_jax.inference.datasets import Dataset
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "cat", "dog", "red"]
 TEXTS = ["a cat", "red dog b c", "d", "a cat a dog", "h g f e"]
@@ -43,7 +44,7 @@ def test_details_are_told_and_tell_encoders_apart(tmp_path):
         embed(["a"], encoder, kind="texts", cache=tmp_path)
         assert encoder.count == count
     assert loaded.described("images")["image_encoder_details"] == {"weights": "1"}
-    read = Inputs({}, {}, {}, loaded.described("texts"), [], {})
+    read = Inputs(Dataset({}), {}, {}, loaded.described("texts"), [], 0.0)
     assert read.encoders() == "means (texts)"
 
 

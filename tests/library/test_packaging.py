@@ -49,7 +49,7 @@ def test_public_names_need_no_heavy_package():
         import sys, condvendi_jax as cv
         for name in cv.__all__:
             assert getattr(cv, name) is not None
-        import condvendi_jax.encoders.items, condvendi_jax.encoders.embedding
+        import condvendi_jax.records.items, condvendi_jax.encoders.embedding
         heavy = {"matplotlib", "sklearn", "scipy.stats", "rich", "safetensors", "PIL"}
         heavy |= {"tokenizers", "experiments"}
         assert not heavy & {*sys.modules}, heavy & {*sys.modules}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.encoders.record_formats import FORMATS
+from condvendi_jax.records.formats import FORMATS
 
 ANSWERS = [["a pear", "a fig"], ["a cat", "a dog"]]
 PROMPTS = ["Name a fruit.", "Name an animal."]

@@ -1,5 +1,6 @@
 """Files of language models' answers: formats, what does not fit, and the flags that read them."""
 
+import contextlib
 import csv
 import json
 import os
@@ -9,9 +10,12 @@ import types
 import warnings
 
 import fake_encoders
+import numpy as np
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax.cli import inputs, score
+from condvendi_jax.records.reading import holds_records
 
 CHAT = [
     {"role": "user", "content": [{"type": "text", "text": "p"}]},
@@ -110,6 +114,10 @@ PROMPTS = {
     "a call of a tool": (
         {"prompt": [CHAT[0], CHAT[1] | {"tool_calls": ["f"]}, CHAT[0]], "answer": "b"},
         'user: p\n\nassistant: a\n\n["f"]\n\nuser: p',
+    ),
+    "tools": (
+        {"prompt": "p", "tools": [{"name": "f"}], "documents": [], "answer": "a"},
+        'p\n\n[{"name": "f"}]',
     ),
     "document": (
         {"doc": {"question": "q", "choices": ["c"], "answer": 0}, "resps": [["a"]]},
@@ -429,9 +437,11 @@ def inspect_log(monkeypatch):
             eval=namespace(model="vendor/m"), results=namespace(scores=scores), samples=samples
         )
         log = types.ModuleType("inspect_ai.log")
-        log.read_eval_log = lambda path, *, resolve_attachments: eval_log
+        log.paths = []
+        log.read_eval_log = lambda path, *, resolve_attachments: log.paths.append(path) or eval_log
         monkeypatch.setitem(sys.modules, "inspect_ai", types.ModuleType("inspect_ai"))
         monkeypatch.setitem(sys.modules, "inspect_ai.log", log)
+        return log
 
     return make
 
@@ -439,8 +449,11 @@ def inspect_log(monkeypatch):
 @pytest.mark.parametrize("name", ["x.eval", "x.json"])
 def test_samples_of_inspect_are_prompts_and_epochs_are_answers(write, inspect_log, name):
     """Samples of one text are told apart."""
-    inspect_log(SAMPLES)
-    rows, skipped = read(write(b'{"eval": {}, "version": 2}', name))
+    log = inspect_log(SAMPLES)
+    path = write(b'{"eval": {}, "version": 2}', name)
+    assert holds_records(path)
+    rows, skipped = read(path)
+    assert log.paths == [str(path)]  # Each log is parsed once.
     assert [row[0] for row in rows] == ["vendor/m"] * 5
     assert [row[1] for row in rows] == [*GIVEN, "p\n\nsample: 3"]
     assert [row[2] for row in rows] == list("abcde")
@@ -501,6 +514,76 @@ def test_records_of_one_model_are_scored(run):
     with pytest.warns(UserWarning, match="1 answers start with reasoning, for example '<think>"):
         kept, _ = run("score", "x.jsonl", "--strip_thinking=false")
     assert kept["scores"][0]["conditional"] != score
+
+
+class Starts:
+    """The first letters of texts: prompts that begin alike have one embedding."""
+
+    name = "starts"
+
+    def __init__(self):
+        self.seen = []
+
+    def encode(self, items):
+        self.seen += items
+        return np.array([[ord(letter) for letter in f"{x:16}"[:16]] for x in items], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("flags", "answers", "embedded"), [((), 4, False), (("--prompt_bandwidth=9",), 4, True)]
+)
+def test_prompts_that_are_equal_or_different_are_not_embedded(
+    write, run_command, monkeypatch, flags, answers, embedded
+):
+    """Encoders cut long prompts: those that begin alike would have one embedding."""
+    encoder = Starts()
+    monkeypatch.setattr(fake_encoders, "STARTS", encoder, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", os.getcwd())
+    said = [[f"{k**2 % 7} {p}" for k in range(answers)] for p in range(8)]
+    prompts = [f"You are a helpful assistant. Question {p}" for p in range(8)]
+    rows = [{"prompt": p, "answers": of} for p, of in zip(prompts, said, strict=True)]
+    write(lines(*rows))
+    words = ("score", "m.jsonl", "--text_encoder=fake_encoders:STARTS", "--order=2", *flags)
+    same = "different texts have the embedding of another"
+    caught = pytest.warns(UserWarning, match=same) if embedded else contextlib.nullcontext()
+    with caught, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* the Gram is numerically")
+        report, out = run_command(*words, "--cache=cache", "--output_bandwidth=3")
+    assert bool({*prompts} & {*encoder.seen}) == embedded
+    assert ("prompts (field 'prompt') embedded by starts" in out) == embedded
+    repeat = answers > 1 and not embedded
+    assert report["bandwidths"]["prompts"]["rule"].endswith("because prompts repeat") == repeat
+    if repeat:
+        flat = [text for of in said for text in of], [p for p in prompts for _ in range(answers)]
+        kernel = cv.Gaussian(3.0)
+        expected = cv.evaluate(*flat, encoder=encoder, output_kernel=kernel, orders=[2])
+        score = report["scores"][0]["unbiased"]["conditional"]
+        assert score == pytest.approx(expected.order(2).unbiased.conditional, rel=1e-6)
+
+
+def _read(verb, *words, **flags):
+    bar = types.SimpleNamespace(add_task=lambda *_, **__: 0, update=lambda *_, **__: None)
+    given = verb.Options(text_encoder="fake_encoders:STARTS", cache="cache", **flags)
+    return inputs.read(given, inputs.models_of(words, given), bar)
+
+
+@pytest.mark.filterwarnings("ignore:.* the Gram is numerically the identity")
+def test_only_texts_that_are_compared_meet_the_encoder_and_are_told(write, monkeypatch):
+    encoder = Starts()
+    monkeypatch.setattr(fake_encoders, "STARTS", encoder, raising=False)
+    write(lines(*({"task_id": f"id {k}", "completion": f"a{k}"} for k in range(4))))
+    ids = _read(score, "m.jsonl")
+    pairs = ids.pairs()[""]
+    assert encoder.seen == [f"a{k}" for k in range(4)] and pairs.prompt_kinds[0] == 4
+    with pytest.raises(ValueError, match="expected embeddings for similar_prompts"):
+        _read(score, "m.jsonl", similar_prompts=True).pairs()
+    np.save("x.npy", np.arange(8.0).reshape(4, 2))
+    for prompts, told in (("p\np\nq\nq", {}), ("p\nq\nr\ns", {"text_encoder": "starts"})):
+        write(prompts.encode(), "p.txt")
+        read = _read(score, "x.npy", prompts="p.txt")
+        assert {k: v for k, v in read.described.items() if k == "text_encoder"} == told
+        assert read.encoders() == ("starts (texts)" if told else None)
+        assert ("prompts embedded by starts" in read.notes) == bool(told)
 
 
 def test_pairs_of_one_batch_are_left_out_of_the_score_of_one_model(write, run):

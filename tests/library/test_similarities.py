@@ -12,7 +12,7 @@ from oracles import assert_close, cosine_gram
 from oracles import weighted_entropy as entropy
 
 import condvendi_jax as cv
-from condvendi_jax.inference import texts as texts_of
+from condvendi_jax.inference import datasets
 from condvendi_jax.report import behind
 
 SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
@@ -360,7 +360,7 @@ def test_code_that_no_file_has_is_not_kept(words):
 
 def test_outputs_of_several_models_are_compared_across_them():
     models, asked = {"A": TEXTS, "B": TEXTS[:3]}, {"A": ASKED, "B": ASKED[:3]}
-    made = texts_of.compare_pairs(WORDS, models, asked, across=True)
+    made = datasets.compare_pairs(WORDS, models, asked, across=True)
     assert len(made["B"]) == 3
     close(made["A"].vectors[:5] @ made["B"].vectors.T, jaccard(TEXTS[:5])[:, :3])
 

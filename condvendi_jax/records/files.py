@@ -14,10 +14,12 @@ from os import PathLike
 from typing import Any
 
 from condvendi_jax.base import extras, files
-from condvendi_jax.encoders import answers
+from condvendi_jax.records import answers
 
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
 _HELM = "request_states"  # The key of the records in a scenario_state.json.
+_PARSED_WHOLE = (".json", ".eval")
+_KEPT_BYTES = 2**28  # Of files that are parsed.
 INSPECT_METRIC = "answer_diversity"
 _PACKAGES = {
     ".parquet": ("pyarrow", "pyarrow.parquet", "reading Parquet"),
@@ -68,16 +70,33 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
 
     Blank lines hold no record. Bytes that are not UTF-8 become halves of surrogate pairs.
     """
-    for line, record in _READERS[ending(path)](path):
+    for line, record in _parsed.pop(_version(path), None) or _READERS[ending(path)](path):
         if not isinstance(record, (dict, answers.Unfit)):
             record = answers.Unfit("expected an object {...}")
         yield line, record
 
 
-def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
-    """The fields among `names`, in the order of `names`, whatever their capitals."""
-    plain = {str(field).strip().casefold(): field for field in reversed(list(fields))}
-    return [plain[name] for name in names if name in plain]
+def first_row(path: str | PathLike[str]) -> dict[Any, Any]:
+    """The first record of a file; {} where there is none, or the file is not of records.
+
+    What is parsed whole for it is kept for `read_rows`, which then does not parse it again.
+    """
+    path = files.expanded(path)
+    if ending(path) not in _READERS or not path.is_file():
+        return {}
+    if ending(path) in _PARSED_WHOLE:
+        rows = _parsed[_version(path)] = list(read_rows(path))
+        while sum(size for *_, size in _parsed) > _KEPT_BYTES:
+            del _parsed[next(iter(_parsed))]
+    else:
+        rows = read_rows(path)
+    _, row = next(iter(rows), (1, {}))
+    return row if isinstance(row, dict) else {}
+
+
+def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
+    """The path with the time of the last change and the bytes of its file."""
+    return path, path.stat().st_mtime_ns, path.stat().st_size
 
 
 def _opened(path: pathlib.Path, newline: str) -> Any:
@@ -197,6 +216,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error
 
 
+_parsed: dict[Any, list[tuple[int, Any]]] = {}
 _READERS = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,

@@ -43,6 +43,15 @@ def is_blank(text: str) -> bool:
     return not any(char.isprintable() and char != " " for char in text)
 
 
+def checked(text: str, name: str) -> str:
+    """Return a text, or raise `Unfit` if it is blank or not UTF-8."""
+    if SURROGATES.search(text):
+        raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")
+    if is_blank(text):
+        raise Unfit(f"{name} is empty")
+    return text
+
+
 def without_reasoning(text: str) -> str:
     """Return the text after the blocks `<think>...</think>` that it starts with.
 
@@ -98,6 +107,19 @@ def given_text(value: Any, name: str, answers: Collection[str] | None = None) ->
     turns = [(role, text) for role, text in turns if text]
     alone = all(role in _USERS for role, _ in turns)
     return "\n\n".join(text if alone else f"{role}: {text}" for role, text in turns)
+
+
+def shown(value: Any, name: str, answers: Collection[str]) -> str:
+    """Return the text of a value, as `given_text`; what holds no text is shown as JSON."""
+    text = value if isinstance(value, str) or messages_of(value) else label(value)
+    return given_text(text, name, answers)
+
+
+def holds_text(value: Any) -> bool:
+    """Return True for a text, chat messages, or a list of texts or of such lists."""
+    if isinstance(value, list) and value and not messages_of(value):
+        return holds_text(value[0])
+    return isinstance(value, str) or bool(messages_of(value))
 
 
 def label(value: Any) -> str:

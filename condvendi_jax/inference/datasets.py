@@ -1,0 +1,200 @@
+"""Outputs of models with their prompts, from files, texts or arrays, on their way to `Pairs`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import checks, labelling
+from condvendi_jax.data import shapes
+from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
+from condvendi_jax.data.kernels import is_equality
+from condvendi_jax.data.models import check_names, of_each_model
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.similarities import Similarities
+from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders.embedding import LoadedEncoder
+from condvendi_jax.records import answers
+from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
+
+_LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Outputs of models with their prompts, and how both are compared.
+
+    Attributes:
+      outputs: those of each model by its name: arrays, texts, paths of pictures, or
+        `Similarities`.
+      prompts: those that all models share, or those of each model by its name; None without.
+      embed: makes the embeddings of `outputs` and of texts of `prompts`; by role, where there are.
+      compare: makes `Similarities` of outputs and prompts, in place of embeddings.
+      encoder: that of the outputs; the rule 'auto' takes its bandwidth, if it has one.
+    """
+
+    outputs: Mapping[str, Any]
+    prompts: Any = None
+    embed: Mapping[str, Callable[[Sequence[str]], np.ndarray]] = dataclasses.field(
+        default_factory=dict
+    )
+    compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
+    encoder: LoadedEncoder | None = None
+
+    @classmethod
+    def of(
+        cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, *, across: bool
+    ) -> Dataset:
+        """What the arguments of `evaluate` and `compare` name; texts are embedded unless compared.
+
+        A function compares outputs within each model, or also `across` models.
+        """
+        outputs, prompts = by_row(outputs, prompts, lists=similarity is not None)
+        check_names(outputs)
+        if similarity is not None:
+            if encoder is not None:
+                raise ValueError("similarity: received one beside encoder; expected one of them.")
+            compare = functools.partial(compare_pairs, similarity, across=across)
+            return cls(outputs, prompts, compare=compare)
+        if not _are_texts(outputs):
+            if encoder is not None:
+                raise TypeError("encoder: expected texts as the outputs of all models.")
+            return cls(outputs, prompts)
+        loaded = embedding.encoder_of_texts(encoder)
+        rows = functools.partial(embedding.embed, encoder=loaded, kind="texts")
+        return cls(outputs, prompts, {"outputs": rows, "prompts": rows}, encoder=loaded)
+
+    @property
+    def texts(self) -> dict[str, list[str]]:
+        """The texts of the models whose outputs are texts."""
+        return {name: [*map(str, of)] for name, of in self.outputs.items() if _are_texts(of)}
+
+    @property
+    def prompt_texts(self) -> Any:
+        """The prompts, if they are texts: they say which prompts are the same."""
+        return self.prompts if _are_texts(self.prompts) else None
+
+    def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
+        """Which of outputs and prompts are embedded: not prompts that are equal or different."""
+        equal = self.prompt_texts is None or is_equality(prompt_kernel)
+        if not (equal or similar_prompts or prompt_kernel is not None):
+            equal = _repeat(self.prompts)
+        return [role for role in self.embed if role == "outputs" or not equal]
+
+    def pairs(
+        self,
+        *,
+        output_kernel: Any,
+        prompt_kernel: Any,
+        rule: str,
+        similar_prompts: bool,
+        prompt_ids: Any = None,
+        **options: Any,
+    ) -> dict[str, Pairs]:
+        """The pairs of all models under the same kernels; arguments as of `Pairs.of_models`."""
+        rows = {"outputs": self.outputs, "prompts": self.prompts}
+        if self.compare is not None:
+            rows = {"outputs": self.compare(self.outputs, self.prompts), "prompts": None}
+        elif self.embed:
+            for name, asked in of_each_model(self.prompts, self.outputs, "prompts").items():
+                checks.check_indices({"outputs": self.outputs[name], "prompts": asked})
+            prompt_ids = self.prompt_texts if prompt_ids is None else prompt_ids
+            for role in self.embedded(prompt_kernel, similar_prompts):
+                rows[role] = _together(self.embed[role], rows[role])
+        if output_kernel is None and rule == AUTO:
+            output_kernel = judged(self.encoder)
+        options |= {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel, "rule": rule}
+        options |= {"similar_prompts": similar_prompts, "prompt_ids": prompt_ids}
+        if [*self.outputs] == [""]:  # One model may lie on several devices.
+            return {"": Pairs(rows["outputs"][""], rows["prompts"], **options)}
+        return Pairs.of_models(rows["outputs"], rows["prompts"], **options)
+
+
+def judged(encoder: LoadedEncoder | None) -> RuledBandwidth | None:
+    """The bandwidth at which an encoder fits people's judgements, if it is known."""
+    if encoder is None or encoder.bandwidth is None:
+        return None
+    return RuledBandwidth(float(encoder.bandwidth), f"fits people's judgements with {encoder.name}")
+
+
+def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
+    """Lists of the answers to each prompt, one after the other, each with its prompt.
+
+    Where all outputs are lists of texts or, if `lists`, of anything; others are as they were.
+    """
+    outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
+    of_models: Any = outputs.values() if isinstance(outputs, Mapping) else [None]
+    if not all(isinstance(of, list | tuple) for of in of_models):
+        return outputs, prompts
+    each = [*itertools.chain(*of_models)]
+    if not each or not all(isinstance(of, list) if lists else _are_texts(of) for of in each):
+        return outputs, prompts
+    flat = {name: [*itertools.chain(*of)] for name, of in outputs.items()}
+    if prompts is None and not lists:
+        return flat, None
+    if prompts is None:
+        prompts = {name: range(len(of)) for name, of in outputs.items()}
+    repeated = {}
+    for name, asked in of_each_model(prompts, outputs, "prompts").items():
+        of = outputs[name]
+        if len(asked) != len(of):
+            raise ValueError(
+                f"outputs{name and f' of {name}'}: expected lists of answers to {len(asked):,} "
+                f"prompts, received {len(of):,} lists."
+            )
+        repeated[name] = [p for p, each in zip(asked, of, strict=True) for _ in each]
+    alike = all(of == next(iter(repeated.values())) for of in repeated.values())
+    return flat, next(iter(repeated.values())) if alike else repeated
+
+
+def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:
+    """The evaluation of pairs with advice on texts that may not be what a model said."""
+    if not texts or not pairs.paired or not all(isinstance(text, str) for text in texts):
+        return evaluation
+    lines = answers.doubts(texts, pairs.prompt_kinds[1].tolist())
+    doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
+    return dataclasses.replace(evaluation, advice=(*evaluation.advice, *[doubt] * bool(lines)))
+
+
+def compare_pairs(
+    similarity: Any, outputs: Mapping[str, Any], prompts: Any, *, across: bool, **options: Any
+) -> dict[str, Similarities]:
+    """The outputs of models, compared by a function within each model, or also `across` models."""
+    asked = of_each_model(prompts, outputs, "prompts")
+    make = functools.partial(Similarities.from_function, similarity, **options)
+    if not across:
+        return {name: make(of_model, asked[name]) for name, of_model in outputs.items()}
+    items = [item for of_model in outputs.values() for item in of_model]
+    models = [name for name, of_model in outputs.items() for _ in of_model]
+    if prompts is None:
+        return make(items).split(models)
+    return make(items, [label for name in outputs for label in asked[name]]).split(models)
+
+
+def _are_texts(values: Any) -> bool:
+    """Whether values, or those of all models by their names, are texts."""
+    if isinstance(values, Mapping):
+        return all(map(_are_texts, values.values()))
+    return shapes.are_labels(values) and all(isinstance(value, str) for value in values)
+
+
+def _repeat(texts: Any) -> bool:
+    """Whether more than half of the texts, of all models, are there several times."""
+    if isinstance(texts, Mapping):
+        return all(map(_repeat, texts.values()))
+    kinds = labelling.check_labels(texts, len(texts), name="prompts")[1]
+    return bool(np.mean(np.bincount(kinds)[kinds] > 1) > 0.5)
+
+
+def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:
+    """The embeddings of items, or of those of each model by its name, made in one call."""
+    if not isinstance(items, Mapping):
+        return embed([*map(str, items)])
+    ends = np.cumsum([*map(len, items.values())])
+    rows = embed([str(item) for of_model in items.values() for item in of_model])
+    return dict(zip(items, np.split(rows, ends[:-1]), strict=True))

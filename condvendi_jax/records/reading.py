@@ -1,0 +1,281 @@
+"""Files of records to the answers of models: which model said what to which prompt."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+from condvendi_jax.base import checks, files
+from condvendi_jax.records.answers import Unfit, doubts
+from condvendi_jax.records.files import first_row, read_rows, record_files
+from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row
+
+#: A note on answers whose own pairs cannot be left out.
+ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
+_SHOWN = 10
+
+
+class Skipped(NamedTuple):
+    """A record or an answer that is left out: file, line (row, or sample) from 1, and reason."""
+
+    path: pathlib.Path
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.reason}."
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """The answers of models and the prompts that they answer, row by row, in the files' order.
+
+    `answers[model][i]` answers `prompts[model][i]`; `fields` has the names of the fields that were
+    read, of `prompts` and of `answers`; `skipped` is what was left out; `notes` are lines that say
+    what else was decided. `weights` are the probabilities that the answers of a prompt have, of
+    sum one for each prompt, or None without any. `by_id` says whether ids stand for prompts.
+    `beside[field][model][i]` is what a field holds for that answer. `batches[model][i]` is a label
+    of its request, where most prompts were asked several times with several answers each.
+    """
+
+    answers: dict[str, list[str]]
+    prompts: dict[str, list[str]]
+    fields: dict[str, list[str]]
+    skipped: list[Skipped]
+    notes: list[str]
+    weights: dict[str, list[float]] | None = None
+    by_id: bool = False
+    beside: dict[str, dict[str, list[Any]]] = dataclasses.field(default_factory=dict)
+    batches: dict[str, list[str]] | None = None
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """The number of answers, by model and prompt."""
+        return {name: dict(collections.Counter(texts)) for name, texts in self.prompts.items()}
+
+
+def read_records(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    prompt_field: str | None = None,
+    answer_field: str | None = None,
+    model_field: str | None = None,
+    strip_thinking: bool = True,
+    names: Mapping[str, str] = types.MappingProxyType({}),
+    beside: Sequence[str] = (),
+    batch_field: str | None = None,
+) -> Records:
+    r"""Reads the answers of one or several models, line by line.
+
+    A file ends in .jsonl, .csv, .tsv or .parquet, holds an array of records (.json), or is a log of
+    Inspect (.eval, .json). A record is one answer, or one prompt with a list of answers, as plain
+    texts or as chat messages, or a record of a tool in `formats`. The prompt is all that the
+    model was given: a chat with its system message and earlier turns, and several fields, such as
+    `instruction` and `input`, one after the other.
+
+    Args:
+      paths: files, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
+      prompt_field: the only field of the prompt; if unset, all fields that the model was given.
+        Fields within fields are `a.b`.
+      answer_field: the field of the answer or answers; if unset, the one of `ANSWER_FIELDS`.
+      model_field: the field of the model's name. If unset, `model`, or else the file names it.
+      names: the names of models by their path or pattern in `paths`, whatever their records say.
+      strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
+      beside: fields with something of each answer, such as its class: a list in the order of the
+        answers, or a value of one answer. Answers without it are left out.
+      batch_field: the field with the request or batch that an answer comes from. If unset, a record
+        is a request in formats where it is one.
+
+    Returns:
+      At least one answer of each file. Records and answers that do not fit are in `skipped`, and a
+      warning counts them. Another counts answers that may be errors, lists or placeholders.
+
+    Raises:
+      ValueError: a file is missing, of another format, malformed as CSV, or nothing in it fits; two
+        fields may be the answer; a file and a field name one model; or a package that reads a file
+        is missing.
+
+    Examples:
+      >>> import pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp(), "small.jsonl")
+      >>> _ = path.write_text('{"prompt": "Name a fruit.", "answers": ["a pear", "a fig"]}\n')
+      >>> records = read_records(path)
+      >>> records.answers, records.counts
+      ({'small': ['a pear', 'a fig']}, {'small': {'Name a fruit.': 2}})
+    """
+    named = Fields(prompt_field, answer_field, model_field, batch_field, beside)
+    rows_of, skipped, notes = _by_model(record_files(paths), names, named, strip_thinking)
+    every = [row for rows in rows_of.values() for row in rows]
+    answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
+    prompts = {model: [row.prompt for row in rows] for model, rows in rows_of.items()}
+    unread = _distinct(name for row in every for name in row.asked.unread)
+    if unread:
+        notes.append(f"not read as a part of the prompt: {', '.join(map(repr, unread))}")
+    ids = _distinct(row.asked.fields[0] for row in every if row.asked.is_id)
+    if ids:
+        notes.append(f"prompts are known by {', '.join(map(repr, ids))} alone, not by their texts")
+    shares = _shares(rows_of)
+    if shares:
+        notes.append(
+            f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "
+            "distribution, not a sample of one, so that order 2 is not corrected for the sample"
+        )
+    batches, asked_once = _batches(rows_of)
+    if batches:
+        notes.append("pairs of answers of one request or batch are left out at order 2")
+    if asked_once:
+        notes.append(ASKED_ONCE)
+    reasoning = [row.reasoning for row in every if row.reasoning]
+    started = f"{len(reasoning):,} answers start with reasoning"
+    if reasoning and strip_thinking:
+        notes.append(f"{started}, which is removed")
+    doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
+    if reasoning and not strip_thinking:
+        doubtful.append(f"{started}, for example {reasoning[0]!r}")
+    _warn(skipped, doubtful)
+    fields = {
+        "answers": _distinct(row.field for row in every),
+        "prompts": _distinct(name for row in every for name in row.asked.fields),
+    }
+    more = {
+        field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
+        for field in beside
+    }
+    read = answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches
+    return Records(*read)
+
+
+def holds_records(path: str | PathLike[str]) -> bool:
+    """Whether the first row of a file has fields of a prompt, or its id, and of an answer."""
+    return Record(first_row(path)).is_complete
+
+
+def known_by(path: str | PathLike[str]) -> str:
+    """The field whose id stands for the prompt in the first row of a file; '' if none does."""
+    return Record(first_row(path)).id
+
+
+def _by_model(
+    paths: Sequence[pathlib.Path], names: Mapping[str, str], named: Fields, strip: bool
+) -> tuple[dict[str, list[Row]], list[Skipped], list[str]]:
+    """The rows of each model, what is left out, and a note of each model of several files."""
+    given = {file: name for pattern, name in names.items() for file in record_files(pattern)}
+    others = [path for path in paths if path not in given]
+    plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
+    rows_of: dict[str, list[Row]] = collections.defaultdict(list)
+    sources: dict[str, dict[pathlib.Path, Any]] = collections.defaultdict(dict)
+    skipped: list[Skipped] = []
+    for path in paths:
+        rows, unfit = _read_file(path, named, strip)
+        if not rows:
+            why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
+            raise ValueError(f"{path}: {why}")
+        skipped += unfit
+        models = list(dict.fromkeys(row.model for row in rows if row.model))
+        if path in given and len(models) > 1:
+            raise ValueError(
+                f"{path}: holds answers of {', '.join(models)}, which are not all "
+                f"{given[path]!r}: leave this name out."
+            )
+        for row in rows:
+            model = given.get(path) or row.model or plain[path]
+            sources[model][path] = path in given, row.model is not None
+            rows_of[model].append(row)
+    for model, places in sources.items():
+        if len({*places.values()}) > 1:
+            raise ValueError(
+                f"{' and '.join(map(str, places))} hold answers of {model!r}, which not all of "
+                "them name alike: give each file a name of its own, as "
+                f"other={next(reversed(places))}."
+            )
+    counts = {model: len(places) for model, places in sources.items()}
+    notes = [f"{m}: answers of {count:,} files" for m, count in counts.items() if count > 1]
+    return rows_of, skipped, notes
+
+
+def _read_file(path: pathlib.Path, named: Fields, strip: bool) -> tuple[list[Row], list[Skipped]]:
+    """The answers, and what is left out."""
+    lines = list(_lines(path, named, strip))
+    rows = [(line, row) for line, row in lines if isinstance(row, Row)]
+    of_models = any(row.model for _, row in rows)
+    lacking = {line for line, row in rows if row.model is None} if of_models else set()
+    why = f"has no {MODEL_FIELD!r}, which other records of this file have"
+    skipped = [Skipped(path, line, str(row)) for line, row in lines if isinstance(row, Unfit)]
+    skipped += [Skipped(path, line, why) for line in lacking]
+    skipped.sort(key=lambda entry: entry.line)
+    return [row for line, row in rows if line not in lacking], skipped
+
+
+def _lines(path: pathlib.Path, named: Fields, strip: bool) -> Iterator[tuple[int, Row | Unfit]]:
+    """Each answer, or why a record or an answer does not fit, with its line."""
+    filters: dict[str, Any] = {}
+    for line, fields in read_rows(path):
+        try:
+            if isinstance(fields, Unfit):
+                raise fields
+            record = Record(fields, named, f"{path}, line {line}")
+            if not record.repeats(filters):
+                yield from ((line, row) for row in record.rows(strip=strip))
+        except (Unfit, RecursionError) as error:
+            yield line, error if isinstance(error, Unfit) else Unfit("is nested too deeply")
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _warn(skipped: Sequence[Skipped], doubtful: Sequence[str]) -> None:
+    """Warns of what is left out, and of answers that may be something else."""
+    if skipped:
+        lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
+        lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
+        checks.warn("\n".join(lines))
+    if doubtful:
+        checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))
+
+
+def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, bool]:
+    """The batch of each row by model, and whether batches of several answers are not known apart.
+
+    None unless a batch has several answers, and most answers of each model are to prompts of
+    several batches: elsewhere nothing would be left of the others.
+    """
+    labels = {
+        model: [f"{k}" if row.batch is None else f" {row.batch}" for k, row in enumerate(rows)]
+        for model, rows in rows_of.items()
+    }
+    if all(len({*of}) == len(of) for of in labels.values()):
+        return None, False
+    for model, rows in rows_of.items():
+        asked = {(row.prompt, label) for row, label in zip(rows, labels[model], strict=True)}
+        times = collections.Counter(prompt for prompt, _ in asked)
+        if sum(times[row.prompt] > 1 for row in rows) < len(rows) / 2:
+            return None, True
+    return labels, False
+
+
+def _shares(rows_of: Mapping[str, Sequence[Row]]) -> dict[str, list[float]] | None:
+    """The weights of rows by model, of sum one for each prompt; None without weights."""
+    if all(row.weight is None for rows in rows_of.values() for row in rows):
+        return None
+    shares = {}
+    for model, rows in rows_of.items():
+        totals: dict[str, float] = collections.defaultdict(float)
+        for row in rows:
+            if row.weight is None:
+                raise ValueError(
+                    f"{model}: an answer to {row.prompt[:80]!r} has no {WEIGHT_FIELD!r}, which "
+                    "others have. Answers with probabilities are a distribution, and others a "
+                    "sample: score them one by one."
+                )
+            totals[row.prompt] += row.weight
+        if not all(totals.values()):
+            prompt = min(totals, key=totals.__getitem__)
+            raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
+        shares[model] = [(row.weight or 0.0) / totals[row.prompt] for row in rows]
+    return shares

@@ -1,0 +1,362 @@
+"""A record of what a language model said: a row of a file, and where everything stands in it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from condvendi_jax.records import answers as texts
+from condvendi_jax.records.answers import Unfit, messages_of
+from condvendi_jax.records.formats import FORMATS, Format
+
+PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
+_GIVEN = (
+    *("system", "system_prompt", "system_message", "instructions", "history", "context"),
+    *(*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files"),
+    *("images", "image"),
+)
+_TEXTS = ("history", "context", "choices", "options")
+_LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions")
+ANSWER_FIELDS = (
+    *_LISTS,
+    *("generation", "response", "completion", "output", "answer", "prediction"),
+    *("predicted_text", "generated_text", "model_output"),
+)
+MODEL_FIELD = "model"
+WEIGHT_FIELD = "probability"
+_PLAIN = Format(tool="", marks=())  # Of records whose fields have plain names.
+
+
+class Fields(NamedTuple):
+    """The fields that a user names; None where those that are known count."""
+
+    prompt: str | None = None
+    answer: str | None = None
+    model: str | None = None
+    batch: str | None = None
+    beside: Sequence[str] = ()
+
+
+class Prompt(NamedTuple):
+    """All that a model was given as a text, its fields, and the fields that were not read."""
+
+    text: str
+    fields: list[str]
+    unread: Sequence[str] = ()
+    is_id: bool = False  # It stands for a prompt that the record does not have.
+
+
+class Answer(NamedTuple):
+    """An answer as the record has it, its name for errors, and its number in the record."""
+
+    value: Any
+    name: str
+    row: int = 0
+
+
+class Row(NamedTuple):
+    """An answer with its prompt; `reasoning` is the start of a text that begins with reasoning."""
+
+    model: str | None
+    asked: Prompt
+    answer: str
+    field: str
+    reasoning: str
+    weight: float | None
+    batch: str | None
+    beside: dict[str, Any]
+
+    @property
+    def prompt(self) -> str:
+        """The text of the prompt, or its id."""
+        return self.asked.text
+
+
+class Record:
+    """A row of a file with its format: it knows its answers, prompt, model, weights and batch.
+
+    What does not fit raises `Unfit`, of the whole record or of one answer.
+
+    Args:
+      row: the fields.
+      named: the fields that the user names; within fields they are `a.b`.
+      place: the file and the line, for errors and as the label of a request.
+    """
+
+    def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
+        self.named, self.place = named or Fields(), place
+        paths = [path for path in (*self.named[:-1], *self.named.beside) if path not in row]
+        inner = {path: values(row, path) for path in paths if path}
+        inner = {path: held if "[" in path else held[0] for path, held in inner.items() if held}
+        self.row = {**row, **inner}
+        self.form = next((form for form in FORMATS if all(map(self._has, form.marks))), _PLAIN)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has fields of a prompt and of an answer, or is of a known format."""
+        plain = self._known(PROMPT_FIELDS) and self._known(ANSWER_FIELDS)
+        return bool(plain or self.form.tool)
+
+    @property
+    def id(self) -> str:
+        """The field whose id stands for the prompt, as the record has none; '' elsewhere."""
+        if not self.form.id or self.form.prompt or self.named.prompt:
+            return ""
+        return "" if self._known(PROMPT_FIELDS[:-1]) else self.form.id  # Task is a name.
+
+    def repeats(self, filters: dict[str, Any]) -> bool:
+        """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
+        if "resps" not in self.row:
+            return False
+        fields = ("doc_id", "doc", "arguments", "resps")
+        key, name = texts.label([*map(self.row.get, fields)]), self.row.get("filter")
+        # Older versions do not name the filter.
+        if key in filters and "filter" not in self.row and self.row.get("doc_id") is not None:
+            raise Unfit("repeats a sample, as lm-evaluation-harness does for each filter")
+        return filters.setdefault(key, name) != name
+
+    def rows(self, *, strip: bool) -> Iterator[Row | Unfit]:
+        """A row for each answer, if `strip` without its reasoning; or why it does not fit."""
+        model, answers, prompt = self.model(), self.answers(), self.prompt()
+        for answer in answers:
+            try:
+                about = self.weight(answer), self.batch(answer)
+                beside = {field: self.beside(field, answer) for field in self.named.beside}
+                text = texts.assistant_text(answer.value, answer.name)
+                rest = texts.without_reasoning(text)
+                if strip and texts.is_blank(rest) and not texts.is_blank(text):
+                    raise Unfit(f"{answer.name} holds reasoning without an answer")
+                said = texts.checked(rest if strip else text, answer.name)
+                reasoning = text[:80] if rest != text else ""
+                yield Row(model, prompt, said, self._said[0], reasoning, *about, beside)
+            except Unfit as error:
+                yield error
+
+    def model(self) -> str | None:
+        """The name of the model; None where there is no such field, or it is null or blank."""
+        field, value = self.form.model, None
+        if self.named.model is None and field:
+            value = next(iter(values(self.row, field)), None)
+        elif self.named.model is not None or self._known([MODEL_FIELD]):
+            field = self._field("model", [MODEL_FIELD])
+            value = self.row[field]
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return None
+        if not isinstance(value, str):
+            raise Unfit(f"expected a text in {field!r}, received {texts.label(value)[:40]}")
+        return texts.checked(value.strip(), repr(field))
+
+    @functools.cached_property
+    def _said(self) -> tuple[str, Any, bool]:
+        """The field of the answers, what it holds, and whether this is a list of answers."""
+        if self.named.answer is None and self.form.answers:
+            path, held = self._first(self.form.answers)
+            field = path.partition("[")[0]
+            one = len(held) == 1 and path == field
+            return field, held[0] if one else held, not one
+        field = self._answer_field()
+        value = self.row[field]
+        if isinstance(value, str) and field.strip().casefold() in _LISTS:
+            value = texts.listed(value)
+        parts = value if isinstance(value, list) else []
+        roles = [part.get("role") if isinstance(part, dict) else None for part in parts]
+        # A conversation is one answer; a model's messages are several.
+        several = None in roles or {*roles} <= {*texts.ASSISTANTS}
+        return field, value, isinstance(value, list) and several
+
+    def answers(self) -> list[Answer]:
+        """The answers, at least one."""
+        field, held, several = self._said
+        if not several:
+            return [Answer(held, repr(field))]
+        if not held:
+            raise Unfit(f"{field!r} holds no answers")
+        return [Answer(value, f"{field!r}[{row}]", row) for row, value in enumerate(held)]
+
+    def prompt(self) -> Prompt:
+        """All that the model was given, or an id that stands for it."""
+        prompt = self._by_id() if self.id else self._by_format()
+        return prompt._replace(text=texts.checked(prompt.text, repr(prompt.fields[-1])))
+
+    def _by_id(self) -> Prompt:
+        text = str(next(iter(values(self.row, self.id)), ""))
+        if text in ("", "None"):
+            raise Unfit(f"expected an id in {self.id!r}, as the record has no prompt")
+        return Prompt(text, [self.id], is_id=True)
+
+    def _by_format(self) -> Prompt:
+        """The prompt where the format has it, or else that of plain fields."""
+        path, held = self._first(self.form.prompt) if self.form.prompt else ("", [])
+        row = self.row
+        for value in held[:1]:
+            if isinstance(value, dict) and not messages_of(value):
+                row = row if self.named.prompt in row else value  # Its fields are plain.
+            elif self.named.prompt is None:
+                ids = values(row, self.form.id) if self.form.id else []
+                parts = [
+                    texts.given_text(value, repr(path)),
+                    *(f"{self.form.id}: {i}" for i in ids),
+                ]
+                return Prompt("\n\n".join(parts), [path])
+        return self._by_fields(row)
+
+    def _by_fields(self, row: dict[Any, Any]) -> Prompt:
+        """The field of the prompt and, unless it is named, all others that the model was given."""
+        field = self._field("prompt", PROMPT_FIELDS, row=row)
+        value = row[field]
+        if self.named.prompt is not None and type(value) is int:  # The number of a question.
+            value = str(value)
+        said: set[str] = set()
+        for answer in self.answers():
+            with contextlib.suppress(Unfit):
+                said.add(texts.assistant_text(answer.value, answer.name).strip())
+        text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
+        known = [name for name in self._known(_GIVEN, row) if row[name]]
+        of_answers = self._said[0]
+        roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
+        others = [name for name in known if name not in roots]
+        if self.named.prompt is not None:
+            return Prompt(text, [field], others)
+        parts = {field: text}
+        for name in others:  # Services report choices of answers, options of sampling, tokens.
+            if name.casefold() not in _TEXTS or texts.holds_text(row[name]):
+                other = texts.shown(row[name], repr(name), said)
+                parts |= {} if other == text or texts.is_blank(other) else {name: other}
+        read = [name for name in dict.fromkeys([*known, field]) if name in parts]
+        return Prompt("\n\n".join(map(parts.__getitem__, read)), read)
+
+    def weight(self, answer: Answer) -> float | None:
+        """The probability of an answer; None without one."""
+        value = answer.value.get(WEIGHT_FIELD) if isinstance(answer.value, dict) else None
+        for field in (WEIGHT_FIELD, "probabilities"):
+            if value is None and self.row.get(field) is not None:
+                value = self.beside(field, answer._replace(value=None))
+        if value is None:
+            return None
+        with contextlib.suppress(TypeError, ValueError):
+            if 0 <= float(value) < float("inf"):
+                return float(value)
+        expected = f"expected a number from 0 as {WEIGHT_FIELD!r} of {answer.name}"
+        raise Unfit(f"{expected}, received {value!r:.40}")
+
+    def batch(self, answer: Answer) -> str | None:
+        """The label of the request or batch of an answer; None where it is not known."""
+        if self.named.batch:
+            return str(self.beside(self.named.batch, answer, of_all=True))
+        return self.place if self.form.request else None
+
+    def beside(self, field: str, answer: Answer, *, of_all: bool = False) -> Any:
+        """What a field holds of an answer: beside its text, or in a list of the record.
+
+        What is no list is of a single answer or, with `of_all`, of all of the record.
+        """
+        value = answer.value.get(field) if isinstance(answer.value, dict) else None
+        listed = self.row.get(field)
+        if value is None and listed is not None:
+            count = len(self.answers())
+            if not isinstance(listed, list):
+                listed = [listed] * (count if of_all else 1)
+            if len(listed) != count:
+                raise Unfit(f"expected {count} values in {field!r}, one for each answer")
+            value = listed[answer.row]
+        if value is None or value != value:
+            raise Unfit(f"has no {field!r} for {answer.name}")
+        return value
+
+    def _has(self, mark: str) -> bool:
+        """Whether a path leads somewhere, if only to null."""
+        return mark.partition(".")[0] in self.row and bool(values(self.row, mark))
+
+    @functools.cached_property
+    def _plain(self) -> dict[str, Any]:
+        return _plain(self.row)
+
+    def _known(self, names: Sequence[str], row: Any = None) -> list[Any]:
+        """The fields among `names`, in their order: of the row, or of one within it."""
+        plain = self._plain if row is None or row is self.row else _plain(row)
+        return [plain[name] for name in names if name in plain]
+
+    def _first(self, paths: tuple[str, ...]) -> tuple[str, list[Any]]:
+        """The first of several paths that leads somewhere, and to what; the last if none does."""
+        held = [(path, values(self.row, path)) for path in paths]
+        return next((one for one in held if one[1] not in ([], [None], [""], [[]])), held[-1])
+
+    def _answer_field(self) -> Any:
+        """The field that is named, or the only one that may hold answers; ValueError if two do."""
+
+        def holds_answers(value: Any) -> bool:
+            return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
+
+        known = self._known(ANSWER_FIELDS) if self.named.answer is None else []
+        filled = [field for field in known if holds_answers(self.row[field])]
+        if any(self.row[field] != self.row[filled[0]] for field in filled):
+            raise ValueError(
+                f"{self.place}: {' and '.join(map(repr, filled))} may all be what the model said. "
+                f"Name the right one: {' or '.join(f'--answer_field={name}' for name in filled)}."
+            )
+        return self._field("answer", ANSWER_FIELDS, holds_answers)
+
+    def _field(
+        self,
+        what: str,
+        names: Sequence[str],
+        fits: Callable[[Any], bool] = lambda value: value not in (None, ""),
+        row: dict[Any, Any] | None = None,
+    ) -> Any:
+        """The field that is named, or else the first of `names` whose value fits, or the first."""
+        row, named = self.row if row is None else row, getattr(self.named, what)
+        known = self._known(names, row) if named is None else [named] * (named in row)
+        if not known:
+            wanted = repr(named) if named is not None else " or ".join(names)
+            there = ", ".join(map(str, row))[:200] or "none"
+            flag = f"--{what}_field=NAME, or A.B for B within A, chooses one"
+            raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
+        return next((field for field in known if fits(row[field])), known[0])
+
+
+def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
+    """The fields among `names`, in the order of `names`, whatever their capitals."""
+    plain = _plain(fields)
+    return [plain[name] for name in names if name in plain]
+
+
+def _plain(fields: Iterable[Any]) -> dict[str, Any]:
+    return {str(field).strip().casefold(): field for field in reversed(list(fields))}
+
+
+def values(record: Any, path: str) -> list[Any]:
+    """What a path of a format leads to in a record; [] where it leads nowhere.
+
+    Raises:
+      Unfit: it leads through a list of several entries that should have one.
+    """
+    held = [record]
+    for step in path.split("."):
+        key, *marks = step.replace("]", "").split("[")
+        held = [value for one in held for value in _below(one, key)]
+        for mark in marks:
+            held = [value for one in held for value in _entries(one, mark, step)]
+    return held
+
+
+def _below(value: Any, key: str) -> list[Any]:
+    if key != "*":
+        return [value[key]] if isinstance(value, dict) and key in value else []
+    if not isinstance(value, (dict, list)) or messages_of(value):
+        return [value]
+    return [*(value.values() if isinstance(value, dict) else value)][:1]
+
+
+def _entries(value: Any, mark: str, step: str) -> list[Any]:
+    if not isinstance(value, list):
+        return [value]
+    if mark == "1" and any(isinstance(entry, list) for entry in value):
+        if len(value) != 1:
+            raise Unfit(f"expected one list of answers in {step.partition('[')[0]!r}")
+        return value[0]
+    if mark in ("", "1"):
+        return value
+    return [[entry for entry in value if isinstance(entry, dict) and entry.get("type") == mark]]
