@@ -81,7 +81,8 @@ class Dataset:
 
     def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
         """Which of outputs and prompts are embedded: not prompts that are equal or different."""
-        equal = self.prompt_texts is None or is_equality(prompt_kernel)
+        given = prompt_kernel is not None and is_equality(prompt_kernel)
+        equal = self.prompt_texts is None or given
         if not (equal or similar_prompts or prompt_kernel is not None):
             equal = _repeat(self.prompts)
         return [role for role in self.embed if role == "outputs" or not equal]
