@@ -237,15 +237,20 @@ def of_exponential(ends: Ends) -> Ends:
     return lambda level: tuple(np.exp(np.minimum(end, 700.0)) for end in ends(level))
 
 
-def of_inverse(ends: Ends) -> Ends:
-    """Of one over a similarity: infinite where it may be 0."""
+def of_reciprocal(ends: Ends, rounding: float = 0.0) -> Ends:
+    """Of one over a number: infinite where it may be at most `rounding`."""
 
-    def inverse(level: Any) -> tuple[Any, Any]:
+    def reciprocal(level: Any) -> tuple[Any, Any]:
         low, high = (np.asarray(end, float) for end in ends(level))
         with np.errstate(divide="ignore"):
-            return 1 / high, np.where(low < _NO_PAIR, math.inf, 1 / low)
+            return 1 / high, np.where(low <= rounding, math.inf, 1 / low)
 
-    return inverse
+    return reciprocal
+
+
+def of_inverse(ends: Ends) -> Ends:
+    """Of one over a similarity, of which the smallest are rounding."""
+    return of_reciprocal(ends, _NO_PAIR)
 
 
 def inside(ends: Ends, least: float, most: float) -> Ends:
