@@ -23,8 +23,9 @@ _NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
 _NO_PAIR = 1e-12  # A similarity that may be rounding.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
 _LEAST = 1e-300  # So that nothing is divided by 0.
-# Levels at which `p_value` looks, four times, each between two of the last.
-_LOOKS, _LOWEST = 48, 1e-30
+_BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
+#: Levels at which a test looks first.
+LEVELS = np.exp(np.linspace(math.log(1e-30), 0, 160))
 
 
 def student(freedom: Any, level: Any = 0.05) -> Any:
@@ -53,6 +54,7 @@ class _Moments(NamedTuple):
     third: float
     typical: float  # The share of a typical prompt.
     freedom: float  # One less than as many prompts of equal shares.
+    usual: float  # The critical value at 5%.
 
     @classmethod
     def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> _Moments:
@@ -60,7 +62,7 @@ class _Moments(NamedTuple):
         squares = np.sum(shares**2)
         second, third = float(np.sum(changes**2)), float(np.sum(changes**3))
         typical, freedom = float(np.sum(shares**3) / squares), max(float(1 / squares) - 1, 1.0)
-        return cls(value, error, second, third, typical, freedom)
+        return cls(value, error, second, third, typical, freedom, float(student(freedom)))
 
     def flipped(self) -> _Moments:
         """Of one less the mean."""
@@ -98,7 +100,7 @@ class _Moments(NamedTuple):
     def _at(self, level: Any) -> tuple[Any, Any]:
         """The critical value at a level, and relative to that at 5%."""
         t = student(self.freedom, level)
-        return t, t / student(self.freedom)
+        return t, t / self.usual
 
 
 def _skewness(third: Any, second: Any) -> Any:
@@ -309,22 +311,38 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
     return ends
 
 
+def remembered(ends: Ends) -> Ends:
+    """The same interval, which is computed once at `LEVELS`."""
+    at_levels: list[tuple[Any, Any]] = []
+
+    def known(level: Any) -> tuple[Any, Any]:
+        if level is not LEVELS:
+            return ends(level)
+        if not at_levels:
+            at_levels.append(ends(level))
+        return at_levels[0]
+
+    return known
+
+
 def p_value(ends: Ends, *, sides: int = 2) -> float:
     """The smallest level at which an interval excludes 0; of one side, at which it is above 0.
 
     At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
     half of the level. 1 where it never does.
     """
-    low, high = math.log(_LOWEST), 0.0
-    for _ in range(4):
-        logs = np.linspace(low, high, _LOOKS)
-        below, above = ends(np.exp(logs))
-        excluded = (below > 0) | (above < 0) if sides == 2 else below > 0
-        if not excluded.any():
-            return 1.0
-        place = int(np.argmax(excluded))
-        low, high = logs[max(place - 1, 0)], logs[place]
-    return math.exp(high) * sides / 2
+    levels, logs, before, after = LEVELS, np.log(LEVELS), 0.0, 1.0
+    for _ in range(2):  # The second time between two levels of the first.
+        low, high = ends(levels)
+        margin = (np.maximum(low, np.negative(high)) if sides == 2 else low) + 0 * levels
+        if not (margin > 0).any():
+            return 1.0 if levels is LEVELS else float(levels[-1]) * sides / 2
+        place = max(int(np.argmax(margin > 0)), 1)
+        before, after = margin[place - 1 : place + 1]
+        logs = np.linspace(*logs[place - 1 : place + 1], _BETWEEN_TWO)
+        levels = np.exp(logs)
+    part = before / (before - after) if -math.inf < before < 0 else 1.0
+    return math.exp(logs[0] + part * (logs[-1] - logs[0])) * sides / 2
 
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
