@@ -25,6 +25,7 @@ from condvendi_jax.statistics import components, intervals, reasons
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.intervals import Ends
 from condvendi_jax.statistics.reasons import Reason
+from condvendi_jax.statistics.two_way import TwoWayError
 
 _LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
@@ -48,6 +49,8 @@ class Population:
         as the sample has it, for the papers' scores.
       same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
       reason: why there are no errors.
+      labels: groups that split the answers to a prompt, such as by seed: the units are then the
+        prompts, and errors of the conditional score are over other prompts and other labels.
     """
 
     answers: Answers
@@ -59,6 +62,7 @@ class Population:
     own: float | None = 0.0
     same: float = 0.0
     reason: Reason | None = None
+    labels: Groups | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,7 +84,8 @@ class Population:
         """The number of independent units that count, less one; 0 where there are no errors."""
         if self.units is None:
             return 0
-        return self.units.independent(self.answers.points) - 1
+        fewest = self.units.independent(self.answers.points)
+        return (fewest if self.labels is None else min(fewest, self.labels.present)) - 1
 
     def at(self, own: float | None, same: float) -> Population:
         """The scores that other numbers of prompts and of answers show on average.
@@ -198,7 +203,31 @@ class Population:
             reason = self._undefined(score)
         freedom = self._freedom if self.repeated else self.freedom
         error = Error(value, influences, self.units.units, freedom, reason, ends)
+        if self.labels is not None:
+            error = self._two_ways(error, name)
         return error.inverted() if name in INVERTED else error
+
+    def _two_ways(self, error: Error, name: str) -> Error:
+        """The error of the conditional score over prompts and labels; others are not known."""
+        points, kind, inside = self.answers.points, self.answers.kind, self.inside
+        drawn = points.kernels[-1].compares_equality and inside.batch is None
+        if name != "conditional" or kind is None or inside.prompt is None or not drawn:
+            unknown = np.full_like(error.influences, math.nan)
+            return dataclasses.replace(error, influences=unknown, reason=reasons.SPLIT)
+        assert self.labels is not None
+        # Of each answer the mean with the others to its prompt, whose mean is that of the prompt.
+        one, whole = points.shares / self.answers.copies, np.bincount(kind, points.shares)[kind]
+        means = (inside.prompt[-1] + points.shares - one) / (whole - one)
+        of_prompt = (np.bincount(kind, points.shares * means))[kind] / whole
+        weights = whole * points.shares / np.sum(whole * points.shares)
+        rows = weights * (2 * (means - of_prompt) + of_prompt - error.value)
+        cells = np.unique([kind, self.labels.membership], axis=1, return_inverse=True)[1]
+        parts = [_of_sums(error.value, rows, of) for of in (self.labels.membership, cells)]
+        return TwoWayError(
+            *(getattr(error, field.name) for field in dataclasses.fields(Error)),
+            labels=parts[0],
+            cells=parts[1],
+        )
 
     def _undefined(self, score: float) -> Reason:
         """Why a score, or its error, is not a number."""
@@ -315,7 +344,7 @@ class Population:
         answers, kernel = self.answers, self.answers.points.kernels[-1]
         if self.units is None or self.inside.prompt is None or answers.kind is None:
             return None
-        if not kernel.compares_equality:
+        if self.labels is not None or not kernel.compares_equality:
             return None
         parts = components_of(answers, self.inside)
         if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
@@ -345,11 +374,11 @@ def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = No
     `pair_sums` are those of these pairs, if they are known.
     """
     answers = Answers.of(pairs)
-    units, leaving = _leaving(answers, units)
-    if pair_sums is None or answers.points is not pairs:
+    units, leaving, labels = _leaving(answers, units)
+    if pair_sums is None or answers.points is not pairs or labels is not None:
         pair_sums = PairSums.of(answers.points, leaving)
     inside = answers.inside(order_two.sums_inside)
-    return _checked(answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
+    return _checked(labels, answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
 
 
 def of_each(
@@ -360,32 +389,42 @@ def of_each(
     inside_of: Callable[[Leaving], np.ndarray],
 ) -> list[Population]:
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
-    units, leaving = _leaving(answers, units)
+    units, leaving, labels = _leaving(answers, units)
     among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
         within = Inside(*(None if sums is None else sums[k] for sums in inside))
         groups = [of[k] for of in among]
-        populations.append(_checked(answers, sums[k], within, units, leaving, groups))
+        populations.append(_checked(labels, answers, sums[k], within, units, leaving, groups))
     return populations
 
 
-def _leaving(answers: Answers, units: Groups | None) -> tuple[Groups | None, list[Leaving]]:
-    """The units of the rows that count, and the rows of each unit."""
+def _leaving(
+    answers: Answers, units: Groups | None
+) -> tuple[Groups | None, list[Leaving], Groups | None]:
+    """The units of the rows that count, the rows of each unit, and labels that split prompts."""
     if units is None:
-        return None, []
+        return None, [], None
+    labels, kind = None, answers.kind
     units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
-    return units, order_two.leaving_of(answers.points, units.labels, units.count)
+    if kind is not None and splits(units.membership, kind):
+        labels, units = units, Groups(kind, "rows of one prompt")
+    return units, order_two.leaving_of(answers.points, units.labels, units.count), labels
 
 
-def _checked(answers: Answers, *of: Any) -> Population:
-    """Of these prompts, and without errors where units split the answers to a prompt."""
-    scores = Population(answers, *of)
-    units, kind = scores.units, answers.kind
-    if units is not None and kind is not None and splits(units.membership, kind):
-        scores = dataclasses.replace(scores, units=None, reason=reasons.SPLIT)
-    elif units is not None and scores.freedom < 1:
-        scores = dataclasses.replace(scores, units=None, reason=reasons.ONE_UNIT)
+def _checked(labels: Groups | None, *of: Any) -> Population:
+    """Of these prompts; without errors where all rows are in one group."""
+    scores = Population(*of, labels=labels)
+    if scores.units is not None and scores.freedom < 1:
+        scores = dataclasses.replace(scores, units=None, labels=None, reason=reasons.ONE_UNIT)
     return scores.at(scores.of_prompts, 0.0)
+
+
+def _of_sums(value: float, rows: np.ndarray, membership: np.ndarray) -> Error:
+    """The error of a sum over rows, of units that are independent."""
+    sums = np.bincount(membership.reshape(-1), rows)
+    sums = sums[np.bincount(membership.reshape(-1)) > 0]
+    scale = sums.size / math.sqrt(max(sums.size - 1, 1))
+    return Error(value, scale * sums[None], freedom=sums.size - 1)
 
 
 def splits(groups: np.ndarray, kind: np.ndarray) -> bool:

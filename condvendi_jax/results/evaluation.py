@@ -13,6 +13,7 @@ from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate
+from condvendi_jax.statistics.reasons import SPLIT
 
 if TYPE_CHECKING:
     from condvendi_jax.results.quality import Quality
@@ -495,6 +496,9 @@ def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[st
     left_out = max(of.answers.left_out for of in each)
     if left_out:
         notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
+    if each[0].labels is not None:
+        words = "errors of Conditional-RKE are over other prompts and other labels"
+        notes.append(f"{words}; RKE and Information-RKE have none: {SPLIT}")
     return notes + [f"order 2 has no errors: {of.reason}" for of in each[:1] if of.reason]
 
 

@@ -339,7 +339,7 @@ def p_value(ends: Ends, *, sides: int = 2) -> float:
             return 1.0 if levels is LEVELS else float(levels[-1]) * sides / 2
         place = max(int(np.argmax(margin > 0)), 1)
         before, after = margin[place - 1 : place + 1]
-        logs = np.linspace(*logs[place - 1 : place + 1], _BETWEEN_TWO)
+        logs = np.linspace(logs[place - 1], logs[place], _BETWEEN_TWO)
         levels = np.exp(logs)
     part = before / (before - after) if -math.inf < before < 0 else 1.0
     return math.exp(logs[0] + part * (logs[-1] - logs[0])) * sides / 2
