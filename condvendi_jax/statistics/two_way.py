@@ -13,6 +13,8 @@ from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, error_of
 from condvendi_jax.statistics.intervals import Ends
 
+_LEAST = 1e-300  # So that nothing is divided by 0.
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoWayError(Error):
@@ -45,8 +47,8 @@ class TwoWayError(Error):
         fewest = min(self.freedom, self.labels.freedom)
 
         def ends(level: float) -> tuple[float, float]:
-            critical = intervals.student(fewest, level) / intervals.student(self.freedom, level)
-            longer = np.nan_to_num(critical, nan=1.0) * self.standard_error / error
+            both = [intervals.student(freedom, level) for freedom in (fewest, self.freedom)]
+            longer = np.divide(both[0], np.maximum(both[1], _LEAST)) * self.standard_error / error
             low, high = (longer * (end - self.value) for end in prompts(level))
             return self.value + low, self.value + high
 
