@@ -92,7 +92,8 @@ class _Moments(NamedTuple):
     def far_of_mode(self, level: Any) -> Any:
         """The upper end of a root of a mean between prompts: see `between_mean`."""
         t, growth = self._at(level)
-        skewness = _BETWEEN * growth * np.maximum(growth, 1) * _skewness(self.third, self.second)
+        growth = growth * np.maximum(growth, 1) * (_BETWEEN if self.third > 0 else _NEAR)
+        skewness = growth * _skewness(self.third, self.second)
         return self.value + self.error * (skewness + np.hypot(t, skewness))
 
     def _at(self, level: Any) -> tuple[Any, Any]:
@@ -289,10 +290,13 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
     def least(one: float, two: float, low: Any, high: Any) -> Any:
         below, above = one - low, high - two
         mixed = one * two - correlation * below * above
-        product = (one**2 - below**2) * (two**2 - above**2)
-        root = np.sqrt(np.maximum(mixed**2 - product, 0))
+        last, first = one**2 - below**2, two**2 - above**2
+        root = np.sqrt(np.maximum(mixed**2 - last * first, 0))
         with np.errstate(invalid="ignore", over="ignore"):
-            quotient = (one**2 - below**2) / np.maximum(mixed + root, _LEAST)
+            quotient = last / np.maximum(mixed + root, _LEAST)
+            # The same root of the quadratic, which is known where `low` and the sum are 0, too.
+            other = (mixed - root) / np.minimum(first, -_LEAST)
+        quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), other, np.maximum(quotient, 0))
         return np.where(np.isinf(high), 0.0, quotient)
 
     def ends(level: Any) -> tuple[Any, Any]:
@@ -305,9 +309,10 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
 
 
 def p_value(ends: Ends, *, sides: int = 2) -> float:
-    """The smallest level at which an interval excludes 0; of one side, at which it is above 0.
+    """The smallest level from which on an interval excludes 0; of one side, is above 0.
 
-    At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
+    Correlated differences whose ends are at a bound may exclude 0 at smaller levels, too, and not
+    between: these do not count. At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
     half of the level. 1 where it never does.
     """
     low, high = math.log(_LOWEST), 0.0
@@ -315,8 +320,9 @@ def p_value(ends: Ends, *, sides: int = 2) -> float:
         logs = np.linspace(low, high, _LOOKS)
         below, above = ends(np.exp(logs))
         excluded = (below > 0) | (above < 0) if sides == 2 else below > 0
-        if not excluded.any():
+        if not excluded[-1]:
             return 1.0
+        excluded = np.logical_and.accumulate(excluded[::-1])[::-1]
         place = int(np.argmax(excluded))
         low, high = logs[max(place - 1, 0)], logs[place]
     return math.exp(high) * sides / 2
