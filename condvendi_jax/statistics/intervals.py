@@ -311,9 +311,9 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
 def p_value(ends: Ends, *, sides: int = 2) -> float:
     """The smallest level from which on an interval excludes 0; of one side, is above 0.
 
-    Correlated differences whose ends are at a bound may exclude 0 at smaller levels, too, and not
-    between: these do not count. At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
-    half of the level. 1 where it never does.
+    At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
+    half of the level. 1 where it never does. Where ends are at a bound, intervals of a matched
+    difference may exclude 0 at smaller levels and not between: these do not count.
     """
     low, high = math.log(_LOWEST), 0.0
     for _ in range(4):

@@ -56,7 +56,7 @@ def test_a_mean_over_prompts_by_hand(values, level, expected):
 
 
 def test_what_is_added_without_any_unlike_prompt_is_a_fifth_of_a_prompt():
-    """(a + sqrt(v) (g + hypot(t, g))) / (1 + a), of a = 1/50, v = a / 10 and g = 1.25 (v / 10) / v^1.5."""
+    """(a + sqrt(v) (g + hypot(t, g))) / (1 + a), of a = 1/50, v = a/10, g = 1.25 (v/10) / v^1.5."""
     a, t = 0.02, scipy.stats.t.isf(0.025, 9)
     v = a / 10
     g = 1.25 * v / 10 / v**1.5
@@ -310,7 +310,7 @@ def test_tests_ratios_and_intervals_of_a_difference_agree(seed, correlation):
 
 
 def test_the_bound_of_bernstein_by_hand():
-    """Independent pairs of a variable that is 0 or 1 with the mean 0.2: |0.2 - c| within the bound."""
+    """Of independent pairs, 0 or 1 with the mean 0.2: |0.2 - c| is the bound."""
     means, blocks, delta = np.array([1, 0.2, 1, 0.2, 0.2]), 500, 0.05
     low, high = intervals.bernstein(means, blocks, delta)
     x = math.log(3 / delta) / blocks
