@@ -130,11 +130,8 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     """
     from scipy.special import betainccinv  # Imported where it is used: it is slow to import.
 
-    if not value > 0:
-        root, slope = 0.0, 0.0
-    else:
-        root = math.sqrt(value)
-        slope = 0.5 / root
+    root = math.sqrt(max(0.0, value))
+    slope = 0.5 / root if root > 0 else 0.0
     moments = _Moments.of(root, slope * error, slope * changes, shares)
 
     def ends(level: Any) -> tuple[Any, Any]:
@@ -292,12 +289,11 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
         mixed = one * two - correlation * below * above
         last, first = one**2 - below**2, two**2 - above**2
         root = np.sqrt(np.maximum(mixed**2 - last * first, 0))
-        with np.errstate(invalid="ignore", over="ignore"):
-            quotient = last / np.maximum(mixed + root, _LEAST)
-            # The same root of the quadratic, which is known where `low` and the sum are 0, too.
-            other = (mixed - root) / np.minimum(first, -_LEAST)
-        quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), other, np.maximum(quotient, 0))
-        return np.where(np.isinf(high), 0.0, quotient)
+        # Both are one root of the quadratic; the second is known where `low` is 0, too.
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            roots = last / np.maximum(mixed + root, _LEAST), (mixed - root) / -np.abs(first)
+        quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), roots[1], roots[0])
+        return np.where(np.isinf(high), 0.0, np.maximum(quotient, 0))
 
     def ends(level: Any) -> tuple[Any, Any]:
         (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)

@@ -239,6 +239,8 @@ def test_p_values_of_symmetric_intervals_are_those_of_student(t, sides):
 def test_p_values_at_the_ends_of_what_is_looked_at():
     assert intervals.p_value(intervals.symmetric(0.0, 1.0, 9)) == 1
     assert intervals.p_value(intervals.symmetric(-1.0, 1.0, 9), sides=1) == 1
+    for ends in ((0.0, 1.0), (-1.0, 0.0)):  # 0 is no further than an end.
+        assert intervals.p_value(fixed(*(np.full(48, end) for end in ends))) == 1
     assert intervals.p_value(fixed(np.full(48, 1.0), np.full(48, 2.0))) == pytest.approx(1e-30)
     assert intervals.p_value(fixed(np.full(48, -2.0), np.full(48, -1.0))) == pytest.approx(1e-30)
 

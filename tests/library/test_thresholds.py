@@ -10,9 +10,10 @@ import scipy.stats
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference import bands, comparisons, saturation
+from condvendi_jax.inference import bands, comparisons, designs, saturation
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
+from condvendi_jax.results.comparison import Design
 from condvendi_jax.results.evaluation import ErrorsBy
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error
@@ -38,7 +39,7 @@ def test_the_fewest_units_whose_influences_make_an_error(units, order, fewest):
 
 
 def test_rows_of_unequal_weights_count_for_fewer():
-    """Of 21 one has the weight w: (20 + w)^2 / (20 + w^2) is 19.66 and 19.48, to the next integer."""
+    """Of 21 one has the weight w: (20 + w)^2 / (20 + w^2) is 19.66, which is 20, and 19.48."""
     for w, few in ((2.3, False), (2.4, True)):
         groups, pairs = Groups(np.arange(21), "rows"), rows(21, np.r_[w, np.ones(20)])
         assert (errors_of.too_few(pairs, groups, cv.Entropy(2)) is not None) == few
@@ -60,6 +61,16 @@ def test_the_share_of_modes_at_which_derivatives_do_not_do(units, modes):
     assert reason(1.001) == f"40 rows are few for {modes:.0f} modes"
     assert reason(2, order=2) is reason(2, truncation=5) is reason(2, deletions=1) is None
     assert reason(2, order=1.99) is not None
+
+
+@pytest.mark.parametrize(
+    ("prompts", "answers", "subsets"), [(2, 1, 64), (10, 3, 20), (99, 3, 4), (10, 1, 60)]
+)
+def test_subsets_use_every_answer_twice_where_4_to_64_do(prompts, answers, subsets):
+    """Of 300 answers to 100 prompts; 600 / (prompts x answers), up to the next integer."""
+    every = list(np.arange(300).reshape(100, 3))
+    found = designs._subsets(every, Design(prompts, answers), 0)
+    assert found.shape == (subsets, prompts * answers)
 
 
 def scored(groups, kept=None, units="prompts"):
