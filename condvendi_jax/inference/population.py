@@ -217,10 +217,12 @@ class Population:
             return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
         if not self.repeated:
             ends = self._of_rows(name)
-        elif name == "conditional":
-            ends = self._of_prompts()
         else:
-            ends = self._of_both(name)
+            ends = {
+                "vendi": self._of_all_outputs,
+                "conditional": self._of_prompts,
+                "information": self._of_information,
+            }[name]()
         if self.limits.largest[self.names.index(name)]:
             ends = intervals.open_below(ends, None if name in INVERTED else most)
         return intervals.inside(ends, 0.0, most)
@@ -249,53 +251,57 @@ class Population:
         """Of as many units of equal shares, less one."""
         return max(1 / np.sum(self._shares**2) - 1, 1.0)
 
+    @property
+    def _conditional(self) -> tuple[float, np.ndarray]:
+        """The conditional similarity, and what it loses without each unit."""
+        changes = self._changes(*map(self._similarities, self._means))
+        return self.similarities.conditional, changes[1]
+
+    @property
+    def _between(self) -> tuple[float, np.ndarray]:
+        """The mean similarity of answers to two prompts, and what it loses without each unit."""
+        means, without = self._means
+        return means.between[0], self._changes(means.between[0], without.between[0])
+
     def _of_prompts(self) -> Ends:
         """The interval of the conditional similarity, a mean over prompts."""
-        changes = self._changes(*map(self._similarities, self._means))[1]
-        return self._mean(intervals.prompt_mean, self.similarities.conditional, changes)
+        return self._mean(intervals.prompt_mean, *self._conditional)
 
-    def _of_both(self, name: str) -> Ends:
-        """The interval of a similarity of pairs within prompts and between them.
-
-        All outputs: the sum of both means. Information: how it moves with the conditional
-        similarity, and with what is left of the mean between prompts.
-        """
+    def _of_all_outputs(self) -> Ends:
+        """The interval of the similarity of two outputs: answers to one prompt, or to two."""
         means, without = self._means
-        within, between = means.within[0], means.between[0]
-        parts = [(part.within[0], part.between[0]) for part in (means, without)]
-        changes = [self._changes(*of) for of in zip(*parts, strict=True)]
-        of_both = [self._influences(of) for of in changes]
-        own = self.own if self.own is not None else means.own
-        share, rest = own * (1 - self.same), 1 - own
-        if name == "vendi":
-            values = own * self.same + share * within, rest * between
-            ends = [
-                intervals.shifted(
-                    own * self.same,
-                    intervals.scaled(share, self._mean(intervals.prompt_mean, within, changes[0])),
-                ),
-                intervals.scaled(rest, self._mean(intervals.between_mean, between, changes[1])),
-            ]
-            return intervals.total(values, ends, _correlation(*of_both))
-        conditional, value = self.similarities.conditional, self.similarities.information
-        influences = self.influences
-        assert influences is not None
-        mean = influences.conditional[0]
-        of_mean = self._changes(*map(self._similarities, self._means))[1]
+        within, changes = means.within[0], self._changes(means.within[0], without.within[0])
+        between, of_between = self._between
+        own = means.own if self.own is None else self.own
+        shares, constant = (own * (1 - self.same), 1 - own), own * self.same
+        correlation = _correlation(*map(self._influences, (changes, of_between)))
+        ends = (
+            intervals.scaled(shares[0], self._mean(intervals.prompt_mean, within, changes)),
+            intervals.scaled(shares[1], self._mean(intervals.between_mean, between, of_between)),
+        )
+        values = shares[0] * within, shares[1] * between
+        return intervals.shifted(constant, intervals.total(values, ends, correlation))
+
+    def _of_information(self) -> Ends:
+        """The interval of information, the conditional similarity over that of any two outputs.
+
+        It moves with the conditional similarity, and with what is left of the mean between prompts.
+        """
+        (conditional, changes), (between, of_between) = self._conditional, self._between
+        assert self.influences is not None
+        value, outputs = self.similarities.information, self.similarities.vendi
+        mean = self._influences(changes)
         square = max(np.sum(mean**2), _LEAST)
-        left = changes[1] - np.sum(of_both[1] * mean) / square * of_mean
-        moved = self._mean(intervals.between_mean, between, left)
-        all_outputs = self.similarities.vendi
-
-        def of_rest(level: Any) -> tuple[Any, Any]:
-            low, high = (rest * (end - between) for end in moved(level))
-            scale = value * all_outputs
-            return scale / (all_outputs + high), scale / np.maximum(all_outputs + low, _LEAST)
-
+        slope = np.sum(self._influences(of_between) * mean) / square
+        left = self._mean(intervals.between_mean, between, of_between - slope * changes)
+        share = 1 - (self._means[0].own if self.own is None else self.own)
+        # Of the outputs, of which a share of the pairs are of two prompts.
+        moved = intervals.shifted(outputs - share * between, intervals.scaled(share, left))
+        rest = intervals.scaled(value * outputs, intervals.of_reciprocal(moved))
         if not 0 < value < math.inf:
-            return of_rest
-        slope = np.sum(influences.information[0] * mean) / square * conditional / value
-        logs = [intervals.of_logarithm(of) for of in (of_rest, self._of_prompts())]
+            return rest
+        slope = np.sum(self.influences.information[0] * mean) / square * conditional / value
+        logs = [intervals.of_logarithm(ends) for ends in (rest, self._of_prompts())]
         joined = intervals.joined(math.log(value), logs[0], slope, math.log(conditional), logs[1])
         return intervals.of_exponential(joined)
 

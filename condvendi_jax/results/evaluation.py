@@ -12,7 +12,7 @@ from condvendi_jax.base.result import Result, plain
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.statistics.influences import Error
+from condvendi_jax.results.estimate import Estimate
 
 if TYPE_CHECKING:
     from condvendi_jax.results.quality import Quality
@@ -84,38 +84,6 @@ class ErrorsBy(NamedTuple):
             return f"from the influences of {self.groups:,} {units}{doubt}"
         because = "" if self.reason is None else f", because {self.reason}"
         return f"from deletions of {self.groups} groups of {self.units}{because}"
-
-
-class Estimate(NamedTuple):
-    """A score, its standard error (NaN if there is none) and the ends of its interval at 95%."""
-
-    value: float
-    error: float
-    ends: tuple[float, ...] | None
-
-    @classmethod
-    def of(cls, error: Error) -> Estimate:
-        """An estimate with its interval, from its error."""
-        known = not math.isnan(error.standard_error)
-        ends = error.interval() if known else None
-        return cls(error.value, error.standard_error, ends)
-
-    @property
-    def short(self) -> str:
-        """The value with its error, or with its interval where this is not symmetric."""
-        return tables.with_interval(*self) + (self.interval if tables.lopsided(*self) else "")
-
-    @property
-    def interval(self) -> str:
-        """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
-        if self.ends is None or not self.ends[1] <= tables.OPEN * self.ends[0]:  # Or NaN.
-            return ""
-        return f" {tables.interval(self.ends)}"
-
-    def as_dict(self) -> dict[str, float]:
-        """The value, the error and the ends of the interval, NaN where there is none."""
-        low, high = self.ends or (math.nan, math.nan)
-        return {"value": self.value, "standard_error": self.error, "low": low, "high": high}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
-from condvendi_jax.results.evaluation import Estimate, Limit, plain_order, score_name
+from condvendi_jax.results.estimate import Estimate
+from condvendi_jax.results.evaluation import Limit, plain_order, score_name
 from condvendi_jax.results.planning import percent
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 

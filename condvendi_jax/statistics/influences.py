@@ -51,10 +51,11 @@ class Error:
         """The root mean square of the influences, less the noise of replicates (Efron, 2014)."""
         return math.hypot(error_of(self.influences), self.noise)
 
-    @property
+    @functools.cached_property
     def at_levels(self) -> Ends:
         """The interval at each level."""
-        return self.ends or intervals.symmetric(self.value, self.standard_error, self.freedom)
+        usual = self.value, self.standard_error, self.freedom
+        return intervals.remembered(self.ends or intervals.symmetric(*usual))
 
     def interval(self, level: float = 0.05) -> tuple[float, float]:
         """The ends of the interval, which misses the truth in a share `level` of samples."""
