@@ -209,12 +209,13 @@ class _Drawn(NamedTuple):
         ]
 
     def level_apart(self, other: _Drawn, correlation: np.ndarray | float) -> np.ndarray:
-        """The smallest level at which the interval of the difference excludes 0, `[m]`."""
+        """The smallest level from which on the interval of the difference excludes 0, `[m]`."""
         values, both = (self.values[:, None], other.values[:, None]), (self, other)
         ends = [lambda _, ends=model.at_levels: ends for model in both]
         correlation = np.reshape(correlation, (-1, 1))
         low, high = intervals.difference(values, ends, correlation)(None)
-        margin = np.maximum(low, -high)  # It rises with the level.
+        margin = np.maximum(low, -high)[:, ::-1]
+        margin = np.minimum.accumulate(margin, axis=1)[:, ::-1]  # It rises with the level.
         place = np.clip(np.argmax(margin > 0, axis=1), 1, None)
         none = ~(margin > 0).any(axis=1)
         before, after = (margin[np.arange(len(place)), place - step] for step in (1, 0))

@@ -94,7 +94,8 @@ class _Moments(NamedTuple):
     def far_of_mode(self, level: Any) -> Any:
         """The upper end of a root of a mean between prompts: see `between_mean`."""
         t, growth = self._at(level)
-        skewness = _BETWEEN * growth * np.maximum(growth, 1) * _skewness(self.third, self.second)
+        growth = growth * np.maximum(growth, 1) * (_BETWEEN if self.third > 0 else _NEAR)
+        skewness = growth * _skewness(self.third, self.second)
         return self.value + self.error * (skewness + np.hypot(t, skewness))
 
     def _at(self, level: Any) -> tuple[Any, Any]:
@@ -131,11 +132,8 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     """
     from scipy.special import betainccinv  # Imported where it is used: it is slow to import.
 
-    if not value > 0:
-        root, slope = 0.0, 0.0
-    else:
-        root = math.sqrt(value)
-        slope = 0.5 / root
+    root = math.sqrt(max(0.0, value))
+    slope = 0.5 / root if root > 0 else 0.0
     moments = _Moments.of(root, slope * error, slope * changes, shares)
 
     def ends(level: Any) -> tuple[Any, Any]:
@@ -296,11 +294,13 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
     def least(one: float, two: float, low: Any, high: Any) -> Any:
         below, above = one - low, high - two
         mixed = one * two - correlation * below * above
-        product = (one**2 - below**2) * (two**2 - above**2)
-        root = np.sqrt(np.maximum(mixed**2 - product, 0))
-        with np.errstate(invalid="ignore", over="ignore"):
-            quotient = (one**2 - below**2) / np.maximum(mixed + root, _LEAST)
-        return np.where(np.isinf(high), 0.0, quotient)
+        last, first = one**2 - below**2, two**2 - above**2
+        root = np.sqrt(np.maximum(mixed**2 - last * first, 0))
+        # Both are one root of the quadratic; the second is known where `low` is 0, too.
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            roots = last / np.maximum(mixed + root, _LEAST), (mixed - root) / -np.abs(first)
+        quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), roots[1], roots[0])
+        return np.where(np.isinf(high), 0.0, np.maximum(quotient, 0))
 
     def ends(level: Any) -> tuple[Any, Any]:
         (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)
@@ -326,16 +326,18 @@ def remembered(ends: Ends) -> Ends:
 
 
 def p_value(ends: Ends, *, sides: int = 2) -> float:
-    """The smallest level at which an interval excludes 0; of one side, at which it is above 0.
+    """The smallest level from which on an interval excludes 0; of one side, is above 0.
 
     At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
-    half of the level. 1 where it never does.
+    half of the level. 1 where it never does. Where ends are at a bound, intervals of a matched
+    difference may exclude 0 at smaller levels and not between: these do not count.
     """
     levels, logs, before, after = LEVELS, np.log(LEVELS), 0.0, 1.0
     for _ in range(2):  # The second time between two levels of the first.
         low, high = ends(levels)
         margin = (np.maximum(low, np.negative(high)) if sides == 2 else low) + 0 * levels
-        if not (margin > 0).any():
+        margin = np.minimum.accumulate(margin[::-1])[::-1]  # From each level on.
+        if not margin[-1] > 0:
             return 1.0 if levels is LEVELS else float(levels[-1]) * sides / 2
         place = max(int(np.argmax(margin > 0)), 1)
         before, after = margin[place - 1 : place + 1]
