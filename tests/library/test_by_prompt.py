@@ -15,7 +15,7 @@ from scipy.special import betainc, betaln
 import condvendi_jax as cv
 from condvendi_jax.base import memory
 from condvendi_jax.spectra import exact
-from condvendi_jax.statistics import shrinkage
+from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.components import Components
 from experiments.calibration import prompt_ends
 
@@ -292,6 +292,42 @@ def test_an_interval_allows_that_the_answers_to_the_last_prompt_are_alike_by_cha
     parts = Components(np.full(60, 10), similarity, nothing, nothing + 0.2)
     mean, low, high = shrinkage.shrink(parts)[1][:, -1]
     assert low < 0.3 and high > 0.9 and mean > 0.6
+
+
+def test_an_interval_allows_that_all_five_answers_agree_by_chance():
+    """One prompt of a hundred whose answers are four equally likely ones."""
+    similarity, nothing = np.append(np.tile([0.1, 0.2, 0.2, 0.3, 0.4], 20)[1:], 1.0), np.zeros(100)
+    parts = Components(np.full(100, 5), similarity, nothing, nothing + 0.2)
+    _, low, high = shrinkage.shrink(parts)[1][:, -1]
+    assert low < 0.25 and high == 1
+
+
+def test_a_smooth_prior_by_hand(monkeypatch):
+    """The mean posterior (3/4, 1/4, 0), smoothed, and a fifth of the start."""
+    likely, start = np.array([[1.0, 0, 0], [1, 1, 0]]), np.array([1.0, 1, 2])
+    tenth, smooth = start / 4, np.array([[3, 1, 0], [1, 2, 1], [0, 1, 3]]) / 4
+    for _ in range(10):
+        tenth = smooth @ np.mean([row * tenth / (row @ tenth) for row in likely], axis=0)
+    found = shrinkage._smooth_prior(likely, start)
+    np.testing.assert_allclose(found, 0.05 * start + 0.8 * tenth)
+    monkeypatch.setattr(shrinkage, "_ROUNDS", 1)
+    np.testing.assert_allclose(shrinkage._smooth_prior(likely, start), [0.55, 0.3, 0.15])
+
+
+def test_prompts_of_two_kinds_are_drawn_to_their_own():
+    """Half of 100 prompts repeat one answer in 97%, half have 50 equally likely ones."""
+    rng, k = np.random.default_rng(3), 20
+    shares = np.full((100, 50), 1 / 50)
+    shares[:50] = [0.97, *[0.03 / 49] * 49]
+    sums = np.sum((copies := rng.multinomial(k, shares)) * (copies - 1), axis=1)
+    prompt, answer = np.nonzero(copies)
+    of_answer = copies[prompt, answer]
+    parts = components.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, 100)
+    np.testing.assert_allclose(parts.similarity, sums / (k * (k - 1)))
+    mean, low, high = shrinkage.shrink(parts)[1]
+    truth = np.sum(shares**2, axis=1)
+    assert np.all((low <= truth) & (truth <= high))
+    assert np.abs(mean - truth).mean() < 0.02 and np.mean(high - low) < 0.2
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def _ranked(rng, count, level=0.05):
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
 def test_letters_ranks_the_best_and_ratios_agree(count):
     rng, told, parted = np.random.default_rng(count), 0, 0
-    for draw in range(40):
+    for draw in range(120 // count):
         errors, ranking = _ranked(rng, count, level=[0.05, 0.2][draw % 2])
         sets, best, models = ranking.rank_sets, ranking.best, [*ranking.values]
         apart = {
