@@ -175,7 +175,7 @@ def _smooth_prior(likely: np.ndarray, start: np.ndarray) -> np.ndarray:
     for _ in range(_ROUNDS):
         padded = np.pad(_normalised(likely * prior).mean(axis=0), 1, mode="edge")
         prior = padded[1:-1] / 2 + (padded[:-2] + padded[2:]) / 4
-    return _OTHERS * start + (1 - _OTHERS) * prior / prior.sum()
+    return _OTHERS * start + (1 - _OTHERS) * prior
 
 
 def _normalised(of: np.ndarray) -> np.ndarray:

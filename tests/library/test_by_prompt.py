@@ -295,22 +295,34 @@ def test_an_interval_allows_that_the_answers_to_the_last_prompt_are_alike_by_cha
 
 
 def test_an_interval_allows_that_all_five_answers_agree_by_chance():
-    """One prompt of a hundred whose answers are four equally likely ones."""
-    similarity, nothing = np.append(np.tile([0.1, 0.2, 0.2, 0.3, 0.4], 20)[1:], 1.0), np.zeros(100)
-    parts = Components(np.full(100, 5), similarity, nothing, nothing + 0.2)
-    _, low, high = shrinkage.shrink(parts)[1][:, -1]
+    """One prompt of 100 whose answers are four equally likely ones, or of a tenth 50."""
+    copies = np.random.default_rng(0).multinomial(5, np.full(50, 1 / 50), size=100)
+    copies[10:] = np.random.default_rng(1).multinomial(5, [1 / 4] * 4 + [0] * 46, size=90)
+    copies[-1] = [5] + [0] * 49
+    _, low, high = shrinkage.shrink(parts_of(copies))[1][:, -1]
     assert low < 0.25 and high == 1
+
+
+def parts_of(copies):
+    """The components of prompts, from how often each has each answer, `[prompts, answers]`."""
+    prompt, answer = np.nonzero(copies)
+    of_answer = copies[prompt, answer]
+    return components.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, len(copies))
 
 
 def test_a_smooth_prior_by_hand(monkeypatch):
     """The mean posterior (3/4, 1/4, 0), smoothed, and a fifth of the start."""
-    likely, start = np.array([[1.0, 0, 0], [1, 1, 0]]), np.array([1.0, 1, 2])
-    tenth, smooth = start / 4, np.array([[3, 1, 0], [1, 2, 1], [0, 1, 3]]) / 4
+    rng, smooth = np.random.default_rng(0), np.zeros((30, 30))
+    likely, prior = rng.uniform(size=(8, 30)) ** 9, np.full(30, 1 / 30)
+    for cell in range(30):
+        for other, part in ((cell - 1, 1 / 4), (cell, 1 / 2), (cell + 1, 1 / 4)):
+            smooth[cell, min(max(other, 0), 29)] += part
     for _ in range(10):
-        tenth = smooth @ np.mean([row * tenth / (row @ tenth) for row in likely], axis=0)
-    found = shrinkage._smooth_prior(likely, start)
-    np.testing.assert_allclose(found, 0.05 * start + 0.8 * tenth)
+        prior = smooth @ np.mean([row * prior / (row @ prior) for row in likely], axis=0)
+    found = shrinkage._smooth_prior(likely, np.full(30, 3.0))
+    np.testing.assert_allclose(found, 0.2 / 30 + 0.8 * prior)
     monkeypatch.setattr(shrinkage, "_ROUNDS", 1)
+    likely, start = np.array([[1.0, 0, 0], [1, 1, 0]]), np.array([1.0, 1, 2])
     np.testing.assert_allclose(shrinkage._smooth_prior(likely, start), [0.55, 0.3, 0.15])
 
 
@@ -319,12 +331,7 @@ def test_prompts_of_two_kinds_are_drawn_to_their_own():
     rng, k = np.random.default_rng(3), 20
     shares = np.full((100, 50), 1 / 50)
     shares[:50] = [0.97, *[0.03 / 49] * 49]
-    sums = np.sum((copies := rng.multinomial(k, shares)) * (copies - 1), axis=1)
-    prompt, answer = np.nonzero(copies)
-    of_answer = copies[prompt, answer]
-    parts = components.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, 100)
-    np.testing.assert_allclose(parts.similarity, sums / (k * (k - 1)))
-    mean, low, high = shrinkage.shrink(parts)[1]
+    mean, low, high = shrinkage.shrink(parts_of(rng.multinomial(k, shares)))[1]
     truth = np.sum(shares**2, axis=1)
     assert np.all((low <= truth) & (truth <= high))
     assert np.abs(mean - truth).mean() < 0.02 and np.mean(high - low) < 0.2
