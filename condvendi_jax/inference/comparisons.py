@@ -35,7 +35,7 @@ from condvendi_jax.results.ranking import FEWEST_TESTED, Difference, Ranking
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, standard_error_apart
-from condvendi_jax.statistics.multiplicity import holm, letter_display
+from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_interval
 from condvendi_jax.statistics.power import detectable, ratio_of
 from condvendi_jax.statistics.reasons import Reason, Saturated
 
@@ -251,7 +251,9 @@ def _by_two(
             differences.append(difference)
         adjusted = _adjusted(differences)
         letters = _letters(ranking.values, adjusted, tests.level)
-        rankings.append(dataclasses.replace(ranking, differences=adjusted, letters=letters))
+        winner = ranking.winner if any(d.reason is None for d in adjusted) else None
+        changed = {"differences": adjusted, "letters": letters, "winner": winner}
+        rankings.append(dataclasses.replace(ranking, **changed))
     return whole._replace(rankings=rankings)
 
 
@@ -385,6 +387,7 @@ def _ranking(
         plug_in=plain,
         level=tests.level,
         margin=tests.margin,
+        winner=_winner([*estimated.values()], differences, tests.level),
     )
 
 
@@ -428,6 +431,16 @@ def _letters(
     return {**letter_display(list(values), apart), **none}
 
 
+def _winner(
+    errors: Sequence[Error], differences: Sequence[Difference], level: float
+) -> tuple[float, float] | None:
+    """The interval of the first model's score; None where it is not tested."""
+    tested = any(d.reason is None for d in differences[: len(errors) - 1])
+    if not tested or any(error.reason for error in errors):
+        return None
+    return winner_interval([error.at_levels for error in errors], level)
+
+
 def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
@@ -451,6 +464,7 @@ def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
         level=tests.level,
         margin=tests.margin,
         draws=next(iter(ordered.values())).draws,
+        winner=_winner([*errors.values()], differences, tests.level),
     )
 
 

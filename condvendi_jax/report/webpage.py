@@ -144,8 +144,9 @@ def answered(comparison: Comparison) -> tuple[str, str]:
         why = why if over or ranking.tested else "; ".join(comparison.untested())
         words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
         return words, f"Over the bandwidths nothing was tested: {why}."
-    certainty = [f"{over.heading()} {over.joint_confidence()}", comparison.main[0].equality()]
-    return over.leader(), " ".join(f"{words}." for words in certainty if words)
+    main, certainty = comparison.main[0], f"{over.heading()} {over.joint_confidence()}"
+    words = filter(None, [certainty, main.equality(), main.ranks()])
+    return over.leader(), " ".join(f"{sentence}." for sentence in words)
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:

@@ -336,7 +336,7 @@ class Comparison(Result):
             lines += map(tables.capitalized, untested)
         elif self.profile and self.profile.reason is None:
             lines.append(self.profile.leader())
-        lines += [words] if (words := main.equality()) else []
+        lines += filter(None, [main.equality(), main.ranks()])
         rated = [of for of in self.main if of.score == "quality" and several]
         lines += [f"{tables.capitalized(of.name)}: {of}" for of in rated]
         if left_out := {m: of.left_out for m, of in self.qualities.items() if of.left_out}:

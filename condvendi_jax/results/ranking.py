@@ -8,12 +8,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.results.evaluation import Limit, plain_order, score_name
 from condvendi_jax.results.planning import percent
+from condvendi_jax.statistics import multiplicity
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 
 # With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
@@ -21,6 +24,7 @@ from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 # unequal numbers of answers to skewed prompts, any two of up to eight models differed in up to 6.6%
 # of 1,000 trials with 5 or 6 prompts, and in up to 5.8% of 2,000 (on average 3%) with 7 to 20.
 FEWEST_TESTED = 7
+_FEWEST_RANKED = 4  # Models: fewer are told apart in a sentence.
 
 
 class Difference(NamedTuple):
@@ -87,6 +91,8 @@ class Ranking(Result):
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
+      winner: (low, high) of the first model, which is the first because it has the largest of all
+        values: at the level, whichever model is the first. None where there are no tests.
     """
 
     score: str
@@ -103,6 +109,7 @@ class Ranking(Result):
     level: float = 0.05
     margin: float = 1.1
     draws: int | None = None
+    winner: tuple[float, float] | None = None
 
     @property
     def tested(self) -> bool:
@@ -118,6 +125,29 @@ class Ranking(Result):
             if of_two.reason is not None:
                 pairs.setdefault(of_two.reason, []).append(f"{of_two.first} - {of_two.second}")
         return pairs
+
+    def _ahead(self, name: str) -> np.ndarray:
+        """`[i, j]`: a p-value of model i and j where i has the larger score, 1 elsewhere."""
+        places = {model: place for place, model in enumerate(self.values)}
+        p_values = np.ones((len(places), len(places)))
+        for of_two in self.differences:
+            pair = places[of_two.first], places[of_two.second]
+            if not math.isnan(p_value := getattr(of_two, name)):
+                p_values[pair if of_two.value > 0 else pair[::-1]] = p_value
+        return p_values
+
+    @property
+    def rank_sets(self) -> dict[str, tuple[int, int]]:
+        """The first and the last rank that each model may have: all at once, as the letters."""
+        sets = multiplicity.rank_sets(self._ahead("adjusted") <= self.level)
+        return dict(zip(self.values, sets, strict=True))
+
+    @property
+    def best(self) -> list[str]:
+        """The models that may be the best, at the level."""
+        p_values = multiplicity.best_p_values(self._ahead("p_value") / 2)
+        ranked = zip(self.rank_sets.items(), p_values, strict=True)
+        return [model for (model, (first, _)), p in ranked if first == 1 and p > self.level]
 
     @property
     def name(self) -> str:
@@ -145,7 +175,9 @@ class Ranking(Result):
         intervals = self.intervals and {
             name: [plain_order(end) for end in ends] for name, ends in self.intervals.items()
         }
-        return super().as_dict() | {"order": plain_order(self.order), "intervals": intervals}
+        shown = {"order": plain_order(self.order), "intervals": intervals, "best": self.best}
+        shown["winner"] = self.winner and [plain_order(end) for end in self.winner]
+        return super().as_dict() | shown | {"rank_sets": self.rank_sets}
 
     def estimate(self, model: str) -> Estimate:
         """The score of a model with its error and interval."""
@@ -158,12 +190,13 @@ class Ranking(Result):
         of["truncation"] = self.truncation
         names = ("first", "second", "value", "standard_error", "low", "high", "p_value")
         names += ("adjusted_p_value", "equal", "detectable", "ratio_low", "ratio_high", "letters")
-        nan = math.nan
+        names += ("first_rank", "last_rank")
+        nan, ranks = math.nan, self.rank_sets
         rows: list[Any] = [
-            (model, None, *self.estimate(model).as_dict().values(), *[nan] * 6, self.letters[model])
-            for model in self.values
+            (m, None, *self.estimate(m).as_dict().values(), *[nan] * 6, self.letters[m], *ranks[m])
+            for m in self.values
         ]
-        rows += [(*of_two[:4], nan, nan, *of_two[4:10], None) for of_two in self.differences]
+        rows += [(*of[:4], nan, nan, *of[4:10], None, nan, nan) for of in self.differences]
         return [of | dict(zip(names, row, strict=True)) for row in rows]
 
     def cell(self, model: str) -> str:
@@ -209,12 +242,24 @@ class Ranking(Result):
             lines.append(words + pairs)
         return capitalized("; ".join(lines))
 
+    def ranks(self) -> str:
+        """The ranks that four models or more may have, and the interval of the first."""
+        count = len(self.values)
+        if self.winner is None or count < _FEWEST_RANKED:
+            return ""
+        sets = {model: ends for model, ends in self.rank_sets.items() if ends != (1, count)}
+        ranks = listed([f"{m} ({tables.span(ends)})" for m, ends in sets.items()] or ["all open"])
+        best = ("one of " if len(self.best) > 1 else "") + listed(self.best)
+        first, ends = next(iter(self.values)), tables.interval(self.winner)
+        words = f"Ranks at {100 - 100 * self.level:.4g}%: {ranks}; the best: {best}"
+        return f"{words}; {first}, as the largest of {count}: {ends}"
+
     def with_intervals(self) -> str:
-        """The line of `str`, intervals of up to six models' unbiased scores, and `equality`."""
+        """The line of `str`, intervals of up to six unbiased scores, `equality` and `ranks`."""
         shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()
         each = [name + ends for name in shown if (ends := self.estimate(name).interval)]
         words = f"{self}; {listed(each)}" if each else str(self)
-        return f"{words}. {equality}" if (equality := self.equality()) else words
+        return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
 
 
 def _pairs(differences: Sequence[Difference]) -> str:

@@ -1,4 +1,4 @@
-"""Many tests at once: adjusted p-values, and letters that show which models differ."""
+"""Many tests at once: adjusted p-values, letters that show which models differ, ranks, a winner."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import string
 from collections.abc import Sequence
 
 import numpy as np
+
+from condvendi_jax.statistics.intervals import Ends
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -42,6 +44,32 @@ def letter_display(models: Sequence[str], apart: set[frozenset[str]]) -> dict[st
     letters = string.ascii_letters + "".join(map(chr, range(0x100, 0x100 + len(columns))))
     lettered = list(zip(letters, columns, strict=False))
     return {model: "".join(x for x, column in lettered if model in column) for model in models}
+
+
+def rank_sets(ahead: np.ndarray) -> list[tuple[int, int]]:
+    """The first and the last rank that each model may have; `ahead[i, j]`: a test puts i before j.
+
+    All hold at once where no test is wrong (Mogstad, Romano, Shaikh and Wilhelm, 2024, section 3).
+    """
+    first, last = 1 + ahead.sum(axis=0), len(ahead) - ahead.sum(axis=1)
+    return list(zip(first.tolist(), last.tolist(), strict=True))
+
+
+def best_p_values(p_ahead: np.ndarray) -> np.ndarray:
+    """The p-value of each model to be the best, from one-sided `p_ahead[i, j]` that i is before j.
+
+    Times the number of others (Hsu, 1981), at least 2: of two models, as their two-sided test.
+    """
+    return np.minimum(max(len(p_ahead) - 1, 2) * p_ahead.min(axis=0), 1.0)
+
+
+def winner_interval(ends: Sequence[Ends], level: float) -> tuple[float, float]:
+    """The interval of the first of several scores, which is the first because it is the largest.
+
+    Each of them may have been selected, so that the lower end is Bonferroni's. No score is larger
+    than the best one, which is no larger than the largest upper end.
+    """
+    return float(ends[0](level / len(ends))[0]), max(float(of(level)[1]) for of in ends)
 
 
 def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:

@@ -3,7 +3,8 @@
 The least and the most similar of many prompts are there partly by chance. A posterior interval
 needs no correction for that selection if its prior is right (Dawid, 1994; Efron, 2011). The prior
 is estimated: a mean of Beta distributions, by how well they fit all prompts, of which a part is
-Beta(1/2, 1/2), so that prompts unlike the others are not drawn to them (Berger and Berliner, 1986).
+Beta(1/2, 1/2), so that prompts unlike the others are not drawn to them (Berger and Berliner, 1986);
+and a smooth one without a form, where it fits far better, such as where prompts are of two kinds.
 The likelihood is a quasi-likelihood (Wedderburn, 1974). docs/contributions.md has the coverage.
 """
 
@@ -23,6 +24,8 @@ _WIDE = 1.5  # Times zeta_1, for intervals: prompts of one similarity differ in 
 _LEAST_VARIANCE = 1e-6  # Of squared kernels: less may be rounding.
 _PASSES = 3  # Over the prompts, which settle the variance of a similarity.
 _MOST = 2000  # Prompts that the prior is estimated from.
+# Of the prior without a form: rounds, the part of the others in it, and what its fit must gain.
+_ROUNDS, _OTHERS, _PENALTY = 10, 0.2, 4.0
 _TINY = 1e-300  # So that nothing is divided by 0.
 # Similarities, finer near 0 and 1.
 _EDGES = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2
@@ -107,12 +110,13 @@ def _posterior(
     for _ in range(_PASSES):
         likely = _likelihood(similarity, answers, *zeta)
         fits = logs + np.sum(np.log(likely[some] @ priors.T + _TINY), axis=0)
-        chances = np.exp(fits - fits.max())
-        prior = chances @ priors
+        free = _smooth_prior(likely[some], np.exp(fits - fits.max()) @ priors)
+        fits = np.append(fits, np.sum(np.log(likely[some] @ free + _TINY)) - _PENALTY)
+        prior = np.exp(fits - fits.max()) @ np.vstack([priors, free])
         posterior = _normalised(likely * prior)
         zeta = _components(posterior.mean(axis=0), of_answers, of_pair)
     # Near 1 one answer is preferred, and zeta_1 is the largest, whatever that of most prompts is.
-    zeta_1 = np.clip(_WIDE * zeta[0], _S**2 * _LARGEST, _LARGEST)
+    zeta_1 = np.clip(_WIDE * zeta[0], _S * _LARGEST, _LARGEST)
     wide = _likelihood(similarity, answers, zeta_1, zeta[1])
     sums = np.cumsum(_normalised(wide * prior), axis=1)
     low = _EDGES[np.argmax(sums > 0.5 - _POSTERIOR / 2, axis=1)]
@@ -160,6 +164,18 @@ def _priors(similarity: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarra
     wide = np.diff(betainc(0.5, 0.5, _EDGES))
     priors = np.concatenate([narrow + part * (wide - narrow) for part in (0, 0.03, 0.1, 0.25)])
     return priors, np.tile(np.log(means * (1 - means))[:, 0], 4)
+
+
+def _smooth_prior(likely: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """A prior of any form: smoothed rounds of expectation-maximisation (Silverman et al., 1990).
+
+    A part of the start stays in it, so that no prompt makes a prior of its own.
+    """
+    prior = start = start / start.sum()
+    for _ in range(_ROUNDS):
+        padded = np.pad(_normalised(likely * prior).mean(axis=0), 1, mode="edge")
+        prior = padded[1:-1] / 2 + (padded[:-2] + padded[2:]) / 4
+    return _OTHERS * start + (1 - _OTHERS) * prior
 
 
 def _normalised(of: np.ndarray) -> np.ndarray:

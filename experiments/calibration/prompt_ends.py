@@ -21,11 +21,13 @@ def population(kind: str, overlapping: bool) -> tuple[np.ndarray, np.ndarray]:
     """The probabilities of 40 answers to 400 prompts, `[400, 40]`, and their squared kernel.
 
     Answers are the same or different or, where they overlap, points in space under a Gaussian.
+    Of 'wide' prompts, a tenth has 40 equally likely answers, and the others 4; of 'halves', half
+    nearly always have the same answer, and the others 40.
     """
     rng, square = np.random.default_rng(3), np.eye(40)
     equal = np.full((400, 40), 1 / 40)
     if not overlapping:
-        shares = simulated.answers_of("mild" if kind in ("identical", "equal") else kind)
+        shares = simulated.answers_of(kind if kind in simulated.KINDS else "mild")
         equal = np.tile(np.arange(40) < 4, (400, 1)) / 4
         same = shares[5]
     else:
@@ -38,6 +40,10 @@ def population(kind: str, overlapping: bool) -> tuple[np.ndarray, np.ndarray]:
         sizes = np.exp(rng.normal(np.log(0.15), 1, 400)) if kind == "heavy" else np.full(400, 0.3)
         shares = np.stack([rng.dirichlet(np.full(40, size)) for size in sizes])
         same = shares[0]
+    if kind in ("wide", "halves"):
+        few = np.arange(40) < (4 if kind == "wide" else 1)
+        few = few / 4 if kind == "wide" else np.where(few, 0.97, 0.03 / 39)
+        shares = np.where(np.arange(400)[:, None] % (10 if kind == "wide" else 2), few, 1 / 40)
     shares = {"identical": np.tile(same, (400, 1)), "equal": equal}.get(kind, shares)
     return shares, square
 
@@ -78,7 +84,7 @@ def cover(kind: str, overlapping: bool, counts: Sequence[int], draws: int) -> di
 def cells(draws: int = 200) -> Iterator[dict[str, Any]]:
     """The cells, of `draws` tables each."""
     designs = itertools.product((8, 20, 100), ([4], [5], [10], [50], [4, 5, 10, 30]))
-    kinds = ("identical", "equal", *simulated.KINDS)
+    kinds = ("identical", "equal", "wide", "halves", *simulated.KINDS)
     for (count, k), kind, overlapping in itertools.product(designs, kinds, (False, True)):
         cell = {"kind": kind, "overlapping": overlapping, "prompts": count, "answers": k}
         yield cell | cover(kind, overlapping, np.resize(k, count).tolist(), draws)

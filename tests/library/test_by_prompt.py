@@ -15,7 +15,7 @@ from scipy.special import betainc, betaln
 import condvendi_jax as cv
 from condvendi_jax.base import memory
 from condvendi_jax.spectra import exact
-from condvendi_jax.statistics import shrinkage
+from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.components import Components
 from experiments.calibration import prompt_ends
 
@@ -292,6 +292,49 @@ def test_an_interval_allows_that_the_answers_to_the_last_prompt_are_alike_by_cha
     parts = Components(np.full(60, 10), similarity, nothing, nothing + 0.2)
     mean, low, high = shrinkage.shrink(parts)[1][:, -1]
     assert low < 0.3 and high > 0.9 and mean > 0.6
+
+
+def test_an_interval_allows_that_all_five_answers_agree_by_chance():
+    """One prompt of 100 whose answers are four equally likely ones, or of a tenth 50."""
+    copies = np.random.default_rng(0).multinomial(5, np.full(50, 1 / 50), size=100)
+    copies[10:] = np.random.default_rng(1).multinomial(5, [1 / 4] * 4 + [0] * 46, size=90)
+    copies[-1] = [5] + [0] * 49
+    _, low, high = shrinkage.shrink(parts_of(copies))[1][:, -1]
+    assert low < 0.25 and high == 1
+
+
+def parts_of(copies):
+    """The components of prompts, from how often each has each answer, `[prompts, answers]`."""
+    prompt, answer = np.nonzero(copies)
+    of_answer = copies[prompt, answer]
+    return components.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, len(copies))
+
+
+def test_a_smooth_prior_by_hand(monkeypatch):
+    """The mean posterior (3/4, 1/4, 0), smoothed, and a fifth of the start."""
+    rng, smooth = np.random.default_rng(0), np.zeros((30, 30))
+    likely, prior = rng.uniform(size=(8, 30)) ** 9, np.full(30, 1 / 30)
+    for cell in range(30):
+        for other, part in ((cell - 1, 1 / 4), (cell, 1 / 2), (cell + 1, 1 / 4)):
+            smooth[cell, min(max(other, 0), 29)] += part
+    for _ in range(10):
+        prior = smooth @ np.mean([row * prior / (row @ prior) for row in likely], axis=0)
+    found = shrinkage._smooth_prior(likely, np.full(30, 3.0))
+    np.testing.assert_allclose(found, 0.2 / 30 + 0.8 * prior)
+    monkeypatch.setattr(shrinkage, "_ROUNDS", 1)
+    likely, start = np.array([[1.0, 0, 0], [1, 1, 0]]), np.array([1.0, 1, 2])
+    np.testing.assert_allclose(shrinkage._smooth_prior(likely, start), [0.55, 0.3, 0.15])
+
+
+def test_prompts_of_two_kinds_are_drawn_to_their_own():
+    """Half of 100 prompts repeat one answer in 97%, half have 50 equally likely ones."""
+    rng, k = np.random.default_rng(3), 20
+    shares = np.full((100, 50), 1 / 50)
+    shares[:50] = [0.97, *[0.03 / 49] * 49]
+    mean, low, high = shrinkage.shrink(parts_of(rng.multinomial(k, shares)))[1]
+    truth = np.sum(shares**2, axis=1)
+    assert np.all((low <= truth) & (truth <= high))
+    assert np.abs(mean - truth).mean() < 0.02 and np.mean(high - low) < 0.2
 
 
 @pytest.mark.slow

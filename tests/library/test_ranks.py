@@ -1,0 +1,207 @@
+"""Ranks, the best model, and the score of the one that is selected."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from oracles import assert_close
+
+import condvendi_jax as cv
+from condvendi_jax.base import files
+from condvendi_jax.inference import Difference, Ranking, comparisons
+from condvendi_jax.report import webpage
+from condvendi_jax.report.paper import escaped
+from condvendi_jax.statistics import intervals, reasons
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.multiplicity import best_p_values, rank_sets, winner_interval
+
+EXACT = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ("", [(1, 3), (1, 3), (1, 3)]),
+        ("ab ac", [(1, 1), (2, 3), (2, 3)]),
+        ("ac bc", [(1, 2), (1, 2), (3, 3)]),
+        ("ab ac bc", [(1, 1), (2, 2), (3, 3)]),
+    ],
+)
+def test_rank_sets_by_hand(pairs, expected):
+    ahead = np.zeros((3, 3), bool)
+    for one, two in pairs.split():
+        ahead["abc".index(one), "abc".index(two)] = True
+    assert rank_sets(ahead) == expected
+
+
+def test_p_values_of_the_best_by_hand():
+    """Twice 0.01 and twice 0.03; the reverse are larger than a half."""
+    p_ahead = np.array([[1, 0.01, 0.03], [0.99, 1, 0.2], [0.97, 0.8, 1]])
+    assert_close(best_p_values(p_ahead), [1, 0.02, 0.06])
+    assert_close(best_p_values(p_ahead[:2, :2]), [1, 0.02])  # Two models: the two-sided p-value.
+    four = np.ones((4, 4))
+    four[0, 3] = 0.02
+    assert_close(best_p_values(four), [1, 1, 1, 0.06])
+
+
+def test_the_interval_of_a_winner_by_hand():
+    """3 - z(0.0125), and the larger of 3 + z(0.025) and 2 + 5 z(0.025)."""
+
+    def normal(value, error):
+        return intervals.symmetric(value, error, math.inf)
+
+    low, high = winner_interval([normal(3, 1), normal(2, 1)], 0.05)
+    assert (low, high) == pytest.approx((0.758597, 4.959964), abs=1e-5)
+    assert winner_interval([normal(3, 1), normal(2, 5)], 0.05)[1] == pytest.approx(11.799820)
+
+
+def _ranked(rng, count, level=0.05):
+    """A ranking of models by one over a similarity, from influences of common prompts."""
+    errors, spread = {}, rng.choice([0.01, 0.1, 0.3])
+    common = rng.beta(2, 4, size=30)
+    for model in range(count):
+        prompts = np.clip(common + spread * rng.normal() / 2 + spread * rng.normal(size=30), 0, 1)
+        mean, lost = prompts.mean(), (prompts - prompts.mean()) / 29
+        error = prompts.std(ddof=1) / math.sqrt(30)
+        ends = intervals.prompt_mean(mean, error, lost, np.full(30, 1 / 30))
+        influences = (prompts - mean)[None] / math.sqrt(29)
+        errors[f"m{model}"] = Error(mean, influences, "prompts", 29, ends=ends).inverted()
+    errors = dict(sorted(errors.items(), key=lambda item: -item[1].value))
+    values = {model: error.value for model, error in errors.items()}
+    tests = comparisons._Tests(level, 1.1, math.comb(count, 2))
+    differences = comparisons._differences(values, errors, tests, {}, rounding=1e-9)
+    letters = comparisons._letters(values, differences, level)
+    none = dict.fromkeys(values, 0.1)
+    winner = comparisons._winner([*errors.values()], differences, level)
+    options = {"level": level, "winner": winner}
+    return errors, Ranking("vendi", 2, None, values, none, None, differences, letters, **options)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_letters_ranks_the_best_and_ratios_agree(count):
+    rng, told, parted = np.random.default_rng(count), 0, 0
+    for draw in range(120 // count):
+        errors, ranking = _ranked(rng, count, level=[0.05, 0.2][draw % 2])
+        sets, best, models = ranking.rank_sets, ranking.best, [*ranking.values]
+        apart = {
+            (one, two)
+            for one in models
+            for two in models
+            if one != two and not {*ranking.letters[one]} & {*ranking.letters[two]}
+        }
+        before = {pair for pair in apart if ranking.values[pair[0]] > ranking.values[pair[1]]}
+        for one, (first, last) in sets.items():
+            assert first == 1 + sum(pair[1] == one for pair in before)
+            assert last == count - sum(pair[0] == one for pair in before)
+            assert first <= models.index(one) + 1 <= last
+            beaten = any(
+                ranking.difference(other, one).ratio_low > 1 for other in models if other != one
+            )
+            assert (one in best) or beaten
+            assert first == 1 or one not in best
+        assert all(ranking.difference(*pair).ratio_low > 1 for pair in before)
+        assert models[0] in best
+        low, high = errors[models[0]].interval(ranking.level)
+        assert ranking.winner[0] < low and ranking.winner[1] >= high
+        assert ranking.winner[1] >= max(
+            error.interval(ranking.level)[1] for error in errors.values()
+        )
+        told += len(before)
+        parted += len(best) < sum(first == 1 for first, _ in sets.values())
+    assert told > 10 and (count < 3 or parted)
+
+
+def _tested(order, p_values, adjusted, **options):
+    values = {name: 9.0 - place for place, name in enumerate(order)}
+    pairs = [(a, b) for k, a in enumerate(order) for b in order[k + 1 :]]
+    differences = tuple(
+        Difference(
+            a, b, values[a] - values[b], 0.1, p_values.get(a + b, 0.9), adjusted.get(a + b, 1)
+        )
+        for a, b in pairs
+    )
+    letters, errors = dict.fromkeys(order, "a"), dict.fromkeys(order, 0.1)
+    return Ranking("vendi", 2, None, values, errors, None, differences, letters, **options)
+
+
+def test_a_model_that_is_behind_for_sure_is_not_the_best():
+    """Holm's last p-value counts once, and that of the best three halves of it."""
+    ranking = _tested("ABCD", {"AB": 0.04}, {"AB": 0.04})
+    assert ranking.rank_sets["B"] == (2, 4) and best_p_values(np.ones((4, 4)) / 2)[0] == 1
+    assert ranking.best == ["A", "C", "D"]
+    assert _tested("ABCD", {"AD": 0.03}, {"AD": 0.18}).best == ["A", "B", "C"]
+
+
+def test_a_pair_that_prompts_in_common_turn_round_counts_in_their_order():
+    ranking = _tested("AB", {"AB": 0.01}, {"AB": 0.01})
+    (turned,) = ranking.differences
+    ranking = dataclasses.replace(ranking, differences=(turned._replace(value=-1.0),))
+    assert ranking.rank_sets == {"A": (2, 2), "B": (1, 1)} and ranking.best == ["B"]
+
+
+def test_four_models_have_a_sentence_of_ranks():
+    p_values = {"AC": 0.001, "AD": 0.001, "BD": 0.001}
+    ranking = _tested("ABCD", p_values, p_values, winner=(3.0, 4.5))
+    ranks = "A (1 to 2), B (1 to 3), C (2 to 4) and D (3 to 4)"
+    words = f"Ranks at 95%: {ranks}; the best: one of A and B"
+    assert ranking.ranks() == f"{words}; A, as the largest of 4: [3, 4.5]"
+    assert ranking.with_intervals().endswith(ranking.ranks())
+    clear = {"AB": 0.001, "AC": 0.001, "AD": 0.001}
+    ranking = _tested("ABCD", clear, clear, winner=(3.0, 4.5), level=0.01)
+    assert "Ranks at 99%: A (1), B (2 to 4)" in ranking.ranks() and "best: A;" in ranking.ranks()
+    assert "Ranks at 95%: all open" in _tested("ABCD", {}, {}, winner=(3.0, 4.5)).ranks()
+    assert not _tested("ABC", p_values, p_values, winner=(3.0, 4.5)).ranks()
+    assert not _tested("ABCD", p_values, p_values).ranks()
+
+
+def test_a_comparison_of_four_models_ranks_them():
+    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(30), 6)
+    models = {f"{kinds}": rng.integers(kinds, size=180) for kinds in (2, 3, 6, 9)}
+    result = cv.compare(models, prompts, orders=[2], profile=False, **EXACT)
+    ranking = result.ranking("conditional", 2)
+    assert ranking.rank_sets["2"] == (4, 4) and "2" not in ranking.best
+    low, high = ranking.intervals["9"]
+    assert ranking.winner[0] < low and ranking.winner[1] == pytest.approx(high)
+    assert ranking.ranks() in str(result) and ranking.ranks() in result.details()
+    assert escaped(ranking.ranks()) in cv.report.latex(result).paragraph
+    entry = json.loads(json.dumps(files.jsonable(result.as_dict()), allow_nan=False))["rankings"][1]
+    assert entry["rank_sets"]["2"] == [4, 4] and entry["best"] == ranking.best
+    assert entry["winner"] == pytest.approx(ranking.winner)
+    line = next(x for x in result.lines() if (x["score"], x["first"]) == ("conditional", "2"))
+    assert (line["first_rank"], line["last_rank"]) == (4, 4)
+
+
+def test_a_winner_that_is_not_tested_has_no_interval():
+    errors, ranking = _ranked(np.random.default_rng(1), 4)
+    untested = [d._replace(reason=reasons.EQUAL) for d in ranking.differences[:3]]
+    differences = [*untested, *ranking.differences[3:]]
+    assert comparisons._winner([*errors.values()], differences, 0.05) is None
+    first, *rest = errors.values()
+    missing = [first, dataclasses.replace(rest[0], reason=reasons.NO_ERRORS), *rest[1:]]
+    assert comparisons._winner(missing, ranking.differences, 0.05) is None
+    models = dict.fromkeys("abcd", np.arange(60) % 7)
+    result = cv.compare(
+        models, np.arange(60) // 6, orders=[2], errors=False, profile=False, **EXACT
+    )
+    assert result.ranking("conditional", 2).winner is None
+    assert result.ranking("conditional", 2).rank_sets["a"] == (1, 4)
+
+
+def test_models_without_prompts_in_common_have_no_winner():
+    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(10), 4)
+    models = {name: rng.integers(5, size=40) for name in "abcd"}
+    own = {name: prompts + 10 * place for place, name in enumerate(models)}
+    result = cv.compare(models, own, orders=[2], **EXACT)
+    assert all(ranking.winner is None and not ranking.ranks() for ranking in result.rankings)
+    result = cv.compare(models, own, orders=[2], one_population=True, profile=False, **EXACT)
+    assert all(ranking.ranks() for ranking in result.rankings)
+
+
+def test_a_page_has_the_sentence_of_ranks():
+    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(10), 4)
+    models = {f"m{k}": np.float32(k * rng.normal(size=(40, 1))) for k in (1, 2, 3, 4)}
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
+    result = cv.compare(models, prompts, orders=[2], **kernels)
+    assert webpage.answered(result)[1].endswith(f"{result.main[0].ranks()}.")
