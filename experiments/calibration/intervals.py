@@ -16,6 +16,7 @@ from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
 from experiments.calibration.simulated import EXACT, SCORES
+from experiments.lab import figures, style
 
 ZIPF = "Zipf"
 # The share of prompts that collapse, by population; the last has unequal answers.
@@ -42,6 +43,7 @@ class Intervals(lab.Study):
     name = "intervals"
     data = None
     tolerance = 0.01  # Rounding may decide on a draw.
+    drawings = ("intervals",)
 
     draws: int = lab.flag(2000, "Samples of models and of shares.", at_least=1)
     evaluations: int = lab.flag(600, "Samples of scores of all outputs.", at_least=1)
@@ -90,11 +92,40 @@ class Intervals(lab.Study):
             yield grid
 
     @classmethod
+    def figures(cls, runs):
+        run, false = runs[-1], 100 * runs[-1].found.false
+        figure, panels = style.panels(2, size=(4.2, 3.4), sharey=True)
+        places = np.arange(false.sizes["alike"])
+        for panel, k in zip(panels, false.answers.values.tolist(), strict=True):
+            most = []
+            for test, colour, side in zip(
+                TESTS, (style.BLUE, style.VERMILION), (-1, 1), strict=True
+            ):
+                values = false.sel(answers=k, test=test).transpose("alike", ...).values
+                look: Any = {"color": colour, "label": test, "s": 12}
+                panel.scatter(
+                    np.broadcast_to(places[:, None] + side / 8, values.shape), values, **look
+                )
+                most.append(f"{values.max():.1f}%")
+            panel.axhline(100 * _LEVEL, color=style.GREY, linewidth=0.8, zorder=0)
+            panel.set_xticks(places, false.alike.values, rotation=35, ha="right")
+            panel.set_title(
+                f"{k} answers: intervals err in at most {most[0]},\nStudent's t in {most[1]}"
+            )
+        panels[0].set_ylabel("false differences, %")
+        style.legend_above(figure, panels[0], columns=2)
+        words = f"{run.study.draws:,} pairs of models of one score each; four populations a column"
+        return {"intervals": figures.caption(figure, run, n=words)}
+
+    @classmethod
     def facts(cls, runs):
         (run,) = runs
-        by_test = {name: run.found[name].sel(test=TESTS[0]) for name in ("false", "equal", "found")}
-        student = {f"{name}_t": run.found[name].sel(test=TESTS[1]) for name in by_test}
-        return {**tables_of(run.found), **by_test, **student, "held": run.found.held}
+        tested = {"false": run.found.false, "equal": run.found.equal, "power": run.found.found}
+        interval, student = (
+            {f"{name}{ending}": of.sel(test=test) for name, of in tested.items()}
+            for test, ending in zip(TESTS, ("", "_t"), strict=True)
+        )
+        return {**tables_of(run.found), **interval, **student, "held": run.found.held}
 
 
 def drawn(
@@ -276,7 +307,7 @@ def tables_of(found: xr.Dataset) -> Mapping[str, list[list[str]]]:
     return {
         "differences": table(found.false, "alike"),
         "equalities": table(found.equal, "margin"),
-        "power": table(found.found, "prompts"),
+        "powers": table(found.found, "prompts"),
         "scores": table(found.held, "prompts"),
         "good": table(found.shares, "good", "prompts"),
     }
