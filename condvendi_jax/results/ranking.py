@@ -19,10 +19,10 @@ from condvendi_jax.results.planning import percent
 from condvendi_jax.statistics import multiplicity
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 
-# With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
-# to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4. With
-# unequal numbers of answers to skewed prompts, any two of up to eight models differed in up to 6.6%
-# of 1,000 trials with 5 or 6 prompts, and in up to 5.8% of 2,000 (on average 3%) with 7 to 20.
+# With fewer groups there is no test. By Student's t, which other orders have, two samples of one
+# distribution differed at the level 5% in up to 15% of 1,000 trials with 2 groups of prompts
+# (information: in all), 9% with 3, 8% with 4. With unequal numbers of answers to skewed prompts,
+# any two of up to eight models did in up to 6.6% with 5 or 6 prompts, and 5.8% with 7 to 20.
 FEWEST_TESTED = 7
 _FEWEST_RANKED = 4  # Models: fewer are told apart in a sentence.
 
@@ -40,8 +40,8 @@ class Difference(NamedTuple):
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
-      detectable: the smallest ratio of the two scores that such a test would have found in four of
-        five samples, at the level divided by the number of pairs.
+      detectable: the smallest ratio of the two scores that a t-test of this error would have found
+        in four of five samples, at the level divided by the number of pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
         level of the ranking, from those of both models (Donner and Zou, 2012). It excludes 1
         exactly where the p-value is below the level.
