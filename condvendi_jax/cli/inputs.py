@@ -395,7 +395,7 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
 def _read(given: Options, models: Mapping[str, Model]) -> _Files:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    texts_in = functools.partial(items.read_prompts, column=given.prompt_column)
+    texts_in = functools.partial(items.read_texts, column=given.prompt_column, prompts=True)
     tables = {path: texts_in(path) for path in paths if is_text(path)}
     arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
     outputs, prompts, rows, described = {}, {}, {}, {}

@@ -196,11 +196,8 @@ class Record:
                 row = row if self.named.prompt in row else value  # Its fields are plain.
             elif self.named.prompt is None:
                 ids = values(row, self.form.id) if self.form.id else []
-                parts = [
-                    texts.given_text(value, repr(path)),
-                    *(f"{self.form.id}: {i}" for i in ids),
-                ]
-                return Prompt("\n\n".join(parts), [path])
+                ids = [f"{self.form.id}: {value}" for value in ids]
+                return Prompt("\n\n".join([texts.given_text(value, repr(path)), *ids]), [path])
         return self._by_fields(row)
 
     def _by_fields(self, row: dict[Any, Any]) -> Prompt:

@@ -30,7 +30,7 @@ def _jsonl(*rows):
 @pytest.mark.parametrize("content", ["a cat\nä \u2028dog", "\ufeffa cat\r\nä \u2028dog\r\n"])
 def test_a_text_file_holds_a_prompt_a_line(write, content):
     path = write("p.TXT", content)
-    assert items.read_prompts(path)[:3] == (["a cat", "ä \u2028dog"], "", path)
+    assert items.read_texts(path, prompts=True)[:3] == (["a cat", "ä \u2028dog"], "", path)
 
 
 ROW = {"text": "t", "caption": "c", "question": "q", "prompt": "p", "answer": "a", "output": "o"}
@@ -45,17 +45,17 @@ def test_columns_are_found_by_their_names_or_named(write, suffix):
 
     row = dict(ROW)
     for column in ("prompt", "question", "caption", "text"):
-        assert items.read_prompts(path(row))[:2] == ([row.pop(column)], column)
+        assert items.read_texts(path(row), prompts=True)[:2] == ([row.pop(column)], column)
     with pytest.raises(ValueError, match="no column prompt or question or caption or text for its"):
-        items.read_prompts(path(row))
+        items.read_texts(path(row), prompts=True)
     row = dict(ROW)
     for column in ("output", "answer", "text"):
         assert items.read_texts(path(row))[:2] == ([row.pop(column)], column)
     assert items.read_texts(path(ROW), column="caption")[:2] == (["c"], "caption")
     with pytest.raises(ValueError, match="no column 'absent' for its prompts; .* text, caption"):
-        items.read_prompts(path(ROW), column="absent")
+        items.read_texts(path(ROW), column="absent", prompts=True)
     with pytest.raises(ValueError, match="no column 'absent' for its pictures"):
-        items.pair_images(items.read_prompts(path(ROW)), PICTURES, column="absent")
+        items.pair_images(items.read_texts(path(ROW), prompts=True), PICTURES, column="absent")
 
 
 WRONG = [
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_named_with_its_line(write, name, content, words):
 def test_a_blank_prompt_is_refused_and_an_empty_answer_is_not(write):
     path = write("x.jsonl", _jsonl({"text": "a"}, {"text": " "}))
     with pytest.raises(ValueError, match="line 2: 'text' is blank"):
-        items.read_prompts(path)
+        items.read_texts(path, prompts=True)
     assert items.read_texts(path).texts == ["a", " "]
 
 
@@ -101,7 +101,7 @@ ARRAYS = {
 def test_array_of_numbers_is_refused_as_texts(write, name):
     words = r"x\.txt: .* numbers alone\. If this is an array, save it as a \.npy file: np.save"
     with pytest.raises(ValueError, match=words):
-        items.read_prompts(write("x.txt", ARRAYS[name]))
+        items.read_texts(write("x.txt", ARRAYS[name]), prompts=True)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_texts_of_numbers_that_are_no_array_are_read(write, texts):
 
 def test_one_column_is_not_both_texts_and_prompts(write):
     path = write("qa.jsonl", _jsonl({"id": "1", "text": "a"}))
-    prompts, texts = items.read_prompts(path), items.read_texts(path)
+    prompts, texts = items.read_texts(path, prompts=True), items.read_texts(path)
     words = r"qa\.jsonl: is both the texts and their prompts.*--prompt_column and --text_column"
     with pytest.raises(ValueError, match=words):
         items.pair_texts(prompts, texts)
-    items.pair_texts(items.read_prompts(path, column="id"), texts)
+    items.pair_texts(items.read_texts(path, column="id", prompts=True), texts)
     with pytest.raises(ValueError, match=r"1 prompts for 2 texts.*columns 'answer' and 'prompt'"):
         items.pair_texts(prompts, items.read_texts(write("other.txt", "b\nc\n")))
 
