@@ -59,7 +59,7 @@ def outside_transformations(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Any:
-        check_keywords(kwargs, signature, of=function.__name__)
+        check_keywords(kwargs, signature, name=function.__name__)
         try:
             return function(*args, **kwargs)
         except _TRACED as error:
@@ -75,18 +75,18 @@ def outside_transformations(function: _Function) -> _Function:
     return cast(_Function, explained)
 
 
-def check_keywords(given: Iterable[str], signature: inspect.Signature, *, of: str) -> None:
+def check_keywords(given: Iterable[str], signature: inspect.Signature, *, name: str) -> None:
     """Raises TypeError for a keyword that a function does not have, and names the likeliest one."""
     known = signature.parameters
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
         return
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+    for word in given:
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}."
-            if difflib.get_close_matches(name, ("bandwidth", "output_bandwidth", "sigma"), n=1):
+            if difflib.get_close_matches(word, ("bandwidth", "output_bandwidth", "sigma"), n=1):
                 meant = "for a bandwidth of 0.5, say, pass output_kernel=cv.Gaussian(0.5)."
-            raise TypeError(f"{of}: unknown keyword {name}; {meant}")
+            raise TypeError(f"{name}: unknown keyword {word}; {meant}")
 
 
 # The library, and the modules of `cached_property` and of context managers.
@@ -133,7 +133,7 @@ def check_arrays(
     arrays = as_paired(named)
     warn_of_float64(arrays)
     origins = origins or {}
-    return [cast_array(of, name, placed, origins.get(name)) for name, of in arrays.items()]
+    return [cast_array(array, name, placed, origins.get(name)) for name, array in arrays.items()]
 
 
 def warn_of_float64(*several: Mapping[str, Any]) -> None:
@@ -169,11 +169,11 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
     lengths = [array.shape[0] for array in arrays.values()]
     if len(set(lengths)) > 1:
         rows = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
-        each, rest = divmod(lengths[0], lengths[1])
+        answers, rest = divmod(lengths[0], lengths[1])
         hint = ""
         if [*arrays] == ["outputs", "prompts"] and not rest:
-            line = f"prompts = np.repeat(prompts, {each}, axis=0)"
-            hint = f" If each {each} rows in turn answer one prompt: `{line}`."
+            line = f"prompts = np.repeat(prompts, {answers}, axis=0)"
+            hint = f" If each {answers} rows in turn answer one prompt: `{line}`."
         raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {rows}.{hint}")
 
 

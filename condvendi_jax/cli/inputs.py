@@ -32,6 +32,7 @@ from condvendi_jax.records.files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.records.reading import Records
 from condvendi_jax.records.record import WEIGHT_FIELD
 
+_OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
 
 
@@ -195,7 +196,8 @@ class Inputs(NamedTuple):
     @property
     def items(self) -> dict[str, Sequence[Any]]:
         """The texts or pictures of outputs."""
-        return {name: of for name, of in self.dataset.outputs.items() if isinstance(of, list)}
+        outputs = self.dataset.outputs.items()
+        return {name: listed for name, listed in outputs if isinstance(listed, list)}
 
     def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
@@ -216,7 +218,7 @@ class _Files(NamedTuple):
 
     outputs: dict[str, Any]
     prompts: dict[str, Any]
-    named: dict[str, tuple[str, str]]  # By role: what they are, and their columns or fields.
+    columns: dict[str, str]  # Those of outputs and prompts, or their fields, for a note.
     described: dict[str, Any]
     notes: list[str]
     shared: bool = False  # Whether all models have the rows of one file of prompts.
@@ -227,7 +229,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     """Reads the files, and pairs outputs with prompts."""
     started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
     used = _load_encoders(given, models, kind)
-    held = _read_records(given, models) if kind == "records" else _read(given, models)
+    held = _read_records(given, models) if kind == "records" else _read(given, models, kind)
+    roles = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
     if held.records.by_id:
@@ -236,20 +239,16 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     dataset = Dataset(
         held.outputs if given.several else {"": _of_models(given, held.outputs)},
         [*held.prompts.values()][0] if held.shared else _of_models(given, held.prompts),
-        {
-            role: functools.partial(_embed, *used[role], what, given, bar)
-            for role, (what, _) in held.named.items()
-            if role in used
-        },
+        {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
         _comparison(given, held.records, used, bar),
         used.get("outputs", [None])[0],
     )
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    words = [f"{''.join(held.named[role])} embedded by {used[role][0].name}" for role in embedded]
+    words = [f"{roles[r]}{held.columns[r]} embedded by {used[r][0].name}" for r in embedded]
     described = _described(given, models, kind) | held.described
-    for encoder, of in [used[role] for role in used if role in (*embedded, "similarity")]:
-        described |= encoder.described(of)
+    for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
+        described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
     settings = _settings(given, held.records, bar)
     return Inputs(dataset, rows, settings, described, notes, started)
@@ -299,7 +298,7 @@ def _load_encoders(
 
     A package or the weights may be missing.
     """
-    kinds = {} if kind == "embeddings" else {"outputs": "images" if kind == "images" else "texts"}
+    kinds = {} if kind == "embeddings" else {"outputs": kind.replace("records", "texts")}
     if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
         kinds["prompts"] = "texts"
     with contextlib.redirect_stdout(sys.stderr):
@@ -307,8 +306,10 @@ def _load_encoders(
             return {"similarity": (similarity.as_loaded(given.similarity), "similarity")}
         if given.class_field:
             return {}
-        loaded = {of: _load_encoder(given, of) for of in dict.fromkeys(kinds.values())}
-    return {role: (loaded[of], of) for role, of in kinds.items()}
+        loaded = {
+            content: _load_encoder(given, content) for content in dict.fromkeys(kinds.values())
+        }
+    return {role: (loaded[content], content) for role, content in kinds.items()}
 
 
 def _refuse_equal(held: _Files) -> None:
@@ -343,12 +344,10 @@ def _comparison(
     """What makes the similarities of outputs, by classes or a function; None with embeddings."""
 
     def by_class(outputs: Any, prompts: Any) -> dict[str, Similarities]:
-        make = functools.partial(
-            Similarities.from_classes, name=f"classes in {given.class_field!r}"
-        )
+        make, name = Similarities.from_classes, f"classes in {given.class_field!r}"
         classes = zip(outputs, read.beside[given.class_field or ""].values(), strict=True)
         asked = of_each_model(prompts, outputs, "prompts")
-        return {name: make(of_model, asked[name]) for name, of_model in classes}
+        return {model: make(labels, asked[model], name=name) for model, labels in classes}
 
     def by_function(outputs: Any, prompts: Any) -> dict[str, Similarities]:
         task = bar.add_task("comparing outputs", total=None)
@@ -375,8 +374,8 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
-        each = span(counts.values())
-        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {each} answers a prompt")
+        several = span(counts.values())
+        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
     described = {"answers": counted, "fields": read.fields, "skipped": [*map(str, read.skipped)]}
     if read.by_id:
         _note(given, "ids stand for prompts, as equal or different")
@@ -384,16 +383,12 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
-    fields_of = {role: _named("field", names) for role, names in read.fields.items()}
-    named = {
-        "outputs": ("answers", fields_of["answers"]),
-        "prompts": ("prompts", fields_of["prompts"]),
-    }
-    return _Files(read.answers, read.prompts, named, described, notes, records=read)
+    asked, said = (_named("field", read.fields[role]) for role in ("prompts", "answers"))
+    columns = {"outputs": said, "prompts": asked}
+    return _Files(read.answers, read.prompts, columns, described, notes, records=read)
 
 
-def _read(given: Options, models: Mapping[str, Model]) -> _Files:
-    (kind,) = {model.kind for model in models.values()}
+def _read(given: Options, models: Mapping[str, Model], kind: str) -> _Files:
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     texts_in = functools.partial(items.read_texts, column=given.prompt_column, prompts=True)
     tables = {path: texts_in(path) for path in paths if is_text(path)}
@@ -411,12 +406,9 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Files:
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    what = {"images": "pictures", "texts": "texts"}.get(kind, "outputs")
-    named = {
-        "outputs": (what, _named("column", described.get("text_column", {}).values())),
-        "prompts": ("prompts", _named("column", described.get("prompt_column", {}).values())),
-    }
-    report, notes = {key: _one_or_each(of, len(models)) for key, of in described.items()}, []
+    columns_of = {"outputs": "text_column", "prompts": "prompt_column"}.items()
+    named = {role: _named("column", described.get(key, {}).values()) for role, key in columns_of}
+    report, notes = {key: _one_or_each(names, len(models)) for key, names in described.items()}, []
     if paired_by := report.get("paired_by"):
         if not isinstance(paired_by, str):
             paired_by = ", ".join(f"{entry} ({name})" for name, entry in paired_by.items())
@@ -448,8 +440,8 @@ def _read_outputs(
     if model.kind == "images":
         images = items.list_images(model.path, below=prompts is not None)
         if prompts is None:
-            for found in sorted(images[0].parent.glob("metadata.*")):
-                checks.warn(f"{found} is not read; if it has the prompts, pass --prompts={found}.")
+            for path in sorted(images[0].parent.glob("metadata.*")):
+                checks.warn(f"{path} is not read; if it has the prompts, pass --prompts={path}.")
             return images, {}, ()
         images, rows, column, how = items.pair_images(prompts, images, column=given.image_column)
         for one, two in zip(images, sorted(images), strict=True):

@@ -169,7 +169,7 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
     elif isinstance(content, dict) and not any(
-        isinstance(of, list) and {*map(type, of)} <= {dict} for of in content.values()
+        isinstance(rows, list) and {*map(type, rows)} <= {dict} for rows in content.values()
     ):
         yield 1, content
     else:

@@ -136,7 +136,8 @@ def _on_models(result: Comparison) -> list[str]:
             "(a difference is significant where its interval excludes 0; Holm's method for all "
             "pairs of models within a score), which does not show that they are equal."
         )
-        sentences += [f"{of.name}: {words}." for of in result.main if (words := of.equality())]
+        equal = [(ranking.name, ranking.equality()) for ranking in result.main]
+        sentences += [f"{name}: {words}." for name, words in equal if words]
     sentences += [f"{capitalized(words)}." for words in result.untested()]
     if result.profile:
         sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")
