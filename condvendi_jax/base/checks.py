@@ -247,9 +247,8 @@ def check_indices(named: Mapping[str, Any]) -> None:
 def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
     """Raises ValueError where embeddings are a matrix of similarities; one-hot rows are none."""
     n = array.shape[0]
-    if array.shape != (n, n) or n < 3:
-        return
-    if not is_concrete(array) or not getattr(array, "is_fully_addressable", True):
+    here = is_concrete(array) and getattr(array, "is_fully_addressable", True)
+    if array.shape != (n, n) or n < 3 or not here:
         return
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     within = max(1e-4, 8 * float(jnp.finfo(array.dtype).eps)) if floating else 0.0
@@ -302,9 +301,8 @@ def cast_array(
     # Arrays on the host are checked there, without compiling a program.
     host = np.asarray(array)
     check_finite(host, name=name)
-    moved = host if origin is None else minus(host, origin)
     with np.errstate(over="ignore"):
-        cast = moved.astype(compute_dtype())
+        cast = (host if origin is None else minus(host, origin)).astype(compute_dtype())
     beyond = ~np.isfinite(cast).all(axis=1)
     if beyond.any():
         limit = float(jnp.finfo(cast.dtype).max)

@@ -142,8 +142,8 @@ def _read(hint: Any, several: bool, text: str) -> Any:
     try:
         values = [_TRUTH[part.lower()] if hint is bool else hint(part) for part in parts if part]
     except (KeyError, ValueError):
-        words = f"expected {_EXPECTED[hint]}, received {text!r}"
-        raise argparse.ArgumentTypeError(words) from None
+        expected = _EXPECTED[hint]
+        raise argparse.ArgumentTypeError(f"expected {expected}, received {text!r}") from None
     if not values:
         raise argparse.ArgumentTypeError("received nothing; leave it out, or give a value")
     return tuple(values) if several else values[0]

@@ -249,9 +249,9 @@ def write(
     def as_figure(path: str) -> None:
         if profile is None:
             raise ValueError(f"--profile={path}: not written, since there is no profile.")
+        kind = pathlib.Path(path).suffix.lower()[1:]
         with files.atomic_writer(path) as stream:
-            suffix = pathlib.Path(path).suffix.lower()
-            profile.plot().savefig(stream, format=suffix[1:], dpi=200)
+            profile.plot().savefig(stream, format=kind, dpi=200)
 
     def as_csv(path: str) -> None:
         files.write_text(path, (plan or result).comma_separated())

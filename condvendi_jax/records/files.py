@@ -145,8 +145,7 @@ def _read_parquet(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     parquet = _package(".parquet")
     try:
         batches = parquet.ParquetFile(path).iter_batches()
-        rows = (row for batch in batches for row in batch.to_pylist())
-        yield from enumerate(rows, 1)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: cannot be read as Parquet: {error}") from error
 

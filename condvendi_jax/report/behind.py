@@ -126,8 +126,8 @@ def _grouped(
 def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str, list[Any]]:
     """The texts, or paths of pictures, of each model, after a check that each row has one."""
     if what == "outputs" and not isinstance(given, Mapping):  # Models may share prompts alone.
-        received = type(given).__name__
-        raise ValueError(f"{what}: expected those of {[*models]}, received {received}.")
+        expected = f"{what}: expected those of {[*models]}"
+        raise ValueError(f"{expected}, received {type(given).__name__}.")
     given = of_each_model(given, models, what)
     for model, pairs in models.items():
         name, items = f"{what} of {model}", given[model]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from condvendi_jax import __version__
@@ -93,10 +93,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     orders = [scored.decomposition.order for scored in first.orders]
     cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
     errors = error_notes(o for e in evaluations.values() for o in e.orders)
-    scores = " and ".join(
-        _scores(o, first.names, unbiased=first.unbiased and o.population is not None)
-        for o in first.orders
-    )
+    scores = " and ".join(_scores(scored, first) for scored in first.orders)
     unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
     sentences = [
         *([meaning(evaluations)] if alone else result.headline()),
@@ -146,13 +143,13 @@ def _on_models(result: Comparison) -> list[str]:
     return sentences
 
 
-def _scores(scored: ScoredOrder, names: Sequence[str], *, unbiased: bool) -> str:
+def _scores(scored: ScoredOrder, evaluation: Evaluation) -> str:
     """The scores of an order, and how they were computed."""
     result = scored.decomposition
-    words = [score_name(name, result.order, None) for name in names]
+    words = [score_name(name, result.order, None) for name in evaluation.names]
     by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
     how = by.get(result.method, f"the method {result.method}")
-    if unbiased:
+    if evaluation.unbiased and scored.population is not None:
         how = "sums over all pairs of different rows"
     if result.estimation is not None:
         how += ", estimated"

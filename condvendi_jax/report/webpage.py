@@ -130,12 +130,9 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     over = comparison.profile
     given = " given the prompts" if comparison.first.paired else ""
     if len(comparison.models) == 1:
-        (ranking, *_) = comparison.rankings
-        (model,) = comparison.models
-        return (
-            f"{ranking.name} of {model}: {ranking.estimate(model).short}.",
-            "One model: nothing to compare.",
-        )
+        ranking, (model,) = comparison.rankings[0], comparison.models
+        words = f"{ranking.name} of {model}: {ranking.estimate(model).short}."
+        return words, "One model: nothing to compare."
     if over is None or over.reason is not None:
         main = "conditional" if given else "vendi"
         ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
@@ -208,8 +205,7 @@ def _panel(behind: Behind, number: int) -> list[dict[str, Any]]:
             groups = []
             for alike in behind.groups(chosen):
                 models = np.unique(everywhere[behind.group[alike[0]]])
-                others = [behind.models[k] for k in models if k != index]
-                groups.append((alike.tolist(), others))
+                groups.append((alike.tolist(), [behind.models[k] for k in models if k != index]))
             column = {"model": behind.models[index], "scored": prompts[number], "groups": groups}
             columns.append(column | {"rest": int(np.sum(chosen & (behind.group < 0)))})
     return columns
@@ -223,8 +219,7 @@ def _lengths(
         return None, math.nan
     rows, medians = [], []
     for index, name in enumerate(behind.models):
-        rows_of_model = behind.row[behind.model == index]
-        lengths = np.array([len(outputs[name][row]) for row in rows_of_model])
+        lengths = [len(outputs[name][row]) for row in behind.row[behind.model == index]]
         low, median, high = np.quantile(lengths, [0.1, 0.5, 0.9])
         medians.append(median)
         rows.append([name, f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}"])
