@@ -55,32 +55,28 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
 
     Files of records hold answers, and prompts or their ids.
     """
-    named = [(word, *_split(word)) for word in words]
-    paths = [path for *_, path in named]
-    unnamed = [path for _, name, path in named if name is None]
-    if paths and _hold(paths, given):
-        names = [word if name is None else name for word, name, _ in named]
-        kinds = ["records"] * len(paths)
-    elif not paths or (len(paths) > 1 and not given.several):
+    named = [*map(_split, words)]
+    paths = [path for _, path in named]
+    unnamed = [path for name, path in named if name is None]
+    answers = bool(paths) and _hold(paths, given)
+    if not answers and (not paths or (len(paths) > 1 and not given.several)):
         wanted = "models" if given.several else "one model"
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
             "condvendi compare takes several; prompts are given as --prompts=FILE; --help has more."
         )
-    else:
-        short = iter(files.names_of(unnamed))
-        names = [next(short) if name is None else name for _, name, _ in named]
-        names = names if given.several else [""] * len(names)
-        kinds = list(map(_kind_of, paths))
-    joined = "records" in kinds  # To the ids of the records.
-    prompts = {} if joined else given.prompts_of(names)
-    shared = None if joined else given.prompts
+    short = iter(unnamed if answers else files.names_of(unnamed))
+    names = [next(short) if name is None else name for name, _ in named]
+    names = names if answers or given.several else [""] * len(names)
+    # Those beside records are joined to their ids.
+    prompts, shared = ({}, None) if answers else (given.prompts_of(names), given.prompts)
     models: dict[str, Model] = {}
-    for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
+    for model, (name, path) in zip(names, named, strict=True):
         if model in models:
             raise ValueError(
                 f"{model!r} names both {models[model].path} and {path}; give names, as name=path."
             )
+        kind = "records" if answers else _kind_of(path)
         models[model] = Model(kind, path, prompts.get(model, shared), name)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
