@@ -202,11 +202,8 @@ class Inputs(NamedTuple):
 
     def encoders(self) -> str | None:
         """The names of the encoders that were used, in words."""
-        kinds = {"image_encoder": "pictures", "text_encoder": "texts"}
-        named = [
-            f"{self.described[k]} ({what})" for k, what in kinds.items() if k in self.described
-        ]
-        return " and ".join(named) or None
+        kinds, named = {"image_encoder": "pictures", "text_encoder": "texts"}, self.described
+        return " and ".join(f"{named[k]} ({kinds[k]})" for k in kinds if k in named) or None
 
 
 class _Files(NamedTuple):
@@ -379,8 +376,8 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
-    asked, said = (_named("field", read.fields[role]) for role in ("prompts", "answers"))
-    columns = {"outputs": said, "prompts": asked}
+    fields_of = {"outputs": read.fields["answers"], "prompts": read.fields["prompts"]}
+    columns = {role: _named("field", names) for role, names in fields_of.items()}
     return _Files(read.answers, read.prompts, columns, described, notes, records=read)
 
 
@@ -404,21 +401,18 @@ def _read(given: Options, models: Mapping[str, Model], kind: str) -> _Files:
             described.setdefault(key, {})[name] = value
     columns_of = {"outputs": "text_column", "prompts": "prompt_column"}.items()
     named = {role: _named("column", described.get(key, {}).values()) for role, key in columns_of}
-    report, notes = {key: _one_or_each(names, len(models)) for key, names in described.items()}, []
-    if paired_by := report.get("paired_by"):
+    for key, names in described.items():  # What all models have in common is written once.
+        if len(names) == len(models) and len({*names.values()}) == 1:
+            described[key] = next(iter(names.values()))
+    notes = []
+    if paired_by := described.get("paired_by"):
         if not isinstance(paired_by, str):
             paired_by = ", ".join(f"{entry} ({name})" for name, entry in paired_by.items())
         notes.append(f"outputs paired with prompts by {paired_by}")
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
     shared = len(paths) == 1 and not any(rows.values())
-    return _Files(outputs, prompts, named, report, notes, shared)
-
-
-def _one_or_each(values: Mapping[str, str], count: int) -> Any:
-    """The value that all `count` entries have in common, or else that of each."""
-    shared = len(values) == count and len(set(values.values())) == 1
-    return next(iter(values.values())) if shared else dict(values)
+    return _Files(outputs, prompts, named, described, notes, shared)
 
 
 def _named(kind: str, names: Iterable[str]) -> str:

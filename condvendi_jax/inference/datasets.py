@@ -108,20 +108,15 @@ class Dataset:
             prompt_ids = self.prompt_texts if prompt_ids is None else prompt_ids
             for role in self.embedded(prompt_kernel, similar_prompts):
                 rows[role] = _together(self.embed[role], rows[role])
-        if output_kernel is None and rule == AUTO:
-            output_kernel = judged(self.encoder)
+        known = self.encoder and self.encoder.bandwidth
+        if output_kernel is None and rule == AUTO and self.encoder and known is not None:
+            words = f"fits people's judgements with {self.encoder.name}"
+            output_kernel = RuledBandwidth(float(known), words)
         options |= {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel, "rule": rule}
         options |= {"similar_prompts": similar_prompts, "prompt_ids": prompt_ids}
         if [*self.outputs] == [""]:  # One model may lie on several devices.
             return {"": Pairs(rows["outputs"][""], rows["prompts"], **options)}
         return Pairs.of_models(rows["outputs"], rows["prompts"], **options)
-
-
-def judged(encoder: LoadedEncoder | None) -> RuledBandwidth | None:
-    """The bandwidth at which an encoder fits people's judgements, if it is known."""
-    if encoder is None or encoder.bandwidth is None:
-        return None
-    return RuledBandwidth(float(encoder.bandwidth), f"fits people's judgements with {encoder.name}")
 
 
 def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:

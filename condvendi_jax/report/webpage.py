@@ -188,10 +188,8 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
     for line, shade in zip(values, shades, strict=True):
         finite = line[np.isfinite(line)]
         row = [(None if math.isnan(v) else v, s) for v, s in zip(line, shade, strict=True)]
-        row.append((finite.mean() if finite.size else None, None))
-        if len(models) > 1:
-            row.append((np.ptp(finite) if finite.size else None, None))
-        rows.append(row)
+        ends = [finite.mean(), np.ptp(finite)] if finite.size else [None, None]
+        rows.append(row + [(end, None) for end in ends[: len(models)]])
     return several, rows
 
 
