@@ -22,7 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from condvendi_jax.base.devices import placed, take, where_it_lies
+from condvendi_jax.base.devices import is_here, placed, take, where_it_lies
 
 _ROWS_FOR_ORIGIN = 64
 _FEWEST_COLUMNS = 8  # Rows of fewer may well hold one number.
@@ -247,8 +247,7 @@ def check_indices(named: Mapping[str, Any]) -> None:
 def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
     """Raises ValueError where embeddings are a matrix of similarities; one-hot rows are none."""
     n = array.shape[0]
-    here = is_concrete(array) and getattr(array, "is_fully_addressable", True)
-    if array.shape != (n, n) or n < 3 or not here:
+    if array.shape != (n, n) or n < 3 or not is_here(array):
         return
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     within = max(1e-4, 8 * float(jnp.finfo(array.dtype).eps)) if floating else 0.0
@@ -269,9 +268,7 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
     Less this row, rows far from the origin keep their differences, which are all that a
     shift-invariant kernel sees. The median of some rows in each coordinate: no far row moves it.
     """
-    if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
-        return None
-    if array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
+    if not is_here(array) or array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
         return None
     step = -(-array.shape[0] // _ROWS_FOR_ORIGIN)
     some = np.sort(np.asarray(array)[::step], axis=0)
@@ -289,13 +286,10 @@ def cast_array(
     array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
 ) -> jax.Array:
     """An array of a checked shape in the compute dtype, placed; its numbers are checked."""
-    whole = is_concrete(array) and not (
-        isinstance(array, jax.Array) and not array.is_fully_addressable
-    )
-    if isinstance(array, jax.Array) and (origin is None or not whole):
+    if isinstance(array, jax.Array) and (origin is None or not is_here(array)):
         placed = place(array.astype(compute_dtype()))
         check_finite(placed, name=name)
-        if whole:
+        if is_here(array):
             _warn_of_padding(array, name)
         return placed
     # Arrays on the host are checked there, without compiling a program.

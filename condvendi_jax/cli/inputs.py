@@ -299,10 +299,8 @@ def _load_encoders(
             return {"similarity": (similarity.as_loaded(given.similarity), "similarity")}
         if given.class_field:
             return {}
-        loaded = {
-            content: _load_encoder(given, content) for content in dict.fromkeys(kinds.values())
-        }
-    return {role: (loaded[content], content) for role, content in kinds.items()}
+        loaded = {what: _load_encoder(given, what) for what in dict.fromkeys(kinds.values())}
+    return {role: (loaded[what], what) for role, what in kinds.items()}
 
 
 def _refuse_equal(held: _Files) -> None:

@@ -164,19 +164,10 @@ def _natural(path: pathlib.Path) -> tuple[list[Any], str]:
     return parts, str(path)
 
 
-class Pairing(NamedTuple):
-    """Pictures, the row of the prompt of each, the column that names them, and how, in words."""
-
-    images: list[pathlib.Path]
-    rows: list[int]
-    column: str | None
-    how: str
-
-
 def pair_images(
     prompts: Texts, images: Sequence[pathlib.Path], *, column: str | None = None
-) -> Pairing:
-    """Pairs pictures with prompts.
+) -> tuple[list[pathlib.Path], list[int], str | None, str]:
+    """The pictures, the row of the prompt of each, the column that names them, and how, in words.
 
     The column `column`, or else one of `IMAGE_COLUMNS` or of names of pictures, names the picture
     of each prompt. Without it, as many pictures as prompts are paired by order. Otherwise the names
@@ -197,7 +188,7 @@ def pair_images(
         column = next(iter([*known_fields(cells, IMAGE_COLUMNS), *named]), None)
     if column is not None:
         cells = {column: _cells(prompts, column)}
-        if "" in cells[column] or any(_pictures(cells[column], places)):
+        if "" in cells[column] or any(_images(cells[column], places)):
             return _by_column(prompts, column, cells[column], places)
     in_folders = any("/" in place for place in places)
     names = [p.rpartition("/")[0] if in_folders else i.stem for p, i in places.items()]
@@ -234,14 +225,14 @@ def pair_images(
     if how != "order":
         counts = tables.span(collections.Counter(rows).values())
         how = f"the {how} of the {where}, {counts} pictures a prompt"
-    return Pairing(list(images), rows, None, how)
+    return list(images), rows, None, how
 
 
 def _by_column(
     prompts: Texts, column: str, names: Sequence[str], places: Mapping[str, pathlib.Path]
-) -> Pairing:
-    """The pictures that a column names, one a prompt."""
-    pictures = _pictures(names, places)
+) -> tuple[list[pathlib.Path], list[int], str, str]:
+    """As `pair_images`, the pictures that a column names, one a prompt."""
+    pictures = _images(names, places)
     if "" in names:
         place = f"{prompts.path}, line {prompts.rows[names.index('')][0]}"
         raise ValueError(f"{place}: expected the name of a picture in {column!r}.")
@@ -253,16 +244,14 @@ def _by_column(
             "with --image_column, or remove this column to pair pictures by order."
         )
     counts = collections.Counter(filter(None, pictures))
-    if repeated := [image.name for image, count in counts.items() if count > 1]:
-        raise ValueError(
-            f"{prompts.path}: column {column!r} names pictures twice: {_some(repeated)}."
-        )
+    if twice := [image.name for image, count in counts.items() if count > 1]:
+        raise ValueError(f"{prompts.path}: column {column!r} names pictures twice: {_some(twice)}.")
     if left := [image.name for image in places.values() if image not in counts]:
         checks.warn(
             f"{prompts.path} does not name {len(left):,} of {len(places):,} pictures, which are "
             f"left out: {_some(left)}."
         )
-    return Pairing(list(counts), list(range(len(names))), column, f"image column {column!r}")
+    return list(counts), list(range(len(names))), column, f"image column {column!r}"
 
 
 def _cells(table: Texts, column: str) -> list[str]:
@@ -271,9 +260,7 @@ def _cells(table: Texts, column: str) -> list[str]:
     return [str(cell).strip() if type(cell) in (str, int) else "" for cell in cells]
 
 
-def _pictures(
-    cells: Sequence[str], places: Mapping[str, pathlib.Path]
-) -> list[pathlib.Path | None]:
+def _images(cells: Sequence[str], places: Mapping[str, pathlib.Path]) -> list[pathlib.Path | None]:
     """The pictures that cells name by their place below the folder, or by a name of one picture."""
     known = collections.defaultdict(set)
     for place, image in places.items():

@@ -198,10 +198,6 @@ def escaped(text: str) -> str:
 
 def tabular(table: Table) -> str:
     """A table of LaTeX that needs no package, the first column to the left."""
-    head, *lines = (
-        " & ".join(map(escaped, cells)) + " \\\\" for cells in (table.heading, *table.rows)
-    )
+    head, *body = (" & ".join(map(escaped, row)) + r" \\" for row in (table.heading, *table.rows))
     columns = "l" + "r" * (len(table.heading) - 1)
-    return "\n".join(
-        [f"\\begin{{tabular}}{{{columns}}}", head, "\\hline", *lines, "\\end{tabular}"]
-    )
+    return "\n".join([f"\\begin{{tabular}}{{{columns}}}", head, "\\hline", *body, "\\end{tabular}"])

@@ -103,16 +103,16 @@ def _template() -> Template:
     import jinja2  # Imported where it is used: it is slow to import.
 
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
-    environment = jinja2.Environment(
+    pages = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, finalize=_printable
     )
-    environment.filters |= {
+    pages.filters |= {
         "fmt": format,
         "signed": lambda value: f"{value:+.2g}".replace("-", "−"),
         "listed": tables.listed,
         "capitalized": tables.capitalized,
     }
-    return environment.get_template("page.html")
+    return pages.get_template("page.html")
 
 
 def _printable(value: Any) -> Any:
@@ -209,9 +209,7 @@ def _panel(behind: Behind, number: int) -> list[dict[str, Any]]:
     return columns
 
 
-def _lengths(
-    behind: Behind, outputs: Mapping[str, Sequence[Any]] | None
-) -> tuple[Table | None, float]:
+def _lengths(behind: Behind, outputs: Mapping[str, Any] | None) -> tuple[Table | None, float]:
     """The lengths of the texts of each model, and the largest median over the smallest one."""
     if outputs is None or not all(isinstance(x, str) for texts in outputs.values() for x in texts):
         return None, math.nan

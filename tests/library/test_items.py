@@ -172,10 +172,10 @@ def _prompts(n=4, **columns):
 
 def _paired(prompts, *names, column=None):
     images = [pathlib.Path("images", name) for name in names] or PICTURES
-    paired = items.pair_images(prompts, images, column=column)
-    assert all(path in images for path in paired.images)
-    assert paired.rows == list(range(len(paired.images)))
-    return [path.name for path in paired.images], paired.column
+    paired, rows, column, _ = items.pair_images(prompts, images, column=column)
+    assert all(path in images for path in paired)
+    assert rows == list(range(len(paired)))
+    return [path.name for path in paired], column
 
 
 NAMED = ["3.png", "some/4.png", "1.png", "dos\\2.png"]
@@ -263,12 +263,12 @@ BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts
 def test_pictures_are_paired_by_what_their_names_hold_of_a_prompt(name):
     columns, names, rows, how = BY_NAME[name]
     images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
-    found = items.pair_images(_prompts(**columns), images)
-    assert (found.images, found.rows, found.column) == (images, rows, None)
-    assert re.search(how, found.how)
+    *paired, by = items.pair_images(_prompts(**columns), images)
+    assert paired == [images, rows, None]
+    assert re.search(how, by)
     if "id" in columns:  # The same where the column is named, or is one that names pictures.
-        assert items.pair_images(_prompts(**columns), images, column="id").rows == rows
-        assert items.pair_images(_prompts(image=columns["id"]), images).rows == rows
+        assert items.pair_images(_prompts(**columns), images, column="id")[1] == rows
+        assert items.pair_images(_prompts(image=columns["id"]), images)[1] == rows
 
 
 NOT_BY_NAME = {
@@ -314,7 +314,7 @@ def test_a_picture_of_all_samples_is_left_out(tmp_path):
         _touch(tmp_path, f"{k:05d}/grid.png", f"{k:05d}/samples/0.png")
     with pytest.warns(UserWarning, match="2 pictures are left out, .* beside a folder of samples"):
         images = items.list_images(tmp_path, below=True)
-    assert items.pair_images(_prompts(2), images).rows == [0, 1]
+    assert items.pair_images(_prompts(2), images)[1] == [0, 1]
     assert [image.parent.name for image in images] == ["samples", "samples"]
 
 
