@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -34,27 +35,7 @@ _ESCAPES = {
 }
 _SOFTWARE = "condvendi-jax"
 _BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
-_BIBTEX = {
-    "jalali2026conditional": """@inproceedings{jalali2026conditional,
-  author = {Jalali, Mohammad and Ospanov, Azim and Gohari, Amin and Farnia, Farzan},
-  title = {{Conditional Vendi Score: Prompt-Aware Diversity Evaluation for Generative AI Models \
-and LLMs}},
-  booktitle = {29th International Conference on Artificial Intelligence and Statistics (AISTATS)},
-  year = {2026},
-}""",
-    "jalali2023rke": """@inproceedings{jalali2023rke,
-  author = {Jalali, Mohammad and Li, Cheuk Ting and Farnia, Farzan},
-  title = {{An Information-Theoretic Evaluation of Generative Models in Learning Multi-modal \
-Distributions}},
-  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
-  year = {2023},
-}""",
-    _SOFTWARE: rf"""@misc{{{_SOFTWARE},
-  author = {{{{The condvendi\_jax authors}}}},
-  title = {{{{condvendi\_jax}}}},
-  note = {{Version {__version__}}},
-}}""",
-}
+_CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
 
 
 class Report(NamedTuple):
@@ -115,11 +96,12 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",
     ]
     sentences = list(map(escaped, sentences))
-    bibtex = "\n\n".join(_BIBTEX[key] for key in (*cited, _SOFTWARE))
+    entries = _CITATIONS.read_text().strip().replace("VERSION", __version__).split("\n\n")
+    chosen = [entry for entry in entries if any(key in entry for key in (*cited, _SOFTWARE))]
     sentences[1] += f" \\cite{{{','.join(cited)}}}."
     sentences[-1] += f" \\cite{{{_SOFTWARE}}}."
     table = result.table() if alone else result.scores()
-    return Report(" ".join(sentences), tabular(table), bibtex)
+    return Report(" ".join(sentences), tabular(table), "\n\n".join(chosen))
 
 
 def _on_models(result: Comparison) -> list[str]:
