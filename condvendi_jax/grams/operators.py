@@ -26,8 +26,8 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import Layout, layout_of
 from condvendi_jax.data.kernels import Cosine, Kernel
 from condvendi_jax.entropies import eigenvalues
-from condvendi_jax.grams import fold, products, sums
-from condvendi_jax.grams.fold import Factor, Factors
+from condvendi_jax.grams import products, sums
+from condvendi_jax.grams.fold import Factor, Tiles
 
 _TOLERANCE = 1e-4  # Of shares, whose sum is one.
 
@@ -154,7 +154,7 @@ class Gram(Operator):
 def _matrix(gram: Gram) -> jax.Array:
     """K as an array on one device, where it has derivatives of every mode, or by rows on many."""
     if isinstance(gram, OfPoints) and gram.layout is not None:
-        return products.assemble(gram.factors(), layout=gram.layout)
+        return products.assemble(gram.tiles)
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
@@ -240,14 +240,19 @@ class OfPoints(Gram):
     """A Gram that keeps its points: K is a Hadamard product of kernels on them."""
 
     @abc.abstractmethod
-    def factors(self) -> Factors:
+    def factors(self) -> tuple[Factor, ...]:
         """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
+
+    @property
+    def tiles(self) -> Tiles:
+        """The product of all factors."""
+        factors = self.factors()
+        return Tiles(factors, (tuple(range(len(factors))),), self.layout)
 
     def row_squares_beside(
         self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
     ) -> jax.Array:
-        options: Any = {"scale": scale, "layout": self.layout}
-        return products.row_squares_beside(self.factors(), left, right, **options)
+        return products.row_squares_beside(self.tiles, left, right, scale=scale)
 
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
@@ -264,8 +269,7 @@ class OfPoints(Gram):
         return WeightedGram(self, _scale(self, weights), layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        of = self.factors(), fold.all_of(self.factors())
-        return sums.squared_norms(*of, weights=shares, layout=self.layout)[0]
+        return sums.squared_norms(self.tiles, weights=shares)[0]
 
 
 @functools.partial(jax.jit, static_argnames="layout")
@@ -292,7 +296,7 @@ class TiledGram(OfPoints):
       hadamard: the factors of the product, whose points lie as `layout` says.
     """
 
-    hadamard: Factors
+    hadamard: tuple[Factor, ...]
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
@@ -308,25 +312,22 @@ class TiledGram(OfPoints):
     def _rows(self) -> jax.Array:
         return jax.tree.leaves(self.hadamard[0].points)[0]
 
-    def factors(self) -> Factors:
+    def factors(self) -> tuple[Factor, ...]:
         return self.hadamard
 
     def squared_frobenius_norm(self) -> jax.Array:
-        of = self.hadamard, fold.all_of(self.hadamard)
-        return sums.squared_norms(*of, layout=self.layout)[0]
+        return sums.squared_norms(self.tiles)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
-        of = self.hadamard, fold.all_of(self.hadamard), (columns,)
-        (product,) = products.matvecs(*of, layout=self.layout)
+        (product,) = products.matvecs(self.tiles, (columns,))
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
         """K as an array, written tile by tile: nothing else of its size is made."""
-        matrix = products.assemble(self.hadamard, layout=self.layout)
-        return DenseGram(matrix, layout=self.layout)
+        return DenseGram(products.assemble(self.tiles), layout=self.layout)
 
 
 @jax.tree_util.register_dataclass
@@ -347,7 +348,7 @@ class FeatureGram(OfPoints):
     def _rows(self) -> jax.Array:
         return self.features
 
-    def factors(self) -> Factors:
+    def factors(self) -> tuple[Factor, ...]:
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
         return (Factor(Cosine(), self.features),)
 

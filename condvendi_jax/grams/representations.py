@@ -13,8 +13,8 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import Layout
 from condvendi_jax.data.kernels import Cosine, Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import fold, products, sums
-from condvendi_jax.grams.fold import Factors
+from condvendi_jax.grams import products, sums
+from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.grams.operators import (
     DenseGram,
     FeatureGram,
@@ -31,21 +31,16 @@ _DENSE_UP_TO = 2048
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class SharedTiles:
-    """Grams that share factors, as pairs do with outputs and prompts: one pass serves them all."""
-
-    factors: Factors  # All of them, each once.
-    #: The indices of the factors of each Gram.
-    subsets: fold.Subsets = dataclasses.field(metadata={"static": True})
-    layout: Layout | None = dataclasses.field(metadata={"static": True})
+class SharedTiles(Tiles):
+    """Grams that share factors, as pairs do with outputs and prompts."""
 
     def squared_frobenius_norms(self) -> jax.Array:
         """||K / n||_F^2 of every Gram."""
-        return sums.squared_norms(self.factors, self.subsets, layout=self.layout)
+        return sums.squared_norms(self)
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
-        return products.matvecs(self.factors, self.subsets, vectors, layout=self.layout)
+        return products.matvecs(self, vectors)
 
 
 @jax.tree_util.register_dataclass
@@ -56,10 +51,10 @@ class Apart:
     operators: tuple[Operator, ...]
 
     def squared_frobenius_norms(self) -> jax.Array:
-        return jnp.stack([of.squared_frobenius_norm() for of in self.operators])
+        return jnp.stack([gram.squared_frobenius_norm() for gram in self.operators])
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(of.matvec(v) for of, v in zip(self.operators, vectors, strict=True))
+        return tuple(gram.matvec(v) for gram, v in zip(self.operators, vectors, strict=True))
 
 
 #: Several operators that are multiplied together.

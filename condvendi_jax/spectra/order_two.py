@@ -33,7 +33,7 @@ from condvendi_jax.entropies import Computed, Decomposition, PerTerm
 from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.grams import grams_of, to_host
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams.fold import Factors, Subsets
+from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.grams.operators import OfPoints, factor_of
 
 FROBENIUS = "frobenius"  # The method of these entropies.
@@ -90,11 +90,11 @@ def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
     return np.concatenate(parts, axis=-1)[..., order]
 
 
-def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
-    """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
+def tiles_of(points: Pairs) -> Tiles:
+    """The tiles of X and, with prompts, of T and the joint."""
     parts = zip(points.kernels, points.arrays, strict=True)
     factors = tuple(factor_of(kernel, array, points.layout) for kernel, array in parts)
-    return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
+    return Tiles(factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),), points.layout)
 
 
 def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) -> PerTerm:
@@ -111,8 +111,7 @@ def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     first, *second = grams_of(points)
     grams = [first, *second, *(first * other for other in second)]
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
-        options: Any = {"weights": points.weights, "layout": points.layout}
-        return pairwise.squared_norms(*factors_of(points), **options)
+        return pairwise.squared_norms(tiles_of(points), weights=points.weights)
     shares = _shares(points)  # Matrices have derivatives in forward mode too.
     return jnp.stack([gram.squared_norm_by(shares) for gram in grams])
 
@@ -130,7 +129,7 @@ def entropies_of(norms: jax.Array) -> PerTerm:
 @jax.jit
 def row_sums(points: Pairs) -> jax.Array:
     """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
-    return pairwise.row_norms(*factors_of(points), weights=_shares(points), layout=points.layout)
+    return pairwise.row_norms(tiles_of(points), weights=_shares(points))
 
 
 def _shares(points: Pairs) -> jax.Array:
@@ -306,7 +305,7 @@ class Answers(NamedTuple):
 @jax.jit
 def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
     """Sums of squared kernels over all pairs of different rows of these weights, `[terms]`."""
-    return pairwise.squares_of_others(*factors_of(points), weights=weights, layout=points.layout)
+    return pairwise.squares_of_others(tiles_of(points), weights=weights)
 
 
 @jax.jit
