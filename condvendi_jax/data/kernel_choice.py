@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,10 @@ from condvendi_jax.data import models as models_of
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.default_rule import default_bandwidth
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, check_kernel
-
-if TYPE_CHECKING:
-    from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.rows import NAMES, Rows
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
 KernelChoice = Kernel | RuledBandwidth | None
-NAMES: tuple[str, str] = ("outputs", "prompts")
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
 _PROBED_ROWS = 256
 # All kernel values between different points this near to one, or to zero, say nothing.
@@ -76,7 +73,7 @@ def _pooled(
 
 
 def choose(
-    models: Mapping[str, Pairs],
+    models: Mapping[str, Rows],
     content: Mapping[str, Mapping[str, Any]],
     given: Sequence[KernelChoice],
     rule: str | None,
