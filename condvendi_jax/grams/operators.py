@@ -146,8 +146,7 @@ class Gram(Operator):
                 f"Gram: expected another of layout {self.layout}, received {other.layout}."
             )
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
-            factors = self.factors() + other.factors()
-            return TiledGram(factors, layout=self.layout)
+            return TiledGram(self.factors + other.factors, layout=self.layout)
         return DenseGram(_matrix(self) * _matrix(other), layout=self.layout)
 
 
@@ -197,8 +196,7 @@ class Dense(Operator):
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        options: Any = {"n": self.n, "layout": self.layout}
-        return products.stored_row_squares_beside(self.matrix, left, right, **options)
+        return products.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
 
     def scaled(self, weights: jax.Array) -> Dense:
         scale = _scale(self, weights)
@@ -239,15 +237,13 @@ def _whole(layout: Layout) -> NamedSharding:
 class OfPoints(Gram):
     """A Gram that keeps its points: K is a Hadamard product of kernels on them."""
 
-    @abc.abstractmethod
-    def factors(self) -> tuple[Factor, ...]:
-        """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
+    #: The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`.
+    factors: Any
 
     @property
     def tiles(self) -> Tiles:
         """The product of all factors."""
-        factors = self.factors()
-        return Tiles(factors, (tuple(range(len(factors))),), self.layout)
+        return Tiles(self.factors, (tuple(range(len(self.factors))),), self.layout)
 
     def row_squares_beside(
         self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
@@ -257,13 +253,11 @@ class OfPoints(Gram):
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
         memory.check(self.n, self.dtype)
-        factors = self.factors()
+        points = self.tiles.points
         if self.layout is not None:
-            factors = lax.with_sharding_constraint(factors, _whole(self.layout))
-        points = jax.tree.map(lambda leaf: leaf[: self.n], tuple(f.points for f in factors))
-        crossed = [f.kernel.cross(p, p) for f, p in zip(factors, points, strict=True)]
-        matrix = functools.reduce(jnp.multiply, crossed)
-        return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+            points = lax.with_sharding_constraint(points, _whole(self.layout))
+        points = jax.tree.map(lambda leaf: leaf[: self.n], points)
+        return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
         return WeightedGram(self, _scale(self, weights), layout=self.layout)
@@ -293,10 +287,10 @@ class TiledGram(OfPoints):
     """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
 
     Args:
-      hadamard: the factors of the product, whose points lie as `layout` says.
+      factors: the factors of the product, whose points lie as `layout` says.
     """
 
-    hadamard: tuple[Factor, ...]
+    factors: tuple[Factor, ...]
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
@@ -310,10 +304,7 @@ class TiledGram(OfPoints):
 
     @property
     def _rows(self) -> jax.Array:
-        return jax.tree.leaves(self.hadamard[0].points)[0]
-
-    def factors(self) -> tuple[Factor, ...]:
-        return self.hadamard
+        return jax.tree.leaves(self.factors[0].points)[0]
 
     def squared_frobenius_norm(self) -> jax.Array:
         return sums.squared_norms(self.tiles)[0]
@@ -348,6 +339,7 @@ class FeatureGram(OfPoints):
     def _rows(self) -> jax.Array:
         return self.features
 
+    @property
     def factors(self) -> tuple[Factor, ...]:
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
         return (Factor(Cosine(), self.features),)

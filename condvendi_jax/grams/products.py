@@ -102,11 +102,12 @@ def _over_tiles(
     return lax.fori_loop(0, across, column, carry)
 
 
-@functools.partial(jax.jit, static_argnames=("n", "layout"))
+@functools.partial(jax.jit, static_argnames="layout")
 def stored_row_squares_beside(
-    matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout | None = None
 ) -> jax.Array:
     """Sums of squares along the rows of K / n - L R^T, for stored K `[rows, rows]`."""
+    n = matrix.shape[0] if layout is None else layout.n
 
     def local(_: Tiles, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
         if layout is not None:

@@ -13,16 +13,9 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import Layout
 from condvendi_jax.data.kernels import Cosine, Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import products, sums
+from condvendi_jax.grams import operators, products, sums
 from condvendi_jax.grams.fold import Tiles
-from condvendi_jax.grams.operators import (
-    DenseGram,
-    FeatureGram,
-    Gram,
-    Operator,
-    TiledGram,
-    factor_of,
-)
+from condvendi_jax.grams.operators import DenseGram, FeatureGram, Gram, Operator, TiledGram
 
 # Up to this n a matrix takes 16 MiB in float32 and milliseconds to make; the eigenvalues need it,
 # and it has derivatives of every mode.
@@ -61,16 +54,16 @@ class Apart:
 Together = SharedTiles | Apart
 
 
-def together(operators: Sequence[Operator]) -> Together:
+def together(grams: Sequence[Operator]) -> Together:
     """The tiles that Grams share, or each operator apart."""
-    tiled = [gram for gram in operators if isinstance(gram, TiledGram)]
-    factors = [factor for gram in tiled for factor in gram.hadamard]
+    tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
+    factors = [factor for gram in tiled for factor in gram.factors]
     known = {id(factor): factor for factor in factors}
     one_layout = len({gram.layout for gram in tiled}) == 1
-    if len(tiled) < len(operators) or not one_layout or len(known) == len(factors):
-        return Apart(tuple(operators))
+    if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
+        return Apart(tuple(grams))
     order = list(known)
-    subsets = tuple(tuple(order.index(id(f)) for f in gram.hadamard) for gram in tiled)
+    subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
     return SharedTiles(tuple(known.values()), subsets, tiled[0].layout)
 
 
@@ -114,7 +107,7 @@ def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None
     """
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
-        z = factor_of(kernel, points, layout).points
+        z = operators.factor_of(kernel, points, layout).points
         if layout is not None:
             inside = jnp.arange(layout.rows) < n
             z = layout.constrain(jnp.where(inside[:, None], z, 0))

@@ -14,19 +14,11 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
 from condvendi_jax.grams import Operator, to_host
-from condvendi_jax.spectra import estimators, order_two
+from condvendi_jax.spectra import estimators, methods, order_two
 from condvendi_jax.spectra.estimated import MatrixFree, Stored
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
-from condvendi_jax.spectra.methods import (
-    ALL_TERMS,
-    FACTORS_OF,
-    OUTPUTS,
-    Grams,
-    Method,
-    Terms,
-    check_method,
-)
+from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
 from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, Sloped
 
 # Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
@@ -171,14 +163,14 @@ def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | 
         return None
     step, eps = -(-points.n // _SAMPLED_ROWS), float(jnp.finfo(points.dtype).eps)
     rows = [to_host(array[::step]) for array in points.arrays]
-    kernel_rounding = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
+    kernel_rounding = [k.rounding(some) for k, some in zip(points.kernels, rows, strict=True)]
     by_term = dict.fromkeys(ALL_TERMS, 0.0)
     for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
         if measure is not None:
             if not isinstance(measure, SpectralMeasure):
                 wide = np.asarray(measure, np.float64)
                 measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
-            relative = eps * sum(kernel_rounding[k] for k in FACTORS_OF[name])
+            relative = eps * sum(kernel_rounding[k] for k in methods.FACTORS_OF[name])
             by_term[name] = measure.rounding(entropy, relative)
     x, t, joint = by_term.values()
     return PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)

@@ -18,10 +18,10 @@ import numpy as np
 
 from condvendi_jax.entropies import Entropy, eigenvalues, von_neumann
 from condvendi_jax.spectra import krylov
+from condvendi_jax.statistics import intervals
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-CONFIDENCE = 0.95
 # In eps of the dtype, an empirical bound: the rounding of products with A in a trace.
 ROUNDING = 30
 # Beside a kink the error of a quadrature changes its sign with the depth, as nodes move past the
@@ -47,11 +47,8 @@ def standard_error(values: np.ndarray) -> float:
 
 
 def half_interval(values: np.ndarray) -> float:
-    """Half of Student's confidence interval for the mean of independent values `[m]`."""
-    # Imported here: it takes a sixth of the time of importing JAX.
-    from scipy.special import stdtrit
-
-    return float(stdtrit(values.size - 1, (1 + CONFIDENCE) / 2)) * standard_error(values)
+    """Half of Student's 95% interval for the mean of independent values `[m]`."""
+    return float(intervals.student(values.size - 1)) * standard_error(values)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,7 @@ def test_intervals_cover_over_draws(x64):
         for entropy in covered:
             low, high = measure.entropy(entropy).interval
             covered[entropy] += low <= exact(entropy, values) <= high
-    limit = stats.binom(100, measures.CONFIDENCE).ppf(1e-4)
+    limit = stats.binom(100, 0.95).ppf(1e-4)
     assert min(covered.values()) >= limit, covered
 
 
