@@ -64,8 +64,8 @@ class Kernel(abc.ABC):
       ...     bandwidth: float
       ...     def __call__(self, x, y):
       ...         return jnp.exp(-jnp.sum(jnp.abs(x - y)) / self.bandwidth)
-      >>> found = cv.profile([[0], [1], [9]], output_kernel=Laplacian(2.0), multiples=[0.5, 1, 2])
-      >>> print(found.values.vendi.round(2))  # At 2: 3 / (exp(-1) + exp(-8) + exp(-9))
+      >>> profile = cv.profile([[0], [1], [9]], output_kernel=Laplacian(2.0), multiples=[0.5, 1, 2])
+      >>> print(profile.values.vendi.round(2))  # At 2: 3 / (exp(-1) + exp(-8) + exp(-9))
       [[22.17  8.14  4.72]]
     """
 

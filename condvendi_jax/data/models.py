@@ -96,7 +96,7 @@ def numbered(models: Sequence[Rows]) -> list[tuple[jax.Array, ...]]:
     Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
     """
     first = models[0]
-    columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]
+    columns = [list(arrays) for arrays in zip(*(pairs.arrays for pairs in models), strict=True)]
     for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
         numbers = arrays[0].shape[1] == 1 and (index == 0 or first.prompt_ids is None)
         alone = first.layout is None and checks.is_concrete(arrays)

@@ -186,7 +186,7 @@ def _make(
             by_row[name] = shapes.by_row(arrays)
     first = next(iter(by_row))
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
-    labelled = [r for r in roles if all(shapes.are_labels(of[r]) for of in by_row.values())]
+    labelled = [r for r in roles if all(shapes.are_labels(arrays[r]) for arrays in by_row.values())]
     shapes.check_labels(by_row, labelled, given, similar_prompts)
     asked, given = (
         given,

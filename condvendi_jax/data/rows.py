@@ -119,7 +119,7 @@ class Rows:
             weights = placed(shares_of(take(self.weights, chosen)))
         names = ("prompt_ids", "groups", "copies", "batches")
         labels = {name: getattr(self, name) for name in names}
-        kept = {name: None if of is None else of[chosen] for name, of in labels.items()}
+        kept = {name: None if part is None else part[chosen] for name, part in labels.items()}
         return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
 
     def sample(self, chosen: np.ndarray) -> Self:

@@ -73,7 +73,7 @@ class Population:
     @property
     def of_prompts(self) -> float:
         """The share of the pairs of a prompt with itself, 0 where no prompt repeats."""
-        return self._means[0].own if self.repeated else 0.0
+        return self._means[0].share if self.repeated else 0.0
 
     @property
     def freedom(self) -> int:
@@ -265,7 +265,7 @@ class Population:
         parts = [(part.within[0], part.between[0]) for part in (means, without)]
         changes = [self._changes(*of) for of in zip(*parts, strict=True)]
         of_both = [self._influences(of) for of in changes]
-        own = self.own if self.own is not None else means.own
+        own = self.own if self.own is not None else means.share
         share, rest = own * (1 - self.same), 1 - own
         if name == "vendi":
             values = own * self.same + share * within, rest * between

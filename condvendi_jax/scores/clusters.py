@@ -83,9 +83,9 @@ def cluster_vendi(
       >>> print(f"{score:.2f}")  # (4 + 1) / 2
       2.50
     """
-    found = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
-    shares = jnp.asarray(found.weights / found.weights.sum(), found.scores.dtype)
-    return jnp.sum(shares * found.scores)
+    clusters = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
+    shares = jnp.asarray(clusters.weights / clusters.weights.sum(), clusters.scores.dtype)
+    return jnp.sum(shares * clusters.scores)
 
 
 def scores_by_cluster(
@@ -116,12 +116,12 @@ def scores_by_cluster(
     sizes, masses = np.bincount(cluster), np.bincount(cluster, points.shares)
     rows, by_cluster = np.argsort(cluster, kind="stable"), dict[int, Any]()
     small, shares = np.flatnonzero(sizes <= _TOGETHER_UP_TO), points.shares / masses[cluster]
-    for of in exact.compute_sets(points, rows, sizes, small, shares, entropy):
-        by_cluster.update(zip(of.sets.tolist(), of.values, strict=True))
+    for computed in exact.compute_sets(points, rows, sizes, small, shares, entropy):
+        by_cluster.update(zip(computed.sets.tolist(), computed.values, strict=True))
     for c in np.flatnonzero(sizes > _TOGETHER_UP_TO).tolist():
         members = points.rows(np.flatnonzero(cluster == c))
-        (computed,) = computation.compute(members, (entropy,), method)
-        by_cluster[c] = computed.values.outputs
+        (alone,) = computation.compute(members, (entropy,), method)
+        by_cluster[c] = alone.values.outputs
     scores = jnp.exp(jnp.stack([by_cluster[c] for c in range(sizes.size)]))
     return ClusterScores(names, sizes, scores, entropy.order, masses if weighted else sizes)
 

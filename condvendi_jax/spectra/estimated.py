@@ -63,7 +63,7 @@ class Estimating(Method):
                 [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
             )
         measures = by_term(sampler.measure() for sampler in samplers)
-        values = [by_term(jnp.asarray(of.value, dtype) for of in row) for row in rows]
+        values = [by_term(jnp.asarray(e.value, dtype) for e in row) for row in rows]
         pairs = zip(values, map(by_term, rows), strict=True)
         return samplers, [Computed(*pair, self.name, measures) for pair in pairs]
 

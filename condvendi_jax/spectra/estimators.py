@@ -75,11 +75,11 @@ class Samplers:
     """
 
     def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
-        self.of = [
+        self.members = [
             Sampler(gram, float(norm), key=key, budget=budget)
             for gram, norm in zip(grams, _squared_norms(together(grams)), strict=True)
         ]
-        self._sampled = [sampler for sampler in self.of if not sampler.complete]
+        self._sampled = [sampler for sampler in self.members if not sampler.complete]
         if not self._sampled:
             return
         self._products = together([sampler.gram for sampler in self._sampled])
@@ -115,11 +115,11 @@ class Samplers:
 
     def widen(self, probes: int) -> None:
         """Adds batches of probes until there are at least this many: one, of all that are new."""
-        first, batch = self.of[0].probes, self.of[0].batch
+        first, batch = self.members[0].probes, self.members[0].batch
         last = first + math.ceil(max(probes - first, 0) / batch) * batch
         if last > first:
             self._draw(first, last)
-        for sampler in self.of:
+        for sampler in self.members:
             sampler.probes = last
 
 

@@ -150,7 +150,7 @@ def lanczos(
 
     def step(k: jax.Array, states: Any) -> Any:
         images = products.matvecs(
-            tuple(jnp.concatenate([s.following for s in of], axis=1) for of in states)
+            tuple(jnp.concatenate([s.following for s in some], axis=1) for some in states)
         )
         return tuple(map(functools.partial(advanced, k), states, bases, images))
 

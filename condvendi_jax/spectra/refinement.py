@@ -102,7 +102,7 @@ def refine(
         # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)
     sampled = Samplers(grams, key=key, budget=start, rtol=wanted)
-    samplers = sampled.of
+    samplers = sampled.members
     while True:
         measures = [sampler.measure() for sampler in samplers]
         rows = _estimates(measures, entropies)
@@ -158,12 +158,12 @@ def _plan(
         doublings, needed = math.log2(deeper / steps), []
         for row, halves in zip(rows, shallow, strict=True):
             pairs = zip(row, halves, strict=True)
-            falls = [of.gap / half.gap if half.gap > 0 else 1.0 for of, half in pairs]
+            falls = [now.gap / half.gap if half.gap > 0 else 1.0 for now, half in pairs]
             predicted = [  # Limited to a cautious 0.05.
-                dataclasses.replace(of, gap=of.gap * min(max(fall, 0.05), 1.0) ** doublings)
-                for of, fall in zip(row, falls, strict=True)
+                dataclasses.replace(now, gap=now.gap * min(max(fall, 0.05), 1.0) ** doublings)
+                for now, fall in zip(row, falls, strict=True)
             ]
-            needed += [_probes_for(of, _AIMED_AT * rtol, batch) for of in combine(predicted)]
+            needed += [_probes_for(e, _AIMED_AT * rtol, batch) for e in combine(predicted)]
         return max(needed)
 
     plans = []
