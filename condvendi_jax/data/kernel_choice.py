@@ -58,18 +58,17 @@ def _pooled(
     if len(models) == 1:
         return models[0]
     fewest = min(arrays[0].shape[0] for arrays in models)
-    pooled: list[list[np.ndarray]] = [[] for _ in models[0]]
+    parts: list[list[np.ndarray]] = []
     for index, arrays in enumerate(models):
         n = arrays[0].shape[0]
         rows = np.arange(n)
         if n > fewest:
             model_key = jax.random.fold_in(checks.check_key(key), 100 + index)
             rows = np.sort(np.asarray(jax.random.permutation(model_key, n))[:fewest])
-        for parts, array in zip(pooled, arrays, strict=True):
-            parts.append(np.asarray(array)[rows])
-    if prompts_once:
-        pooled[1:] = [parts[:1] for parts in pooled[1:]]
-    return [placed(np.concatenate(parts)) for parts in pooled]
+        parts.append([np.asarray(array)[rows] for array in arrays])
+    outputs, *prompts = zip(*parts, strict=True)
+    pooled = [outputs, *(part[:1] if prompts_once else part for part in prompts)]
+    return [placed(np.concatenate(part)) for part in pooled]
 
 
 def choose(

@@ -49,6 +49,7 @@ def _inverted_residual(x: jax.Array, block: Mapping[str, Any], stride: int) -> j
     return x + y if x.shape == y.shape else y
 
 
+@jax.jit
 def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     """The penultimate layer `[n, d]` of pictures `[n, height, width, 3]` in 0..255.
 
@@ -64,9 +65,6 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
         x = _inverted_residual(x, block, stride)
     return jnp.mean(jax.nn.relu6(dense(x, *parameters["head"])), axis=(1, 2))
-
-
-_features = jax.jit(features)
 
 
 class EfficientNetEncoder:
@@ -97,7 +95,7 @@ class EfficientNetEncoder:
                     f"received {batch.dtype} of shape {batch.shape[1:]}"
                 )
             padded = np.pad(batch, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))
-            rows = np.asarray(_features(self.parameters, jax.device_put(padded)))
+            rows = np.asarray(features(self.parameters, jax.device_put(padded)))
             embeddings[start : start + size] = rows[: len(batch)]
         return embeddings
 

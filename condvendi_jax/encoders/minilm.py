@@ -24,6 +24,7 @@ LongTexts = Literal["cut", "chunks"]
 _HEADS = 12  # Of the attention of every layer.
 
 
+@jax.jit
 def embed_tokens(
     parameters: Mapping[str, jax.Array], tokens: jax.Array, mask: jax.Array
 ) -> jax.Array:
@@ -83,9 +84,6 @@ def token_vectors(
         hidden = jax.nn.gelu(linear(x, f"{layer}.intermediate.dense"), approximate=False)
         x = norm(x + linear(hidden, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
     return x
-
-
-_embed = jax.jit(embed_tokens)
 
 
 class MiniLMEncoder:
@@ -175,7 +173,7 @@ class MiniLMEncoder:
         while start < len(ids):
             rows = order[start : start + TOKENS // padded_length(ids[order[start]])]
             tokens, mask = pad_tokens([ids[row] for row in rows])
-            embedded = _embed(self.parameters, *jax.device_put((tokens, mask)))
+            embedded = embed_tokens(self.parameters, *jax.device_put((tokens, mask)))
             embeddings[rows] = np.asarray(embedded)[: len(rows)]
             start += len(rows)
         return embeddings

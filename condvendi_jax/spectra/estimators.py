@@ -25,7 +25,7 @@ from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator
 from condvendi_jax.grams.representations import together
 from condvendi_jax.spectra import krylov
-from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure
+from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
 from condvendi_jax.spectra.order_two import to_float64
 
 DEFAULT_RTOL = 2e-3
@@ -312,13 +312,8 @@ class Sampler:
 def _line(measure: SpectralMeasure, function: Function) -> np.ndarray:
     """The coefficients of the line that leaves least noise in the diagonal of A f(A)."""
     # The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
-    nodes, weights = (part.ravel() for part in measure.sampled[0][0])
-    roots = nodes * np.sqrt(weights)
-    powers = np.stack([roots, nodes * roots], axis=-1)
-    scales = np.linalg.norm(powers, axis=0)
-    scales = np.where(scales > 0, scales, 1)
-    fit, *_ = np.linalg.lstsq(powers / scales, function(nodes) * roots, rcond=1e-12)
-    return fit / scales
+    nodes, weights = measure.sampled[0][0]
+    return fitted(function, Rule(nodes, np.square(nodes) * weights), degree=1)
 
 
 def _of_diagonal(diagonal: np.ndarray, shares: np.ndarray) -> np.ndarray:

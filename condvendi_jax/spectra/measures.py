@@ -41,16 +41,6 @@ _LEAST = 1e-30
 _SAME = 1e-6
 
 
-def standard_error(values: np.ndarray) -> float:
-    """The standard error of the mean of independent values `[m]`."""
-    return float(np.std(values, ddof=1) / math.sqrt(values.size))
-
-
-def half_interval(values: np.ndarray) -> float:
-    """Half of Student's 95% interval for the mean of independent values `[m]`."""
-    return float(intervals.student(values.size - 1)) * standard_error(values)
-
-
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """An estimated entropy in nats, or an estimated trace, and its errors.
@@ -73,7 +63,8 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        return standard_error(self.per_probe)
+        """That of the mean over the probes."""
+        return float(np.std(self.per_probe, ddof=1) / math.sqrt(self.per_probe.size))
 
     @property
     def systematic(self) -> float:
@@ -83,7 +74,7 @@ class Estimate:
     @property
     def noise(self) -> float:
         """Half the confidence interval of the probes alone, by Student's t."""
-        return half_interval(self.per_probe)
+        return float(intervals.student(self.per_probe.size - 1)) * self.standard_error
 
     @property
     def half_width(self) -> float:
@@ -264,7 +255,7 @@ class SpectralMeasure:
         """
         smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
-        per_probe, gap, unknown = min(fits, key=lambda fit: half_interval(fit[0]) + fit[2])
+        per_probe, gap, unknown = min(fits, key=lambda fit: Estimate(fit[0]).noise + fit[2])
         exact, bracket = (float(rule.weights @ function(rule.nodes)) for rule in self.deflated)
         total = (exact + bracket) / 2 + per_probe
         rounding = ROUNDING * self.eps * max(abs(float(np.mean(total))), 1.0) + unknown
@@ -295,21 +286,10 @@ class SpectralMeasure:
         self, function: Function, degree: int, smooth: bool
     ) -> tuple[np.ndarray, float, float]:
         """Tr P f(A) P by every probe, with moments as control variates, and the errors of both."""
-        nodes, weights = self.sampled[0][0]
-        scale = float(nodes.max()) or 1.0
-
-        def powers(nodes: np.ndarray) -> np.ndarray:
-            return (nodes / scale)[..., None] ** np.arange(degree + 1)
-
-        root = np.sqrt(weights)
-        fit, *_ = np.linalg.lstsq(
-            (powers(nodes) * root[..., None]).reshape(-1, degree + 1),
-            (function(nodes) * root).ravel(),
-            rcond=1e-12,
-        )
+        fit = fitted(function, self.sampled[0][0], degree)
 
         def remainder(rule: Rule) -> np.ndarray:
-            values = function(rule.nodes) - powers(rule.nodes) @ fit
+            values = function(rule.nodes) - np.polyval(fit[::-1], rule.nodes)
             return np.sum(rule.weights * values, axis=1)
 
         pairs = [(remainder(one), remainder(other)) for one, other in self.sampled]
@@ -320,9 +300,8 @@ class SpectralMeasure:
             middles = np.array([(one + other) / 2 for one, other in pairs])
             middle = middles.mean(axis=0)
             gap = float(np.abs(np.mean(middles - middle, axis=1)).max())
-        scales = scale ** np.arange(degree + 1)
-        known = float(self.moments[: degree + 1] / scales @ fit)
-        unknown = float(self.moment_errors[: degree + 1] / scales @ np.abs(fit))
+        known = float(self.moments[: degree + 1] @ fit)
+        unknown = float(self.moment_errors[: degree + 1] @ np.abs(fit))
         return middle + known, gap, unknown
 
     def _coupling(self, function: Function) -> float:
@@ -378,6 +357,15 @@ class SpectralMeasure:
                 apart.append(np.interp(rank, ends - counts / 2, logs))
                 piled.append(logs[min(int(np.searchsorted(ends, rank)), logs.size - 1)])
         return math.exp(float(np.mean(apart))), math.exp(float(np.median(piled)))
+
+
+def fitted(function: Function, rule: Rule, degree: int) -> np.ndarray:
+    """The coefficients `[degree + 1]` of a polynomial in x, by least squares over a quadrature."""
+    roots, scale = np.sqrt(rule.weights).ravel(), float(rule.nodes.max()) or 1.0
+    powers = (rule.nodes / scale).reshape(-1, 1) ** np.arange(degree + 1)
+    values = function(rule.nodes).ravel() * roots
+    fit, *_ = np.linalg.lstsq(powers * roots[:, None], values, rcond=1e-12)
+    return fit / scale ** np.arange(degree + 1)
 
 
 def _log(x: np.ndarray) -> np.ndarray:

@@ -63,14 +63,7 @@ def spectral_measure(
       >>> bool(0 < high - low < 0.01 * high)
       True
     """
-    return refine([gram], entropies, list, key=key, rtol=rtol, budget=budget).samplers[0].measure()
-
-
-class Refined(NamedTuple):
-    """Samplers and `[entropies][grams]` estimates."""
-
-    samplers: list[Sampler]
-    estimates: list[list[Estimate]]
+    return refine([gram], entropies, list, key=key, rtol=rtol, budget=budget)[0][0].measure()
 
 
 def refine(
@@ -81,8 +74,8 @@ def refine(
     key: jax.Array,
     rtol: float | None = None,
     budget: Budget | None = None,
-) -> Refined:
-    """Samples the spectra of several Grams until everything asked of them is precise.
+) -> tuple[list[Sampler], list[list[Estimate]]]:
+    """Samplers of several Grams, and `[entropies][grams]` estimates that are precise enough.
 
     Each Gram gets the same probes. `combine` turns one entropy of all Grams into the quantities, in
     nats, that `rtol` is about. The rest is as in `spectral_measure`.
@@ -108,7 +101,7 @@ def refine(
         rows = _estimates(measures, entropies)
         worst = max(e.half_width for row in rows for e in combine(row))
         if budget is not None or worst <= wanted:
-            return Refined(samplers, rows)
+            return samplers, rows
         shallow = _estimates([measure.at_half_depth() for measure in measures], entropies)
         plan = _plan(samplers, rows, shallow, combine, wanted)
         if plan is None:
@@ -116,7 +109,7 @@ def refine(
                 f"the spectral measure reached a relative error of {worst:.1e}, not "
                 f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
             )
-            return Refined(samplers, rows)
+            return samplers, rows
         sampled.deepen(plan.steps)
         sampled.widen(plan.probes)
 
