@@ -19,8 +19,7 @@ from jax import lax
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import where_it_lies
 
-# Inner products are taken at full precision: the faster ones that are the default on accelerators
-# move k(x, x) off 1 by 1e-3.
+# Inner products take full precision: the default of accelerators moves k(x, x) off 1 by 1e-3.
 PRECISION = lax.Precision.HIGHEST
 # A Gram-trick distance below this many eps of the squared norms is rounding. The subtraction of
 # three rounded numbers is off by a few eps.
@@ -323,8 +322,7 @@ class Cosine(Kernel):
 
     def prepare(self, points: jax.Array) -> jax.Array:
         """Points scaled to unit norm, `[n, d]`."""
-        # Scaling by the largest entry first: squares of embeddings beyond 1e19 or below 1e-23
-        # leave the range of float32.
+        # By the largest entry first: squares beyond 1e38 or below 1e-46 leave float32's range.
         scaled = points / lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1, keepdims=True))
         return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
 
@@ -389,8 +387,7 @@ class Indicator(Kernel):
 class WithinPrompts(Kernel):
     """Inner products of unit vectors within a prompt, 0 elsewhere: the kernel of `Similarities`.
 
-    A row `[1 + d]` is the number of its prompt and its vector. `across`: whether the vectors of
-    several models may be compared.
+    A row `[1 + d]` is the number of its prompt and its vector. `across`: models may be compared.
     """
 
     words: str

@@ -31,8 +31,7 @@ class Pairs(Rows):
       outputs: X, embeddings `[n, d_x]` of any real dtype, a column of vectors, or
         `[prompts, k, d_x]`; integer labels `[n]`, which are equal or different; or `Similarities`,
         which have prompts and a kernel. Arrays that are sharded over several devices stay so.
-      prompts: T, embeddings `[n, d_t]` or labels `[n]`: row i holds the prompt of output i. None
-        for outputs alone.
+      prompts: T, embeddings `[n, d_t]` or labels `[n]`, the prompt of each output; or None.
       output_kernel: the kernel of the outputs, or the bandwidth of a `Gaussian` one as
         `bandwidth_by_rule` returns it, in the units of `outputs`. Where None, by `rule`.
       prompt_kernel: the same for the prompts.
@@ -43,8 +42,7 @@ class Pairs(Rows):
         and so does each model. Of more than 3,000 rows their content decides which it takes. Below
         20 rows, or six prompts to compare, it is the median distance.
       similar_prompts: whether the rule also chooses a kernel for prompts that repeat. If not, they
-        are equal or different (`Indicator`) where more than half of the rows share a prompt with
-        another row.
+        are equal or different (`Indicator`) where more than half of the rows share their prompt.
       key: draws the random subsets of a rule.
       prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
         decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts
@@ -75,8 +73,7 @@ class Pairs(Rows):
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
       ValueError: an array is not finite, two-dimensional and of at least one row; the lengths
-        differ; a kernel is missing; the rule finds no bandwidth; or a weight is negative or not
-        finite, or all are zero.
+        differ; a kernel is missing; the rule finds no bandwidth; or weights are not valid.
 
     Examples:
       >>> import numpy as np

@@ -84,8 +84,7 @@ class EfficientNetEncoder:
         The features are non-negative (ReLU6) and not normalised.
         """
         embeddings = np.zeros((len(items), self.dimension), np.float32)
-        # After a full batch the last one is padded to the same size: that costs less than to load
-        # another program.
+        # The last batch is padded to the size of the others: another program would cost more.
         size = padded_size(len(items), _BATCH)
         for start in range(0, len(items), size):
             batch = np.stack([np.asarray(item) for item in items[start : start + size]])

@@ -135,8 +135,7 @@ class MiniLMEncoder:
     def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
         """Embed n texts as unit vectors, float32 `[n, 384]`.
 
-        `long_texts` says what happens to texts longer than 256 tokens. Texts of similar length
-        share a batch.
+        `long_texts` says what happens to long texts. Texts of similar length share a batch.
         """
         texts = self._pieces(checked_texts(items))
         if self.long_texts == "cut":

@@ -329,8 +329,7 @@ class FeatureGram(OfPoints):
     The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
     A product with another Gram uses kernel values, not features.
 
-    `cv.gram(cv.Cosine(), features)` makes one of features `[n, D]`, D < n, which it scales to unit
-    norm.
+    `cv.gram(cv.Cosine(), features)` makes one of features `[n, D]`, D < n, scaled to unit norm.
     """
 
     features: jax.Array  # Of unit norm, zero in the padding.

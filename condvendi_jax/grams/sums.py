@@ -50,8 +50,7 @@ def _weighted_sums(
 
     if weights.shape[1] > 1:
         return contracted(weights, products)
-    # For a contraction, a GPU's compiler writes the products to memory and reads them again; a
-    # plain sum it fuses with them.
+    # A GPU's compiler fuses a plain sum with the products, and stores them for a contraction.
     return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
 
 

@@ -62,8 +62,7 @@ def cluster_vendi(
         decide shapes and must be concrete, also inside `jax.jit`.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
       order: the Renyi order in (0, inf].
-      method: how to compute the spectra of clusters of more than 1,024 points; those of the
-        others are exact.
+      method: how to compute the spectra of clusters of more than 1,024 points; others are exact.
 
     Returns:
       A scalar, an effective number of modes, in [1, n]; a cluster of one point has the score 1.
@@ -166,8 +165,7 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
     where no two modes share a pair.
 
     A mode is a direction, not a set of pairs, and arbitrary among those of equal eigenvalues, as of
-    prompt clusters of one size. K_X o v v^T ignores signs: a v that contrasts dogs with sofas
-    weights both.
+    prompt clusters of one size. K_X o v v^T ignores signs: a contrast of dogs and sofas has both.
 
     Args:
       pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
@@ -201,8 +199,7 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
     kinds = int(np.count_nonzero(masses))
     if checks.check_count(count, name="count", minimum=1) > kinds:
         raise ValueError(f"count: expected at most {kinds}, received {count}.")
-    # Rows of one prompt have entries in the ratio of the roots of their weights: one row for each
-    # prompt, of their total weight.
+    # One row for each prompt: entries of its rows are in the ratio of the roots of their weights.
     _, first = np.unique(kind, return_index=True)
     _, distinct = grams_of(pairs.rows(first))
     values, vectors = _leading(distinct.weighted(masses), count)

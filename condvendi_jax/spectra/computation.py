@@ -15,14 +15,13 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
 from condvendi_jax.grams import Operator, to_host
 from condvendi_jax.spectra import estimators, methods, order_two
-from condvendi_jax.spectra.estimated import MatrixFree, Stored
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
 from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
 from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, Sloped
+from condvendi_jax.spectra.refinement import MatrixFree, Stored
 
-# Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
-# would save little.
+# Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md).
 _EXACT_UP_TO = 4096
 _SAMPLED_ROWS = 1024  # Rows whose rounding stands for that of all.
 

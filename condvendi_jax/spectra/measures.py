@@ -113,8 +113,7 @@ class SpectralMeasure:
       deflated: Gauss and Gauss-Radau quadratures of the deflated part, `[m]` nodes each.
       alpha: `[probes, steps]`, diagonals of the probes' tridiagonal matrices.
       beta: `[probes, steps]`, their off-diagonals; the last couples to the step not taken.
-      squares: `[probes]`, squared norms of the projected probes, about the number of eigenvalues
-        that are left.
+      squares: `[probes]`, squared norms of the projected probes, about how many eigenvalues remain.
       moments: Tr P, Tr P A P and Tr P A^2 P of what is left, known exactly.
       moment_errors: bounds of their rounding.
       projected: Ritz values `[k]` and residual norms `[k]` of what each Lanczos step projects off.
@@ -223,8 +222,7 @@ class SpectralMeasure:
         that it lies below its tangent at the eigenvalues raised to f = e / n^(1/2): it moves by up
         to e times the norm of its slopes there, less their mean, and what raising adds, at most f
         for each. Below order 1, m eigenvalues up to a floor, which count as zero or are rounding,
-        have powers of a sum of at most m (their mean + e / m^(1/2))^order. No entropy is off by
-        more than log n.
+        have powers of a sum of at most m (their mean + e / m^(1/2))^order. The most is log n.
         """
         order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
         off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
@@ -398,8 +396,7 @@ def _of_power_sum(powers: Estimate, order: float, largest: float) -> Estimate:
 class _Top:
     """Sums over the t largest eigenvalues of a measure, for CV eq. 13.
 
-    By docs/any_n.md, a sum is least at the right tau. Of the two that the nodes suggest, the one
-    with the smaller sum is taken.
+    A sum is least at the right tau (docs/any_n.md): of two candidates the smaller sum decides.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):
