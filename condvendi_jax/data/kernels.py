@@ -21,8 +21,7 @@ from condvendi_jax.base.devices import where_it_lies
 
 # Inner products take full precision: the default of accelerators moves k(x, x) off 1 by 1e-3.
 PRECISION = lax.Precision.HIGHEST
-# A Gram-trick distance below this many eps of the squared norms is rounding. The subtraction of
-# three rounded numbers is off by a few eps.
+# A distance from three rounded numbers: below this many eps of the squared norms it is rounding.
 _ROUNDING = 8
 # The rounding of a squared distance, in squared bandwidths, above which distances come from
 # differences. It moves a kernel value by the same amount, relatively: four digits are kept.

@@ -172,9 +172,8 @@ def _make(
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
     paired = any(rows["prompts"] is not None for rows in models.values())
-    passed = {
-        name: {role: rows[role] for role in NAMES[: 1 + paired]} for name, rows in models.items()
-    }
+    roles: Sequence[str] = NAMES[: 1 + paired]
+    passed = {name: {role: rows[role] for role in roles} for name, rows in models.items()}
     passed, given, separate = similarities.unpacked(passed, (output_kernel, prompt_kernel))
     shared = shared and not separate
     by_row: dict[str, dict[str, Any]] = {}
@@ -185,13 +184,8 @@ def _make(
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
     labelled = [r for r in roles if all(shapes.are_labels(arrays[r]) for arrays in by_row.values())]
     shapes.check_labels(by_row, labelled, given, similar_prompts)
-    asked, given = (
-        given,
-        tuple(
-            Indicator() if kernel is None and role in labelled else kernel
-            for role, kernel in zip(NAMES, given, strict=True)
-        ),
-    )
+    asked, by_role = given, zip(NAMES, given, strict=True)
+    given = tuple(Indicator() if k is None and role in labelled else k for role, k in by_role)
     identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")

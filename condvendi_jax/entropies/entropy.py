@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from condvendi_jax.base import checks
 from condvendi_jax.entropies import eigenvalues
 
-# Within this distance of order 1 the factor 1 / (1 - order), here above 10, magnifies the rounding
-# of the sum of powers: see `_renyi`.
+# Within this distance of order 1 the factor 1 / (1 - order) magnifies rounding: see `_renyi`.
 NEAR_ONE = 0.1
 # Beyond this order H differs from its limit by less than log(n) / order: no digit of float64.
 _INFINITE = 1e17

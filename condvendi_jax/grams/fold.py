@@ -108,8 +108,7 @@ class Tiles:
     def on_devices(self, function: Callable[..., Any], *beside: Any, shared: Any = False) -> Any:
         """Calls `function(tiles, *beside)` on the rows of each device.
 
-        `shared`, a tree prefix of the results, is true for results that are the same on all
-        devices; the others lie as the rows do.
+        `shared`, a tree prefix, is true for results that all devices share; others lie by rows.
         """
         if self.layout is None:
             return function(self, *beside)

@@ -17,8 +17,7 @@ from condvendi_jax.grams import operators, products, sums
 from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.grams.operators import DenseGram, FeatureGram, Gram, Operator, TiledGram
 
-# Up to this n a matrix takes 16 MiB in float32 and milliseconds to make; the eigenvalues need it,
-# and it has derivatives of every mode.
+# Up to this n a matrix takes milliseconds and 16 MiB, and it has derivatives of every mode.
 _DENSE_UP_TO = 2048
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -92,8 +92,10 @@ def compute(
     """
     check_method(method)
     terms = terms if points.paired else OUTPUTS
-    spectral = [entropy for entropy in wanted if entropy.needs_spectrum]
-    computed = iter(method.of_points(points, spectral, terms) if spectral else ())
+    computed: Iterator[Computed] = iter(())
+    if spectral := [entropy for entropy in wanted if entropy.needs_spectrum]:
+        grams = methods.grams_of_terms(points)
+        computed = iter(method.suited_to(grams, terms).entropies(grams, spectral, terms))
     return [
         next(computed)
         if entropy.needs_spectrum

@@ -80,16 +80,12 @@ class Exact(Method):
             parts = zip(*map(term_of, terms), strict=True)
         values, rows, deletions, spectra = (dict(zip(terms, part, strict=True)) for part in parts)
         eigenvalues.check_spectra(*values.values())
-        shares = near.shares
-
-        def centred(slopes: jax.Array) -> np.ndarray:
-            raw = np.asarray(slopes, np.float64)
-            return np.where(shares > 0, raw - shares @ raw, np.nan)[None]
-
+        wide = {name: np.asarray(slopes, np.float64)[None] for name, slopes in rows.items()}
+        influences = {name: estimators.centred(part, near.shares) for name, part in wide.items()}
         lost = {name: in_order(part, leaving) for name, part in deletions.items() if leaving}
         return Sloped(
             Computed(per_term(values), None, self.name, per_term(spectra)),
-            per_term({name: centred(slopes) for name, slopes in rows.items()}),
+            per_term(influences),
             None if leaving is None else per_term(lost),
         )
 
@@ -138,8 +134,7 @@ def _term_of_operator(
 ) -> tuple[jax.Array, jax.Array, list[jax.Array], jax.Array]:
     """The entropy of A, or of the smaller matrix of features, and its slopes.
 
-    Returns the value, the derivative in the weight of each row, what is lost without each group of
-    every `Leaving`, and the eigenvalues.
+    Returns the value, derivatives in the weights of rows, the losses of groups, and eigenvalues.
     """
     values, vectors = eigenvalues.decomposed(operator)
     # The eigenvalues of A that the features lack are zero.

@@ -194,11 +194,9 @@ def _extended(
 def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
     """The recurrences with room for more steps."""
     more = capacity - state.alpha.shape[1]
-    return state._replace(
-        history=jnp.pad(state.history, ((0, 0), (0, more), (0, 0))),
-        alpha=jnp.pad(state.alpha, ((0, 0), (0, more))),
-        beta=jnp.pad(state.beta, ((0, 0), (0, more))),
-    )
+    history = jnp.pad(state.history, ((0, 0), (0, more), (0, 0)))
+    alpha, beta = (jnp.pad(part, ((0, 0), (0, more))) for part in (state.alpha, state.beta))
+    return state._replace(history=history, alpha=alpha, beta=beta)
 
 
 @jax.jit
