@@ -114,17 +114,17 @@ def _choose(
     return grid[first - 1] * (grid[first] / grid[first - 1]) ** share
 
 
-def _relative_error(each: np.ndarray, choose: Callable[..., float], largest: float) -> float:
+def _relative_error(spreads: np.ndarray, choose: Callable[..., float], largest: float) -> float:
     """The standard error of the log bandwidth: a jackknife of spreads `[partition, candidate]`."""
-    count = len(each)
+    count = len(spreads)
 
     def without(one: np.ndarray) -> float:
         try:
-            return choose((each.sum(axis=0) - one) / (count - 1), between=True)
+            return choose((spreads.sum(axis=0) - one) / (count - 1), between=True)
         except ValueError:  # No candidate satisfies the rule: a larger one would.
             return largest
 
-    return float(np.sqrt((count - 1) * np.var(np.log([without(one) for one in each]))))
+    return float(np.sqrt((count - 1) * np.var(np.log([without(one) for one in spreads]))))
 
 
 class RuledBandwidth(NamedTuple):
@@ -294,7 +294,7 @@ def bandwidth_from_pairs(
 
     def excess(log_s: float) -> float:
         assert share is not None
-        alike_mean, other_mean = (np.mean(np.exp(-math.exp(log_s) * of)) for of in (alike, ratios))
+        alike_mean, other_mean = (np.mean(np.exp(-math.exp(log_s) * r)) for r in (alike, ratios))
         return float(share * alike_mean + (1 - share) * other_mean) - share
 
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.

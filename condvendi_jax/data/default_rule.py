@@ -114,7 +114,7 @@ def _smallest(points: np.ndarray, prompts: np.ndarray, weights: np.ndarray) -> f
     place = next(k for k, octave in enumerate(octaves) if variance(octave) >= level)
     octave: Any = octaves[place]
     if place > 0:
-        octave = brentq(lambda of: variance(of) - level, octave, octaves[place - 1], xtol=1e-10)
+        octave = brentq(lambda o: variance(o) - level, octave, octaves[place - 1], xtol=1e-10)
     return typical * 2.0**octave
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,10 @@ from condvendi_jax.data import models as models_of
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.default_rule import default_bandwidth
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, check_kernel
-
-if TYPE_CHECKING:
-    from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.rows import NAMES, Rows
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
 KernelChoice = Kernel | RuledBandwidth | None
-NAMES: tuple[str, str] = ("outputs", "prompts")
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
 _PROBED_ROWS = 256
 # All kernel values between different points this near to one, or to zero, say nothing.
@@ -61,22 +58,21 @@ def _pooled(
     if len(models) == 1:
         return models[0]
     fewest = min(arrays[0].shape[0] for arrays in models)
-    pooled: list[list[np.ndarray]] = [[] for _ in models[0]]
+    parts: list[list[np.ndarray]] = []
     for index, arrays in enumerate(models):
         n = arrays[0].shape[0]
         rows = np.arange(n)
         if n > fewest:
             model_key = jax.random.fold_in(checks.check_key(key), 100 + index)
             rows = np.sort(np.asarray(jax.random.permutation(model_key, n))[:fewest])
-        for parts, array in zip(pooled, arrays, strict=True):
-            parts.append(np.asarray(array)[rows])
-    if prompts_once:
-        pooled[1:] = [parts[:1] for parts in pooled[1:]]
-    return [placed(np.concatenate(parts)) for parts in pooled]
+        parts.append([np.asarray(array)[rows] for array in arrays])
+    outputs, *prompts = zip(*parts, strict=True)
+    pooled = [outputs, *(part[:1] if prompts_once else part for part in prompts)]
+    return [placed(np.concatenate(part)) for part in pooled]
 
 
 def choose(
-    models: Mapping[str, Pairs],
+    models: Mapping[str, Rows],
     content: Mapping[str, Mapping[str, Any]],
     given: Sequence[KernelChoice],
     rule: str | None,

@@ -19,11 +19,9 @@ from jax import lax
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import where_it_lies
 
-# Inner products are taken at full precision: the faster ones that are the default on accelerators
-# move k(x, x) off 1 by 1e-3.
+# Inner products take full precision: the default of accelerators moves k(x, x) off 1 by 1e-3.
 PRECISION = lax.Precision.HIGHEST
-# A Gram-trick distance below this many eps of the squared norms is rounding. The subtraction of
-# three rounded numbers is off by a few eps.
+# A distance from three rounded numbers: below this many eps of the squared norms it is rounding.
 _ROUNDING = 8
 # The rounding of a squared distance, in squared bandwidths, above which distances come from
 # differences. It moves a kernel value by the same amount, relatively: four digits are kept.
@@ -64,8 +62,8 @@ class Kernel(abc.ABC):
       ...     bandwidth: float
       ...     def __call__(self, x, y):
       ...         return jnp.exp(-jnp.sum(jnp.abs(x - y)) / self.bandwidth)
-      >>> found = cv.profile([[0], [1], [9]], output_kernel=Laplacian(2.0), multiples=[0.5, 1, 2])
-      >>> print(found.values.vendi.round(2))  # At 2: 3 / (exp(-1) + exp(-8) + exp(-9))
+      >>> profile = cv.profile([[0], [1], [9]], output_kernel=Laplacian(2.0), multiples=[0.5, 1, 2])
+      >>> print(profile.values.vendi.round(2))  # At 2: 3 / (exp(-1) + exp(-8) + exp(-9))
       [[22.17  8.14  4.72]]
     """
 
@@ -323,8 +321,7 @@ class Cosine(Kernel):
 
     def prepare(self, points: jax.Array) -> jax.Array:
         """Points scaled to unit norm, `[n, d]`."""
-        # Scaling by the largest entry first: squares of embeddings beyond 1e19 or below 1e-23
-        # leave the range of float32.
+        # By the largest entry first: squares beyond 1e38 or below 1e-46 leave float32's range.
         scaled = points / lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1, keepdims=True))
         return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
 
@@ -389,8 +386,7 @@ class Indicator(Kernel):
 class WithinPrompts(Kernel):
     """Inner products of unit vectors within a prompt, 0 elsewhere: the kernel of `Similarities`.
 
-    A row `[1 + d]` is the number of its prompt and its vector. `across`: whether the vectors of
-    several models may be compared.
+    A row `[1 + d]` is the number of its prompt and its vector. `across`: models may be compared.
     """
 
     words: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,13 +13,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import default_rule
 from condvendi_jax.data.kernels import is_equality
-
-if TYPE_CHECKING:
-    from condvendi_jax.data.kernel_choice import KernelChoice
-    from condvendi_jax.data.pairs import Pairs
-
-# Rows that integer weights may make a rule or a jackknife see: their time grows with them.
-RESAMPLED = 2**14
+from condvendi_jax.data.rows import RESAMPLED, Rows, prompts_by_model
 
 
 def check_names(models: Any) -> None:
@@ -44,26 +38,8 @@ def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[
     return {name: value[name] for name in models}
 
 
-def prompts_by_model(models: Sequence[Pairs]) -> tuple[int, list[np.ndarray]]:
-    """The number of distinct prompts, and for each model the number of the prompt of each row."""
-    ends = np.cumsum([pairs.n for pairs in models])
-    if not models[0].paired:
-        return 1, np.split(np.zeros(ends[-1], int), ends[:-1])
-    rows = [pairs.prompt_ids[:, None] for pairs in models if pairs.prompt_ids is not None]
-    if known := len(rows) == len(models):
-        prompts = np.concatenate(rows)
-    else:
-        prompts = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
-    count, numbers = checks.equal_rows(prompts, name="prompts")
-    by_model = np.split(numbers, ends[:-1])
-    if not known:
-        for pairs, ids in zip(models, by_model, strict=True):
-            pairs.prompt_ids = ids
-    return count, by_model
-
-
 def count_as_repeated(
-    models: Sequence[Pairs], given: Sequence[KernelChoice], rule: str | None, similar: bool
+    models: Sequence[Rows], given: Sequence[Any], rule: str | None, similar: bool
 ) -> bool:
     """Whether prompts are equal or different, and more than half of the rows share theirs."""
     if rule is None or not models[0].paired or similar and given[1] is None:
@@ -79,7 +55,7 @@ def count_as_repeated(
     return several > total / 2
 
 
-def resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
+def resampled(pairs: Rows) -> tuple[jax.Array, ...]:
     """The rows that a rule sees, by systematic resampling: each by its weight, within one row."""
     if pairs.weights is None or not checks.is_concrete(pairs.weights):
         return pairs.arrays
@@ -92,7 +68,7 @@ def resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
 
 
 def compared(
-    models: Mapping[str, Pairs], content: Mapping[str, Mapping[str, Any]], role: str
+    models: Mapping[str, Rows], content: Mapping[str, Mapping[str, Any]], role: str
 ) -> tuple[Any, ...]:
     """What the default rule compares: points, prompts, labels, weights, of outputs or prompts.
 
@@ -114,13 +90,13 @@ def compared(
     return points, kinds, None if role == "prompts" else labels, weights
 
 
-def numbered(models: Sequence[Pairs]) -> list[tuple[jax.Array, ...]]:
+def numbered(models: Sequence[Rows]) -> list[tuple[jax.Array, ...]]:
     """The arrays of models, with numbers, `[n, 1]`, in place of rows under an `Indicator`.
 
     Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
     """
     first = models[0]
-    columns = [list(of) for of in zip(*(pairs.arrays for pairs in models), strict=True)]
+    columns = [list(arrays) for arrays in zip(*(pairs.arrays for pairs in models), strict=True)]
     for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
         numbers = arrays[0].shape[1] == 1 and (index == 0 or first.prompt_ids is None)
         alone = first.layout is None and checks.is_concrete(arrays)

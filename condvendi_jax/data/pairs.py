@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import functools
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling
-from condvendi_jax.base.devices import Layout, layout_of, placed, take, to_host
+from condvendi_jax.base.devices import layout_of, placed
 from condvendi_jax.data import kernel_choice, shapes, similarities
-from condvendi_jax.data import models as models_of
-from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
-from condvendi_jax.data.kernel_choice import NAMES, KernelChoice
-from condvendi_jax.data.kernels import Indicator, Kernel, WithinPrompts
+from condvendi_jax.data.kernel_choice import KernelChoice
+from condvendi_jax.data.kernels import Indicator, Kernel
+from condvendi_jax.data.models import check_names, numbered, of_each_model
+from condvendi_jax.data.rows import NAMES, Rows, prompts_by_model, shares_of
 from condvendi_jax.data.similarities import Similarities
 
 #: A label of each row, `[n]`: strings or numbers.
@@ -29,15 +24,14 @@ Labels = ArrayLike | Sequence[Any]
 
 
 @jax.tree_util.register_pytree_node_class
-class Pairs:
+class Pairs(Rows):
     """Outputs, or outputs with their prompts, and a kernel for each; a pytree.
 
     Args:
       outputs: X, embeddings `[n, d_x]` of any real dtype, a column of vectors, or
         `[prompts, k, d_x]`; integer labels `[n]`, which are equal or different; or `Similarities`,
         which have prompts and a kernel. Arrays that are sharded over several devices stay so.
-      prompts: T, embeddings `[n, d_t]` or labels `[n]`: row i holds the prompt of output i. None
-        for outputs alone.
+      prompts: T, embeddings `[n, d_t]` or labels `[n]`, the prompt of each output; or None.
       output_kernel: the kernel of the outputs, or the bandwidth of a `Gaussian` one as
         `bandwidth_by_rule` returns it, in the units of `outputs`. Where None, by `rule`.
       prompt_kernel: the same for the prompts.
@@ -48,8 +42,7 @@ class Pairs:
         and so does each model. Of more than 3,000 rows their content decides which it takes. Below
         20 rows, or six prompts to compare, it is the median distance.
       similar_prompts: whether the rule also chooses a kernel for prompts that repeat. If not, they
-        are equal or different (`Indicator`) where more than half of the rows share a prompt with
-        another row.
+        are equal or different (`Indicator`) where more than half of the rows share their prompt.
       key: draws the random subsets of a rule.
       prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
         decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts
@@ -80,8 +73,7 @@ class Pairs:
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
       ValueError: an array is not finite, two-dimensional and of at least one row; the lengths
-        differ; a kernel is missing; the rule finds no bandwidth; or a weight is negative or not
-        finite, or all are zero.
+        differ; a kernel is missing; the rule finds no bandwidth; or weights are not valid.
 
     Examples:
       >>> import numpy as np
@@ -93,18 +85,6 @@ class Pairs:
       >>> print(f"{cv.decompose(pairs).conditional:.2f}")
       2.00
     """
-
-    arrays: tuple[jax.Array, ...]
-    kernels: tuple[Kernel, ...]
-    n: int
-    layout: Layout | None = None
-    weights: jax.Array | None = None
-    prompt_ids: np.ndarray | None = None
-    groups: np.ndarray | None = None
-    copies: np.ndarray | None = None
-    batches: np.ndarray | None = None
-    index: Any = None  # Of a DataFrame: labels that come later must have an equal one.
-    _ruled: Mapping[str, RuledBandwidth] = types.MappingProxyType({})
 
     def __init__(
         self,
@@ -138,29 +118,6 @@ class Pairs:
         vars(self).update(vars(made[""]))
 
     @classmethod
-    def trusted(
-        cls,
-        arrays: tuple[jax.Array, ...],
-        kernels: tuple[Kernel, ...],
-        *,
-        n: int,
-        layout: Layout | None = None,
-        weights: jax.Array | None = None,
-    ) -> Pairs:
-        """Pairs of arrays that were checked before: nothing is looked at."""
-        pairs = object.__new__(cls)
-        pairs.arrays, pairs.kernels, pairs.n = arrays, kernels, n
-        pairs.layout, pairs.weights = layout, weights
-        return pairs
-
-    def _but(self, **changes: Any) -> Pairs:
-        """The same pairs but for some attributes."""
-        other = copy.copy(self)
-        vars(other).pop("prompt_kinds", None)  # Cached, and of these rows alone.
-        vars(other).update(changes)
-        return other
-
-    @classmethod
     def of_models(
         cls,
         models: Mapping[str, ArrayLike | Labels | Similarities],
@@ -188,169 +145,13 @@ class Pairs:
           TypeError, ValueError: an argument is not valid for `Pairs` (the error names the model),
             there is no model, or the arrays of the models do not fit together.
         """
-        models_of.check_names(models)
+        check_names(models)
         given = {"prompts": prompts, "prompt_ids": prompt_ids, "weights": weights}
         rows = {name: {"outputs": outputs, "groups": groups} for name, outputs in models.items()}
         for role, value in (given | {"batches": batches}).items():
-            for name, of_model in models_of.of_each_model(value, models, role).items():
+            for name, of_model in of_each_model(value, models, role).items():
                 rows[name][role] = of_model
         return _make(rows, shared=not isinstance(prompts, Mapping), together=True, **options)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The dtype that everything is computed in."""
-        return np.dtype(self.arrays[0].dtype)
-
-    @property
-    def paired(self) -> bool:
-        """Whether there are prompts."""
-        return len(self.arrays) == 2
-
-    @property
-    def across_models(self) -> bool:
-        """Whether outputs of several models can be compared, as all but some `Similarities` can."""
-        return not isinstance(self.kernels[0], WithinPrompts) or self.kernels[0].across
-
-    @property
-    def bandwidths(self) -> dict[str, RuledBandwidth]:
-        """The bandwidth of each kernel by name, and where it comes from."""
-        return {
-            name: self._ruled.get(name) or as_given(kernel)
-            for name, kernel in zip(NAMES, self.kernels, strict=False)
-        }
-
-    @functools.cached_property
-    def prompt_kinds(self) -> tuple[int, np.ndarray]:
-        """The number of distinct prompts, and the number of the prompt of each row, `[n]`.
-
-        Outputs alone count as answers to one prompt.
-        """
-        count, (kinds,) = models_of.prompts_by_model([self])
-        return count, kinds
-
-    @property
-    def total(self) -> int:
-        """The number of rows that the pairs stand for: the sum of integer weights, or n."""
-        return self.n if self.copies is None else int(self.copies.sum())
-
-    @property
-    def batch_kinds(self) -> np.ndarray:
-        """The number of the prompt and batch of each row, `[n]`."""
-        kinds = [self.prompt_kinds[1], self.batches]
-        return np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-
-    @property
-    def draws(self) -> np.ndarray:
-        """How many independent draws each row stands for, `[n]`: copies, or its part of a batch."""
-        if self.batches is not None:
-            return 1 / np.bincount(self.batch_kinds)[self.batch_kinds]
-        return np.ones(self.n, int) if self.copies is None else self.copies
-
-    def rows(self, chosen: Any) -> Pairs:
-        """Some of the rows, by a slice or by their numbers; of points on one device."""
-        arrays = tuple(take(array, chosen) for array in self.arrays)
-        weights = None
-        if self.weights is not None:
-            weights = placed(shares_of(take(self.weights, chosen)))
-        names = ("prompt_ids", "groups", "copies", "batches")
-        labels = {name: getattr(self, name) for name in names}
-        kept = {name: None if of is None else of[chosen] for name, of in labels.items()}
-        return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
-
-    def sample(self, chosen: np.ndarray) -> Pairs:
-        """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
-        none: Any = dict.fromkeys(("weights", "copies", "groups", "batches"))
-        return self.gathered()._but(**none).rows(chosen)._but(_ruled={})
-
-    def supported(self) -> Pairs:
-        """The pairs without the rows of weight zero."""
-        kept = np.flatnonzero(self.shares > 0)
-        if kept.size == self.n:
-            return self
-        pairs = self.gathered().rows(kept)
-        if self.layout is None:
-            return pairs
-        layout = dataclasses.replace(self.layout, n=kept.size)
-        placed = pairs._but(layout=layout, arrays=tuple(map(layout.shard, pairs.arrays)))
-        return placed.weighed(pairs.weights, copies=pairs.copies)
-
-    def repeated(self) -> Pairs:
-        """Every row as often as its integer weight says, 2^14 rows at most; the same without."""
-        if self.copies is None:
-            return self
-        if self.total > models_of.RESAMPLED:
-            raise ValueError(
-                f"weights: expected integers with a sum of at most {models_of.RESAMPLED:,} for "
-                f"groups of rows, received {self.total:,}; give labels as groups, or "
-                "floating-point weights, which are shares of one row each."
-            )
-        rows = np.repeat(np.arange(self.n), self.copies)
-        shares = (self.shares / np.maximum(self.copies, 1))[rows]
-        pairs = self.gathered()._but(weights=None, copies=None).rows(rows)
-        equal = np.allclose(shares, shares[0], rtol=1e-5, atol=0)
-        return pairs if equal else pairs.weighed(shares)
-
-    def under(self, kernels: tuple[Kernel, ...]) -> Pairs:
-        """The same points under other kernels, which no rule has drawn."""
-        return self._but(kernels=kernels, _ruled={})
-
-    def weighed(self, shares: Any, *, copies: np.ndarray | None = None) -> Pairs:
-        """The same points with other weights `[n]`, of sum one."""
-        weights = placed(shares)
-        if self.layout is not None:
-            weights = self.layout.place(weights[:, None])[:, 0]
-        return self._but(weights=weights, copies=copies)
-
-    def prompts_once(self) -> Pairs:
-        """The same points with weights by which each prompt counts once.
-
-        An answer weighs one over the number of answers to its prompt; integer weights are copies of
-        answers. Other weights that the caller gave rule: the pairs then stay as they are.
-        """
-        if not self.paired or (self.weights is not None and self.copies is None):
-            return self
-        count, kinds = self.prompt_kinds
-        numbers = np.ones(self.n) if self.copies is None else self.copies
-        answers = np.bincount(kinds, numbers, count)
-        if np.ptp(answers) == 0:
-            return self
-        once = self.weighed(numbers / answers[kinds] / count, copies=self.copies)
-        vars(once)["prompt_kinds"] = count, kinds
-        return once
-
-    def gathered(self) -> Pairs:
-        """The same points on one device, without padding."""
-        if self.layout is None:
-            return self
-
-        def near(array: jax.Array) -> jax.Array:
-            return placed(to_host(array)[: self.n])
-
-        weights = None if self.weights is None else near(self.weights)
-        return self._but(arrays=tuple(map(near, self.arrays)), weights=weights, layout=None)
-
-    @property
-    def shares(self) -> np.ndarray:
-        """The share of each row, float64 `[n]`, of sum one."""
-        if self.weights is None:
-            return np.full(self.n, 1 / self.n)
-        shares = np.asarray(to_host(self.weights), np.float64)[: self.n]
-        return shares / shares.sum()
-
-    def refuse_weights(self, asked: str) -> None:
-        """Raises ValueError where rows are weighted, which `asked` has no use for."""
-        if self.weights is not None:
-            raise ValueError(f"weights: received some, and {asked} have none; expected None.")
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Arrays, kernels and weights are children; n and the layout are static."""
-        return (self.arrays, self.kernels, self.weights), (self.n, self.layout)
-
-    @classmethod
-    def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Pairs:
-        """Rebuilds the pairs."""
-        arrays, kernels, weights = children
-        return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
 
 
 def _make(
@@ -371,9 +172,8 @@ def _make(
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
     paired = any(rows["prompts"] is not None for rows in models.values())
-    passed = {
-        name: {role: rows[role] for role in NAMES[: 1 + paired]} for name, rows in models.items()
-    }
+    roles: Sequence[str] = NAMES[: 1 + paired]
+    passed = {name: {role: rows[role] for role in roles} for name, rows in models.items()}
     passed, given, separate = similarities.unpacked(passed, (output_kernel, prompt_kernel))
     shared = shared and not separate
     by_row: dict[str, dict[str, Any]] = {}
@@ -382,15 +182,10 @@ def _make(
             by_row[name] = shapes.by_row(arrays)
     first = next(iter(by_row))
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
-    labelled = [r for r in roles if all(shapes.are_labels(of[r]) for of in by_row.values())]
+    labelled = [r for r in roles if all(shapes.are_labels(arrays[r]) for arrays in by_row.values())]
     shapes.check_labels(by_row, labelled, given, similar_prompts)
-    asked, given = (
-        given,
-        tuple(
-            Indicator() if kernel is None and role in labelled else kernel
-            for role, kernel in zip(NAMES, given, strict=True)
-        ),
-    )
+    asked, by_role = given, zip(NAMES, given, strict=True)
+    given = tuple(Indicator() if k is None and role in labelled else k for role, k in by_role)
     identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
@@ -456,14 +251,14 @@ def _make(
         made[name] = pairs._but(**about[name])
 
     if together:
-        models_of.prompts_by_model([*made.values()])
+        prompts_by_model([*made.values()])
     once = shared and len({id(rows["weights"]) for rows in models.values()}) == 1
     chosen, ruled = kernel_choice.choose(
         made, named, given, rule, key, progress, asked=asked, once=once, similar=similar_prompts
     )
     made = {name: pairs._but(kernels=chosen[name], _ruled=ruled) for name, pairs in made.items()}
-    numbered = zip(made.items(), models_of.numbered([*made.values()]), strict=True)
-    return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in numbered}
+    parts = zip(made.items(), numbered([*made.values()]), strict=True)
+    return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in parts}
 
 
 def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None) -> np.ndarray:
@@ -471,13 +266,3 @@ def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None
     distinct, kinds = labelling.check_labels(labels, len(labels) if n is None else n, name=name)
     numbers = [known.setdefault(label, len(known)) for label in labelling.typed(distinct)]
     return np.array(numbers)[kinds][:, None]
-
-
-def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
-    """Checked weights divided by their sum, in the compute dtype."""
-    if not checks.is_concrete(weights):
-        cast = jnp.asarray(weights, checks.compute_dtype())
-        return cast / jnp.sum(cast)
-    wide = np.asarray(weights).astype(np.float64)  # In which integers and their sum are exact.
-    relative = wide / wide.max()
-    return (relative / np.sum(relative)).astype(checks.compute_dtype())

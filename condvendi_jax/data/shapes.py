@@ -55,14 +55,14 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     outputs, prompts = made["outputs"], made.get("prompts")
     if getattr(outputs, "ndim", None) != 3 or prompts is None:
         return made
-    outputs, each = checks.as_array(outputs, name="outputs"), outputs.shape[1]
+    outputs, answers = checks.as_array(outputs, name="outputs"), outputs.shape[1]
     column: Any = _column(prompts) if are_labels(prompts) else prompts
     prompts = checks.as_array(column, name="prompts")
     flat = outputs.reshape(-1, outputs.shape[2])
     if prompts.ndim == 3 and prompts.shape[:2] == outputs.shape[:2]:
         prompts = prompts.reshape(-1, prompts.shape[2])
     elif prompts.ndim < 3 and prompts.shape[0] == outputs.shape[0]:
-        prompts = prompts.repeat(each, axis=0)
+        prompts = prompts.repeat(answers, axis=0)
     else:
         line = f" If rows follow prompts: `outputs = np.reshape(outputs, (-1, {flat.shape[1]}))`."
         hint = line * (len(prompts) == len(flat))
@@ -88,7 +88,7 @@ def unpacked(values: Any, name: str) -> Any:
 def listed(values: Any) -> Any:
     """What columns of a Hugging Face Dataset hold, in its format; other values as they are."""
     if isinstance(values, Mapping):
-        return {name: listed(of) for name, of in values.items()}
+        return {name: listed(column) for name, column in values.items()}
     plain = not isinstance(values, Sequence) or isinstance(values, (list, tuple, str, bytes))
     return values if plain else values[:]
 
@@ -108,7 +108,7 @@ def _stacked(values: Any, name: str) -> Any:
     lengths = list(map(len, rows))
     if len(set(lengths)) == 1:
         return checks.as_array(rows, name=name)
-    row = next(row for row, of in enumerate(lengths) if of != lengths[0])
+    row = next(row for row, length in enumerate(lengths) if length != lengths[0])
     received = f"received {lengths[0]} in row 0, {lengths[row]} in row {row}"
     hint = (
         " For rows in turn, `prompts = np.repeat(prompts, [len(of) for of in outputs], axis=0)` "

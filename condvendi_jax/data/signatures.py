@@ -60,5 +60,5 @@ def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
     if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
         making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
     return signature.replace(
-        parameters=sorted([*making.values(), *further], key=lambda of: of.kind)
+        parameters=sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
     )

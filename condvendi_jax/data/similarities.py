@@ -50,7 +50,7 @@ class Similarities:
       >>> import condvendi_jax as cv
       >>> answers = cv.Similarities([[[1, 1, 0], [1, 1, 0], [0, 0, 1]], [[1, 0], [0, 1]]])
       >>> table = cv.prompt_table(answers, order=2)
-      >>> [round(of.plug_in, 2) for of in table.prompts]
+      >>> [round(prompt.plug_in, 2) for prompt in table.prompts]
       [1.8, 2.0]
     """
 
@@ -97,7 +97,7 @@ class Similarities:
         checks.check_indices({"classes": classes, "prompts": prompts})
         kinds = labelling.check_labels(classes, len(classes), name="classes")[1]
         rows_of = _rows_of(prompts, len(kinds))
-        equal = {label: np.equal.outer(kinds[of], kinds[of]) for label, of in rows_of.items()}
+        equal = {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
         return cls(equal, prompts=prompts, name=name)
 
     @classmethod
@@ -134,9 +134,9 @@ class Similarities:
             raise ValueError("outputs: expected texts, paths or other objects, `[n]`.")
         checks.check_indices({"outputs": outputs, "prompts": prompts})
         rows_of = _rows_of(prompts, len(outputs))
-        found = similarity.matrices(function, outputs, rows_of, cache=cache, progress=progress)
+        matrices = similarity.matrices(function, outputs, rows_of, cache=cache, progress=progress)
         name = similarity.as_loaded(function).name
-        return cls(found, prompts=prompts, name=name, limit=limit)
+        return cls(matrices, prompts=prompts, name=name, limit=limit)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -236,28 +236,28 @@ def unpacked(
 ) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Any, Any], bool]:
     """Arrays in place of the `Similarities` of models, their kernels, and whether they are such."""
     every: list[Any] = [arrays["outputs"] for arrays in models.values()]
-    count = sum(isinstance(of, Similarities) for of in every)
+    count = sum(isinstance(given, Similarities) for given in every)
     if not count:
         return models, kernels, False
     alone = kernels[0] is None and is_equality(kernels[1])
-    if count < len(every) or not alone or any("prompts" in of for of in models.values()):
+    if count < len(every) or not alone or any("prompts" in arrays for arrays in models.values()):
         raise ValueError(
             "outputs: received similarities, which have prompts and a kernel; expected those of "
             "all models, without prompts and kernels beside them."
         )
-    if len({of.prompts is None for of in every}) > 1:
+    if len({given.prompts is None for given in every}) > 1:
         raise ValueError("outputs: expected similarities with prompts of all models, or of none.")
     numbers: dict[Any, int] = {}
-    width, arrays = max(of.vectors.shape[1] for of in every), {}
-    for model, of in zip(models, every, strict=True):
-        prompts = [None] * len(of) if of.prompts is None else of.prompts
-        rows = np.zeros((len(of), 1 + width), checks.compute_dtype())
-        rows[:, 0] = [numbers.setdefault(of, len(numbers)) for of in labelling.typed(prompts)]
-        rows[:, 1 : 1 + of.vectors.shape[1]] = of.vectors
-        arrays[model] = {"outputs": rows} | ({} if of.prompts is None else {"prompts": prompts})
-    negative = float(np.average([of.negative for of in every], weights=[*map(len, every)]))
-    across = all(of.space is every[0].space for of in every)
-    name = tables.listed([*dict.fromkeys(of.name for of in every)])
+    width, arrays = max(given.vectors.shape[1] for given in every), {}
+    for model, given in zip(models, every, strict=True):
+        prompts = [None] * len(given) if given.prompts is None else given.prompts
+        rows = np.zeros((len(given), 1 + width), checks.compute_dtype())
+        rows[:, 0] = [numbers.setdefault(label, len(numbers)) for label in labelling.typed(prompts)]
+        rows[:, 1 : 1 + given.vectors.shape[1]] = given.vectors
+        arrays[model] = {"outputs": rows} | ({} if given.prompts is None else {"prompts": prompts})
+    negative = float(np.average([given.negative for given in every], weights=[*map(len, every)]))
+    across = all(given.space is every[0].space for given in every)
+    name = tables.listed([*dict.fromkeys(given.name for given in every)])
     lost = f"; negative eigenvalues, {negative:.2g} of the trace, count as zero"
     words = f"{WITHIN}: {name}{lost * (negative > _ROUNDED)}"
     kernel = WithinPrompts(words, across)

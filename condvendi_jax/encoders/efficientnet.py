@@ -49,6 +49,7 @@ def _inverted_residual(x: jax.Array, block: Mapping[str, Any], stride: int) -> j
     return x + y if x.shape == y.shape else y
 
 
+@jax.jit
 def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     """The penultimate layer `[n, d]` of pictures `[n, height, width, 3]` in 0..255.
 
@@ -64,9 +65,6 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
         x = _inverted_residual(x, block, stride)
     return jnp.mean(jax.nn.relu6(dense(x, *parameters["head"])), axis=(1, 2))
-
-
-_features = jax.jit(features)
 
 
 class EfficientNetEncoder:
@@ -86,8 +84,7 @@ class EfficientNetEncoder:
         The features are non-negative (ReLU6) and not normalised.
         """
         embeddings = np.zeros((len(items), self.dimension), np.float32)
-        # After a full batch the last one is padded to the same size: that costs less than to load
-        # another program.
+        # The last batch is padded to the size of the others: another program would cost more.
         size = padded_size(len(items), _BATCH)
         for start in range(0, len(items), size):
             batch = np.stack([np.asarray(item) for item in items[start : start + size]])
@@ -97,7 +94,7 @@ class EfficientNetEncoder:
                     f"received {batch.dtype} of shape {batch.shape[1:]}"
                 )
             padded = np.pad(batch, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))
-            rows = np.asarray(_features(self.parameters, jax.device_put(padded)))
+            rows = np.asarray(features(self.parameters, jax.device_put(padded)))
             embeddings[start : start + size] = rows[: len(batch)]
         return embeddings
 

@@ -60,9 +60,9 @@ class LoadedEncoder:
     @property
     def source(self) -> str | None:
         """The digest of the file of its code; None if it was made at a prompt, or compiled."""
-        of = self.encoder if inspect.isfunction(self.encoder) else type(self.encoder)
+        code = self.encoder if inspect.isfunction(self.encoder) else type(self.encoder)
         with contextlib.suppress(TypeError, OSError):
-            return digest_of(pathlib.Path(inspect.getfile(of)).read_bytes())
+            return digest_of(pathlib.Path(inspect.getfile(code)).read_bytes())
         return None
 
     def described(self, kind: str) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def load_encoder(
 
 def as_loaded(encoder: Any) -> LoadedEncoder:
     """The encoder with the import path of its class, if it has none yet."""
-    of = encoder if hasattr(encoder, "__qualname__") else type(encoder)
-    spec = f"{of.__module__}:{of.__qualname__}"
+    maker = encoder if hasattr(encoder, "__qualname__") else type(encoder)
+    spec = f"{maker.__module__}:{maker.__qualname__}"
     return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
 
 

@@ -24,6 +24,7 @@ LongTexts = Literal["cut", "chunks"]
 _HEADS = 12  # Of the attention of every layer.
 
 
+@jax.jit
 def embed_tokens(
     parameters: Mapping[str, jax.Array], tokens: jax.Array, mask: jax.Array
 ) -> jax.Array:
@@ -85,9 +86,6 @@ def token_vectors(
     return x
 
 
-_embed = jax.jit(embed_tokens)
-
-
 class MiniLMEncoder:
     """Texts to embeddings; an `Encoder`."""
 
@@ -137,8 +135,7 @@ class MiniLMEncoder:
     def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
         """Embed n texts as unit vectors, float32 `[n, 384]`.
 
-        `long_texts` says what happens to texts longer than 256 tokens. Texts of similar length
-        share a batch.
+        `long_texts` says what happens to long texts. Texts of similar length share a batch.
         """
         texts = self._pieces(checked_texts(items))
         if self.long_texts == "cut":
@@ -175,7 +172,7 @@ class MiniLMEncoder:
         while start < len(ids):
             rows = order[start : start + TOKENS // padded_length(ids[order[start]])]
             tokens, mask = pad_tokens([ids[row] for row in rows])
-            embedded = _embed(self.parameters, *jax.device_put((tokens, mask)))
+            embedded = embed_tokens(self.parameters, *jax.device_put((tokens, mask)))
             embeddings[rows] = np.asarray(embedded)[: len(rows)]
             start += len(rows)
         return embeddings

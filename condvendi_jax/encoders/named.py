@@ -41,8 +41,8 @@ class NamedEncoder:
         known = files.expanded(kept) / hub / "refs" / (revision or "main")
         told["revision"] = known.read_text().strip() if known.is_file() else revision or None
         told["weights"] = _digest(network, folder)
-        of = next(f"{key} {told[key][:8]}" for key in ("revision", "weights") if told[key])
-        self.name = f"{prefix}:{folder.name if local else name} ({of})"
+        version = next(f"{key} {told[key][:8]}" for key in ("revision", "weights") if told[key])
+        self.name = f"{prefix}:{folder.name if local else name} ({version})"
         sample = ["a"] if self._kind == "texts" else [np.full((64, 64, 3), 127, np.uint8)]
         self.dimension = self.encode(sample).shape[1]
         told["versions"] = {package: module.__version__, "torch": str(torch.__version__)}

@@ -54,13 +54,13 @@ def matrices(
         for one, other in itertools.combinations(sorted({keys[row] for row in rows}), 2)
     }
     values = _computed(loaded, pairs, cache, progress or (lambda *_: None))
-    found = {}
+    matrices = {}
     for label, rows in rows_of.items():
-        matrix = found[label] = np.eye(len(rows))
+        matrix = matrices[label] = np.eye(len(rows))
         for (i, one), (j, other) in itertools.combinations(enumerate(keys[row] for row in rows), 2):
             value = 1.0 if one == other else values[min(one, other) + max(one, other)]
             matrix[i, j] = matrix[j, i] = value
-    return found
+    return matrices
 
 
 def _is_known(function: Any) -> bool:
@@ -135,11 +135,9 @@ def _computed(
 def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[float]:
     """The checked values of pairs, of one only where the function takes no batches."""
     ones, others = map(list, zip(*pairs, strict=True))
-    if hasattr(loaded.encoder, "batch_size"):
-        found = loaded.encoder(ones, others)
-    else:
-        found = [loaded.encoder(ones[0], others[0])]
-    values = np.asarray(found, np.float64).reshape(-1)
+    if not hasattr(loaded.encoder, "batch_size"):
+        ones, others = ones[0], others[0]
+    values = np.asarray(loaded.encoder(ones, others), np.float64).reshape(-1)
     if values.size != len(pairs):
         raise ValueError(f"expected {len(pairs)} numbers, received {values.size}")
     for value in values:
@@ -154,8 +152,8 @@ def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[flo
 def _check(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> None:
     """Raises where values are distances, or others in the other order of a pair."""
     for one, other in pairs:
-        of = (one, one), (one, other), (other, one)
-        itself, there, back = (_values(loaded, [pair])[0] for pair in of)
+        orders = (one, one), (one, other), (other, one)
+        itself, there, back = (_values(loaded, [pair])[0] for pair in orders)
         if abs(itself - 1) > _ITSELF:
             raise ValueError(
                 f"expected 1 for an output and itself, received {itself:g}; of a distance return, "

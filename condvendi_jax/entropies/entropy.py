@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from condvendi_jax.base import checks
 from condvendi_jax.entropies import eigenvalues
 
-# Within this distance of order 1 the factor 1 / (1 - order), here above 10, magnifies the rounding
-# of the sum of powers: see `_renyi`.
+# Within this distance of order 1 the factor 1 / (1 - order) magnifies rounding: see `_renyi`.
 NEAR_ONE = 0.1
 # Beyond this order H differs from its limit by less than log(n) / order: no digit of float64.
 _INFINITE = 1e17
@@ -27,8 +26,7 @@ class Entropy:
       order: the Renyi order in (0, inf]; 1 is the von Neumann entropy (CV eq. 2), 2 the order of
         RKE (CV eq. 4), infinity the min-entropy. At orders below 1, eigenvalues up to 16 eps of the
         largest count as zero.
-      truncation: the number of leading eigenvalues to keep and shift to sum to one (CV eq. 13); all
-        of them where None.
+      truncation: how many leading eigenvalues to keep and shift to sum to one (CV eq. 13), or None.
     """
 
     order: float = 1.0
@@ -134,8 +132,7 @@ def _renyi(p: jax.Array, order: float) -> jax.Array:
     if order == 1:
         return -jnp.sum(p * log_p)
     if order > _INFINITE:
-        # Not `max`: its slope looks for the largest again, and a compiler may round it otherwise
-        # there, so that none is found.
+        # The slope of `max` looks for the largest again, which a compiler may round otherwise.
         largest = p >= jax.lax.stop_gradient(jnp.max(p)) * (1 - 8 * jnp.finfo(p.dtype).eps)
         return -jnp.log(jnp.mean(p, where=largest))
     if abs(order - 1) < NEAR_ONE:

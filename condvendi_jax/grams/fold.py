@@ -9,6 +9,7 @@ of P devices holds a block of points, `layout.rows` in all, and copies go round 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -20,7 +21,6 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from condvendi_jax.base.devices import Layout
-from condvendi_jax.data.kernels import Kernel
 
 # At 1,024 the tiles of a pass stay in a CPU's cache; at 2,048 they do not, and it takes twice as
 # long. An accelerator needs larger tiles to occupy its cores.
@@ -30,9 +30,6 @@ ACCELERATOR_TILE = 4096
 # At n = 8,192 three matrices and 16 columns take 13.3 ms for 2^20 pairs, at 1,024 they take 16.9.
 _CPU_SHARED_TILE = 512
 _LANES = 16  # The size of a tile is a multiple of the vector width of CPUs in float32.
-
-# For every product of factors, the indices of the factors.
-Subsets = tuple[tuple[int, ...], ...]
 
 
 class Factor(NamedTuple):
@@ -50,7 +47,82 @@ class Factor(NamedTuple):
         return jax.tree.leaves(self.points)[0].dtype
 
 
-Factors = tuple[Factor, ...]
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Hadamard products of factors, for which one pass over the pairs of points serves them all.
+
+    Args:
+      factors: the kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`.
+      subsets: the indices of the factors of every product.
+      layout: where the points are; None for one device.
+    """
+
+    factors: tuple[Factor, ...]
+    subsets: tuple[tuple[int, ...], ...] = dataclasses.field(metadata={"static": True})
+    layout: Layout | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @property
+    def n(self) -> int:
+        """The number of points on all devices, without the padding."""
+        return self.factors[0].n if self.layout is None else self.layout.n
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        return tuple(factor.kernel for factor in self.factors)
+
+    @property
+    def points(self) -> tuple[Any, ...]:
+        return tuple(factor.points for factor in self.factors)
+
+    def values(self, rows: Any, columns: Any, diagonal: bool = False) -> list[jax.Array]:
+        """The products of kernels for all pairs of two blocks; ones on a `diagonal`."""
+        triples = zip(self.kernels, rows, columns, strict=True)
+        values = [kernel.cross(left, right) for kernel, left, right in triples]
+        products = [functools.reduce(jnp.multiply, [values[f] for f in s]) for s in self.subsets]
+        ones = jnp.eye(*products[0].shape, dtype=bool)
+        return [jnp.where(ones, 1, product) for product in products] if diagonal else products
+
+    def block(self, beside: Any, matrices: int = 1) -> tuple[Block, int]:
+        """The block of this device, with what is `beside` its points, and the side of its tiles."""
+        rows = self.factors[0].n
+        count = math.ceil(rows / default_tile_size(matrices))
+        size = math.ceil(rows / count / _LANES) * _LANES  # With the least padding.
+        length = count * size
+        inside = jnp.arange(length) < rows
+        if self.layout is not None:
+            inside = self.layout.inside(position(self.layout), length)
+
+        def zero_padded(leaf: jax.Array) -> jax.Array:
+            padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
+            return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
+
+        def longer(leaf: jax.Array) -> jax.Array:
+            """Padded with the first entry: a kernel may be undefined at 0."""
+            more = jnp.broadcast_to(leaf[:1], (length - rows, *leaf.shape[1:]))
+            return jnp.concatenate([leaf, more])
+
+        points, beside = jax.tree.map(longer, self.points), jax.tree.map(zero_padded, beside)
+        return Block(points, inside.astype(self.factors[0].dtype), beside), size
+
+    def on_devices(self, function: Callable[..., Any], *beside: Any, shared: Any = False) -> Any:
+        """Calls `function(tiles, *beside)` on the rows of each device.
+
+        `shared`, a tree prefix, is true for results that all devices share; others lie by rows.
+        """
+        if self.layout is None:
+            return function(self, *beside)
+        lie = self.layout.spec
+        factor_specs = tuple(Factor(PartitionSpec(), lie) for _ in self.factors)
+        mapped = jax.shard_map(
+            function,
+            mesh=self.layout.mesh,
+            in_specs=(dataclasses.replace(self, factors=factor_specs), *(lie,) * len(beside)),
+            out_specs=jax.tree.map(lambda same: PartitionSpec() if same else lie, shared),
+            # The varying axes of loop carries are not tracked: all results are sums or blocks.
+            check_vma=False,
+        )
+        return mapped(self, *beside)
 
 
 def default_tile_size(matrices: int = 1) -> int:
@@ -181,85 +253,12 @@ def position(layout: Layout | None) -> Any:
     return 0 if layout is None else jnp.asarray(lax.axis_index(layout.axis), int)
 
 
-def sum_over_devices(layout: Layout | None, tree: Any) -> Any:
-    """The sum over all devices."""
-    return tree if layout is None else lax.psum(tree, layout.axis)
-
-
-def on_devices(
-    layout: Layout | None,
-    function: Callable[..., Any],
-    factors: Factors,
-    *beside: Any,
-    shared: Any = False,
-) -> Any:
-    """Calls `function(factors, *beside)` on the rows of each device.
-
-    `shared`, a tree prefix of the results, is true for results that are the same on all devices;
-    the others lie as the rows do.
-    """
-    if layout is None:
-        return function(factors, *beside)
-    factor_specs = tuple(Factor(PartitionSpec(), layout.spec) for _ in factors)
-    mapped = jax.shard_map(
-        function,
-        mesh=layout.mesh,
-        in_specs=(factor_specs, *(layout.spec,) * len(beside)),
-        out_specs=jax.tree.map(lambda same: PartitionSpec() if same else layout.spec, shared),
-        # The varying axes of loop carries are not tracked: all results are sums or blocks.
-        check_vma=False,
-    )
-    return mapped(factors, *beside)
-
-
-def number_of_points(factors: Factors, layout: Layout | None) -> int:
-    """n, without the padding."""
-    return factors[0].n if layout is None else layout.n
-
-
-def block_of(
-    layout: Layout | None, factors: Factors, beside: Any, matrices: int = 1
-) -> tuple[Block, int]:
-    """The block of this device, and the side of its tiles."""
-    rows = factors[0].n
-    count = math.ceil(rows / default_tile_size(matrices))
-    size = math.ceil(rows / count / _LANES) * _LANES  # With the least padding.
-    length = count * size
-    inside = jnp.arange(length) < rows
-    if layout is not None:
-        inside = layout.inside(position(layout), length)
-
-    def zero_padded(leaf: jax.Array) -> jax.Array:
-        padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
-        return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
-
-    def longer(leaf: jax.Array) -> jax.Array:
-        """Padded with the first entry: a kernel may be undefined at 0."""
-        more = jnp.broadcast_to(leaf[:1], (length - rows, *leaf.shape[1:]))
-        return jnp.concatenate([leaf, more])
-
-    points = jax.tree.map(longer, tuple(factor.points for factor in factors))
-    beside = jax.tree.map(zero_padded, beside)
-    return Block(points, inside.astype(factors[0].dtype), beside), size
-
-
-def all_of(factors: Factors) -> Subsets:
-    """The one product of all factors."""
-    return (tuple(range(len(factors))),)
-
-
-def geometries_of(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[Any, ...]:
-    """The geometry of every factor for all pairs of a block of rows and a block of columns."""
+def geometries_of(kernels: Any, rows: Any, columns: Any) -> tuple[Any, ...]:
+    """The geometry of every kernel for all pairs of a block of rows and a block of columns."""
     triples = zip(kernels, rows, columns, strict=True)
     return tuple(kernel.geometry(left, right) for kernel, left, right in triples)
 
 
-def kernel_tiles(
-    subsets: Subsets, factors: Factors, rows: Any, columns: Any, diagonal: bool = False
-) -> list[jax.Array]:
-    """The products of subsets of the kernels for all pairs of two blocks; ones on a `diagonal`."""
-    triples = zip(factors, rows, columns, strict=True)
-    tiles = [factor.kernel.cross(left, right) for factor, left, right in triples]
-    products = [functools.reduce(jnp.multiply, [tiles[f] for f in s]) for s in subsets]
-    ones = jnp.eye(*products[0].shape, dtype=bool)
-    return [jnp.where(ones, 1, product) for product in products] if diagonal else products
+def sum_over_devices(layout: Layout | None, tree: Any) -> Any:
+    """The sum over all devices."""
+    return tree if layout is None else lax.psum(tree, layout.axis)

@@ -26,8 +26,8 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import Layout, layout_of
 from condvendi_jax.data.kernels import Cosine, Kernel
 from condvendi_jax.entropies import eigenvalues
-from condvendi_jax.grams import fold, products, sums
-from condvendi_jax.grams.fold import Factor, Factors
+from condvendi_jax.grams import products, sums
+from condvendi_jax.grams.fold import Factor, Tiles
 
 _TOLERANCE = 1e-4  # Of shares, whose sum is one.
 
@@ -146,15 +146,14 @@ class Gram(Operator):
                 f"Gram: expected another of layout {self.layout}, received {other.layout}."
             )
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
-            factors = self.factors() + other.factors()
-            return TiledGram(factors, layout=self.layout)
+            return TiledGram(self.factors + other.factors, layout=self.layout)
         return DenseGram(_matrix(self) * _matrix(other), layout=self.layout)
 
 
 def _matrix(gram: Gram) -> jax.Array:
     """K as an array on one device, where it has derivatives of every mode, or by rows on many."""
     if isinstance(gram, OfPoints) and gram.layout is not None:
-        return products.assemble(gram.factors(), layout=gram.layout)
+        return products.assemble(gram.tiles)
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
@@ -197,8 +196,7 @@ class Dense(Operator):
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        options: Any = {"n": self.n, "layout": self.layout}
-        return products.stored_row_squares_beside(self.matrix, left, right, **options)
+        return products.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
 
     def scaled(self, weights: jax.Array) -> Dense:
         scale = _scale(self, weights)
@@ -239,33 +237,33 @@ def _whole(layout: Layout) -> NamedSharding:
 class OfPoints(Gram):
     """A Gram that keeps its points: K is a Hadamard product of kernels on them."""
 
-    @abc.abstractmethod
-    def factors(self) -> Factors:
-        """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
+    #: The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`.
+    factors: Any
+
+    @property
+    def tiles(self) -> Tiles:
+        """The product of all factors."""
+        return Tiles(self.factors, (tuple(range(len(self.factors))),), self.layout)
 
     def row_squares_beside(
         self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
     ) -> jax.Array:
-        options: Any = {"scale": scale, "layout": self.layout}
-        return products.row_squares_beside(self.factors(), left, right, **options)
+        return products.row_squares_beside(self.tiles, left, right, scale=scale)
 
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
         memory.check(self.n, self.dtype)
-        factors = self.factors()
+        points = self.tiles.points
         if self.layout is not None:
-            factors = lax.with_sharding_constraint(factors, _whole(self.layout))
-        points = jax.tree.map(lambda leaf: leaf[: self.n], tuple(f.points for f in factors))
-        crossed = [f.kernel.cross(p, p) for f, p in zip(factors, points, strict=True)]
-        matrix = functools.reduce(jnp.multiply, crossed)
-        return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+            points = lax.with_sharding_constraint(points, _whole(self.layout))
+        points = jax.tree.map(lambda leaf: leaf[: self.n], points)
+        return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
         return WeightedGram(self, _scale(self, weights), layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        of = self.factors(), fold.all_of(self.factors())
-        return sums.squared_norms(*of, weights=shares, layout=self.layout)[0]
+        return sums.squared_norms(self.tiles, weights=shares)[0]
 
 
 @functools.partial(jax.jit, static_argnames="layout")
@@ -289,10 +287,10 @@ class TiledGram(OfPoints):
     """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
 
     Args:
-      hadamard: the factors of the product, whose points lie as `layout` says.
+      factors: the factors of the product, whose points lie as `layout` says.
     """
 
-    hadamard: Factors
+    factors: tuple[Factor, ...]
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
@@ -306,27 +304,21 @@ class TiledGram(OfPoints):
 
     @property
     def _rows(self) -> jax.Array:
-        return jax.tree.leaves(self.hadamard[0].points)[0]
-
-    def factors(self) -> Factors:
-        return self.hadamard
+        return jax.tree.leaves(self.factors[0].points)[0]
 
     def squared_frobenius_norm(self) -> jax.Array:
-        of = self.hadamard, fold.all_of(self.hadamard)
-        return sums.squared_norms(*of, layout=self.layout)[0]
+        return sums.squared_norms(self.tiles)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
-        of = self.hadamard, fold.all_of(self.hadamard), (columns,)
-        (product,) = products.matvecs(*of, layout=self.layout)
+        (product,) = products.matvecs(self.tiles, (columns,))
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
         """K as an array, written tile by tile: nothing else of its size is made."""
-        matrix = products.assemble(self.hadamard, layout=self.layout)
-        return DenseGram(matrix, layout=self.layout)
+        return DenseGram(products.assemble(self.tiles), layout=self.layout)
 
 
 @jax.tree_util.register_dataclass
@@ -337,8 +329,7 @@ class FeatureGram(OfPoints):
     The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
     A product with another Gram uses kernel values, not features.
 
-    `cv.gram(cv.Cosine(), features)` makes one of features `[n, D]`, D < n, which it scales to unit
-    norm.
+    `cv.gram(cv.Cosine(), features)` makes one of features `[n, D]`, D < n, scaled to unit norm.
     """
 
     features: jax.Array  # Of unit norm, zero in the padding.
@@ -347,7 +338,8 @@ class FeatureGram(OfPoints):
     def _rows(self) -> jax.Array:
         return self.features
 
-    def factors(self) -> Factors:
+    @property
+    def factors(self) -> tuple[Factor, ...]:
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
         return (Factor(Cosine(), self.features),)
 

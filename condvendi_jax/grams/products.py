@@ -13,30 +13,11 @@ from jax import lax
 
 from condvendi_jax.base.devices import Layout
 from condvendi_jax.data.kernels import PRECISION, inner_products
-from condvendi_jax.grams.fold import (
-    Block,
-    Factors,
-    Parts,
-    Subsets,
-    all_of,
-    block_of,
-    default_tile_size,
-    fold_pairs,
-    kernel_tiles,
-    number_of_points,
-    on_devices,
-    position,
-)
+from condvendi_jax.grams.fold import Block, Parts, Tiles, default_tile_size, fold_pairs, position
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "layout"))
-def matvecs(
-    factors: Factors,
-    subsets: Subsets,
-    vectors: tuple[jax.Array, ...],
-    *,
-    layout: Layout | None = None,
-) -> tuple[jax.Array, ...]:
+@jax.jit
+def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     """(K_s / n) V_s for every subset s of the factors, K_s their Hadamard product, in one pass.
 
     There is one V_s, `[rows, m]`, for every subset.
@@ -50,55 +31,50 @@ def matvecs(
         product = lax.dot_general(of_rows, tile, contract_rows, precision=PRECISION)
         return lax.optimization_barrier(product).T
 
-    def local(factors: Factors, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        block, size = block_of(layout, factors, vectors, len(subsets))
+    def local(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        block, size = tiles.block(vectors, len(tiles.subsets))
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            tiles = kernel_tiles(subsets, factors, rows.points, columns.points, diagonal)
-            of_rows = tuple(map(product, tiles, columns.beside))
-            column_parts = None if diagonal else tuple(map(to_columns, tiles, rows.beside))
-            return Parts(None, (of_rows,), (column_parts,))
+            values = tiles.values(rows.points, columns.points, diagonal)
+            row_parts = tuple(map(product, values, columns.beside))
+            column_parts = None if diagonal else tuple(map(to_columns, values, rows.beside))
+            return Parts(None, (row_parts,), (column_parts,))
 
-        _, (out,) = fold_pairs(layout, size, block, tile)
-        inside, n = block.inside[: factors[0].n, None] > 0, number_of_points(factors, layout)
-        return tuple(jnp.where(inside, of[: factors[0].n], 0) / n for of in out)
+        _, (images,) = fold_pairs(tiles.layout, size, block, tile)
+        rows = tiles.factors[0].n
+        inside = block.inside[:rows, None] > 0
+        return tuple(jnp.where(inside, image[:rows], 0) / tiles.n for image in images)
 
-    return on_devices(layout, local, factors, vectors)
+    return tiles.on_devices(local, vectors)
 
 
-@functools.partial(jax.jit, static_argnames="layout")
+@jax.jit
 def row_squares_beside(
-    factors: Factors,
-    left: jax.Array,
-    right: jax.Array,
-    *,
-    scale: jax.Array | None = None,
-    layout: Layout | None = None,
+    tiles: Tiles, left: jax.Array, right: jax.Array, *, scale: jax.Array | None = None
 ) -> jax.Array:
     """Sums of squares along the rows of diag(w) K diag(w) / n - L R^T, `[rows]`.
 
-    K is the product of all factors; L and R are `[rows, m]`, and L R^T is symmetric. The difference
-    is taken entry by entry: where little is left of K / n, its norm keeps the digits that a
+    K is the one product of the tiles; L and R are `[rows, m]`, L R^T symmetric. The difference is
+    taken entry by entry: where little is left of K / n, its norm keeps the digits that a
     difference of norms loses. w is `scale`, `[rows]`, or ones.
     """
-    scale = jnp.ones(left.shape[0], factors[0].dtype) if scale is None else scale
+    scale = jnp.ones(left.shape[0], tiles.factors[0].dtype) if scale is None else scale
 
-    def local(factors: Factors, *beside: Any) -> jax.Array:
-        block, size = block_of(layout, factors, beside)
+    def local(tiles: Tiles, *beside: Any) -> jax.Array:
+        block, size = tiles.block(beside)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             (left, _, scale_i), (_, right, scale_j) = rows.beside, columns.beside
-            weights = scale_i[:, None] * scale_j[None, :] / n
-            tiles = kernel_tiles(all_of(factors), factors, rows.points, columns.points, diagonal)
-            squares = jnp.square(tiles[0] * weights - inner_products(left, right))
+            weights = scale_i[:, None] * scale_j[None, :] / tiles.n
+            (values,) = tiles.values(rows.points, columns.points, diagonal)
+            squares = jnp.square(values * weights - inner_products(left, right))
             to_rows, to_columns = (jnp.sum(squares, axis=k) for k in (1, 0))
             return Parts(None, (to_rows,), (None if diagonal else to_columns,))
 
-        _, (sums,) = fold_pairs(layout, size, block, tile)
-        return sums[: factors[0].n]
+        _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
+        return sums[: tiles.factors[0].n]
 
-    n = number_of_points(factors, layout)
-    return on_devices(layout, local, factors, left, right, scale)
+    return tiles.on_devices(local, left, right, scale)
 
 
 def _over_tiles(
@@ -126,13 +102,14 @@ def _over_tiles(
     return lax.fori_loop(0, across, column, carry)
 
 
-@functools.partial(jax.jit, static_argnames=("n", "layout"))
+@functools.partial(jax.jit, static_argnames="layout")
 def stored_row_squares_beside(
-    matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout | None = None
 ) -> jax.Array:
     """Sums of squares along the rows of K / n - L R^T, for stored K `[rows, rows]`."""
+    n = matrix.shape[0] if layout is None else layout.n
 
-    def local(_: Factors, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+    def local(_: Tiles, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
         if layout is not None:
             right = lax.all_gather(right, layout.axis, tiled=True)
 
@@ -152,23 +129,23 @@ def stored_row_squares_beside(
         sums = jnp.zeros(matrix.shape[0], matrix.dtype)
         return _over_tiles(visit, sums, matrix.shape, symmetric=layout is None)
 
-    return on_devices(layout, local, (), matrix, left, right)
+    return Tiles((), (), layout).on_devices(local, matrix, left, right)
 
 
-@functools.partial(jax.jit, static_argnames="layout")
-def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
-    """The Hadamard product K of all factors as an array, tile by tile: `[rows, rows]`, by rows.
+@jax.jit
+def assemble(tiles: Tiles) -> jax.Array:
+    """The one product K of the tiles as an array, tile by tile: `[rows, rows]`, by rows.
 
     Nothing else of its size is made. With a layout the points are gathered, and K is zero in the
     rows and columns of the padding. Not differentiable in reverse mode.
     """
 
-    def local(factors: Factors) -> jax.Array:
-        rows = factors[0].n
-        points = everything = tuple(factor.points for factor in factors)
+    def local(tiles: Tiles) -> jax.Array:
+        layout, rows, n = tiles.layout, tiles.factors[0].n, tiles.n
+        points = everything = tiles.points
         if layout is not None:
             everything = lax.all_gather(points, layout.axis, tiled=True)
-        n, width = number_of_points(factors, layout), rows * (layout.blocks if layout else 1)
+        width = rows * (layout.blocks if layout else 1)
         first = position(layout) * rows
 
         def visit(matrix: jax.Array, of_rows: Any, of_columns: Any) -> jax.Array:
@@ -176,7 +153,7 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
             cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=mask.size)
             some = jax.tree.map(lambda leaf: cut(leaf, top), points)
             others = jax.tree.map(lambda leaf: cut(leaf, side), everything)
-            (tile,) = kernel_tiles(all_of(factors), factors, some, others)
+            (tile,) = tiles.values(some, others)
             along, across = first + top + jnp.arange(mask.size), side + jnp.arange(mask.size)
             tile = jnp.where(along[:, None] == across[None, :], 1, tile)
             if width > n:
@@ -186,7 +163,7 @@ def assemble(factors: Factors, *, layout: Layout | None = None) -> jax.Array:
                 return matrix
             return lax.dynamic_update_slice(matrix, tile.T, (side, top))
 
-        matrix = jnp.zeros((rows, width), factors[0].dtype)
+        matrix = jnp.zeros((rows, width), tiles.factors[0].dtype)
         return _over_tiles(visit, matrix, matrix.shape, symmetric=layout is None)
 
-    return on_devices(layout, local, factors)
+    return tiles.on_devices(local)

@@ -13,39 +13,26 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import Layout
 from condvendi_jax.data.kernels import Cosine, Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import fold, products, sums
-from condvendi_jax.grams.fold import Factors
-from condvendi_jax.grams.operators import (
-    DenseGram,
-    FeatureGram,
-    Gram,
-    Operator,
-    TiledGram,
-    factor_of,
-)
+from condvendi_jax.grams import operators, products, sums
+from condvendi_jax.grams.fold import Tiles
+from condvendi_jax.grams.operators import DenseGram, FeatureGram, Gram, Operator, TiledGram
 
-# Up to this n a matrix takes 16 MiB in float32 and milliseconds to make; the eigenvalues need it,
-# and it has derivatives of every mode.
+# Up to this n a matrix takes milliseconds and 16 MiB, and it has derivatives of every mode.
 _DENSE_UP_TO = 2048
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class SharedTiles:
-    """Grams that share factors, as pairs do with outputs and prompts: one pass serves them all."""
-
-    factors: Factors  # All of them, each once.
-    #: The indices of the factors of each Gram.
-    subsets: fold.Subsets = dataclasses.field(metadata={"static": True})
-    layout: Layout | None = dataclasses.field(metadata={"static": True})
+class SharedTiles(Tiles):
+    """Grams that share factors, as pairs do with outputs and prompts."""
 
     def squared_frobenius_norms(self) -> jax.Array:
         """||K / n||_F^2 of every Gram."""
-        return sums.squared_norms(self.factors, self.subsets, layout=self.layout)
+        return sums.squared_norms(self)
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
-        return products.matvecs(self.factors, self.subsets, vectors, layout=self.layout)
+        return products.matvecs(self, vectors)
 
 
 @jax.tree_util.register_dataclass
@@ -56,26 +43,26 @@ class Apart:
     operators: tuple[Operator, ...]
 
     def squared_frobenius_norms(self) -> jax.Array:
-        return jnp.stack([of.squared_frobenius_norm() for of in self.operators])
+        return jnp.stack([gram.squared_frobenius_norm() for gram in self.operators])
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(of.matvec(v) for of, v in zip(self.operators, vectors, strict=True))
+        return tuple(gram.matvec(v) for gram, v in zip(self.operators, vectors, strict=True))
 
 
 #: Several operators that are multiplied together.
 Together = SharedTiles | Apart
 
 
-def together(operators: Sequence[Operator]) -> Together:
+def together(grams: Sequence[Operator]) -> Together:
     """The tiles that Grams share, or each operator apart."""
-    tiled = [gram for gram in operators if isinstance(gram, TiledGram)]
-    factors = [factor for gram in tiled for factor in gram.hadamard]
+    tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
+    factors = [factor for gram in tiled for factor in gram.factors]
     known = {id(factor): factor for factor in factors}
     one_layout = len({gram.layout for gram in tiled}) == 1
-    if len(tiled) < len(operators) or not one_layout or len(known) == len(factors):
-        return Apart(tuple(operators))
+    if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
+        return Apart(tuple(grams))
     order = list(known)
-    subsets = tuple(tuple(order.index(id(f)) for f in gram.hadamard) for gram in tiled)
+    subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
     return SharedTiles(tuple(known.values()), subsets, tiled[0].layout)
 
 
@@ -119,7 +106,7 @@ def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None
     """
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
-        z = factor_of(kernel, points, layout).points
+        z = operators.factor_of(kernel, points, layout).points
         if layout is not None:
             inside = jnp.arange(layout.rows) < n
             z = layout.constrain(jnp.where(inside[:, None], z, 0))

@@ -149,8 +149,8 @@ def _gradient(
     present, (latents, *prompts) = ring.finite_rows(batch)
 
     def objective(latents: jax.Array) -> jax.Array:
-        of = _log_score_of_spectra if entropy.needs_spectrum else _log_score_of_squares
-        return jnp.exp(of(entropy, (latents, *prompts), present, state))
+        score = _log_score_of_spectra if entropy.needs_spectrum else _log_score_of_squares
+        return jnp.exp(score(entropy, (latents, *prompts), present, state))
 
     gradient = jax.grad(objective)(latents)
     finite = present & jnp.isfinite(gradient).all(axis=1)
@@ -181,8 +181,10 @@ def _log_score_of_spectra(
     entropy = entropy.fitted(counts.shape[0])
     shares = counts.astype(batch[0].dtype) / jnp.sum(counts, dtype=batch[0].dtype)
 
-    def of(matrix: jax.Array) -> jax.Array:
+    def log_score(matrix: jax.Array) -> jax.Array:
         return entropy.of_spectrum(DenseGram(matrix).weighted(shares).eigenvalues())
 
     latents, *prompts = ring.kernel_values(state, batch, among_all=True)
-    return of(latents * prompts[0]) - of(prompts[0]) if prompts else of(latents)
+    if not prompts:
+        return log_score(latents)
+    return log_score(latents * prompts[0]) - log_score(prompts[0])

@@ -316,11 +316,12 @@ def _sums_between(
     points: Pairs, multipliers: jax.Array, weights: jax.Array, terms: tuple[str, ...]
 ) -> jax.Array:
     """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2, for each term."""
-    factors, subsets = order_two.factors_of(points)
-    count = len(factors)
-    factors += tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers)
-    wanted = {"joint": (*subsets[-1], count), "prompts": (1, count + 1)}
-    sums = pairwise.arrival_sums(factors, tuple(wanted[term] for term in terms), weights=weights)
+    tiles = order_two.tiles_of(points)
+    count = len(tiles.factors)
+    factors = tiles.factors + tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers)
+    wanted = {"joint": (*tiles.subsets[-1], count), "prompts": (1, count + 1)}
+    tiles = fold.Tiles(factors, tuple(wanted[term] for term in terms))
+    sums = pairwise.arrival_sums(tiles, weights=weights)
     return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
 
 

@@ -83,8 +83,8 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     """Means over pairs of different rows, how many pairs are independent, the rows in words."""
     # Of k_T^2, k_T^2 k_X^2, k_T^4, k_T^4 k_X^2, k_T^4 k_X^4, by the numbers of the squared kernels.
     subsets = ((1,), (0, 1), (1, 1), (0, 1, 1), (0, 0, 1, 1)) if pairs.paired else ((0,), (0, 0))
-    factors, _ = order_two.factors_of(pairs)
-    sums = pairwise.squares_of_others(factors, subsets, layout=pairs.layout)
+    tiles = dataclasses.replace(order_two.tiles_of(pairs), subsets=subsets)
+    sums = pairwise.squares_of_others(tiles)
     means = pairs.n / (pairs.n - 1) * to_host(sums).astype(np.float64)
     if not pairs.paired:
         means = np.array([1, means[0], 1, *means])

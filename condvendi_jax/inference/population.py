@@ -77,7 +77,7 @@ class Population:
     @property
     def of_prompts(self) -> float:
         """The share of the pairs of a prompt with itself, 0 where no prompt repeats."""
-        return self._means[0].own if self.repeated else 0.0
+        return self._means[0].share if self.repeated else 0.0
 
     @property
     def freedom(self) -> int:
@@ -301,7 +301,7 @@ class Population:
         means, without = self._means
         within, changes = means.within[0], self._changes(means.within[0], without.within[0])
         between, of_between = self._between
-        own = means.own if self.own is None else self.own
+        own = means.share if self.own is None else self.own
         shares, constant = (own * (1 - self.same), 1 - own), own * self.same
         correlation = _correlation(*map(self._influences, (changes, of_between)))
         ends = (
@@ -323,7 +323,7 @@ class Population:
         square = max(np.sum(mean**2), _LEAST)
         slope = np.sum(self._influences(of_between) * mean) / square
         left = self._mean(intervals.between_mean, between, of_between - slope * changes)
-        share = 1 - (self._means[0].own if self.own is None else self.own)
+        share = 1 - (self._means[0].share if self.own is None else self.own)
         # Of the outputs, of which a share of the pairs are of two prompts.
         moved = intervals.shifted(outputs - share * between, intervals.scaled(share, left))
         rest = intervals.scaled(value * outputs, intervals.of_reciprocal(moved))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams.fold import Factors, Subsets
+from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.spectra import order_two
 
 
@@ -74,40 +75,35 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
     if k > available:
         raise ValueError(f"k: expected at most {available} rows{limit}, received {k}.")
     near = pairs.gathered()
-    factors, subsets = order_two.factors_of(near)
-    subsets = subsets[1:] or subsets  # Of the prompts and the pairs, or of the outputs alone.
+    tiles = order_two.tiles_of(near)
+    if near.paired:  # The prompts and the pairs, or the outputs alone.
+        tiles = dataclasses.replace(tiles, subsets=tiles.subsets[1:])
     # By the influence on an entropy of order 2, but for a constant.
-    sums = 1 + pairwise.row_norms(factors, subsets)
+    sums = 1 + pairwise.row_norms(tiles)
     *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
     start = jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
     kinds = np.zeros(near.n, int) if per_prompt is None else near.prompt_kinds[1]
-    rows, added = _greedy(factors, start, kinds, most, subsets=subsets, k=k)
+    rows, added = _greedy(tiles, start, kinds, most, k=k)
     above, below = np.cumsum(np.asarray(added, np.float64), axis=0).T
     return Selection(np.asarray(rows), above / below)
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "k"))
+@functools.partial(jax.jit, static_argnames="k")
 def _greedy(
-    factors: Factors,
-    first: jax.Array,
-    kinds: jax.Array,
-    most: jax.Array,
-    *,
-    subsets: Subsets,
-    k: int,
+    tiles: Tiles, first: jax.Array, kinds: jax.Array, most: jax.Array, *, k: int
 ) -> tuple[jax.Array, jax.Array]:
     """The chosen rows `[k]`, and what each adds to the sums above and below the line, `[k, 2]`.
 
     The score is A / B. A row that adds a and b changes it by (a - (A / B) b) / (B + b): a
     difference of two scores would lose these digits.
     """
-    n, dtype = factors[0].n, factors[0].dtype
+    n, dtype = tiles.n, tiles.factors[0].dtype
 
     def step(carry: Any, _: None) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         row, sums, totals, free, counts = carry
         added = 2 * sums[:, row] + 1
-        squares = pairwise.row_squares(factors, subsets, row)
-        sums += jnp.concatenate([jnp.ones((2 - len(subsets), n), dtype), squares])
+        squares = pairwise.row_squares(tiles, row)
+        sums += jnp.concatenate([jnp.ones((2 - len(tiles.subsets), n), dtype), squares])
         totals += added
         free, counts = free.at[row].set(False), counts.at[kinds[row]].add(1)
         above, below = 2 * sums + 1

@@ -62,8 +62,7 @@ def cluster_vendi(
         decide shapes and must be concrete, also inside `jax.jit`.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
       order: the Renyi order in (0, inf].
-      method: how to compute the spectra of clusters of more than 1,024 points; those of the
-        others are exact.
+      method: how to compute the spectra of clusters of more than 1,024 points; others are exact.
 
     Returns:
       A scalar, an effective number of modes, in [1, n]; a cluster of one point has the score 1.
@@ -83,9 +82,9 @@ def cluster_vendi(
       >>> print(f"{score:.2f}")  # (4 + 1) / 2
       2.50
     """
-    found = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
-    shares = jnp.asarray(found.weights / found.weights.sum(), found.scores.dtype)
-    return jnp.sum(shares * found.scores)
+    clusters = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
+    shares = jnp.asarray(clusters.weights / clusters.weights.sum(), clusters.scores.dtype)
+    return jnp.sum(shares * clusters.scores)
 
 
 def scores_by_cluster(
@@ -116,12 +115,12 @@ def scores_by_cluster(
     sizes, masses = np.bincount(cluster), np.bincount(cluster, points.shares)
     rows, by_cluster = np.argsort(cluster, kind="stable"), dict[int, Any]()
     small, shares = np.flatnonzero(sizes <= _TOGETHER_UP_TO), points.shares / masses[cluster]
-    for of in exact.compute_sets(points, rows, sizes, small, shares, entropy):
-        by_cluster.update(zip(of.sets.tolist(), of.values, strict=True))
+    for computed in exact.compute_sets(points, rows, sizes, small, shares, entropy):
+        by_cluster.update(zip(computed.sets.tolist(), computed.values, strict=True))
     for c in np.flatnonzero(sizes > _TOGETHER_UP_TO).tolist():
         members = points.rows(np.flatnonzero(cluster == c))
-        (computed,) = computation.compute(members, (entropy,), method)
-        by_cluster[c] = computed.values.outputs
+        (alone,) = computation.compute(members, (entropy,), method)
+        by_cluster[c] = alone.values.outputs
     scores = jnp.exp(jnp.stack([by_cluster[c] for c in range(sizes.size)]))
     return ClusterScores(names, sizes, scores, entropy.order, masses if weighted else sizes)
 
@@ -166,8 +165,7 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
     where no two modes share a pair.
 
     A mode is a direction, not a set of pairs, and arbitrary among those of equal eigenvalues, as of
-    prompt clusters of one size. K_X o v v^T ignores signs: a v that contrasts dogs with sofas
-    weights both.
+    prompt clusters of one size. K_X o v v^T ignores signs: a contrast of dogs and sofas has both.
 
     Args:
       pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
@@ -201,8 +199,7 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
     kinds = int(np.count_nonzero(masses))
     if checks.check_count(count, name="count", minimum=1) > kinds:
         raise ValueError(f"count: expected at most {kinds}, received {count}.")
-    # Rows of one prompt have entries in the ratio of the roots of their weights: one row for each
-    # prompt, of their total weight.
+    # One row for each prompt: entries of its rows are in the ratio of the roots of their weights.
     _, first = np.unique(kind, return_index=True)
     _, distinct = grams_of(pairs.rows(first))
     values, vectors = _leading(distinct.weighted(masses), count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -14,23 +14,14 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
 from condvendi_jax.grams import Operator, to_host
-from condvendi_jax.spectra import estimators, order_two
-from condvendi_jax.spectra.estimated import MatrixFree, Stored
+from condvendi_jax.spectra import estimators, methods, order_two
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
-from condvendi_jax.spectra.methods import (
-    ALL_TERMS,
-    FACTORS_OF,
-    OUTPUTS,
-    Grams,
-    Method,
-    Terms,
-    check_method,
-)
+from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
 from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, Sloped
+from condvendi_jax.spectra.refinement import MatrixFree, Stored
 
-# Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
-# would save little.
+# Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md).
 _EXACT_UP_TO = 4096
 _SAMPLED_ROWS = 1024  # Rows whose rounding stands for that of all.
 
@@ -101,8 +92,10 @@ def compute(
     """
     check_method(method)
     terms = terms if points.paired else OUTPUTS
-    spectral = [entropy for entropy in wanted if entropy.needs_spectrum]
-    computed = iter(method.of_points(points, spectral, terms) if spectral else ())
+    computed: Iterator[Computed] = iter(())
+    if spectral := [entropy for entropy in wanted if entropy.needs_spectrum]:
+        grams = methods.grams_of_terms(points)
+        computed = iter(method.suited_to(grams, terms).entropies(grams, spectral, terms))
     return [
         next(computed)
         if entropy.needs_spectrum
@@ -171,14 +164,14 @@ def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | 
         return None
     step, eps = -(-points.n // _SAMPLED_ROWS), float(jnp.finfo(points.dtype).eps)
     rows = [to_host(array[::step]) for array in points.arrays]
-    kernel_rounding = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
+    kernel_rounding = [k.rounding(some) for k, some in zip(points.kernels, rows, strict=True)]
     by_term = dict.fromkeys(ALL_TERMS, 0.0)
     for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
         if measure is not None:
             if not isinstance(measure, SpectralMeasure):
                 wide = np.asarray(measure, np.float64)
                 measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
-            relative = eps * sum(kernel_rounding[k] for k in FACTORS_OF[name])
+            relative = eps * sum(kernel_rounding[k] for k in methods.FACTORS_OF[name])
             by_term[name] = measure.rounding(entropy, relative)
     x, t, joint = by_term.values()
     return PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)

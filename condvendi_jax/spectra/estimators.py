@@ -25,7 +25,7 @@ from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator
 from condvendi_jax.grams.representations import together
 from condvendi_jax.spectra import krylov
-from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure
+from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
 from condvendi_jax.spectra.order_two import to_float64
 
 DEFAULT_RTOL = 2e-3
@@ -75,18 +75,18 @@ class Samplers:
     """
 
     def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
-        self.of = [
+        self.members = [
             Sampler(gram, float(norm), key=key, budget=budget)
             for gram, norm in zip(grams, _squared_norms(together(grams)), strict=True)
         ]
-        self._sampled = [sampler for sampler in self.of if not sampler.complete]
+        self._sampled = [sampler for sampler in self.members if not sampler.complete]
         if not self._sampled:
             return
         self._products = together([sampler.gram for sampler in self._sampled])
         starts = tuple(sampler.start() for sampler in self._sampled)
         spaces = krylov.krylov_spaces(self._products, starts, sweeps=budget.sweeps)
         for sampler, space in zip(self._sampled, spaces, strict=True):
-            rest = _row_squares_beside(sampler.gram, *sampler.deflate(space, rtol))
+            rest = sampler.gram.row_squares_beside(*sampler.deflate(space, rtol))
             sampler.rest = to_float64(rest)[: sampler.gram.n]
         self._draw(0, budget.probes)
 
@@ -115,11 +115,11 @@ class Samplers:
 
     def widen(self, probes: int) -> None:
         """Adds batches of probes until there are at least this many: one, of all that are new."""
-        first, batch = self.of[0].probes, self.of[0].batch
+        first, batch = self.members[0].probes, self.members[0].batch
         last = first + math.ceil(max(probes - first, 0) / batch) * batch
         if last > first:
             self._draw(first, last)
-        for sampler in self.of:
+        for sampler in self.members:
             sampler.probes = last
 
 
@@ -265,11 +265,11 @@ class Sampler:
         There is one a probe (docs/any_n.md), or an exact one where all eigenvalues are known. Rows
         of weight zero in `shares` `[n]` have NaN. Their means and products are unbiased.
         """
-        n = self.gram.n
+        n, weights = self.gram.n, np.where(shares > 0, shares, 1)
         if self.complete:
             if self._eigenvalues.size == 1:
                 return np.zeros((1, n))
-            return _of_diagonal(to_float64(_diagonal(self.gram, entropy))[None], shares)
+            return centred(to_float64(_diagonal(self.gram, entropy))[None] / weights, shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)
         line = _line(measure, derivative)
@@ -284,7 +284,7 @@ class Sampler:
         deflated = self._combined(self._coefficients(remainder) + line[1] * squares)
         known = line[1] * self.rest + to_float64(jnp.sum(self.vectors * deflated, axis=1))[:n]
         sampled = [self._of_probes(state, remainder)[:n].T for state in self.batches]
-        return _of_diagonal(known + np.concatenate(sampled), shares)
+        return centred((known + np.concatenate(sampled)) / weights, shares)
 
     def _of_probes(self, state: krylov.Tridiagonals, function: Function) -> np.ndarray:
         """The diagonal of f(A) P z (P z)^T for every probe of a batch, `[rows, probes]`."""
@@ -312,18 +312,12 @@ class Sampler:
 def _line(measure: SpectralMeasure, function: Function) -> np.ndarray:
     """The coefficients of the line that leaves least noise in the diagonal of A f(A)."""
     # The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
-    nodes, weights = (part.ravel() for part in measure.sampled[0][0])
-    roots = nodes * np.sqrt(weights)
-    powers = np.stack([roots, nodes * roots], axis=-1)
-    scales = np.linalg.norm(powers, axis=0)
-    scales = np.where(scales > 0, scales, 1)
-    fit, *_ = np.linalg.lstsq(powers / scales, function(nodes) * roots, rcond=1e-12)
-    return fit / scales
+    nodes, weights = measure.sampled[0][0]
+    return fitted(function, Rule(nodes, np.square(nodes) * weights), degree=1)
 
 
-def _of_diagonal(diagonal: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """The influences `[..., n]` from (A h(A))_ii, NaN for rows of share zero, which have none."""
-    derivatives = diagonal / np.where(shares > 0, shares, 1)
+def centred(derivatives: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Derivatives `[..., n]` less their mean, NaN for rows of share zero, which have none."""
     means = np.sum(shares * derivatives, axis=-1, keepdims=True)
     return np.where(shares > 0, derivatives - means, np.nan)
 
@@ -336,7 +330,6 @@ def _diagonal(gram: Operator, entropy: Entropy) -> jax.Array:
 
 
 _squared_norms = jax.jit(lambda together: together.squared_frobenius_norms())
-_row_squares_beside = jax.jit(lambda gram, *beside: gram.row_squares_beside(*beside))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
 all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())

@@ -54,7 +54,7 @@ class Exact(Method):
             by_term = jax.block_until_ready(by_term)
         values = entropies_of_spectra(by_term, tuple(wanted))
         eigenvalues.check_spectra(*jax.tree.leaves(values))
-        return [Computed(per_term(of), None, self.name, per_term(by_term)) for of in values]
+        return [Computed(per_term(value), None, self.name, per_term(by_term)) for value in values]
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
@@ -64,7 +64,8 @@ class Exact(Method):
         warn_of_long_work(unweighted_grams(near), terms)
         if leaving is not None:
             # By weights, so that copies of rows and their numbers give the same errors.
-            work = sum(np.square(of.weights.sum(1)).sum() for of in leaving if of.rows.shape[1] > 1)
+            several = [part.weights.sum(1) for part in leaving if part.rows.shape[1] > 1]
+            work = sum(np.square(weights).sum() for weights in several)
             if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
                 leaving = None
         weights = np.asarray(near.shares, near.dtype)
@@ -79,16 +80,12 @@ class Exact(Method):
             parts = zip(*map(term_of, terms), strict=True)
         values, rows, deletions, spectra = (dict(zip(terms, part, strict=True)) for part in parts)
         eigenvalues.check_spectra(*values.values())
-        shares = near.shares
-
-        def centred(slopes: jax.Array) -> np.ndarray:
-            raw = np.asarray(slopes, np.float64)
-            return np.where(shares > 0, raw - shares @ raw, np.nan)[None]
-
-        lost = {name: in_order(of, leaving) for name, of in deletions.items() if leaving}
+        wide = {name: np.asarray(slopes, np.float64)[None] for name, slopes in rows.items()}
+        influences = {name: estimators.centred(part, near.shares) for name, part in wide.items()}
+        lost = {name: in_order(part, leaving) for name, part in deletions.items() if leaving}
         return Sloped(
             Computed(per_term(values), None, self.name, per_term(spectra)),
-            per_term({name: centred(of) for name, of in rows.items()}),
+            per_term(influences),
             None if leaving is None else per_term(lost),
         )
 
@@ -137,8 +134,7 @@ def _term_of_operator(
 ) -> tuple[jax.Array, jax.Array, list[jax.Array], jax.Array]:
     """The entropy of A, or of the smaller matrix of features, and its slopes.
 
-    Returns the value, the derivative in the weight of each row, what is lost without each group of
-    every `Leaving`, and the eigenvalues.
+    Returns the value, derivatives in the weights of rows, the losses of groups, and eigenvalues.
     """
     values, vectors = eigenvalues.decomposed(operator)
     # The eigenvalues of A that the features lack are zero.
@@ -150,7 +146,7 @@ def _term_of_operator(
     else:  # Zero for rows of weight zero.
         inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
         projections = vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
-    lost = [_deletions(value, values, projections, of) for of in leaving or ()]
+    lost = [_deletions(value, values, projections, part) for part in leaving or ()]
     rows = eigenvalues.matmul(jnp.square(projections), slopes)
     return value, rows, lost, padded(values)
 
@@ -220,7 +216,7 @@ def _compute_apart(
         (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
         matrix, roots = gram.dense().matrix, square_roots(weights)
         squares = jnp.square(matrix)
-        sums = jnp.stack([eigenvalues.matmul(of, weights) for of in (squares, jnp.square(squares))])
+        sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
         if not entropy.needs_spectrum:
             return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
         values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])

@@ -22,8 +22,7 @@ _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 # In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
 # columns cannot resolve shorter directions, which are left to the next block.
 _RESOLVED = 100
-# In eps of the largest eigenvalue, the rounding of a product with A: what is shorter has no
-# direction. Empirical.
+# In eps of the largest eigenvalue, empirical: a product with A that is shorter is rounding.
 _NOISE = 8
 # How many vectors of a recurrence are projected off at once. The room for later ones is not read.
 _TOGETHER = 16
@@ -150,7 +149,7 @@ def lanczos(
 
     def step(k: jax.Array, states: Any) -> Any:
         images = products.matvecs(
-            tuple(jnp.concatenate([s.following for s in of], axis=1) for of in states)
+            tuple(jnp.concatenate([s.following for s in some], axis=1) for some in states)
         )
         return tuple(map(functools.partial(advanced, k), states, bases, images))
 
@@ -195,11 +194,9 @@ def _extended(
 def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
     """The recurrences with room for more steps."""
     more = capacity - state.alpha.shape[1]
-    return state._replace(
-        history=jnp.pad(state.history, ((0, 0), (0, more), (0, 0))),
-        alpha=jnp.pad(state.alpha, ((0, 0), (0, more))),
-        beta=jnp.pad(state.beta, ((0, 0), (0, more))),
-    )
+    history = jnp.pad(state.history, ((0, 0), (0, more), (0, 0)))
+    alpha, beta = (jnp.pad(part, ((0, 0), (0, more))) for part in (state.alpha, state.beta))
+    return state._replace(history=history, alpha=alpha, beta=beta)
 
 
 @jax.jit

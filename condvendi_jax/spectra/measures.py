@@ -18,10 +18,10 @@ import numpy as np
 
 from condvendi_jax.entropies import Entropy, eigenvalues, von_neumann
 from condvendi_jax.spectra import krylov
+from condvendi_jax.statistics import intervals
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-CONFIDENCE = 0.95
 # In eps of the dtype, an empirical bound: the rounding of products with A in a trace.
 ROUNDING = 30
 # Beside a kink the error of a quadrature changes its sign with the depth, as nodes move past the
@@ -39,19 +39,6 @@ _ZERO = 4
 _LEAST = 1e-30
 # Eigenvalues within this relative distance of the largest have its derivative at infinite order.
 _SAME = 1e-6
-
-
-def standard_error(values: np.ndarray) -> float:
-    """The standard error of the mean of independent values `[m]`."""
-    return float(np.std(values, ddof=1) / math.sqrt(values.size))
-
-
-def half_interval(values: np.ndarray) -> float:
-    """Half of Student's confidence interval for the mean of independent values `[m]`."""
-    # Imported here: it takes a sixth of the time of importing JAX.
-    from scipy.special import stdtrit
-
-    return float(stdtrit(values.size - 1, (1 + CONFIDENCE) / 2)) * standard_error(values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +63,8 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        return standard_error(self.per_probe)
+        """That of the mean over the probes."""
+        return float(np.std(self.per_probe, ddof=1) / math.sqrt(self.per_probe.size))
 
     @property
     def systematic(self) -> float:
@@ -86,7 +74,7 @@ class Estimate:
     @property
     def noise(self) -> float:
         """Half the confidence interval of the probes alone, by Student's t."""
-        return half_interval(self.per_probe)
+        return float(intervals.student(self.per_probe.size - 1)) * self.standard_error
 
     @property
     def half_width(self) -> float:
@@ -125,8 +113,7 @@ class SpectralMeasure:
       deflated: Gauss and Gauss-Radau quadratures of the deflated part, `[m]` nodes each.
       alpha: `[probes, steps]`, diagonals of the probes' tridiagonal matrices.
       beta: `[probes, steps]`, their off-diagonals; the last couples to the step not taken.
-      squares: `[probes]`, squared norms of the projected probes, about the number of eigenvalues
-        that are left.
+      squares: `[probes]`, squared norms of the projected probes, about how many eigenvalues remain.
       moments: Tr P, Tr P A P and Tr P A^2 P of what is left, known exactly.
       moment_errors: bounds of their rounding.
       projected: Ritz values `[k]` and residual norms `[k]` of what each Lanczos step projects off.
@@ -235,8 +222,7 @@ class SpectralMeasure:
         that it lies below its tangent at the eigenvalues raised to f = e / n^(1/2): it moves by up
         to e times the norm of its slopes there, less their mean, and what raising adds, at most f
         for each. Below order 1, m eigenvalues up to a floor, which count as zero or are rounding,
-        have powers of a sum of at most m (their mean + e / m^(1/2))^order. No entropy is off by
-        more than log n.
+        have powers of a sum of at most m (their mean + e / m^(1/2))^order. The most is log n.
         """
         order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
         off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
@@ -267,7 +253,7 @@ class SpectralMeasure:
         """
         smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
-        per_probe, gap, unknown = min(fits, key=lambda fit: half_interval(fit[0]) + fit[2])
+        per_probe, gap, unknown = min(fits, key=lambda fit: Estimate(fit[0]).noise + fit[2])
         exact, bracket = (float(rule.weights @ function(rule.nodes)) for rule in self.deflated)
         total = (exact + bracket) / 2 + per_probe
         rounding = ROUNDING * self.eps * max(abs(float(np.mean(total))), 1.0) + unknown
@@ -298,21 +284,10 @@ class SpectralMeasure:
         self, function: Function, degree: int, smooth: bool
     ) -> tuple[np.ndarray, float, float]:
         """Tr P f(A) P by every probe, with moments as control variates, and the errors of both."""
-        nodes, weights = self.sampled[0][0]
-        scale = float(nodes.max()) or 1.0
-
-        def powers(nodes: np.ndarray) -> np.ndarray:
-            return (nodes / scale)[..., None] ** np.arange(degree + 1)
-
-        root = np.sqrt(weights)
-        fit, *_ = np.linalg.lstsq(
-            (powers(nodes) * root[..., None]).reshape(-1, degree + 1),
-            (function(nodes) * root).ravel(),
-            rcond=1e-12,
-        )
+        fit = fitted(function, self.sampled[0][0], degree)
 
         def remainder(rule: Rule) -> np.ndarray:
-            values = function(rule.nodes) - powers(rule.nodes) @ fit
+            values = function(rule.nodes) - np.polyval(fit[::-1], rule.nodes)
             return np.sum(rule.weights * values, axis=1)
 
         pairs = [(remainder(one), remainder(other)) for one, other in self.sampled]
@@ -323,9 +298,8 @@ class SpectralMeasure:
             middles = np.array([(one + other) / 2 for one, other in pairs])
             middle = middles.mean(axis=0)
             gap = float(np.abs(np.mean(middles - middle, axis=1)).max())
-        scales = scale ** np.arange(degree + 1)
-        known = float(self.moments[: degree + 1] / scales @ fit)
-        unknown = float(self.moment_errors[: degree + 1] / scales @ np.abs(fit))
+        known = float(self.moments[: degree + 1] @ fit)
+        unknown = float(self.moment_errors[: degree + 1] @ np.abs(fit))
         return middle + known, gap, unknown
 
     def _coupling(self, function: Function) -> float:
@@ -383,6 +357,15 @@ class SpectralMeasure:
         return math.exp(float(np.mean(apart))), math.exp(float(np.median(piled)))
 
 
+def fitted(function: Function, rule: Rule, degree: int) -> np.ndarray:
+    """The coefficients `[degree + 1]` of a polynomial in x, by least squares over a quadrature."""
+    roots, scale = np.sqrt(rule.weights).ravel(), float(rule.nodes.max()) or 1.0
+    powers = (rule.nodes / scale).reshape(-1, 1) ** np.arange(degree + 1)
+    values = function(rule.nodes).ravel() * roots
+    fit, *_ = np.linalg.lstsq(powers * roots[:, None], values, rcond=1e-12)
+    return fit / scale ** np.arange(degree + 1)
+
+
 def _log(x: np.ndarray) -> np.ndarray:
     """log, and 0 at 0, where it only ever multiplies a zero."""
     return np.log(np.where(x > 0, x, 1))
@@ -413,8 +396,7 @@ def _of_power_sum(powers: Estimate, order: float, largest: float) -> Estimate:
 class _Top:
     """Sums over the t largest eigenvalues of a measure, for CV eq. 13.
 
-    By docs/any_n.md, a sum is least at the right tau. Of the two that the nodes suggest, the one
-    with the smaller sum is taken.
+    A sum is least at the right tau (docs/any_n.md): of two candidates the smaller sum decides.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):

@@ -1,8 +1,7 @@
 """Methods of computing entropies, as objects that a caller passes: `method=cv.Exact()`.
 
 Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. All other
-entropies need a spectrum. A method takes it from Gram matrices: all eigenvalues, or estimates with
-an interval (`estimators`).
+entropies need a spectrum of Gram matrices: all eigenvalues, or estimates with an interval.
 """
 
 from __future__ import annotations
@@ -49,11 +48,6 @@ class Method:
     def suited(self, points: Pairs, terms: Terms) -> Method:
         """The method that will run on these points; raises where it cannot, computes nothing."""
         return self.suited_to(unweighted_grams(points), terms)
-
-    def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        """Each of the entropies of points, for the given terms."""
-        grams = grams_of_terms(points)
-        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
 
 
 def check_method(method: Method) -> Method:

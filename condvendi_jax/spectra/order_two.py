@@ -33,7 +33,7 @@ from condvendi_jax.entropies import Computed, Decomposition, PerTerm
 from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.grams import grams_of, to_host
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams.fold import Factors, Subsets
+from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.grams.operators import OfPoints, factor_of
 
 FROBENIUS = "frobenius"  # The method of these entropies.
@@ -81,20 +81,20 @@ def leaving_of(
 
 def weight_of(leaving: Sequence[Leaving]) -> np.ndarray:
     """The weight that leaves with each group, `[G]`."""
-    return in_order([np.sum(of.weights, axis=1) for of in leaving], leaving)
+    return in_order([np.sum(part.weights, axis=1) for part in leaving], leaving)
 
 
 def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
     """One array `[..., G]` by the numbers of the groups, from a part for each of leaving."""
-    order = np.argsort(np.concatenate([of.groups for of in leaving]))
+    order = np.argsort(np.concatenate([part.groups for part in leaving]))
     return np.concatenate(parts, axis=-1)[..., order]
 
 
-def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
-    """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
+def tiles_of(points: Pairs) -> Tiles:
+    """The tiles of X and, with prompts, of T and the joint."""
     parts = zip(points.kernels, points.arrays, strict=True)
     factors = tuple(factor_of(kernel, array, points.layout) for kernel, array in parts)
-    return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
+    return Tiles(factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),), points.layout)
 
 
 def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) -> PerTerm:
@@ -111,8 +111,7 @@ def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     first, *second = grams_of(points)
     grams = [first, *second, *(first * other for other in second)]
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
-        options: Any = {"weights": points.weights, "layout": points.layout}
-        return pairwise.squared_norms(*factors_of(points), **options)
+        return pairwise.squared_norms(tiles_of(points), weights=points.weights)
     shares = _shares(points)  # Matrices have derivatives in forward mode too.
     return jnp.stack([gram.squared_norm_by(shares) for gram in grams])
 
@@ -130,7 +129,7 @@ def entropies_of(norms: jax.Array) -> PerTerm:
 @jax.jit
 def row_sums(points: Pairs) -> jax.Array:
     """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
-    return pairwise.row_norms(*factors_of(points), weights=_shares(points), layout=points.layout)
+    return pairwise.row_norms(tiles_of(points), weights=_shares(points))
 
 
 def _shares(points: Pairs) -> jax.Array:
@@ -190,7 +189,7 @@ class PairSums(NamedTuple):
     def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
         """The sums of points."""
         rows = to_float64(row_sums(points))[:, : points.n]
-        return cls(rows, leaving, [to_float64(sums_inside(points, of)) for of in leaving])
+        return cls(rows, leaving, [to_float64(sums_inside(points, part)) for part in leaving])
 
 
 def to_float64(array: jax.Array) -> np.ndarray:
@@ -201,9 +200,9 @@ def to_float64(array: jax.Array) -> np.ndarray:
 def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) -> np.ndarray:
     """`sums_inside` `[..., G, m]` of groups without a row in common, by the rows `[..., n]`."""
     by_row = np.zeros((*inside[0].shape[:-2], n))
-    for of, sums in zip(leaving, inside, strict=True):
-        there = of.weights > 0
-        by_row[..., of.rows[there]] = sums[..., there]
+    for part, sums in zip(leaving, inside, strict=True):
+        there = part.weights > 0
+        by_row[..., part.rows[there]] = sums[..., there]
     return by_row
 
 
@@ -296,7 +295,7 @@ class Answers(NamedTuple):
             if kinds is None:
                 return None
             groups = leaving_of(points, kinds, kinds.max() + 1)
-            parts = [to_float64(function(points, of)) for of in groups]
+            parts = [to_float64(function(points, part)) for part in groups]
             return by_rows(groups, parts, points.n)
 
         batches = None if points.batches is None else points.batch_kinds
@@ -306,7 +305,7 @@ class Answers(NamedTuple):
 @jax.jit
 def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
     """Sums of squared kernels over all pairs of different rows of these weights, `[terms]`."""
-    return pairwise.squares_of_others(*factors_of(points), weights=weights, layout=points.layout)
+    return pairwise.squares_of_others(tiles_of(points), weights=weights)
 
 
 @jax.jit
@@ -317,12 +316,12 @@ def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.A
     alone, others = jnp.square(shares) / copies, jnp.square(shares) * (1 - 1 / copies)
     if not groups:
         return (total + jnp.sum(others)) / (1 - jnp.sum(alone))
-    for of in groups:
-        there = jnp.asarray(of.weights, points.dtype)
-        weights, paired, copied = (there * part[of.rows] for part in (shares, alone, others))
+    for group in groups:
+        there = jnp.asarray(group.weights, points.dtype)
+        weights, paired, copied = (there * part[group.rows] for part in (shares, alone, others))
         every = jnp.square(jnp.sum(weights, axis=1))
         times = every / (every - jnp.sum(paired, axis=1))
-        inside = _by_group(points, of._replace(weights=weights), _sum_pairs)
+        inside = _by_group(points, group._replace(weights=weights), _sum_pairs)
         total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
 
@@ -334,16 +333,16 @@ class PairMeans(NamedTuple):
     between: np.ndarray  # Of rows of two prompts or, where no prompt repeats, of any two rows.
     # The share of the pairs of a prompt with itself: 1 / P of P equal prompts. Where no prompt
     # repeats, that of the pairs of a row with itself. A number, or `[G]` without groups.
-    own: Any
+    share: Any
 
-    def norms(self, own: float | None = None, same: float = 0.0) -> np.ndarray:
+    def norms(self, share: Any = None, same: float = 0.0) -> np.ndarray:
         """The squared norms of a design, `[..., terms]`.
 
-        `own` is the share of the pairs of a prompt with itself; that of the data, where None, gives
+        `share` is that of the pairs of a prompt with itself; that of the data, where None, gives
         the papers' norms if `Answers` are `apart`. Of these `same` is the share of the pairs of an
         answer with itself: 1 / k of k answers.
         """
-        share = self.own if own is None else own
+        share = self.share if share is None else share
         return share * (same + (1 - same) * self.within) + (1 - share) * self.between
 
 
@@ -383,18 +382,18 @@ def pair_means(
         return means, means
     lost, taken = weight_of(leaving), []
     not_between = inside.batch if inside.prompt is None else inside.prompt
-    for of, inner in zip(leaving, among, strict=True):
+    for (_, rows, weights), inner in zip(leaving, among, strict=True):
         if not_between is not None:
-            inner = inner - not_between[..., of.rows]
+            inner = inner - not_between[..., rows]
         else:
-            inner = inner + np.where(of.weights > 0, of.weights - one_copy[of.rows], 0)
-        taken.append(np.sum((2 * between[..., of.rows] - inner) * of.weights, axis=-1))
+            inner = inner + np.where(weights > 0, weights - one_copy[rows], 0)
+        taken.append(np.sum((2 * between[..., rows] - inner) * weights, axis=-1))
     if kind is None:
-        left_out = [np.sum(of.weights * alone[of.rows], axis=1) for of in leaving]
+        left_out = [np.sum(part.weights * alone[part.rows], axis=1) for part in leaving]
         kept = same - in_order(left_out, leaving)
         within = np.ones((*means.within.shape, lost.size))
     else:
-        numbers = [np.broadcast_to(of.groups[:, None], of.rows.shape) for of in leaving]
+        numbers = [np.broadcast_to(part.groups[:, None], part.rows.shape) for part in leaving]
         group = np.zeros(paired.size, int)
         group[kind] = by_rows(leaving, numbers, kind.size)
         kept = same - np.bincount(group, paired, lost.size)
@@ -417,9 +416,9 @@ def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.nd
     # A difference from a group that has nearly all of it would be rounding. Of one group at most.
     for group in np.flatnonzero(weight_of(leaving) > _MOST):
         rest = points.shares.copy()
-        for of in leaving:
-            lost = of.groups == group
-            np.subtract.at(rest, of.rows[lost], of.weights[lost])
+        for groups, numbers, weights in leaving:
+            lost = groups == group
+            np.subtract.at(rest, numbers[lost], weights[lost])
         rest = np.where(rest > _ROUNDING * points.shares, rest, 0)
         if rest.any():
             rest /= rest.sum()

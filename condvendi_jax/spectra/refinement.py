@@ -1,19 +1,24 @@
-"""How many probes and steps an estimate needs, until its scores are precise enough."""
+"""Spectral measures in place of all eigenvalues, with probes and steps until scores are precise."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 
-from condvendi_jax.base import checks
-from condvendi_jax.entropies import Entropy, von_neumann
-from condvendi_jax.grams.operators import Operator
+from condvendi_jax.base import checks, memory
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.entropies import Computed, Entropy, PerTerm, log_scores, von_neumann
+from condvendi_jax.grams import Gram, Operator
+from condvendi_jax.grams.operators import Dense
 from condvendi_jax.spectra.estimators import DEFAULT_RTOL, MAX_STEPS, Budget, Sampler, Samplers
 from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
+from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
+from condvendi_jax.spectra.order_two import Leaving, Sloped
 
 _MAX_PROBES = 256
 # A tight tolerance begins with more deflation and steps where there are more points than this. It
@@ -23,6 +28,8 @@ _MANY = 8192
 _TRIED = 4
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
+
+_store = jax.jit(lambda gram: gram.store())
 
 
 def spectral_measure(
@@ -63,14 +70,7 @@ def spectral_measure(
       >>> bool(0 < high - low < 0.01 * high)
       True
     """
-    return refine([gram], entropies, list, key=key, rtol=rtol, budget=budget).samplers[0].measure()
-
-
-class Refined(NamedTuple):
-    """Samplers and `[entropies][grams]` estimates."""
-
-    samplers: list[Sampler]
-    estimates: list[list[Estimate]]
+    return refine([gram], entropies, list, key=key, rtol=rtol, budget=budget)[0][0].measure()
 
 
 def refine(
@@ -81,8 +81,8 @@ def refine(
     key: jax.Array,
     rtol: float | None = None,
     budget: Budget | None = None,
-) -> Refined:
-    """Samples the spectra of several Grams until everything asked of them is precise.
+) -> tuple[list[Sampler], list[list[Estimate]]]:
+    """Samplers of several Grams, and `[entropies][grams]` estimates that are precise enough.
 
     Each Gram gets the same probes. `combine` turns one entropy of all Grams into the quantities, in
     nats, that `rtol` is about. The rest is as in `spectral_measure`.
@@ -102,13 +102,13 @@ def refine(
         # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)
     sampled = Samplers(grams, key=key, budget=start, rtol=wanted)
-    samplers = sampled.of
+    samplers = sampled.members
     while True:
         measures = [sampler.measure() for sampler in samplers]
         rows = _estimates(measures, entropies)
         worst = max(e.half_width for row in rows for e in combine(row))
         if budget is not None or worst <= wanted:
-            return Refined(samplers, rows)
+            return samplers, rows
         shallow = _estimates([measure.at_half_depth() for measure in measures], entropies)
         plan = _plan(samplers, rows, shallow, combine, wanted)
         if plan is None:
@@ -116,7 +116,7 @@ def refine(
                 f"the spectral measure reached a relative error of {worst:.1e}, not "
                 f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
             )
-            return Refined(samplers, rows)
+            return samplers, rows
         sampled.deepen(plan.steps)
         sampled.widen(plan.probes)
 
@@ -145,8 +145,7 @@ def _plan(
 ) -> Plan | None:
     """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
 
-    From the estimates at these steps and at half of them. Where no plan will do, the steps are
-    doubled.
+    From the estimates at these steps and at half of them. Where no plan will do, steps double.
     """
     sampled = [sampler for sampler in samplers if not sampler.complete]
     if not sampled:
@@ -158,12 +157,12 @@ def _plan(
         doublings, needed = math.log2(deeper / steps), []
         for row, halves in zip(rows, shallow, strict=True):
             pairs = zip(row, halves, strict=True)
-            falls = [of.gap / half.gap if half.gap > 0 else 1.0 for of, half in pairs]
+            falls = [now.gap / half.gap if half.gap > 0 else 1.0 for now, half in pairs]
             predicted = [  # Limited to a cautious 0.05.
-                dataclasses.replace(of, gap=of.gap * min(max(fall, 0.05), 1.0) ** doublings)
-                for of, fall in zip(row, falls, strict=True)
+                dataclasses.replace(now, gap=now.gap * min(max(fall, 0.05), 1.0) ** doublings)
+                for now, fall in zip(row, falls, strict=True)
             ]
-            needed += [_probes_for(of, _AIMED_AT * rtol, batch) for of in combine(predicted)]
+            needed += [_probes_for(e, _AIMED_AT * rtol, batch) for e in combine(predicted)]
         return max(needed)
 
     plans = []
@@ -184,3 +183,91 @@ def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
     if left <= 0:
         return math.inf
     return math.ceil(estimate.per_probe.size * (estimate.noise / left) ** 2 / batch) * batch
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimating(Method):
+    """A spectral measure of each Gram: the base of `Stored` and `MatrixFree`."""
+
+    #: Whether products are taken with the stored n x n matrix.
+    _stores: ClassVar[bool] = False
+    key: jax.Array
+    rtol: float = dataclasses.field(default=DEFAULT_RTOL, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", checks.check_key(self.key))
+        object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        return self._estimated(grams, wanted, terms)[1]
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        """The slopes, from the probes of the estimate: no further product with A."""
+        samplers, (computed,) = self._estimated(grams_of_terms(points), (entropy,), terms)
+        rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
+        return Sloped(computed, per_term(dict(zip(terms, rows, strict=True))))
+
+    def _estimated(
+        self, grams: Grams, wanted: Sequence[Entropy], terms: Terms
+    ) -> tuple[list[Sampler], list[Computed]]:
+        """Samplers and the entropies, refined until the scores are precise enough."""
+        held, dtype = self._held(grams), grams["outputs"].dtype
+
+        def by_term(values: Iterable[Any]) -> PerTerm:
+            return per_term(dict(zip(terms, values, strict=True)))
+
+        def scores(row: list[Estimate]) -> list[Estimate]:
+            return [score for score in log_scores(*by_term(row)) if score is not None]
+
+        with memory.explained(held["outputs"].n, dtype):
+            samplers, rows = refine(
+                [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
+            )
+        measures = by_term(sampler.measure() for sampler in samplers)
+        values = [by_term(jnp.asarray(e.value, dtype) for e in row) for row in rows]
+        pairs = zip(values, map(by_term, rows), strict=True)
+        return samplers, [Computed(*pair, self.name, measures) for pair in pairs]
+
+    def _held(self, grams: Grams) -> Grams:
+        """The Grams to multiply with; that of pairs is the product of the other two."""
+        held = _store if self._stores else lambda gram: gram
+        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
+            if "joint" not in grams or not isinstance(grams["joint"], Gram):
+                return {name: held(gram) for name, gram in grams.items()}
+            factors = {name: held(gram) for name, gram in grams.items() if name != "joint"}
+            joint = cast(Gram, factors["outputs"]) * cast(Gram, factors["prompts"])
+            # Storing a dense Gram again would copy it.
+            return factors | {"joint": joint if isinstance(joint, Dense) else held(joint)}
+
+
+class Stored(Estimating):
+    """A spectral measure of each Gram, whose n x n matrix is stored: seconds at n = 14,000.
+
+    Needs a key, and memory for the matrices of outputs, prompts and pairs; on a mesh every device
+    holds some of their rows. Not inside `jax.jit`, because the work depends on the numbers.
+
+    Attributes:
+      key: draws the probes. The same key gives the same number on any number of devices.
+      rtol: how wide on either side, relatively, the 95% intervals of the scores may be.
+    """
+
+    name: ClassVar[str] = "stored"
+    _stores: ClassVar[bool] = True
+
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+        gram = grams["outputs"]
+        memory.check(gram.n, gram.dtype, share=gram.stored_share)
+        return self
+
+
+class MatrixFree(Estimating):
+    """A spectral measure of each Gram, from products with a matrix that is never formed: any n.
+
+    Needs a key. Not inside `jax.jit`, because the work depends on the numbers.
+
+    `key` and `rtol` are as in `Stored`.
+    """
+
+    name: ClassVar[str] = "matrix-free"

@@ -162,7 +162,7 @@ def by_tolerance(cell: Cell) -> Contestant:
         )
 
     def read(refined: Any) -> dict[str, Any]:
-        measures = [sampler.measure() for sampler in refined.samplers]
+        measures = [sampler.measure() for sampler in refined[0]]
         found = {}
         for suffix, of in _quantities(cell).items():
             scores = log_scores(*(measure.entropy(of) for measure in measures))

@@ -146,10 +146,9 @@ def _prefix_entropies(pairs: Pairs, copies: jax.Array | None) -> tuple[PerTerm, 
 
     Each of the `copies` of a row is a row.
     """
-    factors, subsets = order_two.factors_of(pairs)
     weights = jnp.ones(pairs.n, pairs.dtype) if pairs.weights is None else pairs.weights
     weights = weights[None]
-    sums = pairwise.arrival_sums(factors, subsets, weights=weights.T)[:, 0]
+    sums = pairwise.arrival_sums(order_two.tiles_of(pairs), weights=weights.T)[:, 0]
     squares = jnp.square(weights)
     alone = squares if copies is None else squares / jnp.maximum(copies, 1)[None]
     others = 2 * sums * weights

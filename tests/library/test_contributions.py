@@ -42,11 +42,11 @@ def test_influences_are_derivatives_in_the_weights_of_rows(options, x64):
 @pytest.mark.slow
 def test_row_sums_do_not_depend_on_the_tiles():
     outputs, prompts = draw_pairs(N - 7, dtype=np.float32)  # The last tile is padded.
-    factors, subsets = order_two.factors_of(cv.Pairs(outputs, prompts, **kernels()))
+    tiles = order_two.tiles_of(cv.Pairs(outputs, prompts, **kernels()))
     squares = [gaussian_gram(outputs, 0.8) ** 2, gaussian_gram(prompts, 0.6) ** 2]
     expected = np.stack([g.sum(axis=1) - 1 for g in (*squares, squares[0] * squares[1])])
     with precision.tiles(16):
-        assert_close(sums.row_norms(factors, subsets), expected)
+        assert_close(sums.row_norms(tiles), expected)
 
 
 def test_equal_rows_contribute_equally_and_labels_add_up():

@@ -277,7 +277,7 @@ def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
         shapes.append(len(pictures))
         return jnp.tile(pictures[:, 0, 0, :1].astype(jnp.float32), EfficientNetEncoder.dimension)
 
-    monkeypatch.setattr("condvendi_jax.encoders.efficientnet._features", record)
+    monkeypatch.setattr("condvendi_jax.encoders.efficientnet.features", record)
     monkeypatch.setattr("condvendi_jax.encoders.efficientnet._BATCH", 4)
     encoder = EfficientNetEncoder(None)
     pictures = np.arange(9, dtype=np.uint8).repeat(3 * SIDE**2).reshape(9, SIDE, SIDE, 3)

@@ -87,7 +87,7 @@ def test_intervals_cover_over_draws(x64):
         for entropy in covered:
             low, high = measure.entropy(entropy).interval
             covered[entropy] += low <= exact(entropy, values) <= high
-    limit = stats.binom(100, measures.CONFIDENCE).ppf(1e-4)
+    limit = stats.binom(100, 0.95).ppf(1e-4)
     assert min(covered.values()) >= limit, covered
 
 
@@ -163,8 +163,8 @@ def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
         samplers.widen(16)
         return samplers
 
-    for gram, sampler in zip(grams, grown(grams).of, strict=True):
-        found, alone = sampler.measure(), grown([gram]).of[0].measure()
+    for gram, sampler in zip(grams, grown(grams).members, strict=True):
+        found, alone = sampler.measure(), grown([gram]).members[0].measure()
         assert found.alpha.shape == (16, 8)
         for name in ("alpha", "beta", "squares", "moments", "squared_norm", "products"):
             both = getattr(found, name), getattr(alone, name)
@@ -311,7 +311,7 @@ def samplers_of(gram, seed=0, budget=FEWER):
 def replicates(gram, entropy, p, seed):
     """Of a sampler that was deepened and widened."""
     samplers = samplers_of(gram, seed)
-    (sampler,) = samplers.of
+    (sampler,) = samplers.members
     assert not sampler.complete
     samplers.deepen(32)
     samplers.widen(16)
@@ -358,7 +358,7 @@ def test_known_eigenvalues_give_one_exact_replicate(kernel, entropy, x64):
     """Few points, or fewer features than points."""
     for weighted in (False, True):
         gram, matrix, p = drawn(kernel, weighted=weighted)
-        (sampler,) = samplers_of(gram, budget=Budget()).of
+        (sampler,) = samplers_of(gram, budget=Budget()).members
         (found,) = sampler.influences(entropy, p)
         # Divided by small eigenvalues and small shares.
         assert_close(found, influences_of(matrix, p, entropy), loosened=1e4)
@@ -366,6 +366,6 @@ def test_known_eigenvalues_give_one_exact_replicate(kernel, entropy, x64):
 
 def test_equal_rows_have_no_influence_at_any_n():
     gram = cv.grams.TiledGram.from_points(cv.Gaussian(1.0), jnp.ones((700, 2)))
-    (sampler,) = samplers_of(gram).of
+    (sampler,) = samplers_of(gram).members
     found = sampler.influences(cv.von_neumann, np.full(700, 1 / 700))
     np.testing.assert_array_equal(found, np.zeros((1, 700)))

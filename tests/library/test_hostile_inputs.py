@@ -11,7 +11,7 @@ from oracles import assert_close, conditional_rke_gradient, draw_pairs, gaussian
 
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
-from condvendi_jax.spectra import estimated, estimators
+from condvendi_jax.spectra import estimators, refinement
 
 KEY = jax.random.key(0)
 
@@ -178,7 +178,7 @@ def test_memory_that_runs_out_is_a_clear_error(monkeypatch):
     monkeypatch.setattr(estimators, "all_eigenvalues", fail)
     with pytest.raises(ValueError, match=r"Memory ran out.*n = 30.*cv.Auto\(key"):
         cv.decompose(outputs, prompts, **kernels((1.0, 1.0)))
-    monkeypatch.setattr(estimated, "_store", fail)
+    monkeypatch.setattr(refinement, "_store", fail)
     with pytest.raises(ValueError, match=r"Memory ran out.*n = 30"):
         cv.decompose(outputs, prompts, **kernels((1.0, 1.0)), method=cv.Stored(KEY))
 

@@ -19,10 +19,11 @@ BANDWIDTHS = (0.7, 0.5)
 SUBSETS = ((0,), (1,), (0, 1))
 
 
-def _factors(outputs, prompts, bandwidths=BANDWIDTHS):
+def _tiles(outputs, prompts, bandwidths=BANDWIDTHS, layout=None):
     kernels = map(cv.Gaussian, bandwidths)
     points = (jnp.asarray(outputs), jnp.asarray(prompts))
-    return tuple(fold.Factor(k, k.prepare(p)) for k, p in zip(kernels, points, strict=True))
+    pairs = zip(kernels, points, strict=True)
+    return fold.Tiles(tuple(fold.Factor(k, k.prepare(p)) for k, p in pairs), SUBSETS, layout)
 
 
 def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
@@ -32,8 +33,7 @@ def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
 
 @functools.partial(jax.jit, static_argnames="layout")
 def _norms(outputs, prompts, bandwidths=BANDWIDTHS, *, layout=None):
-    factors = _factors(outputs, prompts, bandwidths)
-    return pairwise.squared_norms(factors, SUBSETS, layout=layout)
+    return pairwise.squared_norms(_tiles(outputs, prompts, bandwidths, layout))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_norms_do_not_depend_on_the_tiling_or_the_ring(ring, dtype):
 def test_arrivals_are_weighted_sums_over_the_earlier_points(tiles, x64):
     pairs = draw_pairs(N)
     weights = np.random.default_rng(1).normal(size=(N, 2))
-    sums = pairwise.arrival_sums(_factors(*pairs), SUBSETS, weights=jnp.asarray(weights))
+    sums = pairwise.arrival_sums(_tiles(*pairs), weights=jnp.asarray(weights))
     for got, gram in zip(sums, _oracle_grams(*pairs), strict=True):
         assert_close(got, weights.T @ np.triu(gram**2, 1))
 
@@ -114,7 +114,7 @@ def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, tiles, x64):
     pairs = tuple(map(jnp.asarray, draw_pairs(N)))
 
     def norms(outputs, prompts):
-        return pairwise.squared_norms(_factors(outputs, prompts), SUBSETS)
+        return pairwise.squared_norms(_tiles(outputs, prompts))
 
     expected = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
     taken = []

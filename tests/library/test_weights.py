@@ -25,7 +25,7 @@ from condvendi_jax.grams import representations, sums
 from condvendi_jax.inference import designs, errors
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
-from condvendi_jax.spectra.order_two import factors_of
+from condvendi_jax.spectra.order_two import tiles_of
 from experiments.lab import curves
 
 N = 14
@@ -235,7 +235,7 @@ def test_derivatives_in_the_weights_in_tiles(x64):
     points = cv.Pairs(*pairs, **kernels())
     gram = math.prod(oracle_grams(*pairs))
     weights = np.random.default_rng(1).integers(0, 3, 40) / 40
-    norms = functools.partial(sums.squared_norms, *factors_of(points))
+    norms = functools.partial(sums.squared_norms, tiles_of(points))
     with precision.tiles(16):
         found = jax.grad(lambda w: norms(weights=w)[2])(jnp.asarray(weights))
     assert_close(found, 2 * np.square(gram) @ weights)

@@ -1,0 +1,246 @@
+"""Rows of outputs, or of outputs and their prompts, that were checked before."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import Layout, placed, take, to_host
+from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
+from condvendi_jax.data.kernels import Kernel, WithinPrompts
+
+NAMES: tuple[str, str] = ("outputs", "prompts")
+# Rows that integer weights may make a rule or a jackknife see: their time grows with them.
+RESAMPLED = 2**14
+
+
+class Rows:
+    """The rows of `Pairs`, which has their attributes, with a kernel for each array."""
+
+    arrays: tuple[jax.Array, ...]
+    kernels: tuple[Kernel, ...]
+    n: int
+    layout: Layout | None = None
+    weights: jax.Array | None = None
+    prompt_ids: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    copies: np.ndarray | None = None
+    batches: np.ndarray | None = None
+    index: Any = None  # Of a DataFrame: labels that come later must have an equal one.
+    _ruled: Mapping[str, RuledBandwidth] = types.MappingProxyType({})
+
+    @classmethod
+    def trusted(
+        cls,
+        arrays: tuple[jax.Array, ...],
+        kernels: tuple[Kernel, ...],
+        *,
+        n: int,
+        layout: Layout | None = None,
+        weights: jax.Array | None = None,
+    ) -> Self:
+        """Pairs of arrays that were checked before: nothing is looked at."""
+        pairs = object.__new__(cls)
+        pairs.arrays, pairs.kernels, pairs.n = arrays, kernels, n
+        pairs.layout, pairs.weights = layout, weights
+        return pairs
+
+    def _but(self, **changes: Any) -> Self:
+        """The same pairs but for some attributes."""
+        other = copy.copy(self)
+        vars(other).pop("prompt_kinds", None)  # Cached, and of these rows alone.
+        vars(other).update(changes)
+        return other
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype that everything is computed in."""
+        return np.dtype(self.arrays[0].dtype)
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are prompts."""
+        return len(self.arrays) == 2
+
+    @property
+    def across_models(self) -> bool:
+        """Whether outputs of several models can be compared, as all but some `Similarities` can."""
+        return not isinstance(self.kernels[0], WithinPrompts) or self.kernels[0].across
+
+    @property
+    def bandwidths(self) -> dict[str, RuledBandwidth]:
+        """The bandwidth of each kernel by name, and where it comes from."""
+        return {
+            name: self._ruled.get(name) or as_given(kernel)
+            for name, kernel in zip(NAMES, self.kernels, strict=False)
+        }
+
+    @functools.cached_property
+    def prompt_kinds(self) -> tuple[int, np.ndarray]:
+        """The number of distinct prompts, and the number of the prompt of each row, `[n]`.
+
+        Outputs alone count as answers to one prompt.
+        """
+        count, (kinds,) = prompts_by_model([self])
+        return count, kinds
+
+    @property
+    def total(self) -> int:
+        """The number of rows that the pairs stand for: the sum of integer weights, or n."""
+        return self.n if self.copies is None else int(self.copies.sum())
+
+    @property
+    def batch_kinds(self) -> np.ndarray:
+        """The number of the prompt and batch of each row, `[n]`."""
+        kinds = [self.prompt_kinds[1], self.batches]
+        return np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def draws(self) -> np.ndarray:
+        """How many independent draws each row stands for, `[n]`: copies, or its part of a batch."""
+        if self.batches is not None:
+            return 1 / np.bincount(self.batch_kinds)[self.batch_kinds]
+        return np.ones(self.n, int) if self.copies is None else self.copies
+
+    def rows(self, chosen: Any) -> Self:
+        """Some of the rows, by a slice or by their numbers; of points on one device."""
+        arrays = tuple(take(array, chosen) for array in self.arrays)
+        weights = None
+        if self.weights is not None:
+            weights = placed(shares_of(take(self.weights, chosen)))
+        names = ("prompt_ids", "groups", "copies", "batches")
+        labels = {name: getattr(self, name) for name in names}
+        kept = {name: None if part is None else part[chosen] for name, part in labels.items()}
+        return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
+
+    def sample(self, chosen: np.ndarray) -> Self:
+        """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
+        none: Any = dict.fromkeys(("weights", "copies", "groups", "batches"))
+        return self.gathered()._but(**none).rows(chosen)._but(_ruled={})
+
+    def supported(self) -> Self:
+        """The pairs without the rows of weight zero."""
+        kept = np.flatnonzero(self.shares > 0)
+        if kept.size == self.n:
+            return self
+        pairs = self.gathered().rows(kept)
+        if self.layout is None:
+            return pairs
+        layout = dataclasses.replace(self.layout, n=kept.size)
+        placed = pairs._but(layout=layout, arrays=tuple(map(layout.shard, pairs.arrays)))
+        return placed.weighed(pairs.weights, copies=pairs.copies)
+
+    def repeated(self) -> Self:
+        """Every row as often as its integer weight says, 2^14 rows at most; the same without."""
+        if self.copies is None:
+            return self
+        if self.total > RESAMPLED:
+            raise ValueError(
+                f"weights: expected integers with a sum of at most {RESAMPLED:,} for "
+                f"groups of rows, received {self.total:,}; give labels as groups, or "
+                "floating-point weights, which are shares of one row each."
+            )
+        rows = np.repeat(np.arange(self.n), self.copies)
+        shares = (self.shares / np.maximum(self.copies, 1))[rows]
+        pairs = self.gathered()._but(weights=None, copies=None).rows(rows)
+        equal = np.allclose(shares, shares[0], rtol=1e-5, atol=0)
+        return pairs if equal else pairs.weighed(shares)
+
+    def under(self, kernels: tuple[Kernel, ...]) -> Self:
+        """The same points under other kernels, which no rule has drawn."""
+        return self._but(kernels=kernels, _ruled={})
+
+    def weighed(self, shares: Any, *, copies: np.ndarray | None = None) -> Self:
+        """The same points with other weights `[n]`, of sum one."""
+        weights = placed(shares)
+        if self.layout is not None:
+            weights = self.layout.place(weights[:, None])[:, 0]
+        return self._but(weights=weights, copies=copies)
+
+    def prompts_once(self) -> Self:
+        """The same points with weights by which each prompt counts once.
+
+        An answer weighs one over the number of answers to its prompt; integer weights are copies of
+        answers. Other weights that the caller gave rule: the pairs then stay as they are.
+        """
+        if not self.paired or (self.weights is not None and self.copies is None):
+            return self
+        count, kinds = self.prompt_kinds
+        numbers = np.ones(self.n) if self.copies is None else self.copies
+        answers = np.bincount(kinds, numbers, count)
+        if np.ptp(answers) == 0:
+            return self
+        once = self.weighed(numbers / answers[kinds] / count, copies=self.copies)
+        vars(once)["prompt_kinds"] = count, kinds
+        return once
+
+    def gathered(self) -> Self:
+        """The same points on one device, without padding."""
+        if self.layout is None:
+            return self
+
+        def near(array: jax.Array) -> jax.Array:
+            return placed(to_host(array)[: self.n])
+
+        weights = None if self.weights is None else near(self.weights)
+        return self._but(arrays=tuple(map(near, self.arrays)), weights=weights, layout=None)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of each row, float64 `[n]`, of sum one."""
+        if self.weights is None:
+            return np.full(self.n, 1 / self.n)
+        shares = np.asarray(to_host(self.weights), np.float64)[: self.n]
+        return shares / shares.sum()
+
+    def refuse_weights(self, asked: str) -> None:
+        """Raises ValueError where rows are weighted, which `asked` has no use for."""
+        if self.weights is not None:
+            raise ValueError(f"weights: received some, and {asked} have none; expected None.")
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Arrays, kernels and weights are children; n and the layout are static."""
+        return (self.arrays, self.kernels, self.weights), (self.n, self.layout)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Self:
+        """Rebuilds the pairs."""
+        arrays, kernels, weights = children
+        return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
+
+
+def prompts_by_model(models: Sequence[Rows]) -> tuple[int, list[np.ndarray]]:
+    """The number of distinct prompts, and for each model the number of the prompt of each row."""
+    ends = np.cumsum([pairs.n for pairs in models])
+    if not models[0].paired:
+        return 1, np.split(np.zeros(ends[-1], int), ends[:-1])
+    rows = [pairs.prompt_ids[:, None] for pairs in models if pairs.prompt_ids is not None]
+    if known := len(rows) == len(models):
+        prompts = np.concatenate(rows)
+    else:
+        prompts = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models])
+    count, numbers = checks.equal_rows(prompts, name="prompts")
+    by_model = np.split(numbers, ends[:-1])
+    if not known:
+        for pairs, ids in zip(models, by_model, strict=True):
+            pairs.prompt_ids = ids
+    return count, by_model
+
+
+def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    """Checked weights divided by their sum, in the compute dtype."""
+    if not checks.is_concrete(weights):
+        cast = jnp.asarray(weights, checks.compute_dtype())
+        return cast / jnp.sum(cast)
+    wide = np.asarray(weights).astype(np.float64)  # In which integers and their sum are exact.
+    relative = wide / wide.max()
+    return (relative / np.sum(relative)).astype(checks.compute_dtype())
