@@ -170,6 +170,9 @@ def test_texts_are_compared_as_score_scores_them(compare, folder):
     columns = {"text_column": "text", "prompt_column": "question", "paired_by": "order"}
     encoder = {"text_encoder": "means", "text_encoder_path": "fake_encoders:Means"}
     assert own["inputs"] == {"models": paths, "prompts": paths} | columns | encoder
+    (folder / "b.txt").write_text("\n".join(answers["b"]) + "\n")
+    some, _ = compare("a.jsonl", "b.txt", "--prompts=questions.txt", *options)
+    assert some["inputs"]["text_column"] == {"a": "text"}  # The other has no column.
 
 
 REFUSALS = ["I'm sorry, but I cannot help with that.", "As an AI model, I have no opinions."]
