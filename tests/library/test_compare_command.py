@@ -170,6 +170,25 @@ def test_texts_are_compared_as_score_scores_them(compare, folder):
     columns = {"text_column": "text", "prompt_column": "question", "paired_by": "order"}
     encoder = {"text_encoder": "means", "text_encoder_path": "fake_encoders:Means"}
     assert own["inputs"] == {"models": paths, "prompts": paths} | columns | encoder
+    (folder / "b.txt").write_text("\n".join(answers["b"]) + "\n")
+    some, _ = compare("a.jsonl", "b.txt", "--prompts=questions.txt", *options)
+    assert some["inputs"]["text_column"] == {"a": "text"}  # The other has no column.
+
+
+def test_flags_of_comparisons_reach_the_calls_of_the_library(folder, monkeypatch):
+    calls = []
+    for name in ("compare", "with_texts"):
+        record = lambda *_, **settings: calls.append(settings)  # noqa: E731
+        monkeypatch.setattr(verb.comparisons, name, record)
+    given = verb.Options(
+        prompts="t.npy", order=(2.0,), level=0.1, equal_ratio=1.3, one_population=True, profile="p"
+    )
+    verb.read_and_compare(["few.npy", "many.npy"], given)
+    flags = {"level": 0.1, "equal_ratio": 1.3, "one_population": True, "profile": True}
+    assert flags.items() <= calls[0].items()
+    assert calls[1] == {"one_population": True}
+    verb.read_and_compare(["few.npy", "many.npy"], verb.Options(prompts="t.npy", order=(2.0,)))
+    assert calls[2]["profile"] is None and calls[3] == {"one_population": False}
 
 
 REFUSALS = ["I'm sorry, but I cannot help with that.", "As an AI model, I have no opinions."]

@@ -167,7 +167,14 @@ def test_citations_are_those_of_the_project(pytestconfig):
         assert fields["author"] == " and ".join(map(", ".join, named))
         assert f"year: {fields['year']}\n" in work
         assert f"name: {fields['booktitle']}\n" in work
+    assert f"note = {{Version {cv.__version__}}}" in entries[2]
     assert str(report).split("\\endinput")[1].endswith(report.bibtex)
+
+
+def test_scores_of_the_paper_are_sums_over_all_pairs_of_rows():
+    for unbiased, words in ((True, "all pairs of different rows"), (False, "all pairs of rows")):
+        found = cv.evaluate(OUTPUTS, FEW, **KERNELS, **QUIET, unbiased=unbiased)
+        assert f"order 2, from sums over {words})" in prose(cv.report.latex(found).paragraph)[0]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import condvendi_jax as cv
 from condvendi_jax.records import files
 from condvendi_jax.records.answers import Unfit
 from condvendi_jax.records.reading import holds_records, known_by
-from condvendi_jax.records.record import Fields, Prompt, Record
+from condvendi_jax.records.record import Fields, Prompt, Record, known_fields
 
 PLAIN = {"prompt": "p", "answers": ["a", "b"], "model": " m ", "probability": [0.5, 0.25]}
 BATCH = {"custom_id": "q1", "response": {"body": {"model": "m", "choices": [{"text": "a"}]}}}
@@ -129,6 +129,13 @@ def parsed(monkeypatch):
 
     monkeypatch.setattr(json, "load", counting)
     return names
+
+
+def test_first_of_fields_that_differ_in_capitals_counts():
+    assert known_fields(["Answer", "answer", " PROMPT "], ["prompt", "answer"]) == [
+        " PROMPT ",
+        "Answer",
+    ]
 
 
 @pytest.mark.parametrize("name", CONTENTS)

@@ -618,6 +618,7 @@ def test_records_of_several_models_are_compared(run):
     assert "z: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out
     named = run("compare", "x.jsonl", "y.jsonl", "--prompt_field=prompt")[0]
     assert list(named["inputs"]["answers"]) == ["x", "y"]
+    assert named["inputs"]["records"] == "x.jsonl,y.jsonl"
 
 
 BAD_INPUTS = {

@@ -248,10 +248,19 @@ def test_outputs_alone_and_one_output_a_prompt(prompts):
     assert words in page.inside["prompts"]
 
 
+@pytest.mark.parametrize("models", [MODELS, {"few": MODELS["few"]}])
+def test_table_of_prompts_has_a_cell_under_each_heading(models):
+    page = page_of(cv.compare(models, PROMPTS, **KERNELS, orders=[2]))
+    head, body = re.search('(?s)<table class="heat">(.*?)<tbody>(.*?)</tbody>', page).groups()
+    rows = body.split("<tr>")[1:]
+    assert {len(re.findall("<t[hd]", row)) for row in rows} == {len(re.findall("<th[ >]", head))}
+
+
 def test_texts_that_do_not_fit_are_refused(found):
     few = OUTPUTS["few"]
     cases = [
         ({"outputs": {"few": few}}, "outputs: expected those of"),
+        ({"outputs": few}, "outputs: expected those of .*, received list"),
         ({"outputs": {"few": few, "many": "text"}}, "outputs of many: expected a list of 40"),
         ({"outputs": {"few": few, "many": [*few[1:], 3]}}, "received 3 in row 39"),
         ({"prompts": TEXTS[1:]}, "prompts of few: expected a list of 40"),
