@@ -144,33 +144,78 @@ def directional_difference(function, point, direction, *, step=1e-5):
 
 
 def prompt_mean_ends(values, level):
-    """The interval of a mean of `[prompts]` in [0, 1]: docs/errors.md, written for equal shares."""
+    """The interval of a mean of `[prompts]` in [0, 1], each of the same share."""
     values = np.asarray(values, np.float64)
-    mean, n = values.mean(), values.size
+    n = values.size
+    error, lost = values.std(ddof=1) / np.sqrt(n), (values - values.mean()) / (n - 1)
+    return mean_ends(values.mean(), error, lost, np.full(n, 1 / n), level)
+
+
+def mean_ends(mean, error, lost, shares, level):
+    """The interval of a mean in [0, 1] that loses `lost` without each prompt: docs/errors.md."""
     if mean > 0.5:
-        return tuple(1 - end for end in reversed(prompt_mean_ends(1 - values, level)))
-    t, usual = scipy.stats.t.isf([level / 2, 0.025], n - 1)
-    growth, lost = t / usual, (values - mean) / (n - 1)
-    second, third, error = np.sum(lost**2), np.sum(lost**3), values.std(ddof=1) / np.sqrt(n)
-    skewed = 2 * min(growth, 1) * third / second**1.5
-    low = mean + error * (skewed - np.hypot(t, skewed))
-    squared = growth * max(growth, 1)
-    added, far = 0.2 * squared / n, 1 - mean
-    variance = added * far**2 / n
-    skewed = 1.25 * squared * (third + variance * far / n) / (second + variance) ** 1.5
+        return tuple(1 - end for end in reversed(mean_ends(1 - mean, error, -lost, shares, level)))
+    ends = _near_end(mean, error, lost, shares, level), _far_end(mean, error, lost, shares, level)
+    return max(ends[0], 0), min(ends[1], 1)
+
+
+def _critical(shares, level):
+    """Student's critical value of as many equal shares, and relative to that at 95%."""
+    t, usual = scipy.stats.t.isf([level / 2, 0.025], max(1 / np.sum(shares**2) - 1, 1))
+    return t, t / usual
+
+
+def _near_end(mean, error, lost, shares, level):
+    t, growth = _critical(shares, level)
+    second = np.sum(lost**2)
+    skewed = 2 * min(growth, 1) * np.sum(lost**3) / second**1.5 if second else 0
+    return mean + error * (skewed - np.hypot(t, skewed))
+
+
+def _far_end(mean, error, lost, shares, level):
+    t, growth = _critical(shares, level)
+    squared, typical = growth * max(growth, 1), np.sum(shares**3) / np.sum(shares**2)
+    added, far = 0.2 * squared * typical, 1 - mean
+    variance = added * far**2 * typical
+    third = np.sum(lost**3) + variance * far * typical
+    skewed = 1.25 * squared * third / (np.sum(lost**2) + variance) ** 1.5
     high = mean + added + np.sqrt(error**2 + variance) * (skewed + np.hypot(t, skewed))
-    return max(low, 0), min(high / (1 + added), 1)
+    return high / (1 + added)
+
+
+def between_ends(value, error, lost, shares, level):
+    """The interval of the mean similarity between prompts, which is the square of a mean."""
+    root, units = np.sqrt(value), 1 / np.sum(shares**2)
+    slope = 0.5 / root if root else 0
+    given, second = (slope * error, slope * lost, shares, level), np.sum((slope * lost) ** 2)
+    low = _near_end(root, *given)
+    if root > 0.5:
+        low = 1 - _far_end(1 - root, slope * error, -slope * lost, shares, level)
+    t, growth = _critical(shares, level)
+    third = np.sum((slope * lost) ** 3)
+    skewed = growth * max(growth, 1) * max(2 * third, 6 * third) / second**1.5 if second else 0
+    high = min(root + slope * error * (skewed + np.hypot(t, skewed)), 1) ** 2
+    # A share of prompts of which at most one is among as many.
+    unseen = scipy.optimize.brentq(
+        lambda x: (1 - x) ** units + units * x * (1 - x) ** (units - 1) - level, 0, 1, xtol=1e-15
+    )
+    return max(low, 0) ** 2, min(value + np.hypot(high - value, unseen**2 * (1 - value)), 1)
+
+
+def mover(values, ends, r):
+    """The interval of the difference of two values (Zou and Donner, 2008)."""
+    (one, two), ((low, high), (other_low, other_high)) = values, ends
+    sides = (one - low, other_high - two), (high - one, two - other_low)
+    below, above = (np.sqrt(a**2 - 2 * r * a * b + b**2) for a, b in sides)
+    return one - two - below, one - two + above
 
 
 def difference_ends(one, two, level, *, matched=True, margin=1.0):
-    """Of the mean of `one` less `margin` times that of `two` (Zou and Donner, 2008)."""
-    (low, high), other = prompt_mean_ends(one, level), prompt_mean_ends(two, level)
-    other_low, other_high = (margin * end for end in other)
-    value, other = np.mean(one), margin * np.mean(two)
+    """Of the mean of `one` less `margin` times that of `two`."""
+    other = [margin * end for end in prompt_mean_ends(two, level)]
     r = np.corrcoef(one, two)[0, 1] if matched else 0.0
-    sides = (value - low, other_high - other), (high - value, other - other_low)
-    below, above = (np.sqrt(a**2 - 2 * r * a * b + b**2) for a, b in sides)
-    return value - other - below, value - other + above
+    ends = prompt_mean_ends(one, level), other
+    return mover((np.mean(one), margin * np.mean(two)), ends, r)
 
 
 def difference_p_value(one, two, *, matched=True):

@@ -22,7 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from condvendi_jax.base.devices import placed, take, where_it_lies
+from condvendi_jax.base.devices import is_here, placed, take, where_it_lies
 
 _ROWS_FOR_ORIGIN = 64
 _FEWEST_COLUMNS = 8  # Rows of fewer may well hold one number.
@@ -59,7 +59,7 @@ def outside_transformations(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Any:
-        check_keywords(kwargs, signature, of=function.__name__)
+        check_keywords(kwargs, signature, name=function.__name__)
         try:
             return function(*args, **kwargs)
         except _TRACED as error:
@@ -75,18 +75,18 @@ def outside_transformations(function: _Function) -> _Function:
     return cast(_Function, explained)
 
 
-def check_keywords(given: Iterable[str], signature: inspect.Signature, *, of: str) -> None:
+def check_keywords(given: Iterable[str], signature: inspect.Signature, *, name: str) -> None:
     """Raises TypeError for a keyword that a function does not have, and names the likeliest one."""
     known = signature.parameters
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
         return
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+    for word in given:
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}."
-            if difflib.get_close_matches(name, ("bandwidth", "output_bandwidth", "sigma"), n=1):
+            if difflib.get_close_matches(word, ("bandwidth", "output_bandwidth", "sigma"), n=1):
                 meant = "for a bandwidth of 0.5, say, pass output_kernel=cv.Gaussian(0.5)."
-            raise TypeError(f"{of}: unknown keyword {name}; {meant}")
+            raise TypeError(f"{name}: unknown keyword {word}; {meant}")
 
 
 # The library, and the modules of `cached_property` and of context managers.
@@ -133,7 +133,7 @@ def check_arrays(
     arrays = as_paired(named)
     warn_of_float64(arrays)
     origins = origins or {}
-    return [cast_array(of, name, placed, origins.get(name)) for name, of in arrays.items()]
+    return [cast_array(array, name, placed, origins.get(name)) for name, array in arrays.items()]
 
 
 def warn_of_float64(*several: Mapping[str, Any]) -> None:
@@ -169,11 +169,11 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
     lengths = [array.shape[0] for array in arrays.values()]
     if len(set(lengths)) > 1:
         rows = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
-        each, rest = divmod(lengths[0], lengths[1])
+        answers, rest = divmod(lengths[0], lengths[1])
         hint = ""
         if [*arrays] == ["outputs", "prompts"] and not rest:
-            line = f"prompts = np.repeat(prompts, {each}, axis=0)"
-            hint = f" If each {each} rows in turn answer one prompt: `{line}`."
+            line = f"prompts = np.repeat(prompts, {answers}, axis=0)"
+            hint = f" If each {answers} rows in turn answer one prompt: `{line}`."
         raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {rows}.{hint}")
 
 
@@ -247,9 +247,7 @@ def check_indices(named: Mapping[str, Any]) -> None:
 def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
     """Raises ValueError where embeddings are a matrix of similarities; one-hot rows are none."""
     n = array.shape[0]
-    if array.shape != (n, n) or n < 3:
-        return
-    if not is_concrete(array) or not getattr(array, "is_fully_addressable", True):
+    if array.shape != (n, n) or n < 3 or not is_here(array):
         return
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     within = max(1e-4, 8 * float(jnp.finfo(array.dtype).eps)) if floating else 0.0
@@ -270,9 +268,7 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
     Less this row, rows far from the origin keep their differences, which are all that a
     shift-invariant kernel sees. The median of some rows in each coordinate: no far row moves it.
     """
-    if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
-        return None
-    if array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
+    if not is_here(array) or array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
         return None
     step = -(-array.shape[0] // _ROWS_FOR_ORIGIN)
     some = np.sort(np.asarray(array)[::step], axis=0)
@@ -290,21 +286,17 @@ def cast_array(
     array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
 ) -> jax.Array:
     """An array of a checked shape in the compute dtype, placed; its numbers are checked."""
-    whole = is_concrete(array) and not (
-        isinstance(array, jax.Array) and not array.is_fully_addressable
-    )
-    if isinstance(array, jax.Array) and (origin is None or not whole):
+    if isinstance(array, jax.Array) and (origin is None or not is_here(array)):
         placed = place(array.astype(compute_dtype()))
         check_finite(placed, name=name)
-        if whole:
+        if is_here(array):
             _warn_of_padding(array, name)
         return placed
     # Arrays on the host are checked there, without compiling a program.
     host = np.asarray(array)
     check_finite(host, name=name)
-    moved = host if origin is None else minus(host, origin)
     with np.errstate(over="ignore"):
-        cast = moved.astype(compute_dtype())
+        cast = (host if origin is None else minus(host, origin)).astype(compute_dtype())
     beyond = ~np.isfinite(cast).all(axis=1)
     if beyond.any():
         limit = float(jnp.finfo(cast.dtype).max)

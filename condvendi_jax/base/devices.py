@@ -111,9 +111,7 @@ class Layout:
     def _distribute(self, array: Any, fill: Callable[[Any], Any]) -> jax.Array:
         """Pads to all rows and shards; `fill` makes the row that the padding repeats."""
         missing = self.rows - array.shape[0]
-        if isinstance(array, jax.Array) and (
-            isinstance(array, Tracer) or not array.is_fully_addressable
-        ):
+        if not is_here(array):
             padding = jnp.broadcast_to(fill(array), (missing, *array.shape[1:]))
             return self.constrain(jnp.concatenate([array, padding]))
         host = np.asarray(array)
@@ -199,11 +197,16 @@ def to_host(tree: Any) -> Any:
     return jax.tree.map(fetch, tree)
 
 
+def is_here(array: Any) -> bool:
+    """Whether this process knows all numbers of an array: it is not traced, nor on other hosts."""
+    return not isinstance(array, Tracer) and getattr(array, "is_fully_addressable", True)
+
+
 def host_view(array: Any) -> np.ndarray | None:
     """An array for NumPy where that copies nothing; None where it is traced or on a device."""
     if isinstance(array, np.ndarray):
         return array
-    if isinstance(array, Tracer) or not array.is_fully_addressable:
+    if not is_here(array):
         return None
     devices = array.devices()
     near = len(devices) == 1 and all(device.platform == "cpu" for device in devices)

@@ -64,16 +64,15 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {_SAVE}")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: is no regular file.")
+    if not path.is_file():
+        why = "is no regular file" if path.exists() else "there is no such file"
+        raise ValueError(f"{path}: {why}.")
     if suffix == ".npy" and key is not None:
         raise ValueError(f"{path}: a .npy file holds one array without a key, received {key!r}.")
     try:
         return _read(path, suffix, key)
     except KeyError as error:
         raise ValueError(f"{path}: {error.args[0]}") from error
-    except FileNotFoundError as error:
-        raise ValueError(f"{path}: there is no such file.") from error
     except PermissionError as error:
         raise ValueError(f"{path}: may not be read: {error.strerror}.") from error
     except Exception as error:  # Damaged files fail in any of the readers' ways.

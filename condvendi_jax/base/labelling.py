@@ -48,7 +48,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 
 def typed(labels: Iterable[Any]) -> list[tuple[Any, str]]:
     """Labels, without NumPy's types, and the names of their types, which tell 1 from True."""
-    values = (of.item() if isinstance(of, np.generic) else of for of in labels)
+    values = (label.item() if isinstance(label, np.generic) else label for label in labels)
     return [(value, type(value).__name__) for value in values]
 
 

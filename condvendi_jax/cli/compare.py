@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
@@ -54,17 +55,10 @@ def main(argv: Sequence[str]) -> None:
 def read_and_compare(words: Sequence[str], given: Options) -> tuple[inputs.Inputs, Comparison]:
     """What a command line names, read and compared."""
     options.keep_programs()
-    models = inputs.models_of(words, given)
+    models, one = inputs.models_of(words, given), {"one_population": given.one_population}
+    chosen = one | {"level": given.level, "equal_ratio": given.equal_ratio}
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        compared = comparisons.compare(
-            read.pairs(),
-            **read.settings,
-            level=given.level,
-            equal_ratio=given.equal_ratio,
-            one_population=given.one_population,
-            profile=True if given.profile else None,
-        )
-        population = given.one_population
-        compared = comparisons.with_texts(compared, read.items, one_population=population)
-    return read, compared
+        settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
+        compared = comparisons.compare(read.pairs(), **settings)
+        return read, comparisons.with_texts(compared, read.items, **one)

@@ -93,9 +93,7 @@ def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
-    made = _made(kind, given)
-    check(made)
-    return words, made
+    return words, _made(kind, given)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -142,32 +140,31 @@ def _read(hint: Any, several: bool, text: str) -> Any:
     try:
         values = [_TRUTH[part.lower()] if hint is bool else hint(part) for part in parts if part]
     except (KeyError, ValueError):
-        words = f"expected {_EXPECTED[hint]}, received {text!r}"
-        raise argparse.ArgumentTypeError(words) from None
+        expected = _EXPECTED[hint]
+        raise argparse.ArgumentTypeError(f"expected {expected}, received {text!r}") from None
     if not values:
         raise argparse.ArgumentTypeError("received nothing; leave it out, or give a value")
     return tuple(values) if several else values[0]
 
 
 def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
-    """The dataclass, and those that are its fields, with the values that were given."""
+    """The dataclass, and those that are its fields, with the values that were given.
+
+    ValueError where a flag that is not at its default breaks one of its rules.
+    """
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(typing.cast(Any, kind)):
+    known = dataclasses.fields(typing.cast(Any, kind))
+    for field in known:
         if dataclasses.is_dataclass(field.default):
             values[field.name] = _made(type(field.default), given)
         elif "help" in field.metadata and field.name in given:
             values[field.name] = given[field.name][-1]
-    return kind(**values)
-
-
-def check(given: Any) -> None:
-    """Raises ValueError where a flag that is not at its default breaks one of its rules."""
-    for field in dataclasses.fields(given):
-        value = getattr(given, field.name)
-        if dataclasses.is_dataclass(value):
-            check(value)
-        elif value != field.default and (problems := [*_problems(value, given, field.metadata)]):
+    made = kind(**values)
+    for field in known:
+        value = getattr(made, field.name)
+        if value != field.default and (problems := [*_problems(value, made, field.metadata)]):
             raise ValueError(f"--{field.name}{problems[0]}")
+    return made
 
 
 def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from condvendi_jax.records.files import RECORD_ENDINGS, ending, record_files
 from condvendi_jax.records.reading import Records
 from condvendi_jax.records.record import WEIGHT_FIELD
 
+_OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
 
 
@@ -54,32 +55,28 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
 
     Files of records hold answers, and prompts or their ids.
     """
-    named = [(word, *_split(word)) for word in words]
-    paths = [path for *_, path in named]
-    unnamed = [path for _, name, path in named if name is None]
-    if paths and _hold(paths, given):
-        names = [word if name is None else name for word, name, _ in named]
-        kinds = ["records"] * len(paths)
-    elif not paths or (len(paths) > 1 and not given.several):
+    named = [*map(_split, words)]
+    paths = [path for _, path in named]
+    unnamed = [path for name, path in named if name is None]
+    answers = bool(paths) and _hold(paths, given)
+    if not answers and (not paths or (len(paths) > 1 and not given.several)):
         wanted = "models" if given.several else "one model"
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
             "condvendi compare takes several; prompts are given as --prompts=FILE; --help has more."
         )
-    else:
-        short = iter(files.names_of(unnamed))
-        names = [next(short) if name is None else name for _, name, _ in named]
-        names = names if given.several else [""] * len(names)
-        kinds = list(map(_kind_of, paths))
-    joined = "records" in kinds  # To the ids of the records.
-    prompts = {} if joined else given.prompts_of(names)
-    shared = None if joined else given.prompts
+    short = iter(unnamed if answers else files.names_of(unnamed))
+    names = [next(short) if name is None else name for name, _ in named]
+    names = names if answers or given.several else [""] * len(names)
+    # Those beside records are joined to their ids.
+    prompts, shared = ({}, None) if answers else (given.prompts_of(names), given.prompts)
     models: dict[str, Model] = {}
-    for kind, model, (_, name, path) in zip(kinds, names, named, strict=True):
+    for model, (name, path) in zip(names, named, strict=True):
         if model in models:
             raise ValueError(
                 f"{model!r} names both {models[model].path} and {path}; give names, as name=path."
             )
+        kind = "records" if answers else _kind_of(path)
         models[model] = Model(kind, path, prompts.get(model, shared), name)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
@@ -195,7 +192,8 @@ class Inputs(NamedTuple):
     @property
     def items(self) -> dict[str, Sequence[Any]]:
         """The texts or pictures of outputs."""
-        return {name: of for name, of in self.dataset.outputs.items() if isinstance(of, list)}
+        outputs = self.dataset.outputs.items()
+        return {name: listed for name, listed in outputs if isinstance(listed, list)}
 
     def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
@@ -204,11 +202,8 @@ class Inputs(NamedTuple):
 
     def encoders(self) -> str | None:
         """The names of the encoders that were used, in words."""
-        kinds = {"image_encoder": "pictures", "text_encoder": "texts"}
-        named = [
-            f"{self.described[k]} ({what})" for k, what in kinds.items() if k in self.described
-        ]
-        return " and ".join(named) or None
+        kinds, named = {"image_encoder": "pictures", "text_encoder": "texts"}, self.described
+        return " and ".join(f"{named[k]} ({kinds[k]})" for k in kinds if k in named) or None
 
 
 class _Files(NamedTuple):
@@ -216,7 +211,7 @@ class _Files(NamedTuple):
 
     outputs: dict[str, Any]
     prompts: dict[str, Any]
-    named: dict[str, tuple[str, str]]  # By role: what they are, and their columns or fields.
+    columns: dict[str, str]  # Those of outputs and prompts, or their fields, for a note.
     described: dict[str, Any]
     notes: list[str]
     shared: bool = False  # Whether all models have the rows of one file of prompts.
@@ -227,7 +222,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     """Reads the files, and pairs outputs with prompts."""
     started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
     used = _load_encoders(given, models, kind)
-    held = _read_records(given, models) if kind == "records" else _read(given, models)
+    held = _read_records(given, models) if kind == "records" else _read(given, models, kind)
+    roles = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
     if held.records.by_id:
@@ -236,20 +232,16 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     dataset = Dataset(
         held.outputs if given.several else {"": _of_models(given, held.outputs)},
         [*held.prompts.values()][0] if held.shared else _of_models(given, held.prompts),
-        {
-            role: functools.partial(_embed, *used[role], what, given, bar)
-            for role, (what, _) in held.named.items()
-            if role in used
-        },
+        {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
         _comparison(given, held.records, used, bar),
         used.get("outputs", [None])[0],
     )
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    words = [f"{''.join(held.named[role])} embedded by {used[role][0].name}" for role in embedded]
+    words = [f"{roles[r]}{held.columns[r]} embedded by {used[r][0].name}" for r in embedded]
     described = _described(given, models, kind) | held.described
-    for encoder, of in [used[role] for role in used if role in (*embedded, "similarity")]:
-        described |= encoder.described(of)
+    for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
+        described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
     settings = _settings(given, held.records, bar)
     return Inputs(dataset, rows, settings, described, notes, started)
@@ -299,7 +291,7 @@ def _load_encoders(
 
     A package or the weights may be missing.
     """
-    kinds = {} if kind == "embeddings" else {"outputs": "images" if kind == "images" else "texts"}
+    kinds = {} if kind == "embeddings" else {"outputs": kind.replace("records", "texts")}
     if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
         kinds["prompts"] = "texts"
     with contextlib.redirect_stdout(sys.stderr):
@@ -307,8 +299,8 @@ def _load_encoders(
             return {"similarity": (similarity.as_loaded(given.similarity), "similarity")}
         if given.class_field:
             return {}
-        loaded = {of: _load_encoder(given, of) for of in dict.fromkeys(kinds.values())}
-    return {role: (loaded[of], of) for role, of in kinds.items()}
+        loaded = {what: _load_encoder(given, what) for what in dict.fromkeys(kinds.values())}
+    return {role: (loaded[what], what) for role, what in kinds.items()}
 
 
 def _refuse_equal(held: _Files) -> None:
@@ -343,12 +335,10 @@ def _comparison(
     """What makes the similarities of outputs, by classes or a function; None with embeddings."""
 
     def by_class(outputs: Any, prompts: Any) -> dict[str, Similarities]:
-        make = functools.partial(
-            Similarities.from_classes, name=f"classes in {given.class_field!r}"
-        )
+        make, name = Similarities.from_classes, f"classes in {given.class_field!r}"
         classes = zip(outputs, read.beside[given.class_field or ""].values(), strict=True)
         asked = of_each_model(prompts, outputs, "prompts")
-        return {name: make(of_model, asked[name]) for name, of_model in classes}
+        return {model: make(labels, asked[model], name=name) for model, labels in classes}
 
     def by_function(outputs: Any, prompts: Any) -> dict[str, Similarities]:
         task = bar.add_task("comparing outputs", total=None)
@@ -375,8 +365,8 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
-        each = span(counts.values())
-        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {each} answers a prompt")
+        several = span(counts.values())
+        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
     described = {"answers": counted, "fields": read.fields, "skipped": [*map(str, read.skipped)]}
     if read.by_id:
         _note(given, "ids stand for prompts, as equal or different")
@@ -384,18 +374,14 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
-    fields_of = {role: _named("field", names) for role, names in read.fields.items()}
-    named = {
-        "outputs": ("answers", fields_of["answers"]),
-        "prompts": ("prompts", fields_of["prompts"]),
-    }
-    return _Files(read.answers, read.prompts, named, described, notes, records=read)
+    fields_of = {"outputs": read.fields["answers"], "prompts": read.fields["prompts"]}
+    columns = {role: _named("field", names) for role, names in fields_of.items()}
+    return _Files(read.answers, read.prompts, columns, described, notes, records=read)
 
 
-def _read(given: Options, models: Mapping[str, Model]) -> _Files:
-    (kind,) = {model.kind for model in models.values()}
+def _read(given: Options, models: Mapping[str, Model], kind: str) -> _Files:
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    texts_in = functools.partial(items.read_prompts, column=given.prompt_column)
+    texts_in = functools.partial(items.read_texts, column=given.prompt_column, prompts=True)
     tables = {path: texts_in(path) for path in paths if is_text(path)}
     arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
     outputs, prompts, rows, described = {}, {}, {}, {}
@@ -411,26 +397,20 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Files:
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    what = {"images": "pictures", "texts": "texts"}.get(kind, "outputs")
-    named = {
-        "outputs": (what, _named("column", described.get("text_column", {}).values())),
-        "prompts": ("prompts", _named("column", described.get("prompt_column", {}).values())),
-    }
-    report, notes = {key: _one_or_each(of, len(models)) for key, of in described.items()}, []
-    if paired_by := report.get("paired_by"):
+    columns_of = {"outputs": "text_column", "prompts": "prompt_column"}.items()
+    named = {role: _named("column", described.get(key, {}).values()) for role, key in columns_of}
+    for key, names in described.items():  # What all models have in common is written once.
+        if len(names) == len(models) and len({*names.values()}) == 1:
+            described[key] = next(iter(names.values()))
+    notes = []
+    if paired_by := described.get("paired_by"):
         if not isinstance(paired_by, str):
             paired_by = ", ".join(f"{entry} ({name})" for name, entry in paired_by.items())
         notes.append(f"outputs paired with prompts by {paired_by}")
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
     shared = len(paths) == 1 and not any(rows.values())
-    return _Files(outputs, prompts, named, report, notes, shared)
-
-
-def _one_or_each(values: Mapping[str, str], count: int) -> Any:
-    """The value that all `count` entries have in common, or else that of each."""
-    shared = len(values) == count and len(set(values.values())) == 1
-    return next(iter(values.values())) if shared else dict(values)
+    return _Files(outputs, prompts, named, described, notes, shared)
 
 
 def _named(kind: str, names: Iterable[str]) -> str:
@@ -448,8 +428,8 @@ def _read_outputs(
     if model.kind == "images":
         images = items.list_images(model.path, below=prompts is not None)
         if prompts is None:
-            for found in sorted(images[0].parent.glob("metadata.*")):
-                checks.warn(f"{found} is not read; if it has the prompts, pass --prompts={found}.")
+            for path in sorted(images[0].parent.glob("metadata.*")):
+                checks.warn(f"{path} is not read; if it has the prompts, pass --prompts={path}.")
             return images, {}, ()
         images, rows, column, how = items.pair_images(prompts, images, column=given.image_column)
         for one, two in zip(images, sorted(images), strict=True):

@@ -240,12 +240,8 @@ def write(
         content["seconds"] = time.perf_counter() - read.started
         content["provenance"] = provenance.collect()
         beneath = {"profile": profile, "plan": plan}
-        content |= {name: of.as_dict() for name, of in beneath.items() if of is not None}
+        content |= {name: part.as_dict() for name, part in beneath.items() if part is not None}
         files.write_json(path, content)
-
-    def as_csv(path: str) -> None:
-        table: Any = plan or result
-        files.write_text(path, table.comma_separated())
 
     def as_latex(path: str) -> None:
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
@@ -253,9 +249,12 @@ def write(
     def as_figure(path: str) -> None:
         if profile is None:
             raise ValueError(f"--profile={path}: not written, since there is no profile.")
+        kind = pathlib.Path(path).suffix.lower()[1:]
         with files.atomic_writer(path) as stream:
-            suffix = pathlib.Path(path).suffix.lower()
-            profile.plot().savefig(stream, format=suffix[1:], dpi=200)
+            profile.plot().savefig(stream, format=kind, dpi=200)
+
+    def as_csv(path: str) -> None:
+        files.write_text(path, (plan or result).comma_separated())
 
     writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()

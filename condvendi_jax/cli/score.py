@@ -56,12 +56,13 @@ def main(argv: Sequence[str]) -> None:
             chosen = {name: settings[name] for name in ("seed", "unbiased")}
             with optional.part("profile", failed, asked=True):
                 over = profiles.profile({"": pairs}, **chosen, progress=show)
-    beside = [line for of in (*tables, over) if of for line in ("", str(of))]
+    beside = [line for part in (*tables, over) if part for line in ("", str(part))]
 
     def write_tables(path: str) -> None:
         if not tables:
             raise ValueError(f"--by_prompt={path}: not written, since there is no table.")
-        files.write_text(path, comma_separated([line for of in tables for line in of.lines()]))
+        lines = [line for table in tables for line in table.lines()]
+        files.write_text(path, comma_separated(lines))
 
     further = {"by_prompt": write_tables}
     options.write(given, scores, read, further, profile=over, beside=beside)

@@ -27,7 +27,7 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
     def taking(*args: Any, **kwargs: Any) -> Any:
         if not args and "pairs" in kwargs:
             args = (kwargs.pop("pairs"),)
-        checks.check_keywords(kwargs, signature, of=function.__name__)
+        checks.check_keywords(kwargs, signature, name=function.__name__)
         making = {name: kwargs.pop(name, None) for name in _MAKING}
         making = {name: value for name, value in making.items() if value is not None}
         if not args or not isinstance(args[0], Pairs):

@@ -28,8 +28,6 @@ _DRAWS = 5000
 _LEAST = 1e-300  # So that nothing is divided by 0.
 _LARGEST = 1e300  # Squares that are larger may overflow where they are added.
 _TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
-# Of an interval that excludes 0; between two of them the logarithm is linear enough.
-_LEVELS = np.exp(np.linspace(-40, 0, 200))
 
 
 class Curve(NamedTuple):
@@ -192,10 +190,10 @@ class _Drawn(NamedTuple):
     @property
     def at_levels(self) -> tuple[np.ndarray, np.ndarray]:
         """The ends of the intervals, `[m, levels]` each."""
-        ends = np.zeros((2, len(self.errors), _LEVELS.size))
+        ends = np.zeros((2, len(self.errors), intervals.LEVELS.size))
         for place, error in enumerate(self.errors):
             if error.reason is None:
-                ends[0, place], ends[1, place] = error.at_levels(_LEVELS)
+                ends[0, place], ends[1, place] = error.at_levels(intervals.LEVELS)
         return ends[0], ends[1]
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
@@ -211,18 +209,19 @@ class _Drawn(NamedTuple):
         ]
 
     def level_apart(self, other: _Drawn, correlation: np.ndarray | float) -> np.ndarray:
-        """The smallest level at which the interval of the difference excludes 0, `[m]`."""
+        """The smallest level from which on the interval of the difference excludes 0, `[m]`."""
         values, both = (self.values[:, None], other.values[:, None]), (self, other)
         ends = [lambda _, ends=model.at_levels: ends for model in both]
         correlation = np.reshape(correlation, (-1, 1))
         low, high = intervals.difference(values, ends, correlation)(None)
-        margin = np.maximum(low, -high)  # It rises with the level.
+        margin = np.maximum(low, -high)[:, ::-1]
+        margin = np.minimum.accumulate(margin, axis=1)[:, ::-1]  # It rises with the level.
         place = np.clip(np.argmax(margin > 0, axis=1), 1, None)
         none = ~(margin > 0).any(axis=1)
         before, after = (margin[np.arange(len(place)), place - step] for step in (1, 0))
         with np.errstate(invalid="ignore", divide="ignore"):
             part = np.nan_to_num(-before / (after - before), nan=1.0)
-        logs = np.log(_LEVELS)
+        logs = np.log(intervals.LEVELS)
         between = logs[place - 1] + np.clip(part, 0, 1) * (logs[place] - logs[place - 1])
         return np.where(none, 1.0, np.exp(between))
 

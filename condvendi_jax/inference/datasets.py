@@ -72,7 +72,8 @@ class Dataset:
     @property
     def texts(self) -> dict[str, list[str]]:
         """The texts of the models whose outputs are texts."""
-        return {name: [*map(str, of)] for name, of in self.outputs.items() if _are_texts(of)}
+        outputs = self.outputs.items()
+        return {name: [*map(str, texts)] for name, texts in outputs if _are_texts(texts)}
 
     @property
     def prompt_texts(self) -> Any:
@@ -107,20 +108,15 @@ class Dataset:
             prompt_ids = self.prompt_texts if prompt_ids is None else prompt_ids
             for role in self.embedded(prompt_kernel, similar_prompts):
                 rows[role] = _together(self.embed[role], rows[role])
-        if output_kernel is None and rule == AUTO:
-            output_kernel = judged(self.encoder)
+        known = self.encoder and self.encoder.bandwidth
+        if output_kernel is None and rule == AUTO and self.encoder and known is not None:
+            words = f"fits people's judgements with {self.encoder.name}"
+            output_kernel = RuledBandwidth(float(known), words)
         options |= {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel, "rule": rule}
         options |= {"similar_prompts": similar_prompts, "prompt_ids": prompt_ids}
         if [*self.outputs] == [""]:  # One model may lie on several devices.
             return {"": Pairs(rows["outputs"][""], rows["prompts"], **options)}
         return Pairs.of_models(rows["outputs"], rows["prompts"], **options)
-
-
-def judged(encoder: LoadedEncoder | None) -> RuledBandwidth | None:
-    """The bandwidth at which an encoder fits people's judgements, if it is known."""
-    if encoder is None or encoder.bandwidth is None:
-        return None
-    return RuledBandwidth(float(encoder.bandwidth), f"fits people's judgements with {encoder.name}")
 
 
 def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
@@ -130,27 +126,27 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
     """
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
     of_models: Any = outputs.values() if isinstance(outputs, Mapping) else [None]
-    if not all(isinstance(of, list | tuple) for of in of_models):
+    if not all(isinstance(rows, list | tuple) for rows in of_models):
         return outputs, prompts
-    each = [*itertools.chain(*of_models)]
-    if not each or not all(isinstance(of, list) if lists else _are_texts(of) for of in each):
+    rows = [*itertools.chain(*of_models)]
+    if not rows or not all(isinstance(row, list) if lists else _are_texts(row) for row in rows):
         return outputs, prompts
-    flat = {name: [*itertools.chain(*of)] for name, of in outputs.items()}
+    flat = {name: [*itertools.chain(*rows)] for name, rows in outputs.items()}
     if prompts is None and not lists:
         return flat, None
     if prompts is None:
-        prompts = {name: range(len(of)) for name, of in outputs.items()}
+        prompts = {name: range(len(rows)) for name, rows in outputs.items()}
     repeated = {}
     for name, asked in of_each_model(prompts, outputs, "prompts").items():
-        of = outputs[name]
-        if len(asked) != len(of):
+        rows = outputs[name]
+        if len(asked) != len(rows):
             raise ValueError(
                 f"outputs{name and f' of {name}'}: expected lists of answers to {len(asked):,} "
-                f"prompts, received {len(of):,} lists."
+                f"prompts, received {len(rows):,} lists."
             )
-        repeated[name] = [p for p, each in zip(asked, of, strict=True) for _ in each]
-    alike = all(of == next(iter(repeated.values())) for of in repeated.values())
-    return flat, next(iter(repeated.values())) if alike else repeated
+        repeated[name] = [p for p, row in zip(asked, rows, strict=True) for _ in row]
+    first = next(iter(repeated.values()))
+    return flat, first if all(asked == first for asked in repeated.values()) else repeated
 
 
 def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:

@@ -49,7 +49,7 @@ def plan(
       ratio: of the two scores that is to be found; where None, 1.1, a difference of 10%, or with a
         `budget` the smallest ratio that it finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
-      level: of the two-sided test; where None, 0.05, or that of the comparison, divided by the
+      level: of the two-sided t-test; where None, 0.05, or that of the comparison, divided by the
         number of its pairs of models.
       prompts: the most that there are; any number where None.
       prompt_cost: of one prompt, for each model, where an answer costs one.

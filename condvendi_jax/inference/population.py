@@ -25,6 +25,7 @@ from condvendi_jax.statistics import components, intervals, reasons
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.intervals import Ends
 from condvendi_jax.statistics.reasons import Reason
+from condvendi_jax.statistics.two_way import TwoWayError
 
 _LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
@@ -48,6 +49,8 @@ class Population:
         as the sample has it, for the papers' scores.
       same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
       reason: why there are no errors.
+      labels: groups that split the answers to a prompt, such as by seed: the units are then the
+        prompts, and errors of the conditional score are over other prompts and other labels.
     """
 
     answers: Answers
@@ -59,6 +62,7 @@ class Population:
     own: float | None = 0.0
     same: float = 0.0
     reason: Reason | None = None
+    labels: Groups | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,7 +84,8 @@ class Population:
         """The number of independent units that count, less one; 0 where there are no errors."""
         if self.units is None:
             return 0
-        return self.units.independent(self.answers.points) - 1
+        fewest = self.units.independent(self.answers.points)
+        return (fewest if self.labels is None else min(fewest, self.labels.present)) - 1
 
     def at(self, own: float | None, same: float) -> Population:
         """The scores that other numbers of prompts and of answers show on average.
@@ -198,7 +203,31 @@ class Population:
             reason = self._undefined(score)
         freedom = self._freedom if self.repeated else self.freedom
         error = Error(value, influences, self.units.units, freedom, reason, ends)
+        if self.labels is not None:
+            error = self._two_ways(error, name)
         return error.inverted() if name in INVERTED else error
+
+    def _two_ways(self, error: Error, name: str) -> Error:
+        """The error of the conditional score over prompts and labels; others are not known."""
+        points, kind, inside = self.answers.points, self.answers.kind, self.inside
+        drawn = points.kernels[-1].compares_equality and inside.batch is None
+        if name != "conditional" or kind is None or inside.prompt is None or not drawn:
+            unknown = np.full_like(error.influences, math.nan)
+            return dataclasses.replace(error, influences=unknown, reason=reasons.SPLIT)
+        assert self.labels is not None
+        # Of each answer the mean with the others to its prompt, whose mean is that of the prompt.
+        one, whole = points.shares / self.answers.copies, np.bincount(kind, points.shares)[kind]
+        means = (inside.prompt[-1] + points.shares - one) / (whole - one)
+        of_prompt = (np.bincount(kind, points.shares * means))[kind] / whole
+        weights = whole * points.shares / np.sum(whole * points.shares)
+        rows = weights * (2 * (means - of_prompt) + of_prompt - error.value)
+        cells = np.unique([kind, self.labels.membership], axis=1, return_inverse=True)[1]
+        parts = [_of_sums(error.value, rows, of) for of in (self.labels.membership, cells)]
+        return TwoWayError(
+            *(getattr(error, field.name) for field in dataclasses.fields(Error)),
+            labels=parts[0],
+            cells=parts[1],
+        )
 
     def _undefined(self, score: float) -> Reason:
         """Why a score, or its error, is not a number."""
@@ -217,10 +246,12 @@ class Population:
             return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
         if not self.repeated:
             ends = self._of_rows(name)
-        elif name == "conditional":
-            ends = self._of_prompts()
         else:
-            ends = self._of_both(name)
+            ends = {
+                "vendi": self._of_all_outputs,
+                "conditional": self._of_prompts,
+                "information": self._of_information,
+            }[name]()
         if self.limits.largest[self.names.index(name)]:
             ends = intervals.open_below(ends, None if name in INVERTED else most)
         return intervals.inside(ends, 0.0, most)
@@ -249,53 +280,57 @@ class Population:
         """Of as many units of equal shares, less one."""
         return max(1 / np.sum(self._shares**2) - 1, 1.0)
 
+    @property
+    def _conditional(self) -> tuple[float, np.ndarray]:
+        """The conditional similarity, and what it loses without each unit."""
+        changes = self._changes(*map(self._similarities, self._means))
+        return self.similarities.conditional, changes[1]
+
+    @property
+    def _between(self) -> tuple[float, np.ndarray]:
+        """The mean similarity of answers to two prompts, and what it loses without each unit."""
+        means, without = self._means
+        return means.between[0], self._changes(means.between[0], without.between[0])
+
     def _of_prompts(self) -> Ends:
         """The interval of the conditional similarity, a mean over prompts."""
-        changes = self._changes(*map(self._similarities, self._means))[1]
-        return self._mean(intervals.prompt_mean, self.similarities.conditional, changes)
+        return self._mean(intervals.prompt_mean, *self._conditional)
 
-    def _of_both(self, name: str) -> Ends:
-        """The interval of a similarity of pairs within prompts and between them.
-
-        All outputs: the sum of both means. Information: how it moves with the conditional
-        similarity, and with what is left of the mean between prompts.
-        """
+    def _of_all_outputs(self) -> Ends:
+        """The interval of the similarity of two outputs: answers to one prompt, or to two."""
         means, without = self._means
-        within, between = means.within[0], means.between[0]
-        parts = [(part.within[0], part.between[0]) for part in (means, without)]
-        changes = [self._changes(*of) for of in zip(*parts, strict=True)]
-        of_both = [self._influences(of) for of in changes]
-        own = self.own if self.own is not None else means.own
-        share, rest = own * (1 - self.same), 1 - own
-        if name == "vendi":
-            values = own * self.same + share * within, rest * between
-            ends = [
-                intervals.shifted(
-                    own * self.same,
-                    intervals.scaled(share, self._mean(intervals.prompt_mean, within, changes[0])),
-                ),
-                intervals.scaled(rest, self._mean(intervals.between_mean, between, changes[1])),
-            ]
-            return intervals.total(values, ends, _correlation(*of_both))
-        conditional, value = self.similarities.conditional, self.similarities.information
-        influences = self.influences
-        assert influences is not None
-        mean = influences.conditional[0]
-        of_mean = self._changes(*map(self._similarities, self._means))[1]
+        within, changes = means.within[0], self._changes(means.within[0], without.within[0])
+        between, of_between = self._between
+        own = means.own if self.own is None else self.own
+        shares, constant = (own * (1 - self.same), 1 - own), own * self.same
+        correlation = _correlation(*map(self._influences, (changes, of_between)))
+        ends = (
+            intervals.scaled(shares[0], self._mean(intervals.prompt_mean, within, changes)),
+            intervals.scaled(shares[1], self._mean(intervals.between_mean, between, of_between)),
+        )
+        values = shares[0] * within, shares[1] * between
+        return intervals.shifted(constant, intervals.total(values, ends, correlation))
+
+    def _of_information(self) -> Ends:
+        """The interval of information, the conditional similarity over that of any two outputs.
+
+        It moves with the conditional similarity, and with what is left of the mean between prompts.
+        """
+        (conditional, changes), (between, of_between) = self._conditional, self._between
+        assert self.influences is not None
+        value, outputs = self.similarities.information, self.similarities.vendi
+        mean = self._influences(changes)
         square = max(np.sum(mean**2), _LEAST)
-        left = changes[1] - np.sum(of_both[1] * mean) / square * of_mean
-        moved = self._mean(intervals.between_mean, between, left)
-        all_outputs = self.similarities.vendi
-
-        def of_rest(level: Any) -> tuple[Any, Any]:
-            low, high = (rest * (end - between) for end in moved(level))
-            scale = value * all_outputs
-            return scale / (all_outputs + high), scale / np.maximum(all_outputs + low, _LEAST)
-
+        slope = np.sum(self._influences(of_between) * mean) / square
+        left = self._mean(intervals.between_mean, between, of_between - slope * changes)
+        share = 1 - (self._means[0].own if self.own is None else self.own)
+        # Of the outputs, of which a share of the pairs are of two prompts.
+        moved = intervals.shifted(outputs - share * between, intervals.scaled(share, left))
+        rest = intervals.scaled(value * outputs, intervals.of_reciprocal(moved))
         if not 0 < value < math.inf:
-            return of_rest
-        slope = np.sum(influences.information[0] * mean) / square * conditional / value
-        logs = [intervals.of_logarithm(of) for of in (of_rest, self._of_prompts())]
+            return rest
+        slope = np.sum(self.influences.information[0] * mean) / square * conditional / value
+        logs = [intervals.of_logarithm(ends) for ends in (rest, self._of_prompts())]
         joined = intervals.joined(math.log(value), logs[0], slope, math.log(conditional), logs[1])
         return intervals.of_exponential(joined)
 
@@ -309,7 +344,7 @@ class Population:
         answers, kernel = self.answers, self.answers.points.kernels[-1]
         if self.units is None or self.inside.prompt is None or answers.kind is None:
             return None
-        if not kernel.compares_equality:
+        if self.labels is not None or not kernel.compares_equality:
             return None
         parts = components_of(answers, self.inside)
         if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
@@ -339,11 +374,11 @@ def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = No
     `pair_sums` are those of these pairs, if they are known.
     """
     answers = Answers.of(pairs)
-    units, leaving = _leaving(answers, units)
-    if pair_sums is None or answers.points is not pairs:
+    units, leaving, labels = _leaving(answers, units)
+    if pair_sums is None or answers.points is not pairs or labels is not None:
         pair_sums = PairSums.of(answers.points, leaving)
     inside = answers.inside(order_two.sums_inside)
-    return _checked(answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
+    return _checked(labels, answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
 
 
 def of_each(
@@ -354,32 +389,42 @@ def of_each(
     inside_of: Callable[[Leaving], np.ndarray],
 ) -> list[Population]:
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
-    units, leaving = _leaving(answers, units)
+    units, leaving, labels = _leaving(answers, units)
     among, populations = [inside_of(of) for of in leaving], []
     for k in range(len(sums)):
         within = Inside(*(None if sums is None else sums[k] for sums in inside))
         groups = [of[k] for of in among]
-        populations.append(_checked(answers, sums[k], within, units, leaving, groups))
+        populations.append(_checked(labels, answers, sums[k], within, units, leaving, groups))
     return populations
 
 
-def _leaving(answers: Answers, units: Groups | None) -> tuple[Groups | None, list[Leaving]]:
-    """The units of the rows that count, and the rows of each unit."""
+def _leaving(
+    answers: Answers, units: Groups | None
+) -> tuple[Groups | None, list[Leaving], Groups | None]:
+    """The units of the rows that count, the rows of each unit, and labels that split prompts."""
     if units is None:
-        return None, []
+        return None, [], None
+    labels, kind = None, answers.kind
     units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
-    return units, order_two.leaving_of(answers.points, units.labels, units.count)
+    if kind is not None and splits(units.membership, kind):
+        labels, units = units, Groups(kind, "rows of one prompt")
+    return units, order_two.leaving_of(answers.points, units.labels, units.count), labels
 
 
-def _checked(answers: Answers, *of: Any) -> Population:
-    """Of these prompts, and without errors where units split the answers to a prompt."""
-    scores = Population(answers, *of)
-    units, kind = scores.units, answers.kind
-    if units is not None and kind is not None and splits(units.membership, kind):
-        scores = dataclasses.replace(scores, units=None, reason=reasons.SPLIT)
-    elif units is not None and scores.freedom < 1:
-        scores = dataclasses.replace(scores, units=None, reason=reasons.ONE_UNIT)
+def _checked(labels: Groups | None, *of: Any) -> Population:
+    """Of these prompts; without errors where all rows are in one group."""
+    scores = Population(*of, labels=labels)
+    if scores.units is not None and scores.freedom < 1:
+        scores = dataclasses.replace(scores, units=None, labels=None, reason=reasons.ONE_UNIT)
     return scores.at(scores.of_prompts, 0.0)
+
+
+def _of_sums(value: float, rows: np.ndarray, membership: np.ndarray) -> Error:
+    """The error of a sum over rows, of units that are independent."""
+    sums = np.bincount(membership.reshape(-1), rows)
+    sums = sums[np.bincount(membership.reshape(-1)) > 0]
+    scale = sums.size / math.sqrt(max(sums.size - 1, 1))
+    return Error(value, scale * sums[None], freedom=sums.size - 1)
 
 
 def splits(groups: np.ndarray, kind: np.ndarray) -> bool:

@@ -32,7 +32,7 @@ from condvendi_jax.results.profile import Over, Profile
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
 from condvendi_jax.statistics.influences import Error
-from condvendi_jax.statistics.reasons import Reason
+from condvendi_jax.statistics.reasons import SPLIT, Reason
 
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
@@ -171,6 +171,7 @@ def curves_of(
         at = [scores.at(*shares) for scores in populations]
         few = errors_of.too_few(pairs[name], units.of_models[name], _ENTROPY)
         reason = at[0].reason or (Reason(few) if few else None)
+        reason = SPLIT if at[0].labels is not None else reason
         errors = [scores.errors or _without(scores, reason) for scores in at]
         if not unbiased:
             errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]

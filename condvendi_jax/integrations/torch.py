@@ -68,4 +68,4 @@ class ConditionalDiversity(_METRIC):
         pairs = Pairs(join(self.outputs), prompts, output_kernel=x, prompt_kernel=t).prompts_once()
         scores = decompose(pairs, order=self._order, unbiased=self._order == 2).scores._asdict()
         scalar = importlib.import_module("torch").tensor
-        return {name: scalar(float(of), device=self.device) for name, of in scores.items()}
+        return {name: scalar(float(score), device=self.device) for name, score in scores.items()}

@@ -145,8 +145,7 @@ def _read_parquet(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     parquet = _package(".parquet")
     try:
         batches = parquet.ParquetFile(path).iter_batches()
-        rows = (row for batch in batches for row in batch.to_pylist())
-        yield from enumerate(rows, 1)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: cannot be read as Parquet: {error}") from error
 
@@ -160,20 +159,20 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             if getattr(error, "msg", "") != "Extra data":
                 raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
             content = None  # A record a line.
+    keyed = isinstance(content, dict)
+    rows = content.get(_HELM) if keyed else content
     if content is None:
         yield from _read_jsonl(path)
-    elif isinstance(content, list):
-        yield from enumerate(content, 1)
-    elif isinstance(content, dict) and isinstance(content.get(_HELM), list):
-        yield from enumerate(content[_HELM], 1)
-    elif isinstance(content, dict) and {"eval", "version"} <= content.keys():
+    elif isinstance(rows, list):
+        yield from enumerate(rows, 1)
+    elif keyed and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
-    elif isinstance(content, dict) and not any(
-        isinstance(of, list) and {*map(type, of)} <= {dict} for of in content.values()
+    elif keyed and not any(
+        isinstance(held, list) and {*map(type, held)} <= {dict} for held in content.values()
     ):
         yield 1, content
     else:
-        seen = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else content
+        seen = f"the keys {', '.join(map(repr, content))}" if keyed else content
         raise ValueError(
             f"{path}: expected an array of records, an object with {_HELM!r}, or a log of Inspect, "
             f"received {seen!s:.200}. If one key holds the "

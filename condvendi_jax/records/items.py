@@ -48,35 +48,24 @@ class Texts(NamedTuple):
         return list(dict.fromkeys(name for _, row in self.rows for name in row if name))
 
 
-def read_prompts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
-    """Reads prompts, at least one and none blank, or raises ValueError with the path and line.
+def read_texts(
+    path: str | PathLike[str], *, column: str | None = None, prompts: bool = False
+) -> Texts:
+    """Reads texts, at least one, or raises ValueError with the path and line.
 
     Args:
-      path: a .txt file of one prompt a line, a .csv file with a header, or a .jsonl file of one
+      path: a .txt file of one text a line, a .csv file with a header, or a .jsonl file of one
         object a line, in UTF-8.
-      column: the column, or key, of the prompts; if unset, the first of `PROMPT_COLUMNS` there.
+      column: the column, or key; if unset, the first of `TEXT_COLUMNS` or `PROMPT_COLUMNS` there.
+      prompts: whether these are prompts, of which none may be blank, or outputs.
     """
-    return _read_texts(path, column, PROMPT_COLUMNS, "prompts", blank=False)
-
-
-def read_texts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
-    """Reads outputs that are texts, in the formats of `read_prompts`; a text may be empty.
-
-    The column is the first of `TEXT_COLUMNS` if unset.
-    """
-    return _read_texts(path, column, TEXT_COLUMNS, "texts", blank=True)
-
-
-def _read_texts(
-    path: str | PathLike[str], named: str | None, names: Sequence[str], what: str, *, blank: bool
-) -> Texts:
     path = files.expanded(path)
     if ending(path) not in TEXT_ENDINGS:
         raise ValueError(f"{path}: expected a file ending in {', '.join(TEXT_ENDINGS)}.")
     table = Texts([], "", path, [])
     if ending(path) == ".txt":
         table.texts.extend(files.read_lines(path))
-        table.rows.extend((k, {"": line}) for k, line in enumerate(table.texts, 1))
+        table.rows.extend((k, {}) for k, _ in enumerate(table.texts, 1))
         _refuse_numbers(path, table.texts)
     elif not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
@@ -87,7 +76,8 @@ def _read_texts(
             table.rows.append((line, row))
     if not table.rows:
         raise ValueError(f"{path}: holds no rows.")
-    column = _column(table, named, names, what)
+    names, what = (PROMPT_COLUMNS, "prompts") if prompts else (TEXT_COLUMNS, "texts")
+    column = _column(table, column, names, what)
     for line, row in table.rows if column else ():
         value = row.get(column)
         if not isinstance(value, str):
@@ -95,7 +85,7 @@ def _read_texts(
             raise ValueError(
                 f"{path}, line {line}: expected a text in {column!r}, received {received}."
             )
-        if not (blank or value.strip()):
+        if prompts and not value.strip():
             raise ValueError(f"{path}, line {line}: {column!r} is blank.")
         if SURROGATES.search(value):
             raise ValueError(
@@ -174,19 +164,10 @@ def _natural(path: pathlib.Path) -> tuple[list[Any], str]:
     return parts, str(path)
 
 
-class Pairing(NamedTuple):
-    """Pictures, the row of the prompt of each, the column that names them, and how, in words."""
-
-    images: list[pathlib.Path]
-    rows: list[int]
-    column: str | None
-    how: str
-
-
 def pair_images(
     prompts: Texts, images: Sequence[pathlib.Path], *, column: str | None = None
-) -> Pairing:
-    """Pairs pictures with prompts.
+) -> tuple[list[pathlib.Path], list[int], str | None, str]:
+    """The pictures, the row of the prompt of each, the column that names them, and how, in words.
 
     The column `column`, or else one of `IMAGE_COLUMNS` or of names of pictures, names the picture
     of each prompt. Without it, as many pictures as prompts are paired by order. Otherwise the names
@@ -207,7 +188,7 @@ def pair_images(
         column = next(iter([*known_fields(cells, IMAGE_COLUMNS), *named]), None)
     if column is not None:
         cells = {column: _cells(prompts, column)}
-        if "" in cells[column] or any(_pictures(cells[column], places)):
+        if "" in cells[column] or any(_images(cells[column], places)):
             return _by_column(prompts, column, cells[column], places)
     in_folders = any("/" in place for place in places)
     names = [p.rpartition("/")[0] if in_folders else i.stem for p, i in places.items()]
@@ -222,7 +203,7 @@ def pair_images(
     if column is None and len(images) == count and not in_folders:
         starts = {"order": list(range(count)), **starts}
     ways = starts | ends  # Numbers at the end may be of samples, and can only deny.
-    lacks = {how: (of.count(None), count - len({*of} - {None})) for how, of in ways.items()}
+    lacks = {how: (rows.count(None), count - len({*rows} - {None})) for how, rows in ways.items()}
     how = min(starts, key=lacks.__getitem__)
     none, without = lacks[how]
     remedy = (
@@ -236,22 +217,22 @@ def pair_images(
             f"pictures match no prompt and {without:,} of {count:,} prompts have no picture. "
             f"{remedy}"
         )
-    for other, of in ways.items():
+    for other, rows in ways.items():
         decides = lacks[other] == (0, 0) or (other in starts and other.startswith("column"))
-        if decides and any(row not in (None, k) for row, k in zip(of, ways[how], strict=True)):
+        if decides and any(row not in (None, k) for row, k in zip(rows, ways[how], strict=True)):
             raise ValueError(f"{prompts.path}: the {how} and the {other} disagree. {remedy}")
     rows = [row for row in ways[how] if row is not None]
     if how != "order":
-        each = tables.span(collections.Counter(rows).values())
-        how = f"the {how} of the {where}, {each} pictures a prompt"
-    return Pairing(list(images), rows, None, how)
+        counts = tables.span(collections.Counter(rows).values())
+        how = f"the {how} of the {where}, {counts} pictures a prompt"
+    return list(images), rows, None, how
 
 
 def _by_column(
     prompts: Texts, column: str, names: Sequence[str], places: Mapping[str, pathlib.Path]
-) -> Pairing:
-    """The pictures that a column names, one a prompt."""
-    pictures = _pictures(names, places)
+) -> tuple[list[pathlib.Path], list[int], str, str]:
+    """As `pair_images`, the pictures that a column names, one a prompt."""
+    pictures = _images(names, places)
     if "" in names:
         place = f"{prompts.path}, line {prompts.rows[names.index('')][0]}"
         raise ValueError(f"{place}: expected the name of a picture in {column!r}.")
@@ -263,16 +244,14 @@ def _by_column(
             "with --image_column, or remove this column to pair pictures by order."
         )
     counts = collections.Counter(filter(None, pictures))
-    if repeated := [image.name for image, count in counts.items() if count > 1]:
-        raise ValueError(
-            f"{prompts.path}: column {column!r} names pictures twice: {_some(repeated)}."
-        )
+    if twice := [image.name for image, count in counts.items() if count > 1]:
+        raise ValueError(f"{prompts.path}: column {column!r} names pictures twice: {_some(twice)}.")
     if left := [image.name for image in places.values() if image not in counts]:
         checks.warn(
             f"{prompts.path} does not name {len(left):,} of {len(places):,} pictures, which are "
             f"left out: {_some(left)}."
         )
-    return Pairing(list(counts), list(range(len(names))), column, f"image column {column!r}")
+    return list(counts), list(range(len(names))), column, f"image column {column!r}"
 
 
 def _cells(table: Texts, column: str) -> list[str]:
@@ -281,17 +260,15 @@ def _cells(table: Texts, column: str) -> list[str]:
     return [str(cell).strip() if type(cell) in (str, int) else "" for cell in cells]
 
 
-def _pictures(
-    cells: Sequence[str], places: Mapping[str, pathlib.Path]
-) -> list[pathlib.Path | None]:
+def _images(cells: Sequence[str], places: Mapping[str, pathlib.Path]) -> list[pathlib.Path | None]:
     """The pictures that cells name by their place below the folder, or by a name of one picture."""
     known = collections.defaultdict(set)
     for place, image in places.items():
         for name in (place, image.as_posix(), image.name, image.stem):
             known[name].add(image)
     cells = [cell.replace("\\", "/") for cell in cells]
-    found = [known.get(cell) or known.get(cell.rpartition("/")[2], set()) for cell in cells]
-    return [next(iter(of)) if len(of) == 1 else None for of in found]
+    images = [known.get(cell) or known.get(cell.rpartition("/")[2], set()) for cell in cells]
+    return [next(iter(some)) if len(some) == 1 else None for some in images]
 
 
 def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Rows, _Rows]:
@@ -305,9 +282,9 @@ def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Row
     starts, ends = {}, {}
     for how, texts in keys.items():
         words = list(map(_words, texts))
-        start = (_matches(of, words) for of in (split, shorter))
+        start = (_matches(begun, words) for begun in (split, shorter))
         starts[f"{how} at the start of the names"] = min(start, key=lambda rows: rows.count(None))
-        back = [[name[::-1] for name in of] for of in (split, words)]
+        back = [[words[::-1] for words in texts] for texts in (split, words)]
         ends[f"{how} at the end of the names"] = _matches(*back)
     return starts, ends
 
@@ -324,7 +301,7 @@ def _matches(names: Sequence[Any], keys: Sequence[Any]) -> list[int | None]:
     if len(rows) < len(keys) or () in rows:  # Repeated, or blank.
         return [None] * len(names)
     hits = [{rows[name[:k]] for k in range(len(name) + 1) if name[:k] in rows} for name in names]
-    return [of.pop() if len(of) == 1 else None for of in hits]
+    return [some.pop() if len(some) == 1 else None for some in hits]
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:

@@ -113,14 +113,11 @@ def read_records(
     every = [row for rows in rows_of.values() for row in rows]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     prompts = {model: [row.prompt for row in rows] for model, rows in rows_of.items()}
-    unread = _distinct(name for row in every for name in row.asked.unread)
-    if unread:
+    if unread := dict.fromkeys(name for row in every for name in row.asked.unread):
         notes.append(f"not read as a part of the prompt: {', '.join(map(repr, unread))}")
-    ids = _distinct(row.asked.fields[0] for row in every if row.asked.is_id)
-    if ids:
+    if ids := dict.fromkeys(row.asked.fields[0] for row in every if row.asked.is_id):
         notes.append(f"prompts are known by {', '.join(map(repr, ids))} alone, not by their texts")
-    shares = _shares(rows_of)
-    if shares:
+    if shares := _shares(rows_of):
         notes.append(
             f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "
             "distribution, not a sample of one, so that order 2 is not corrected for the sample"
@@ -137,17 +134,21 @@ def read_records(
     doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
     if reasoning and not strip_thinking:
         doubtful.append(f"{started}, for example {reasoning[0]!r}")
-    _warn(skipped, doubtful)
+    if skipped:
+        lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
+        lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
+        checks.warn("\n".join(lines))
+    if doubtful:
+        checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))
     fields = {
-        "answers": _distinct(row.field for row in every),
-        "prompts": _distinct(name for row in every for name in row.asked.fields),
+        "answers": [*dict.fromkeys(row.field for row in every)],
+        "prompts": [*dict.fromkeys(name for row in every for name in row.asked.fields)],
     }
     more = {
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
     }
-    read = answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches
-    return Records(*read)
+    return Records(answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
 
 
 def holds_records(path: str | PathLike[str]) -> bool:
@@ -225,20 +226,6 @@ def _lines(path: pathlib.Path, named: Fields, strip: bool) -> Iterator[tuple[int
             yield line, error if isinstance(error, Unfit) else Unfit("is nested too deeply")
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
-def _warn(skipped: Sequence[Skipped], doubtful: Sequence[str]) -> None:
-    """Warns of what is left out, and of answers that may be something else."""
-    if skipped:
-        lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
-        lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
-        checks.warn("\n".join(lines))
-    if doubtful:
-        checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))
-
-
 def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, bool]:
     """The batch of each row by model, and whether batches of several answers are not known apart.
 
@@ -249,7 +236,7 @@ def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]]
         model: [f"{k}" if row.batch is None else f" {row.batch}" for k, row in enumerate(rows)]
         for model, rows in rows_of.items()
     }
-    if all(len({*of}) == len(of) for of in labels.values()):
+    if all(len({*batches}) == len(batches) for batches in labels.values()):
         return None, False
     for model, rows in rows_of.items():
         asked = {(row.prompt, label) for row, label in zip(rows, labels[model], strict=True)}

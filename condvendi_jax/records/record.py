@@ -97,7 +97,7 @@ class Record:
     @property
     def is_complete(self) -> bool:
         """Whether it has fields of a prompt and of an answer, or is of a known format."""
-        plain = self._known(PROMPT_FIELDS) and self._known(ANSWER_FIELDS)
+        plain = known_fields(self.row, PROMPT_FIELDS) and known_fields(self.row, ANSWER_FIELDS)
         return bool(plain or self.form.tool)
 
     @property
@@ -105,7 +105,7 @@ class Record:
         """The field whose id stands for the prompt, as the record has none; '' elsewhere."""
         if not self.form.id or self.form.prompt or self.named.prompt:
             return ""
-        return "" if self._known(PROMPT_FIELDS[:-1]) else self.form.id  # Task is a name.
+        return "" if known_fields(self.row, PROMPT_FIELDS[:-1]) else self.form.id  # Task is a name.
 
     def repeats(self, filters: dict[str, Any]) -> bool:
         """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
@@ -140,7 +140,7 @@ class Record:
         field, value = self.form.model, None
         if self.named.model is None and field:
             value = next(iter(values(self.row, field)), None)
-        elif self.named.model is not None or self._known([MODEL_FIELD]):
+        elif self.named.model is not None or known_fields(self.row, [MODEL_FIELD]):
             field = self._field("model", [MODEL_FIELD])
             value = self.row[field]
         if value is None or (isinstance(value, str) and not value.strip()):
@@ -196,11 +196,8 @@ class Record:
                 row = row if self.named.prompt in row else value  # Its fields are plain.
             elif self.named.prompt is None:
                 ids = values(row, self.form.id) if self.form.id else []
-                parts = [
-                    texts.given_text(value, repr(path)),
-                    *(f"{self.form.id}: {i}" for i in ids),
-                ]
-                return Prompt("\n\n".join(parts), [path])
+                ids = [f"{self.form.id}: {value}" for value in ids]
+                return Prompt("\n\n".join([texts.given_text(value, repr(path)), *ids]), [path])
         return self._by_fields(row)
 
     def _by_fields(self, row: dict[Any, Any]) -> Prompt:
@@ -214,7 +211,7 @@ class Record:
             with contextlib.suppress(Unfit):
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
-        known = [name for name in self._known(_GIVEN, row) if row[name]]
+        known = [name for name in known_fields(row, _GIVEN) if row[name]]
         of_answers = self._said[0]
         roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
         others = [name for name in known if name not in roots]
@@ -270,15 +267,6 @@ class Record:
         """Whether a path leads somewhere, if only to null."""
         return mark.partition(".")[0] in self.row and bool(values(self.row, mark))
 
-    @functools.cached_property
-    def _plain(self) -> dict[str, Any]:
-        return _plain(self.row)
-
-    def _known(self, names: Sequence[str], row: Any = None) -> list[Any]:
-        """The fields among `names`, in their order: of the row, or of one within it."""
-        plain = self._plain if row is None or row is self.row else _plain(row)
-        return [plain[name] for name in names if name in plain]
-
     def _first(self, paths: tuple[str, ...]) -> tuple[str, list[Any]]:
         """The first of several paths that leads somewhere, and to what; the last if none does."""
         held = [(path, values(self.row, path)) for path in paths]
@@ -290,7 +278,7 @@ class Record:
         def holds_answers(value: Any) -> bool:
             return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
 
-        known = self._known(ANSWER_FIELDS) if self.named.answer is None else []
+        known = known_fields(self.row, ANSWER_FIELDS) if self.named.answer is None else []
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise ValueError(
@@ -308,7 +296,7 @@ class Record:
     ) -> Any:
         """The field that is named, or else the first of `names` whose value fits, or the first."""
         row, named = self.row if row is None else row, getattr(self.named, what)
-        known = self._known(names, row) if named is None else [named] * (named in row)
+        known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
             wanted = repr(named) if named is not None else " or ".join(names)
             there = ", ".join(map(str, row))[:200] or "none"
@@ -319,12 +307,13 @@ class Record:
 
 def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
     """The fields among `names`, in the order of `names`, whatever their capitals."""
-    plain = _plain(fields)
+    plain = _plain(tuple(fields))
     return [plain[name] for name in names if name in plain]
 
 
-def _plain(fields: Iterable[Any]) -> dict[str, Any]:
-    return {str(field).strip().casefold(): field for field in reversed(list(fields))}
+@functools.lru_cache
+def _plain(fields: tuple[Any, ...]) -> dict[str, Any]:
+    return {str(field).strip().casefold(): field for field in reversed(fields)}
 
 
 def values(record: Any, path: str) -> list[Any]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.models import prompts_by_model
+from condvendi_jax.data.models import of_each_model, prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import contributions, prompt_table
 from condvendi_jax.results.prompts import PromptScore, PromptTable
@@ -42,7 +42,7 @@ class Behind:
     @functools.cached_property
     def prompts(self) -> list[dict[int, PromptScore]]:
         """For each model, by the number of the prompt."""
-        return [{int(scored.prompt): scored for scored in of.prompts} for of in self.tables]
+        return [{int(scored.prompt): scored for scored in t.prompts} for t in self.tables]
 
     @functools.cached_property
     def first(self) -> list[int]:
@@ -58,8 +58,8 @@ class Behind:
 
     def shared(self, count: int) -> list[tuple[np.ndarray, collections.Counter[str]]]:
         """Near-duplicates of several models, of most models first, and how many each model has."""
-        name = self.models.__getitem__
-        counted = [(of, collections.Counter(map(name, self.model[of]))) for of in self.groups()]
+        name, groups = self.models.__getitem__, self.groups()
+        counted = [(rows, collections.Counter(map(name, self.model[rows]))) for rows in groups]
         shared = [entry for entry in counted if len(entry[1]) > 1]
         return sorted(shared, key=lambda entry: (-len(entry[1]), -len(entry[0])))[:count]
 
@@ -95,8 +95,8 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
         np.concatenate(kept),
         prompt,
         _grouped(outputs, prompt, model, kernel, across=every[0].across_models),
-        influence=np.concatenate([getattr(of.influences, main) for of in results]),
-        scores=np.array([float(getattr(of.decomposition.scores, main)) for of in results]),
+        influence=np.concatenate([getattr(result.influences, main) for result in results]),
+        scores=np.array([float(getattr(r.decomposition.scores, main)) for r in results]),
         tables=[prompt_table(pairs, order=2, labels=labels) for pairs, labels in labelled],
         main=main,
     )
@@ -125,11 +125,10 @@ def _grouped(
 
 def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str, list[Any]]:
     """The texts, or paths of pictures, of each model, after a check that each row has one."""
-    if what == "prompts" and not isinstance(given, Mapping):  # All models share them.
-        given = dict.fromkeys(models, given)
-    if not isinstance(given, Mapping) or set(given) != set(models):
-        received = [*given] if isinstance(given, Mapping) else type(given).__name__
-        raise ValueError(f"{what}: expected those of {[*models]}, received {received}.")
+    if what == "outputs" and not isinstance(given, Mapping):  # Models may share prompts alone.
+        expected = f"{what}: expected those of {[*models]}"
+        raise ValueError(f"{expected}, received {type(given).__name__}.")
+    given = of_each_model(given, models, what)
     for model, pairs in models.items():
         name, items = f"{what} of {model}", given[model]
         if isinstance(items, (str, bytes)) or len(items) != pairs.n:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pathlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from condvendi_jax import __version__
@@ -34,27 +35,7 @@ _ESCAPES = {
 }
 _SOFTWARE = "condvendi-jax"
 _BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
-_BIBTEX = {
-    "jalali2026conditional": """@inproceedings{jalali2026conditional,
-  author = {Jalali, Mohammad and Ospanov, Azim and Gohari, Amin and Farnia, Farzan},
-  title = {{Conditional Vendi Score: Prompt-Aware Diversity Evaluation for Generative AI Models \
-and LLMs}},
-  booktitle = {29th International Conference on Artificial Intelligence and Statistics (AISTATS)},
-  year = {2026},
-}""",
-    "jalali2023rke": """@inproceedings{jalali2023rke,
-  author = {Jalali, Mohammad and Li, Cheuk Ting and Farnia, Farzan},
-  title = {{An Information-Theoretic Evaluation of Generative Models in Learning Multi-modal \
-Distributions}},
-  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
-  year = {2023},
-}""",
-    _SOFTWARE: rf"""@misc{{{_SOFTWARE},
-  author = {{{{The condvendi\_jax authors}}}},
-  title = {{{{condvendi\_jax}}}},
-  note = {{Version {__version__}}},
-}}""",
-}
+_CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
 
 
 class Report(NamedTuple):
@@ -93,10 +74,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     orders = [scored.decomposition.order for scored in first.orders]
     cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
     errors = error_notes(o for e in evaluations.values() for o in e.orders)
-    scores = " and ".join(
-        _scores(o, first.names, unbiased=first.unbiased and o.population is not None)
-        for o in first.orders
-    )
+    scores = " and ".join(_scores(scored, first) for scored in first.orders)
     unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
     sentences = [
         *([meaning(evaluations)] if alone else result.headline()),
@@ -118,11 +96,12 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",
     ]
     sentences = list(map(escaped, sentences))
-    bibtex = "\n\n".join(_BIBTEX[key] for key in (*cited, _SOFTWARE))
+    entries = _CITATIONS.read_text().strip().replace("VERSION", __version__).split("\n\n")
+    chosen = [entry for entry in entries if any(key in entry for key in (*cited, _SOFTWARE))]
     sentences[1] += f" \\cite{{{','.join(cited)}}}."
     sentences[-1] += f" \\cite{{{_SOFTWARE}}}."
     table = result.table() if alone else result.scores()
-    return Report(" ".join(sentences), tabular(table), bibtex)
+    return Report(" ".join(sentences), tabular(table), "\n\n".join(chosen))
 
 
 def _on_models(result: Comparison) -> list[str]:
@@ -136,7 +115,11 @@ def _on_models(result: Comparison) -> list[str]:
             "(a difference is significant where its interval excludes 0; Holm's method for all "
             "pairs of models within a score), which does not show that they are equal."
         )
-        pairs = [(of.name, words) for of in result.main for words in (of.equality(), of.ranks())]
+        pairs = [
+            (ranking.name, words)
+            for ranking in result.main
+            for words in (ranking.equality(), ranking.ranks())
+        ]
         sentences += [f"{name}: {words}." for name, words in pairs if words]
     sentences += [f"{capitalized(words)}." for words in result.untested()]
     if result.profile:
@@ -146,13 +129,13 @@ def _on_models(result: Comparison) -> list[str]:
     return sentences
 
 
-def _scores(scored: ScoredOrder, names: Sequence[str], *, unbiased: bool) -> str:
+def _scores(scored: ScoredOrder, evaluation: Evaluation) -> str:
     """The scores of an order, and how they were computed."""
     result = scored.decomposition
-    words = [score_name(name, result.order, None) for name in names]
+    words = [score_name(name, result.order, None) for name in evaluation.names]
     by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
     how = by.get(result.method, f"the method {result.method}")
-    if unbiased:
+    if evaluation.unbiased and scored.population is not None:
         how = "sums over all pairs of different rows"
     if result.estimation is not None:
         how += ", estimated"
@@ -201,10 +184,6 @@ def escaped(text: str) -> str:
 
 def tabular(table: Table) -> str:
     """A table of LaTeX that needs no package, the first column to the left."""
-    head, *lines = (
-        " & ".join(map(escaped, cells)) + " \\\\" for cells in (table.heading, *table.rows)
-    )
+    head, *body = (" & ".join(map(escaped, row)) + r" \\" for row in (table.heading, *table.rows))
     columns = "l" + "r" * (len(table.heading) - 1)
-    return "\n".join(
-        [f"\\begin{{tabular}}{{{columns}}}", head, "\\hline", *lines, "\\end{tabular}"]
-    )
+    return "\n".join([f"\\begin{{tabular}}{{{columns}}}", head, "\\hline", *body, "\\end{tabular}"])

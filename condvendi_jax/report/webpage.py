@@ -103,16 +103,16 @@ def _template() -> Template:
     import jinja2  # Imported where it is used: it is slow to import.
 
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
-    environment = jinja2.Environment(
+    pages = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, finalize=_printable
     )
-    environment.filters |= {
+    pages.filters |= {
         "fmt": format,
         "signed": lambda value: f"{value:+.2g}".replace("-", "−"),
         "listed": tables.listed,
         "capitalized": tables.capitalized,
     }
-    return environment.get_template("page.html")
+    return pages.get_template("page.html")
 
 
 def _printable(value: Any) -> Any:
@@ -130,12 +130,9 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     over = comparison.profile
     given = " given the prompts" if comparison.first.paired else ""
     if len(comparison.models) == 1:
-        (ranking, *_) = comparison.rankings
-        (model,) = comparison.models
-        return (
-            f"{ranking.name} of {model}: {ranking.estimate(model).short}.",
-            "One model: nothing to compare.",
-        )
+        ranking, (model,) = comparison.rankings[0], comparison.models
+        words = f"{ranking.name} of {model}: {ranking.estimate(model).short}."
+        return words, "One model: nothing to compare."
     if over is None or over.reason is not None:
         main = "conditional" if given else "vendi"
         ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
@@ -192,10 +189,8 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
     for line, shade in zip(values, shades, strict=True):
         finite = line[np.isfinite(line)]
         row = [(None if math.isnan(v) else v, s) for v, s in zip(line, shade, strict=True)]
-        row.append((finite.mean() if finite.size else None, None))
-        if len(models) > 1:
-            row.append((np.ptp(finite) if finite.size else None, None))
-        rows.append(row)
+        ends = [finite.mean(), np.ptp(finite)] if finite.size else [None, None]
+        rows.append(row + [(end, None) for end in ends[: len(models)]])
     return several, rows
 
 
@@ -209,23 +204,19 @@ def _panel(behind: Behind, number: int) -> list[dict[str, Any]]:
             groups = []
             for alike in behind.groups(chosen):
                 models = np.unique(everywhere[behind.group[alike[0]]])
-                others = [behind.models[k] for k in models if k != index]
-                groups.append((alike.tolist(), others))
+                groups.append((alike.tolist(), [behind.models[k] for k in models if k != index]))
             column = {"model": behind.models[index], "scored": prompts[number], "groups": groups}
             columns.append(column | {"rest": int(np.sum(chosen & (behind.group < 0)))})
     return columns
 
 
-def _lengths(
-    behind: Behind, outputs: Mapping[str, Sequence[Any]] | None
-) -> tuple[Table | None, float]:
+def _lengths(behind: Behind, outputs: Mapping[str, Any] | None) -> tuple[Table | None, float]:
     """The lengths of the texts of each model, and the largest median over the smallest one."""
     if outputs is None or not all(isinstance(x, str) for texts in outputs.values() for x in texts):
         return None, math.nan
     rows, medians = [], []
     for index, name in enumerate(behind.models):
-        rows_of_model = behind.row[behind.model == index]
-        lengths = np.array([len(outputs[name][row]) for row in rows_of_model])
+        lengths = [len(outputs[name][row]) for row in behind.row[behind.model == index]]
         low, median, high = np.quantile(lengths, [0.1, 0.5, 0.9])
         medians.append(median)
         rows.append([name, f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}"])

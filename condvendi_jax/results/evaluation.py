@@ -12,7 +12,8 @@ from condvendi_jax.base.result import Result, plain
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.statistics.influences import Error
+from condvendi_jax.results.estimate import Estimate
+from condvendi_jax.statistics.reasons import SPLIT
 
 if TYPE_CHECKING:
     from condvendi_jax.results.quality import Quality
@@ -84,38 +85,6 @@ class ErrorsBy(NamedTuple):
             return f"from the influences of {self.groups:,} {units}{doubt}"
         because = "" if self.reason is None else f", because {self.reason}"
         return f"from deletions of {self.groups} groups of {self.units}{because}"
-
-
-class Estimate(NamedTuple):
-    """A score, its standard error (NaN if there is none) and the ends of its interval at 95%."""
-
-    value: float
-    error: float
-    ends: tuple[float, ...] | None
-
-    @classmethod
-    def of(cls, error: Error) -> Estimate:
-        """An estimate with its interval, from its error."""
-        known = not math.isnan(error.standard_error)
-        ends = error.interval() if known else None
-        return cls(error.value, error.standard_error, ends)
-
-    @property
-    def short(self) -> str:
-        """The value with its error, or with its interval where this is not symmetric."""
-        return tables.with_interval(*self) + (self.interval if tables.lopsided(*self) else "")
-
-    @property
-    def interval(self) -> str:
-        """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
-        if self.ends is None or not self.ends[1] <= tables.OPEN * self.ends[0]:  # Or NaN.
-            return ""
-        return f" {tables.interval(self.ends)}"
-
-    def as_dict(self) -> dict[str, float]:
-        """The value, the error and the ends of the interval, NaN where there is none."""
-        low, high = self.ends or (math.nan, math.nan)
-        return {"value": self.value, "standard_error": self.error, "low": low, "high": high}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -527,6 +496,9 @@ def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[st
     left_out = max(of.answers.left_out for of in each)
     if left_out:
         notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
+    if each[0].labels is not None:
+        words = "errors of Conditional-RKE are over other prompts and other labels"
+        notes.append(f"{words}; RKE and Information-RKE have none: {SPLIT}")
     return notes + [f"order 2 has no errors: {of.reason}" for of in each[:1] if of.reason]
 
 

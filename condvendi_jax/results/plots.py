@@ -12,7 +12,6 @@ from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN, span
 from condvendi_jax.results import evaluation
-from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.quality import Quality, undominated
 
 _PANEL_IN = (3.6, 3.2)
@@ -32,8 +31,8 @@ def _finish(panel: Any, title: str, label: str) -> None:
     panel.grid(alpha=0.3)
 
 
-def over_bandwidths(profile: Profile) -> Figure:
-    """The scores of models against the bandwidth with their bands, a panel for each score.
+def over_bandwidths(profile: Any) -> Figure:
+    """The scores of a `Profile` against the bandwidth with their bands, a panel for each score.
 
     A line ends where its model is at a limit.
     """
@@ -102,7 +101,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Ev
     return drawn
 
 
-def _caption(profile: Profile) -> str:
+def _caption(profile: Any) -> str:
     """The number of rows, whose bandwidth moves, and the coverage of the bands."""
     several, multiples = len(profile.names) > 1, profile.multiples
     moves = "both bandwidths" if profile.over == "both" and several else "the bandwidth"

@@ -11,7 +11,7 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.results.evaluation import Estimate
+from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.statistics.influences import Error
 
 

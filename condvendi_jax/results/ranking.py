@@ -13,7 +13,8 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import capitalized, listed
-from condvendi_jax.results.evaluation import Estimate, Limit, plain_order, score_name
+from condvendi_jax.results.estimate import Estimate
+from condvendi_jax.results.evaluation import Limit, plain_order, score_name
 from condvendi_jax.results.planning import percent
 from condvendi_jax.statistics import multiplicity
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
@@ -34,8 +35,8 @@ class Difference(NamedTuple):
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
-      detectable: the smallest ratio of the two scores that such a test would have found in four of
-        five samples, at the level divided by the number of pairs.
+      detectable: the smallest ratio of the two scores that a t-test of this error would have found
+        in four of five samples, at the level divided by the number of pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
         level of the ranking, from those of both models (Donner and Zou, 2012). It excludes 1
         exactly where the p-value is below the level.

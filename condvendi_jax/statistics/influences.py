@@ -51,10 +51,11 @@ class Error:
         """The root mean square of the influences, less the noise of replicates (Efron, 2014)."""
         return math.hypot(error_of(self.influences), self.noise)
 
-    @property
+    @functools.cached_property
     def at_levels(self) -> Ends:
         """The interval at each level."""
-        return self.ends or intervals.symmetric(self.value, self.standard_error, self.freedom)
+        usual = self.value, self.standard_error, self.freedom
+        return intervals.remembered(self.ends or intervals.symmetric(*usual))
 
     def interval(self, level: float = 0.05) -> tuple[float, float]:
         """The ends of the interval, which misses the truth in a share `level` of samples."""
@@ -121,12 +122,16 @@ class Error:
 
     def correlation(self, other: Error, *, matched: bool) -> float:
         """The correlation of two errors, 0 unless they have the same units."""
-        one, two = self.standard_error, other.standard_error
-        if not (matched and one * two > 0):
+        product = self.standard_error * other.standard_error
+        if not (matched and product > 0):
             return 0.0
-        square = error_of(apart(self.influences, other.influences, matched=True)) ** 2
-        square += self.noise**2 + other.noise**2
-        return min(max((one**2 + two**2 - square) / (2 * one * two), -1.0), 1.0)
+        return min(max(self.covariance(other) / product, -1.0), 1.0)
+
+    def covariance(self, other: Error) -> float:
+        """The covariance of two errors of the same units, half of a^2 + b^2 - (a - b)^2."""
+        both = apart(self.influences, other.influences, matched=True)
+        one, two = error_of(self.influences), error_of(other.influences)
+        return (one**2 + two**2 - error_of(both) ** 2) / 2
 
     @property
     def p_value(self) -> float:

@@ -23,8 +23,9 @@ _NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
 _NO_PAIR = 1e-12  # A similarity that may be rounding.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
 _LEAST = 1e-300  # So that nothing is divided by 0.
-# Levels at which `p_value` looks, four times, each between two of the last.
-_LOOKS, _LOWEST = 48, 1e-30
+_BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
+#: Levels at which a test looks first.
+LEVELS = np.exp(np.linspace(math.log(1e-30), 0, 160))
 
 
 def student(freedom: Any, level: Any = 0.05) -> Any:
@@ -53,6 +54,7 @@ class _Moments(NamedTuple):
     third: float
     typical: float  # The share of a typical prompt.
     freedom: float  # One less than as many prompts of equal shares.
+    usual: float  # The critical value at 5%.
 
     @classmethod
     def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> _Moments:
@@ -60,7 +62,7 @@ class _Moments(NamedTuple):
         squares = np.sum(shares**2)
         second, third = float(np.sum(changes**2)), float(np.sum(changes**3))
         typical, freedom = float(np.sum(shares**3) / squares), max(float(1 / squares) - 1, 1.0)
-        return cls(value, error, second, third, typical, freedom)
+        return cls(value, error, second, third, typical, freedom, float(student(freedom)))
 
     def flipped(self) -> _Moments:
         """Of one less the mean."""
@@ -92,13 +94,14 @@ class _Moments(NamedTuple):
     def far_of_mode(self, level: Any) -> Any:
         """The upper end of a root of a mean between prompts: see `between_mean`."""
         t, growth = self._at(level)
-        skewness = _BETWEEN * growth * np.maximum(growth, 1) * _skewness(self.third, self.second)
+        growth = growth * np.maximum(growth, 1) * (_BETWEEN if self.third > 0 else _NEAR)
+        skewness = growth * _skewness(self.third, self.second)
         return self.value + self.error * (skewness + np.hypot(t, skewness))
 
     def _at(self, level: Any) -> tuple[Any, Any]:
         """The critical value at a level, and relative to that at 5%."""
         t = student(self.freedom, level)
-        return t, t / student(self.freedom)
+        return t, t / self.usual
 
 
 def _skewness(third: Any, second: Any) -> Any:
@@ -129,11 +132,8 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     """
     from scipy.special import betainccinv  # Imported where it is used: it is slow to import.
 
-    if not value > 0:
-        root, slope = 0.0, 0.0
-    else:
-        root = math.sqrt(value)
-        slope = 0.5 / root
+    root = math.sqrt(max(0.0, value))
+    slope = 0.5 / root if root > 0 else 0.0
     moments = _Moments.of(root, slope * error, slope * changes, shares)
 
     def ends(level: Any) -> tuple[Any, Any]:
@@ -237,15 +237,20 @@ def of_exponential(ends: Ends) -> Ends:
     return lambda level: tuple(np.exp(np.minimum(end, 700.0)) for end in ends(level))
 
 
-def of_inverse(ends: Ends) -> Ends:
-    """Of one over a similarity: infinite where it may be 0."""
+def of_reciprocal(ends: Ends, rounding: float = 0.0) -> Ends:
+    """Of one over a number: infinite where it may be at most `rounding`."""
 
-    def inverse(level: Any) -> tuple[Any, Any]:
+    def reciprocal(level: Any) -> tuple[Any, Any]:
         low, high = (np.asarray(end, float) for end in ends(level))
         with np.errstate(divide="ignore"):
-            return 1 / high, np.where(low < _NO_PAIR, math.inf, 1 / low)
+            return 1 / high, np.where(low <= rounding, math.inf, 1 / low)
 
-    return inverse
+    return reciprocal
+
+
+def of_inverse(ends: Ends) -> Ends:
+    """Of one over a similarity, of which the smallest are rounding."""
+    return of_reciprocal(ends, _NO_PAIR)
 
 
 def inside(ends: Ends, least: float, most: float) -> Ends:
@@ -289,11 +294,13 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
     def least(one: float, two: float, low: Any, high: Any) -> Any:
         below, above = one - low, high - two
         mixed = one * two - correlation * below * above
-        product = (one**2 - below**2) * (two**2 - above**2)
-        root = np.sqrt(np.maximum(mixed**2 - product, 0))
-        with np.errstate(invalid="ignore", over="ignore"):
-            quotient = (one**2 - below**2) / np.maximum(mixed + root, _LEAST)
-        return np.where(np.isinf(high), 0.0, quotient)
+        last, first = one**2 - below**2, two**2 - above**2
+        root = np.sqrt(np.maximum(mixed**2 - last * first, 0))
+        # Both are one root of the quadratic; the second is known where `low` is 0, too.
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            roots = last / np.maximum(mixed + root, _LEAST), (mixed - root) / -np.abs(first)
+        quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), roots[1], roots[0])
+        return np.where(np.isinf(high), 0.0, np.maximum(quotient, 0))
 
     def ends(level: Any) -> tuple[Any, Any]:
         (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)
@@ -304,22 +311,40 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
     return ends
 
 
+def remembered(ends: Ends) -> Ends:
+    """The same interval, which is computed once at `LEVELS`."""
+    at_levels: list[tuple[Any, Any]] = []
+
+    def known(level: Any) -> tuple[Any, Any]:
+        if level is not LEVELS:
+            return ends(level)
+        if not at_levels:
+            at_levels.append(ends(level))
+        return at_levels[0]
+
+    return known
+
+
 def p_value(ends: Ends, *, sides: int = 2) -> float:
-    """The smallest level at which an interval excludes 0; of one side, at which it is above 0.
+    """The smallest level from which on an interval excludes 0; of one side, is above 0.
 
     At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
-    half of the level. 1 where it never does.
+    half of the level. 1 where it never does. Where ends are at a bound, intervals of a matched
+    difference may exclude 0 at smaller levels and not between: these do not count.
     """
-    low, high = math.log(_LOWEST), 0.0
-    for _ in range(4):
-        logs = np.linspace(low, high, _LOOKS)
-        below, above = ends(np.exp(logs))
-        excluded = (below > 0) | (above < 0) if sides == 2 else below > 0
-        if not excluded.any():
-            return 1.0
-        place = int(np.argmax(excluded))
-        low, high = logs[max(place - 1, 0)], logs[place]
-    return math.exp(high) * sides / 2
+    levels, logs, before, after = LEVELS, np.log(LEVELS), 0.0, 1.0
+    for _ in range(2):  # The second time between two levels of the first.
+        low, high = ends(levels)
+        margin = (np.maximum(low, np.negative(high)) if sides == 2 else low) + 0 * levels
+        margin = np.minimum.accumulate(margin[::-1])[::-1]  # From each level on.
+        if not margin[-1] > 0:
+            return 1.0 if levels is LEVELS else float(levels[-1]) * sides / 2
+        place = max(int(np.argmax(margin > 0)), 1)
+        before, after = margin[place - 1 : place + 1]
+        logs = np.linspace(logs[place - 1], logs[place], _BETWEEN_TWO)
+        levels = np.exp(logs)
+    part = before / (before - after) if -math.inf < before < 0 else 1.0
+    return math.exp(logs[0] + part * (logs[-1] - logs[0])) * sides / 2
 
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:

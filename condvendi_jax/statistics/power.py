@@ -13,10 +13,10 @@ from condvendi_jax.statistics.intervals import prompt_mean
 
 POWER = 0.8  # By default.
 MOST = 10**7  # Prompts of a study.
-# With fewer groups there is no test. Two samples of one distribution differed at the level 5% in up
-# to 15% of 1,000 trials with 2 groups of prompts (information: in all), 9% with 3, 8% with 4. With
-# unequal numbers of answers to skewed prompts, any two of up to eight models differed in up to 6.6%
-# of 1,000 trials with 5 or 6 prompts, and in up to 5.8% of 2,000 (on average 3%) with 7 to 20.
+# With fewer groups there is no test. By Student's t, which other orders have, two samples of one
+# distribution differed at the level 5% in up to 15% of 1,000 trials with 2 groups of prompts
+# (information: in all), 9% with 3, 8% with 4. With unequal numbers of answers to skewed prompts,
+# any two of up to eight models did in up to 6.6% with 5 or 6 prompts, and 5.8% with 7 to 20.
 FEWEST_TESTED = 7
 
 

@@ -178,6 +178,7 @@ def test_groups_are_deleted_where_influences_would_not_do(n, options, method, re
     pairs = (points[:n] for points in draw_pairs(N, dtype=np.float32))
     (scored,) = cv.evaluate(*pairs, **(KERNELS | {"orders": [1]} | options)).orders
     assert scored.errors_by.method == method
+    assert (scored.errors_by.groups == 20) == (reason == "100 rows are few")
     assert str(reason) in str(scored.errors_by.reason)
 
 

@@ -30,7 +30,7 @@ def _jsonl(*rows):
 @pytest.mark.parametrize("content", ["a cat\nä \u2028dog", "\ufeffa cat\r\nä \u2028dog\r\n"])
 def test_a_text_file_holds_a_prompt_a_line(write, content):
     path = write("p.TXT", content)
-    assert items.read_prompts(path)[:3] == (["a cat", "ä \u2028dog"], "", path)
+    assert items.read_texts(path, prompts=True)[:3] == (["a cat", "ä \u2028dog"], "", path)
 
 
 ROW = {"text": "t", "caption": "c", "question": "q", "prompt": "p", "answer": "a", "output": "o"}
@@ -45,17 +45,17 @@ def test_columns_are_found_by_their_names_or_named(write, suffix):
 
     row = dict(ROW)
     for column in ("prompt", "question", "caption", "text"):
-        assert items.read_prompts(path(row))[:2] == ([row.pop(column)], column)
+        assert items.read_texts(path(row), prompts=True)[:2] == ([row.pop(column)], column)
     with pytest.raises(ValueError, match="no column prompt or question or caption or text for its"):
-        items.read_prompts(path(row))
+        items.read_texts(path(row), prompts=True)
     row = dict(ROW)
     for column in ("output", "answer", "text"):
         assert items.read_texts(path(row))[:2] == ([row.pop(column)], column)
     assert items.read_texts(path(ROW), column="caption")[:2] == (["c"], "caption")
     with pytest.raises(ValueError, match="no column 'absent' for its prompts; .* text, caption"):
-        items.read_prompts(path(ROW), column="absent")
+        items.read_texts(path(ROW), column="absent", prompts=True)
     with pytest.raises(ValueError, match="no column 'absent' for its pictures"):
-        items.pair_images(items.read_prompts(path(ROW)), PICTURES, column="absent")
+        items.pair_images(items.read_texts(path(ROW), prompts=True), PICTURES, column="absent")
 
 
 WRONG = [
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_named_with_its_line(write, name, content, words):
 def test_a_blank_prompt_is_refused_and_an_empty_answer_is_not(write):
     path = write("x.jsonl", _jsonl({"text": "a"}, {"text": " "}))
     with pytest.raises(ValueError, match="line 2: 'text' is blank"):
-        items.read_prompts(path)
+        items.read_texts(path, prompts=True)
     assert items.read_texts(path).texts == ["a", " "]
 
 
@@ -101,7 +101,7 @@ ARRAYS = {
 def test_array_of_numbers_is_refused_as_texts(write, name):
     words = r"x\.txt: .* numbers alone\. If this is an array, save it as a \.npy file: np.save"
     with pytest.raises(ValueError, match=words):
-        items.read_prompts(write("x.txt", ARRAYS[name]))
+        items.read_texts(write("x.txt", ARRAYS[name]), prompts=True)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_texts_of_numbers_that_are_no_array_are_read(write, texts):
 
 def test_one_column_is_not_both_texts_and_prompts(write):
     path = write("qa.jsonl", _jsonl({"id": "1", "text": "a"}))
-    prompts, texts = items.read_prompts(path), items.read_texts(path)
+    prompts, texts = items.read_texts(path, prompts=True), items.read_texts(path)
     words = r"qa\.jsonl: is both the texts and their prompts.*--prompt_column and --text_column"
     with pytest.raises(ValueError, match=words):
         items.pair_texts(prompts, texts)
-    items.pair_texts(items.read_prompts(path, column="id"), texts)
+    items.pair_texts(items.read_texts(path, column="id", prompts=True), texts)
     with pytest.raises(ValueError, match=r"1 prompts for 2 texts.*columns 'answer' and 'prompt'"):
         items.pair_texts(prompts, items.read_texts(write("other.txt", "b\nc\n")))
 
@@ -172,10 +172,10 @@ def _prompts(n=4, **columns):
 
 def _paired(prompts, *names, column=None):
     images = [pathlib.Path("images", name) for name in names] or PICTURES
-    paired = items.pair_images(prompts, images, column=column)
-    assert all(path in images for path in paired.images)
-    assert paired.rows == list(range(len(paired.images)))
-    return [path.name for path in paired.images], paired.column
+    paired, rows, column, _ = items.pair_images(prompts, images, column=column)
+    assert all(path in images for path in paired)
+    assert rows == list(range(len(paired)))
+    return [path.name for path in paired], column
 
 
 NAMED = ["3.png", "some/4.png", "1.png", "dos\\2.png"]
@@ -263,12 +263,12 @@ BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts
 def test_pictures_are_paired_by_what_their_names_hold_of_a_prompt(name):
     columns, names, rows, how = BY_NAME[name]
     images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
-    found = items.pair_images(_prompts(**columns), images)
-    assert (found.images, found.rows, found.column) == (images, rows, None)
-    assert re.search(how, found.how)
+    *paired, by = items.pair_images(_prompts(**columns), images)
+    assert paired == [images, rows, None]
+    assert re.search(how, by)
     if "id" in columns:  # The same where the column is named, or is one that names pictures.
-        assert items.pair_images(_prompts(**columns), images, column="id").rows == rows
-        assert items.pair_images(_prompts(image=columns["id"]), images).rows == rows
+        assert items.pair_images(_prompts(**columns), images, column="id")[1] == rows
+        assert items.pair_images(_prompts(image=columns["id"]), images)[1] == rows
 
 
 NOT_BY_NAME = {
@@ -314,7 +314,7 @@ def test_a_picture_of_all_samples_is_left_out(tmp_path):
         _touch(tmp_path, f"{k:05d}/grid.png", f"{k:05d}/samples/0.png")
     with pytest.warns(UserWarning, match="2 pictures are left out, .* beside a folder of samples"):
         images = items.list_images(tmp_path, below=True)
-    assert items.pair_images(_prompts(2), images).rows == [0, 1]
+    assert items.pair_images(_prompts(2), images)[1] == [0, 1]
     assert [image.parent.name for image in images] == ["samples", "samples"]
 
 

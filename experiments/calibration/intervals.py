@@ -1,0 +1,313 @@
+"""How often intervals hold, and tests err, where some prompts have one answer only."""
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from rich.table import Table
+from scipy.optimize import brentq
+
+import condvendi_jax as cv
+from condvendi_jax.statistics import intervals
+from condvendi_jax.statistics.influences import Error, root_mean_square
+from experiments import lab
+from experiments.calibration.simulated import EXACT, SCORES
+from experiments.lab import figures, style
+
+ZIPF = "Zipf"
+# The share of prompts that collapse, by population; the last has unequal answers.
+COLLAPSED = {"2%": 0.02, "5%": 0.05, "20%": 0.2, ZIPF: ZIPF}
+TESTS = ("interval", "Student's t")
+OWN, MATCHED, UNLIKE = "own prompts", "matched", "matched, unlike"
+PROMPTS = (20, 50, 200)
+# Models of one score, and their numbers of prompts.
+ALIKE = (
+    *((OWN, one, two) for one, two in ((10, 200), (20, 200), (100, 100))),
+    *((kind, count, count) for kind in (MATCHED, UNLIKE) for count in PROMPTS),
+)
+APART = tuple(itertools.product((MATCHED, OWN), PROMPTS))  # Models at the margin.
+GOOD = ("whole prompts", "single outputs")  # What is good, or bad, in a share of the cases.
+_ANSWERS, _FEWER, _ZIPF = 50, 30, 20  # Of most models, of less diverse ones, and unequal ones.
+_RATIO = 1.22  # Of the scores of two models of unequal answers.
+_LEVEL = 0.05
+_ROUNDING = 1e-6
+
+
+class Intervals(lab.Study):
+    """How often do intervals hold, and tests err, where some prompts have one answer only?"""
+
+    name = "intervals"
+    data = None
+    tolerance = 0.01  # Rounding may decide on a draw.
+    drawings = ("intervals",)
+
+    draws: int = lab.flag(2000, "Samples of models and of shares.", at_least=1)
+    evaluations: int = lab.flag(600, "Samples of scores of all outputs.", at_least=1)
+
+    def prepare(self, load, seed):
+        return self.ready()
+
+    def axes(self):
+        return {"population": tuple(COLLAPSED), "answers": (5, 10)}
+
+    def compute(self, state, context, *, population, answers):
+        """Shares of draws: `false` differences; `equal` at the margin; `found`; intervals hold."""
+        rng, law = np.random.default_rng(int(jax.random.bits(context.key))), COLLAPSED[population]
+
+        def draw(count: int, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+            return drawn(rng, (self.draws, count, answers), **{"law": law, **options})
+
+        context.say("models")
+        false = [told(*_alike(rng, draw, law, *models)) for models in ALIKE]
+        equal = [told(*_apart(draw, law, *models)) for models in APART]
+        found = [told(*_less_diverse(draw, law, count)) for count in PROMPTS]
+        context.say("scores")
+        sizes = [(self.evaluations, count, answers) for count in PROMPTS]
+        held = [scores_held(rng, size, law) for size in sizes]
+        shares = [
+            [shares_held(rng, (self.draws, count, answers), law, good) for count in PROMPTS]
+            for good in GOOD
+        ]
+        variables = {
+            "false": (("alike", "test"), false),
+            "equal": (("margin", "test"), equal),
+            "found": (("prompts", "test"), found),
+            "held": (("prompts", "score"), held),
+            "shares": (("good", "prompts", "end"), shares),
+        }
+        labels = {"alike": _named(ALIKE), "margin": _named(APART), "test": list(TESTS)}
+        labels |= {"prompts": list(PROMPTS), "score": list(SCORES), "good": list(GOOD)}
+        return xr.Dataset(variables, labels)
+
+    def tables(self, run):
+        """All shares in percent."""
+        for heading, *rows in tables_of(run.found).values():
+            grid = Table(*heading)
+            for row in rows:
+                grid.add_row(*row)
+            yield grid
+
+    @classmethod
+    def figures(cls, runs):
+        run, false = runs[-1], 100 * runs[-1].found.false
+        figure, panels = style.panels(2, size=(4.2, 3.4), sharey=True)
+        places = np.arange(false.sizes["alike"])
+        for panel, k in zip(panels, false.answers.values.tolist(), strict=True):
+            most = []
+            for test, colour, side in zip(
+                TESTS, (style.BLUE, style.VERMILION), (-1, 1), strict=True
+            ):
+                values = false.sel(answers=k, test=test).transpose("alike", ...).values
+                look: Any = {"color": colour, "label": test, "s": 12}
+                panel.scatter(
+                    np.broadcast_to(places[:, None] + side / 8, values.shape), values, **look
+                )
+                most.append(f"{values.max():.1f}%")
+            panel.axhline(100 * _LEVEL, color=style.GREY, linewidth=0.8, zorder=0)
+            panel.set_xticks(places, false.alike.values, rotation=35, ha="right")
+            panel.set_title(
+                f"{k} answers: intervals err in at most {most[0]},\nStudent's t in {most[1]}"
+            )
+        panels[0].set_ylabel("false differences, %")
+        style.legend_above(figure, panels[0], columns=2)
+        words = f"{run.study.draws:,} pairs of models of one score each; four populations a column"
+        return {"intervals": figures.caption(figure, run, n=words)}
+
+    @classmethod
+    def facts(cls, runs):
+        (run,) = runs
+        tested = {"false": run.found.false, "equal": run.found.equal, "power": run.found.found}
+        interval, student = (
+            {f"{name}{ending}": of.sel(test=test) for name, of in tested.items()}
+            for test, ending in zip(TESTS, ("", "_t"), strict=True)
+        )
+        return {**tables_of(run.found), **interval, **student, "held": run.found.held}
+
+
+def drawn(
+    rng: np.random.Generator,
+    size: tuple[int, int, int],
+    *,
+    law: Any,
+    prompts: np.ndarray | None = None,
+    answers: int = _ANSWERS,
+    flatter: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Answers `[draws, prompts, k]`, and whether prompts collapse, or how unequal answers are.
+
+    A share of the prompts always has the answer 0, the others any of `answers`. Unequal answers
+    follow Zipf's law, with an exponent that is uniform in [0, 3] over prompts, times `flatter`.
+    """
+    if law == ZIPF:
+        prompts = rng.uniform(0, 3, size[:2]) if prompts is None else prompts
+        below, found = np.cumsum(zipf(flatter * prompts), axis=-1), np.zeros(size, np.int16)
+        places = rng.random(size)
+        for answer in range(_ZIPF - 1):
+            found += places > below[..., answer, None]
+        return found, prompts
+    prompts = rng.random(size[:2]) < law if prompts is None else prompts
+    found = rng.integers(answers, size=size, dtype=np.int16)
+    return np.where(prompts[..., None], np.int16(0), found), prompts
+
+
+def zipf(exponents: np.ndarray) -> np.ndarray:
+    """The probabilities of 20 answers, `[..., 20]`."""
+    shares = np.arange(1.0, _ZIPF + 1) ** -exponents[..., None]
+    return shares / shares.sum(axis=-1, keepdims=True)
+
+
+def similarities(law: Any, answers: int = _ANSWERS, flatter: float = 1.0) -> tuple[float, float]:
+    """How often two answers to a prompt are the same, and two to different prompts."""
+    if law == ZIPF:
+        shares = zipf(3 * flatter * (np.arange(4000) + 0.5) / 4000)
+        return float(np.mean(np.sum(shares**2, axis=1))), float(np.sum(shares.mean(axis=0) ** 2))
+    other = (1 - law) / answers
+    return law + other, (law + other) ** 2 + (answers - 1) * other**2
+
+
+@functools.cache
+def _flatter() -> float:
+    """What multiplies Zipf's exponents so that the score is `_RATIO` times as large."""
+    least, root = similarities(ZIPF)[0] / _RATIO, brentq
+    found: Any = root(lambda times: similarities(ZIPF, flatter=times)[0] - least, 0.5, 1.0)
+    return found
+
+
+def _of_one_law(rng: np.random.Generator, size: tuple[int, ...], similarity: float) -> np.ndarray:
+    """Answers of one law for all prompts: equally likely ones and a rarer one."""
+    m = int(np.ceil(1 / similarity - 1e-9))
+    rarer = (1 - np.sqrt(1 - m * (1 - similarity * (m - 1)))) / m
+    return np.searchsorted(np.arange(1, m) * (1 - rarer) / (m - 1), rng.random(size))
+
+
+def _alike(rng: Any, draw: Any, law: Any, kind: str, one: int, two: int) -> tuple[Any, ...]:
+    """Two models of one score, and whether they are matched."""
+    first, prompts = draw(one)
+    if kind == UNLIKE:
+        return first, _of_one_law(rng, first.shape, similarities(law)[0]), True
+    if kind == MATCHED:
+        return first, draw(two, prompts=prompts)[0], True
+    return first, draw(two)[0], False
+
+
+def _apart(draw: Any, law: Any, kind: str, count: int) -> tuple[Any, ...]:
+    """Two models, whether they are matched, and the ratio of their scores."""
+    matched = kind == MATCHED
+    if law == ZIPF:
+        first, prompts = draw(count)
+        shared = {"prompts": prompts} if matched else {}
+        return first, draw(count, flatter=_flatter(), **shared)[0], matched, _RATIO
+    ratio = similarities(law, _ZIPF)[0] * _ZIPF
+    first, second = (draw(count, law=share, answers=_ZIPF)[0] for share in (law, 0.0))
+    return first, second, matched, ratio
+
+
+def _less_diverse(draw: Any, law: Any, count: int) -> tuple[Any, ...]:
+    """Two models that collapse on the same prompts and differ on the others; they are matched."""
+    first, prompts = draw(count)
+    other = {"flatter": _flatter()} if law == ZIPF else {"answers": _FEWER}
+    return first, draw(count, prompts=prompts, **other)[0], True
+
+
+def told(one: np.ndarray, two: np.ndarray, matched: bool, margin: float = 0.0) -> list[float]:
+    """By test, how often models of answers `[draws, P, k]` differ or, at a margin, are equal."""
+    both = [same_answers(one), same_answers(two)]
+    statement = functools.partial(equal, margin=margin) if margin else differ
+    found = []
+    for test in TESTS:
+        errors = [[error_of(values, test).inverted() for values in model] for model in both]
+        pairs = zip(*errors, strict=True)
+        found.append(np.mean([statement(*two, matched=matched) for two in pairs]).item())
+    return found
+
+
+def same_answers(answers: np.ndarray) -> np.ndarray:
+    """The share of the pairs of answers `[..., k]` to a prompt that are the same."""
+    k = answers.shape[-1]
+    same = np.zeros(answers.shape[:-1])
+    for i, j in itertools.combinations(range(k), 2):
+        same += answers[..., i] == answers[..., j]
+    return same / (k * (k - 1) / 2)
+
+
+def error_of(values: np.ndarray, test: str = TESTS[0]) -> Error:
+    """The error of a mean over prompts `[P]`, with its interval or Student's."""
+    value, count = float(values.mean()), values.size
+    changes = (values - value) / (count - 1)  # What the mean loses without each prompt.
+    influences, shares = changes * np.sqrt(count - 1), np.full(count, 1 / count)
+    error = float(root_mean_square(influences))
+    ends = intervals.prompt_mean(value, error, changes, shares) if test == TESTS[0] else None
+    return Error(value, influences[None], "prompts", count - 1, ends=ends)
+
+
+def differ(one: Error, two: Error, *, matched: bool) -> bool:
+    """Whether the interval of the difference excludes 0."""
+    low, high = one.minus(two, matched=matched).interval(_LEVEL)
+    return low > 0 or high < 0
+
+
+def equal(one: Error, two: Error, *, matched: bool, margin: float) -> bool:
+    """Whether each score is less than `margin` times the other, by a test of one side."""
+    sides = (b.times(margin).minus(a, matched=matched) for a, b in ((one, two), (two, one)))
+    return all(side.interval(2 * _LEVEL)[0] > 0 for side in sides)
+
+
+def scores_held(rng: np.random.Generator, size: tuple[int, int, int], law: Any) -> np.ndarray:
+    """How often 95% intervals hold each score of all prompts, `[3]`."""
+    (within, between), held = similarities(law), []
+    prompts = np.repeat(np.arange(size[1]), size[2])
+    for answers in drawn(rng, size, law=law)[0]:
+        outputs = answers.reshape(-1, 1).astype(np.float32)
+        found = cv.evaluate(outputs, prompts, orders=[2], **EXACT).order(2).population
+        all_outputs = found.of_prompts * within + (1 - found.of_prompts) * between
+        truth = np.array([1 / all_outputs, 1 / within, within / all_outputs])
+        low, high = np.transpose(found.intervals)
+        held.append((low <= truth * (1 + _ROUNDING)) & (truth <= high * (1 + _ROUNDING)))
+    return np.mean(held, axis=0)
+
+
+def shares_held(
+    rng: np.random.Generator, size: tuple[int, int, int], law: Any, good: str
+) -> list[float]:
+    """How often intervals hold the share of good outputs, near 0 and near 1."""
+    if law == ZIPF:
+        return [np.nan, np.nan]
+    shape = (*size[:2], 1) if good == GOOD[0] else size
+    found = []
+    for share in (law, 1 - law):
+        values = np.mean(rng.random(shape) < share, axis=-1)
+        ends = [error_of(by_prompt).interval(_LEVEL) for by_prompt in values]
+        found.append(np.mean([low <= share <= high for low, high in ends]).item())
+    return found
+
+
+def _named(cells: Sequence[tuple[Any, ...]]) -> list[str]:
+    return [f"{kind} {'/'.join(map(str, dict.fromkeys(counts)))}" for kind, *counts in cells]
+
+
+def tables_of(found: xr.Dataset) -> Mapping[str, list[list[str]]]:
+    """Tables in percent, a row for each population; of tests, by the interval / Student's t."""
+
+    def table(values: xr.DataArray, *columns: str) -> list[list[str]]:
+        pairs = values.stack(column=columns)
+        heads = [[f"{part}" for part in column] for column in pairs.column.values.tolist()]
+        rows = [["answers", "population", *(" ".join(head) for head in heads)]]
+        for k, law in itertools.product(found.answers.values, found.population.values):
+            cells = pairs.sel(answers=k, population=law).transpose("column", ...).values
+            if np.isnan(cells).all():
+                continue
+            words = ["/".join(f"{100 * share:.1f}" for share in cell) for cell in cells]
+            rows.append([f"{k}", law, *words])
+        return rows
+
+    return {
+        "differences": table(found.false, "alike"),
+        "equalities": table(found.equal, "margin"),
+        "powers": table(found.found, "prompts"),
+        "scores": table(found.held, "prompts"),
+        "good": table(found.shares, "good", "prompts"),
+    }

@@ -1,0 +1,397 @@
+"""Errors, corrections, power and shrinkage: values derived by hand and independent programs."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from condvendi_jax.statistics import (
+    components,
+    influences,
+    intervals,
+    multiplicity,
+    power,
+    reasons,
+    sequential,
+    shrinkage,
+)
+from condvendi_jax.statistics.components import Components
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.power import Spread
+
+T = scipy.stats.t.isf(0.025, 9)
+ONE = Error(0.4, np.array([[0.1, -0.1, 0.1, -0.1]]), "prompts", 9)
+TWO = Error(0.25, np.array([[0.1, -0.1, -0.1, 0.1]]) / 2, "rows", 4)
+
+
+def same(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+# Errors
+
+
+def test_an_error_is_the_root_mean_square_of_influences_and_noise():
+    assert ONE.standard_error == pytest.approx(0.1)
+    assert dataclasses.replace(ONE, noise=0.24).standard_error == pytest.approx(0.26)
+    same(ONE.interval(), (0.4 - 0.1 * T, 0.4 + 0.1 * T))
+    same(ONE.interval(0.01), 0.4 + 0.1 * scipy.stats.t.isf(0.005, 9) * np.array([-1, 1]))
+    assert dataclasses.replace(ONE, ends=lambda level: (level, 1)).interval(0.3) == (0.3, 1)
+
+
+def test_one_over_an_estimate():
+    found = ONE.inverted()
+    assert (found.value, found.inverse, found.freedom, found.units) == (2.5, ONE, 9, "prompts")
+    same(found.influences, -ONE.influences / 0.16)
+    same(found.interval(), (1 / (0.4 + 0.1 * T), 1 / (0.4 - 0.1 * T)))
+    assert dataclasses.replace(ONE, value=0.99e-12).inverted().value == math.inf
+    assert dataclasses.replace(ONE, value=1.01e-12).inverted().value == pytest.approx(1 / 1.01e-12)
+
+
+def test_an_error_in_logarithms_has_a_symmetric_interval_of_the_logarithm():
+    times = math.exp(T * 0.1 / 0.4)
+    same(ONE.in_logarithms().interval(), (0.4 / times, 0.4 * times))
+    inverted = ONE.inverted().in_logarithms()
+    same(inverted.interval(), (2.5 / times, 2.5 * times))
+    assert inverted.inverse.ends is not None
+
+
+def test_an_error_times_a_number():
+    found = dataclasses.replace(ONE, noise=0.1).times(3)
+    assert (found.value, found.noise) == (pytest.approx(1.2), pytest.approx(0.3))
+    assert found.standard_error == pytest.approx(3 * math.hypot(0.1, 0.1))
+    same(ONE.times(3).interval(), (1.2 - 0.3 * T, 1.2 + 0.3 * T))
+    inverted = ONE.inverted().times(3)
+    same([inverted.value, inverted.inverse.value], [7.5, 0.4 / 3])
+    same(inverted.interval(), 3 * np.array(ONE.inverted().interval()))
+
+
+@pytest.mark.parametrize(("matched", "correlation"), [(True, 0.6), (False, 0.0)])
+def test_the_difference_of_two_errors(matched, correlation):
+    """Of 0.1 and 0.05 with a correlation of 0.6: 0.01 + 0.0025 - 0.006 = 0.0065."""
+    other = dataclasses.replace(TWO, influences=np.array([[0.1, -0.1, 0.02, 0.02]]) / 2, noise=0.02)
+    one = dataclasses.replace(ONE, influences=np.array([[0.1, -0.1, 0.1, -0.1]]), noise=0.03)
+    squares = 0.01 + 0.0009, (0.1**2 + 0.02**2) / 8 + 0.0004
+    mixed = 0.01 / 4 if matched else 0
+    variance = sum(squares) - 2 * mixed
+    found = one.minus(other, matched=matched)
+    assert (found.value, found.freedom) == (pytest.approx(0.15), 4)
+    assert (found.units, found.noise) == ("prompts", pytest.approx(math.hypot(0.02, 0.03)))
+    assert found.standard_error == pytest.approx(math.sqrt(variance))
+    r = mixed / math.sqrt(math.prod(squares))
+    assert one.correlation(other, matched=matched) == pytest.approx(r)
+    assert (r > 0.3) == matched == (correlation > 0)
+    a, b = (
+        math.sqrt(s) * scipy.stats.t.isf(0.025, f) for s, f in zip(squares, (9, 4), strict=True)
+    )
+    width = math.sqrt(a**2 + b**2 - 2 * r * a * b)
+    same(found.interval(), (0.15 - width, 0.15 + width))
+    error = influences.standard_error_apart(one, other, matched=matched)
+    assert error == pytest.approx(math.sqrt(variance))
+    reason = reasons.NO_PAIRS
+    for pair in ((dataclasses.replace(one, reason=reason), other), (one, ONE)):
+        expected = pair[0].reason
+        assert pair[0].minus(pair[1], matched=matched).reason == expected
+    assert one.minus(dataclasses.replace(other, reason=reason), matched=matched).reason == reason
+
+
+def test_unmatched_units_keep_their_own_mean_squares():
+    """Of 4 and 2 units; with 3 replicates of one, the other is the same in all of them."""
+    two = np.array([[0.3, -0.3]])
+    found = influences.apart(ONE.influences, two, matched=False)
+    scales = np.sqrt([6 / 4] * 4 + [6 / 2] * 2)
+    same(found, scales * np.array([[0.1, -0.1, 0.1, -0.1, -0.3, 0.3]]))
+    assert influences.error_of(found) == pytest.approx(math.hypot(0.1, 0.3))
+    several = np.arange(12.0).reshape(3, 4)
+    assert influences.apart(several, two, matched=False).shape == (3, 6)
+    same(influences.apart(several, ONE.influences, matched=True), several - ONE.influences)
+    assert influences.apart(several, several[:2], matched=True).shape == (2, 4)
+
+
+def test_a_correlation_is_between_minus_one_and_one():
+    same(ONE.correlation(ONE.times(2), matched=True), 1)
+    opposite = dataclasses.replace(ONE, influences=-ONE.influences)
+    same(ONE.correlation(opposite, matched=True), -1)
+    assert ONE.correlation(TWO, matched=True) == pytest.approx(0, abs=1e-12)
+    nothing = dataclasses.replace(ONE, influences=0 * ONE.influences)
+    assert ONE.correlation(nothing, matched=True) == nothing.correlation(ONE, matched=True) == 0
+    assert ONE.correlation(ONE, matched=False) == 0
+
+
+def test_differences_and_ratios_of_inverses_are_those_of_what_they_invert():
+    for matched in (True, False):
+        apart = ONE.inverted().minus(TWO.inverted(), matched=matched)
+        expected = TWO.minus(ONE, matched=matched)
+        assert apart.value == pytest.approx(-0.15)  # As 2.5 is less than 4.
+        assert apart.p_value == expected.p_value < 1
+        assert apart.p_value_above == 1.0
+        assert ONE.minus(TWO, matched=matched).p_value_above == pytest.approx(apart.p_value / 2)
+        for level in (0.05, apart.p_value * 1.001, apart.p_value * 0.999):
+            found = ONE.inverted().over(TWO.inverted(), matched=matched, level=level)
+            assert found == TWO.over(ONE, matched=matched, level=level)
+            assert (found[1] < 1) == (level > apart.p_value)
+    both = ONE.at_levels, TWO.at_levels
+    expected = intervals.quotient((0.4, 0.25), both, 0.0)(0.05)
+    same(ONE.over(TWO, matched=False, level=0.05), expected)
+
+
+@pytest.mark.parametrize(("apart", "noisy"), [(0.999, False), (1.001, True)])
+def test_noise_stays_in_where_it_is_more_than_half_of_the_variance(apart, noisy):
+    """Two replicates 1 - d and 1 + d: products are 1 - d^2, the mean square is 1."""
+    d = apart * math.sqrt(0.5)
+    of = np.array([[1 - d, d - 1], [1 + d, -1 - d]])
+    assert influences.is_noisy(of) == noisy
+    assert influences.error_of(of) == pytest.approx(1 if noisy else math.sqrt(1 - d**2))
+
+
+def test_the_noise_of_three_replicates_by_hand():
+    """Products of different ones: (2 + 3 + 6) / 3."""
+    assert influences.error_of(np.array([[1.0], [2.0], [3.0]])) == pytest.approx(math.sqrt(11 / 3))
+    assert influences.error_of(np.array([[3.0, 4.0]])) == pytest.approx(math.sqrt(12.5))
+
+
+def test_deletions_of_equal_groups_are_the_jackknife_and_absent_groups_do_not_count():
+    """A mean of groups 1, 2, 6: it has the error of their mean."""
+    values = np.array([1.0, 2.0, 6.0])
+    deleted = np.array([4.0, 3.5, 1.5])
+    found = influences.group_influences(3.0, deleted, np.full(3, 1 / 3))
+    error = values.std(ddof=1) / math.sqrt(3)
+    same(influences.root_mean_square(found), error)
+    same(found, (values - 3) / math.sqrt(2))
+    with_absent = np.array([1 / 3, 0, 1 / 3, 0, 1 / 3])
+    found = influences.group_influences(3.0, np.array([4.0, 3, 3.5, 3, 1.5]), with_absent)
+    assert found[1] == found[3] == 0
+    same(influences.root_mean_square(found), error)
+
+
+def test_deletions_of_unequal_groups_by_hand():
+    """Busing, Meijer and van der Leeden (1999), eq. 7 and 8, of three groups."""
+    shares, whole = np.array([0.5, 0.3, 0.2]), 2.0
+    deleted = np.array([1.5, 2.5, 2.1])
+    h = 1 / shares
+    estimate = 3 * whole - np.sum((1 - 1 / h) * deleted)
+    pseudo = h * whole - (h - 1) * deleted
+    variance = np.mean((pseudo - estimate) ** 2 / (h - 1))
+    found = influences.group_influences([whole, 2 * whole], [deleted, 2 * deleted], shares)
+    same(influences.root_mean_square(found), math.sqrt(variance) * np.array([1, 2]))
+
+
+# Many tests
+
+
+def test_holm_counts_only_what_was_tested():
+    assert multiplicity.holm([]) == []
+    found = multiplicity.holm([0.04, math.nan, 0.01, 0.03, 0.9])
+    same(found, [0.09, math.nan, 0.04, 0.09, 0.9])
+    same(multiplicity.holm([0.5, 0.9]), [1.0, 1.0])
+
+
+def test_stepping_down_drops_what_is_told():
+    """At 0.25 of 4 draws the limit of both is 3 or 5.25; of the second alone it is 1.75."""
+    drawn = np.array([[0.0, 1], [3, 1], [3, 1], [6, 4]])
+    assert multiplicity.stepped_down(np.array([9.0, 2.0]), drawn, 0.25).tolist() == [True, True]
+    assert multiplicity.stepped_down(np.array([3.0, 2.0]), drawn, 0.25).tolist() == [False, False]
+    limit = np.quantile(drawn[:, 0], 0.75)
+    assert not multiplicity.stepped_down(np.array([limit]), drawn[:, :1], 0.25).any()
+    assert multiplicity.stepped_down(np.array([limit + 1e-9]), drawn[:, :1], 0.25).all()
+
+
+def test_joint_p_values_by_hand():
+    drawn = np.array([[0.0, 1], [3, 1], [2, 5], [4, 0]])
+    alone, adjusted = multiplicity.joint_p_values(np.array([3.0, 1.0]), drawn)
+    same(alone, [3 / 5, 4 / 5])
+    same(adjusted, [4 / 5, 4 / 5])
+
+
+# Components, power, evidence and reasons
+
+
+def test_components_need_four_answers():
+    """Answers a, a, b, b, of which 8 of 24 ordered quadruples are two alike pairs; and a, a, b."""
+    kind = np.repeat([0, 1], [4, 3])
+    sums = np.array([1.0, 1, 1, 1, 1, 1, 0])
+    found = components.of_sums(sums, sums, np.ones(7, int), kind, 2)
+    same(found.answers, [4, 3])
+    same(found.similarity, [1 / 3, 1 / 3])
+    same(found.of_answers, [0 - 1 / 3, math.nan])
+    same(found.of_pairs, [1 / 3 - 0 + 1 / 3, math.nan])
+    same(found.within()[0], 4 * (-1 / 3) / 4 + 2 * (2 / 3) / 12)
+    copied = components.of_sums(np.ones(2), np.ones(2), np.array([2, 2]), np.zeros(2, int), 1)
+    same(np.array(copied).T[0], np.array(found).T[0])
+
+
+PILOT = Spread("conditional", 0.2, 0.01, 0.02, 0.03, 0.4, 50, 4)
+
+
+def test_power_by_hand():
+    assert PILOT.variance(5) == pytest.approx(0.01 + 0.08 / 5 + 0.06 / 20)
+    assert PILOT._replace(of_answers=math.nan).variance(5) == 0.01
+    assert PILOT.relative == pytest.approx(math.sqrt(0.01 + 0.02 + 0.005) / 0.2)
+    assert (PILOT.unit, PILOT._replace(score="vendi").unit) == ("prompts", "outputs")
+    assert PILOT.effect(1.44) == pytest.approx(0.2 * (1.2 - 1 / 1.2))
+    places = scipy.stats.norm.ppf((np.arange(20) + 0.5) / 20)
+    for at, spread in ((None, places), (0.0, np.zeros(1)), (1.5, np.full(1, 1.5))):
+        errors = np.sqrt(0.029 / 40 * np.exp(0.4 * spread))
+        expected = scipy.stats.t.cdf(0.08 / errors - scipy.stats.t.isf(0.025, 39), 39).mean()
+        assert PILOT.power(5, 40, 0.08, 0.05, at) == pytest.approx(expected)
+    ratio = PILOT.smallest_ratio(5, 40, 0.05, 0.8)
+    assert PILOT.power(5, 40, PILOT.effect(ratio), 0.05) == pytest.approx(0.8)
+    needed = scipy.stats.t.ppf([0.975, 0.8], 9).sum()
+    assert power.detectable(0.1, 9, 0.05) == pytest.approx(0.1 * needed)
+    needed = scipy.stats.t.ppf([0.995, 0.9], 9).sum()
+    assert power.detectable(0.1, 9, 0.01, 0.9) == pytest.approx(0.1 * needed)
+    assert power.ratio_of(0.5 - 0.2, math.sqrt(0.1)) == pytest.approx(2.5)
+    assert math.isnan(power.ratio_of(0.1, 0.0))
+
+
+def test_bounds_of_a_mean_similarity_by_hand():
+    """Variance linear in the mean: (s - m)^2 = q^2 slope s, of a slope of at least 1 / pairs."""
+    for mean, error, pairs in ((0.3, 0.1, 100.0), (0.3, 0.1, 10.0), (0.0, 0.0, 50.0)):
+        slope = max(error**2 / mean if mean else 0, 1 / pairs)
+        roots = np.roots([1, -2 * mean - 4 * slope, mean**2])
+        width = 2 * math.sqrt(error**2 + slope**2)
+        expected = max(mean + 2 * slope - width, 0), mean + 2 * slope + width
+        same(sequential.bounds(mean, error, pairs, 2.0), expected)
+        if error**2 / max(mean, 1e-9) > 1 / pairs:
+            same(np.sort(roots), expected)
+    assert sequential.bounds(0.9, 0.2, 10.0, 3.0)[1] == 1
+    same(sequential.kl(0.2, 0.5), 0.2 * math.log(0.4) + 0.8 * math.log(1.6))
+
+
+def test_evidence_after_two_looks_by_hand():
+    process = sequential.EProcess(np.array([0.2, 0.4]), 0.0, np.array(0.3))
+    same(process.expected, [0.2, 0.4])
+    stakes = np.array([0.9, 0.45, 0.225, 0.1125]) / 0.4
+    gains = [np.prod(1 + stakes[:, None] * (np.array(x) - [0.2, 0.4]), axis=1) for x in LOOKS]
+    same(math.exp(process.update(np.array(LOOKS[0]))), np.mean(gains[0]) / 2 + 1 / 2)
+    both = np.mean(gains[0] * gains[1]) / 2 + np.mean(gains[1]) / 6 + 1 / 3
+    same(math.exp(process.update(np.array(LOOKS[1]))), both)
+    # The variance of 0.2 and 0.4 is 0.02, of which twice the square of the error is half.
+    same(
+        sequential.EProcess(np.array([0.2, 0.4]), 0.1 * math.sqrt(0.5), 0.3).expected, [0.25, 0.35]
+    )
+    same(sequential.EProcess(np.array([0.2, 0.4]), 0.0, 0.9).expected, [0.8, 1.0])
+    same(sequential.EProcess(np.zeros(2), 0.0, 0.1).expected, [0.1, 0.1])
+
+
+LOOKS = ([0.5, 0.3], [0.1, 0.6])
+
+
+def test_reasons_are_sentences_and_the_first_counts():
+    words = "3 groups of prompts are too few, at least 7 are needed"
+    assert reasons.too_few(3, "prompts", 7) == words
+    assert reasons.first([None, reasons.SPLIT, reasons.DESIGNS]) is reasons.SPLIT
+    assert reasons.first([None]) is None
+
+
+# Shrinkage
+
+
+def parts_of(similarity, answers, of_answers, of_pairs):
+    count = len(similarity)
+    numbers = (np.broadcast_to(of, count) for of in (answers, of_answers, of_pairs))
+    answers, zeta, delta = (np.array(of) for of in numbers)
+    return Components(answers, np.array(similarity, float), zeta, delta)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (parts_of([0.1, 0.2, 0.3, 0.4], 4, 0.0, 0.2), "expected 5 prompts"),
+        (parts_of([0.1, 0.2, 0.3, 0.4, 0.5], [4, 4, 4, 4, 3], 0.0, 0.2), "received 4"),
+        (parts_of([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.0, 0.2), None),
+        (parts_of([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.0, 1.01e-6), None),
+        (parts_of([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.0, 0.99e-6), "all outputs of a prompt"),
+        (parts_of([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.3e-6, 0.39e-6), "all outputs of a prompt"),
+        (parts_of([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.3e-6, 0.41e-6), None),
+    ],
+)
+def test_five_prompts_of_four_outputs_that_differ_are_tested(parts, words):
+    found = shrinkage.shrink(parts)
+    assert isinstance(found, str) == (words is not None)
+    assert words is None or words in found
+
+
+def test_the_number_of_outputs_needed_solves_its_equation():
+    """Where w = between / 4, needed n: 4 zeta / n + 2 delta / (n (n - 1)) = w."""
+    similarity = np.linspace(0.1, 0.9, 9)
+    spread, _ = shrinkage.shrink(parts_of(similarity, 6, 0.01, 0.1))
+    total = similarity.var(ddof=1)
+    noise = max(4 * 0.01 / 6 + 0.2 / 30, 2 * 0.12 / 30)
+    same(spread.deviation, math.sqrt(total - noise))
+    same(spread.reliability, 1 - noise / total)
+    n = spread.outputs_needed
+    same(4 * 0.01 / n + 2 * 0.1 / (n * (n - 1)), (total - noise) / 4)
+    # Of zeta_1 below 0 the noise is at least that of equal answers, and zeta_1 counts as 0.
+    spread, _ = shrinkage.shrink(parts_of(similarity, 6, -0.01, 0.1))
+    noise = 2 * 0.08 / 30
+    same(spread.deviation, math.sqrt(total - noise))
+    n = spread.outputs_needed
+    same(2 * 0.08 / (n * (n - 1)), (total - noise) / 4)
+    spread, _ = shrinkage.shrink(parts_of(np.full(9, 0.5), 6, 0.01, 0.1))
+    assert (spread.deviation, spread.reliability, spread.outputs_needed) == (0, 0, math.inf)
+
+
+def by_integration(parts, of_answers, of_pair, noise):
+    """The posterior means and ends on the same grid of similarities, with loops over priors."""
+    edges = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2
+    s, steps = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    u, largest, count = parts.similarity, s**1.5 - s**2, len(parts.similarity)
+
+    def zetas(density):
+        rising, most = density @ (s * largest), density @ largest
+        if of_answers <= rising:
+            zeta_1 = max(of_answers / rising, 0.02) * s * largest
+        else:
+            part = min((of_answers - rising) / (most - rising), 1)
+            zeta_1 = s * largest + part * (1 - s) * largest
+        binary = s * (1 - s)
+        return zeta_1, min(max(of_pair / (density @ binary), 1e-3), 1) * binary
+
+    def likelihoods(zeta_1, zeta_2):
+        rows = []
+        for value, k in zip(u, parts.answers, strict=True):
+            variance = 4 * zeta_1 / k + 2 * np.maximum(zeta_2 - 2 * zeta_1, 0) / (k * (k - 1))
+            slope = steps * (value - s) / variance
+            log = np.cumsum(slope) - slope / 2
+            rows.append(np.exp(log - log.max()))
+        return np.array(rows)
+
+    mean = u.mean()
+    pairs = mean * (1 - mean) / noise
+    error = max(u.std(), math.sqrt(noise)) / math.sqrt(count) / (mean * (1 - mean))
+    priors, weights = [], []
+    for logit in np.log(mean / (1 - mean)) + np.linspace(-3.5, 3.5, 13) * min(error, 1):
+        at = 1 / (1 + math.exp(-logit))
+        for share in (np.arange(16) + 0.5) / 16:
+            a = at * pairs * share / (1 - share)
+            narrow = np.diff(scipy.stats.beta.cdf(edges, a, a * (1 - at) / at))
+            for part in (0, 0.03, 0.1, 0.25):
+                wide = np.diff(scipy.stats.beta.cdf(edges, 0.5, 0.5))
+                priors.append((1 - part) * narrow + part * wide)
+                weights.append(at * (1 - at))
+    zeta = zetas(np.histogram(u, edges)[0] / count)
+    for _ in range(3):
+        likely = likelihoods(*zeta)
+        fits = np.log(weights) + np.log(likely @ np.array(priors).T).sum(axis=0)
+        prior = np.exp(fits - fits.max()) @ np.array(priors)
+        posterior = likely * prior / (likely @ prior)[:, None]
+        zeta = zetas(posterior.mean(axis=0))
+    wide = likelihoods(np.clip(1.5 * zeta[0], s**2 * largest, largest), zeta[1]) * prior
+    sums = np.cumsum(wide / wide.sum(axis=1, keepdims=True), axis=1)
+    low = [edges[np.flatnonzero(row > 0.005)[0]] for row in sums]
+    high = [edges[np.flatnonzero(row > 0.995)[0] + 1] for row in sums]
+    return posterior @ s, np.where(u == 0, 0, low), np.where(u == 1, 1, high)
+
+
+@pytest.mark.parametrize("of_answers", [0.0001, 0.004, 0.03])
+def test_posteriors_are_those_of_an_independent_program(of_answers):
+    rng = np.random.default_rng(3)
+    similarity = np.r_[0, 1, rng.beta(2, 5, 28)]
+    parts = parts_of(similarity, np.r_[np.full(15, 5), np.full(15, 12)], of_answers, 0.1)
+    of_pair = 2 * of_answers + 0.1
+    noise = np.mean(parts.within())
+    expected = by_integration(parts, of_answers, of_pair, noise)
+    np.testing.assert_allclose(shrinkage.shrink(parts)[1], expected, rtol=1e-6, atol=1e-9)
