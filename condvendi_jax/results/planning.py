@@ -71,8 +71,8 @@ class StudyPlan(Result):
         """
         if self.needed is None or self.needed[1] <= _UNKNOWN * self.best.prompts:
             return None
-        variance = self.spread.variance(self.spread.answers)
-        return max(2 * self.spread.prompts, math.ceil(1.5 / variance))
+        of, variance = self.spread, self.spread.variance(self.spread.answers)
+        return max(2 * of.prompts, math.ceil(1.5 / variance) if of.unseen else 0)
 
     @property
     def reached(self) -> bool:
@@ -126,7 +126,7 @@ class StudyPlan(Result):
         if self.needed:
             pilot += f", and it may take {span(self.needed)} {of.unit}"
         if self.larger_pilot:
-            pilot += f". This is too small: ask {self.larger_pilot:,} {of.unit} first"
+            pilot += f". This pilot is too small: ask {self.larger_pilot:,} {of.unit} first"
         if math.isnan(of.of_answers):
             words = "Other numbers of answers need a pilot with four answers to each prompt"
         else:

@@ -157,9 +157,11 @@ def test_a_pilot_is_too_small_where_three_times_the_prompts_may_be_needed(compar
     plan = dataclasses.replace(planned, spread=SPREAD, best=best, needed=(40, most))
     assert plan.larger_pilot == plan.as_dict()["larger_pilot"] == first
     assert f"it may take 40 to {most} prompts" in str(plan)
-    assert ("This is too small: ask 150 prompts first" in str(plan)) == bool(first)
+    assert ("This pilot is too small: ask 150 prompts first" in str(plan)) == bool(first)
     many = dataclasses.replace(plan, spread=SPREAD._replace(prompts=90))
     assert many.larger_pilot == (first and 180)
+    rows = dataclasses.replace(plan, spread=SPREAD._replace(unseen=0.0))
+    assert rows.larger_pilot == (first and 60)
     none = dataclasses.replace(plan, needed=None)
     assert none.larger_pilot is None and "may take" not in str(none)
 
