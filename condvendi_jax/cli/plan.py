@@ -9,7 +9,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.cli import compare, flags, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.inference import planning
-from condvendi_jax.results.ranking import FEWEST_TESTED
+from condvendi_jax.statistics.power import FEWEST_TESTED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,12 +31,12 @@ from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
 from condvendi_jax.results.quality import Quality
-from condvendi_jax.results.ranking import FEWEST_TESTED, Difference, Ranking
+from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, standard_error_apart
 from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_interval
-from condvendi_jax.statistics.power import detectable, ratio_of
+from condvendi_jax.statistics.power import FEWEST_TESTED, detectable, ratio_of
 from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # The width of a 95% interval of a normal variable, in standard errors.

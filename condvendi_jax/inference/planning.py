@@ -7,8 +7,6 @@ difference, and the rest, over other answers, the sum of both models' (`componen
 
 from __future__ import annotations
 
-import bisect
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -23,12 +21,10 @@ from condvendi_jax.inference.population import Population, components_of
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels
 from condvendi_jax.results.planning import Size, StudyPlan
-from condvendi_jax.results.ranking import FEWEST_TESTED
 from condvendi_jax.statistics.components import Components
-from condvendi_jax.statistics.power import POWER, Spread
+from condvendi_jax.statistics.power import FEWEST_TESTED, MOST, POWER, Spread, unseen_variance
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
-_MOST = 10**7  # Prompts.
 _LEAST = 1e-4  # Relative: a smaller deviation may be rounding.
 
 
@@ -84,7 +80,7 @@ def plan(
         checks.check_number(budget, name="budget", above=0)
     at_least_0 = {"above": -math.ulp(0), "expected": "a number of at least 0"}
     checks.check_number(prompt_cost, name="prompt_cost", **at_least_0)
-    most = _MOST
+    most = MOST
     if prompts is not None:
         most = checks.check_count(prompts, name="prompts", minimum=FEWEST_TESTED)
     chosen, spread, pairs = _of_pilot(pilot, models)
@@ -107,9 +103,7 @@ def plan(
         if budget is not None:
             count = min(int(budget / each), most)
         if ratio is not None and count > FEWEST_TESTED:
-            enough = functools.partial(spread.power, k, effect=spread.effect(ratio), level=level)
-            places = range(FEWEST_TESTED, count)
-            count = places[0] + bisect.bisect_left(places, power, key=enough)
+            count = spread.needed(k, power, spread.effect(ratio), level, most=count)
         if count >= FEWEST_TESTED:
             found = ratio and spread.power(k, count, spread.effect(ratio), level)
             smallest = spread.smallest_ratio(k, count, level, power)
@@ -124,8 +118,10 @@ def plan(
     best = min(reached, key=lambda of: of.cost, default=min(sizes, key=lambda of: of.ratio))
     first = pilot.first if isinstance(pilot, Comparison) else pilot
     settings = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
-    of_test = ratio, power, level, pairs, budget
-    return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings)
+    of_test, needed = (ratio, power, level, pairs, budget), None
+    if ratio is not None and best in reached:
+        needed = spread.needed_range(best.answers, power, spread.effect(ratio), level)
+    return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings, needed)
 
 
 def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:
@@ -220,6 +216,7 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         max(error, math.sqrt(2 / (count - 1))),  # At least that of a normal variable.
         count,
         float(answers),
+        0.0 if math.isnan(inside) else math.hypot(*map(unseen_variance, squares)),
     )
 
 

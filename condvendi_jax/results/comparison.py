@@ -18,7 +18,8 @@ from condvendi_jax.results.evaluation import Advice, Evaluation
 from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.quality import Quality
-from condvendi_jax.results.ranking import FEWEST_TESTED, Ranking
+from condvendi_jax.results.ranking import Ranking
+from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first
 
 MATCHED = {

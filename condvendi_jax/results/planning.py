@@ -7,10 +7,11 @@ import math
 from typing import Any, NamedTuple
 
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table
+from condvendi_jax.base.tables import Table, span
 from condvendi_jax.results.evaluation import score_name
 from condvendi_jax.statistics.power import Spread
 
+_UNKNOWN = 3  # Times the number of prompts: where more may be needed, the pilot is too small.
 _SHOWN = (2, 3, 5, 10, 20)  # Numbers of answers, beside the best.
 
 
@@ -46,6 +47,8 @@ class StudyPlan(Result):
       best: the cheapest size with this power or, of a budget, that with the smallest ratio.
       sizes: one for each number of answers, the best prompts for each.
       settings: the kernels and the seed of the pilot, in words.
+      needed: the ends of the number of prompts with the answers of `best`, in 90% of what the pilot
+        leaves open, prompts unlike its own among it; None where `best` lacks the power.
     """
 
     models: tuple[str, ...]
@@ -58,6 +61,18 @@ class StudyPlan(Result):
     best: Size
     sizes: tuple[Size, ...]
     settings: str
+    needed: tuple[int, int] | None = None
+
+    @property
+    def larger_pilot(self) -> int | None:
+        """The prompts of a pilot that is large enough; None where this one is.
+
+        Of three times as many as this variance has prompts, the largest share may be unseen.
+        """
+        if self.needed is None or self.needed[1] <= _UNKNOWN * self.best.prompts:
+            return None
+        of, variance = self.spread, self.spread.variance(self.spread.answers)
+        return max(2 * of.prompts, math.ceil(1.5 / variance) if of.unseen else 0)
 
     @property
     def reached(self) -> bool:
@@ -74,7 +89,8 @@ class StudyPlan(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        return super().as_dict() | {"open_power": self.open_power}
+        more = {"open_power": self.open_power, "larger_pilot": self.larger_pilot}
+        return super().as_dict() | more
 
     @property
     def _words(self) -> str:
@@ -107,6 +123,10 @@ class StudyPlan(Result):
         few = "" if of.prompts > 99 else "only "
         pilot = f"The pilot has {few}{of.prompts:,} {of.unit}"
         pilot += f": the true power may be {low:.0%} to {high:.0%}"
+        if self.needed:
+            pilot += f", and it may take {span(self.needed)} {of.unit}"
+        if self.larger_pilot:
+            pilot += f". This pilot is too small: ask {self.larger_pilot:,} {of.unit} first"
         if math.isnan(of.of_answers):
             words = "Other numbers of answers need a pilot with four answers to each prompt"
         else:

@@ -19,11 +19,6 @@ from condvendi_jax.results.planning import percent
 from condvendi_jax.statistics import multiplicity
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 
-# With fewer groups there is no test. By Student's t, which other orders have, two samples of one
-# distribution differed at the level 5% in up to 15% of 1,000 trials with 2 groups of prompts
-# (information: in all), 9% with 3, 8% with 4. With unequal numbers of answers to skewed prompts,
-# any two of up to eight models did in up to 6.6% with 5 or 6 prompts, and 5.8% with 7 to 20.
-FEWEST_TESTED = 7
 _FEWEST_RANKED = 4  # Models: fewer are told apart in a sentence.
 
 

@@ -296,8 +296,9 @@ def test_an_interval_allows_that_the_answers_to_the_last_prompt_are_alike_by_cha
 
 def test_an_interval_allows_that_all_five_answers_agree_by_chance():
     """One prompt of 100 whose answers are four equally likely ones, or of a tenth 50."""
-    copies = np.random.default_rng(0).multinomial(5, np.full(50, 1 / 50), size=100)
-    copies[10:] = np.random.default_rng(1).multinomial(5, [1 / 4] * 4 + [0] * 46, size=90)
+    rng = np.random.default_rng(0)
+    copies = rng.multinomial(5, np.full(50, 1 / 50), size=100)
+    copies[10:] = rng.multinomial(5, [1 / 4] * 4 + [0] * 46, size=90)
     copies[-1] = [5] + [0] * 49
     _, low, high = shrinkage.shrink(parts_of(copies))[1][:, -1]
     assert low < 0.25 and high == 1

@@ -1,5 +1,6 @@
 """Studies planned from a pilot, and models stated to be equal, against brute force in NumPy."""
 
+import dataclasses
 import itertools
 import math
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 import scipy.stats
 from canonical import N
-from oracles import equality_p_value, gaussian_gram
+from oracles import equality_p_value, gaussian_gram, prompt_mean_ends
 
 import condvendi_jax as cv
 from condvendi_jax.inference import population
 from condvendi_jax.spectra import order_two
+from condvendi_jax.statistics.power import Spread, unseen_variance
 
 PROMPTS, EACH = 12, N // 12
 KINDS = np.repeat(np.arange(PROMPTS), EACH)
@@ -113,6 +115,67 @@ def test_the_smallest_number_of_prompts_reaches_the_power(compared):
     assert planned.spread.relative == max(spread.relative for spread in spreads)
 
 
+def test_prompts_that_a_pilot_has_not_seen_may_add_to_the_variance(compared):
+    """The upper end at 95% of one side of a mean of squares, which two models add up.
+
+    Of ten zeros: t is 1.833113, 0.810337 of that at 5%, so that 0.0162067 is added, of the variance
+    0.00162067; the skewness is 1.25 * 0.810337 * 0.1 / 0.0402576.
+    """
+    zeros = (0.0162067 + 0.0402576 * (2.516113 + math.hypot(1.833113, 2.516113))) / 1.0162067
+    assert unseen_variance(np.zeros(10)) == pytest.approx(zeros, rel=1e-5)
+    *_, difference = spread_of("a", "c")
+    squares = (difference - difference.mean()) ** 2 * PROMPTS / (PROMPTS - 1)
+    excess = prompt_mean_ends(squares, 0.1)[1] - squares.mean()
+    assert cv.plan(compared, models=["a", "c"]).spread.unseen == pytest.approx(excess, rel=1e-4)
+    values, *_ = moments(MODELS["a"])
+    squares = (values - values.mean()) ** 2 * PROMPTS / (PROMPTS - 1)
+    excess = prompt_mean_ends(squares, 0.1)[1] - squares.mean()
+    alone = cv.plan(cv.evaluate(MODELS["a"], KINDS, **KERNELS)).spread
+    assert alone.unseen == pytest.approx(math.sqrt(2) * excess, rel=1e-4)
+
+
+SPREAD = Spread("conditional", 0.25, 0.01, math.nan, math.nan, 0.2, 30, 5.0, 0.02)
+
+
+def test_a_plan_says_how_many_prompts_it_may_take():
+    """With the variance at its ends, or with that of unseen prompts, where this is more."""
+    effect = SPREAD.effect(1.2)
+    low, high = SPREAD.needed_range(5, 0.8, effect, 0.05)
+    for prompts, variance in ((low, 0.01 * math.exp(-0.329)), (high, 0.03)):
+        for at_least, count in ((True, prompts), (False, prompts - 1)):
+            student = scipy.stats.t(count - 1)
+            shift = effect / math.sqrt(variance / count) - student.ppf(0.975)
+            assert (student.cdf(shift) >= 0.8) == at_least
+    seen = SPREAD._replace(unseen=0.0).needed_range(5, 0.8, effect, 0.05)
+    assert seen[0] == low and high > seen[1] > low
+
+
+@pytest.mark.parametrize(("most", "first"), [(300, None), (301, 150)])
+def test_a_pilot_is_too_small_where_three_times_the_prompts_may_be_needed(compared, most, first):
+    planned = cv.plan(compared, ratio=1.2)
+    best = planned.best._replace(prompts=100)
+    plan = dataclasses.replace(planned, spread=SPREAD, best=best, needed=(40, most))
+    assert plan.larger_pilot == plan.as_dict()["larger_pilot"] == first
+    assert f"it may take 40 to {most} prompts" in str(plan)
+    assert ("This pilot is too small: ask 150 prompts first" in str(plan)) == bool(first)
+    many = dataclasses.replace(plan, spread=SPREAD._replace(prompts=90))
+    assert many.larger_pilot == (first and 180)
+    rows = dataclasses.replace(plan, spread=SPREAD._replace(unseen=0.0))
+    assert rows.larger_pilot == (first and 60)
+    none = dataclasses.replace(plan, needed=None)
+    assert none.larger_pilot is None and "may take" not in str(none)
+
+
+def test_a_range_is_that_of_the_best_size(compared):
+    planned = cv.plan(compared, ratio=1.2)
+    options = planned.power, planned.spread.effect(1.2), planned.level
+    assert planned.needed == planned.spread.needed_range(planned.best.answers, *options)
+    low, high = planned.needed
+    assert low < planned.best.prompts < high
+    assert cv.plan(compared, ratio=1.001, prompts=20).needed is None
+    assert cv.plan(compared, budget=400).needed is None
+
+
 def test_a_budget_finds_the_smallest_ratio(compared):
     planned = cv.plan(compared, models=["b", "a"], budget=400, level=0.01)
     assert (planned.models, planned.level, planned.pairs) == (("b", "a"), 0.01, 1)
@@ -152,9 +215,9 @@ def test_the_spread_of_rows_and_of_similar_prompts_is_that_of_errors():
         of_models = [of.order(2).population for of in pilot.evaluations.values()]
         difference = np.subtract(*(of.influences.conditional for of in of_models))
         variance = count * np.mean(difference**2) * count / (count - 1)
-        assert planned.spread.variance(1) == pytest.approx(variance)
+        assert planned.spread.variance(1) == pytest.approx(variance) and not planned.spread.unseen
         assert (
-            planned.spread[6:]
+            planned.spread[6:8]
             == (count, N / count)
             == (planned.spread.prompts, planned.best.answers)
         )
