@@ -130,8 +130,7 @@ def _relative_error(spreads: np.ndarray, choose: Callable[..., float], largest: 
 class RuledBandwidth(NamedTuple):
     """A bandwidth in the units of the embeddings, if the kernel has one, and its rule in words.
 
-    `relative_error` is the standard error over other draws of the partitions, relative to the
-    bandwidth; None where nothing was drawn.
+    `relative_error` is its relative standard error over draws of the partitions, None without any.
     """
 
     bandwidth: float | None

@@ -86,8 +86,7 @@ def choose(
     """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
 
     `content` are the arrays as they were given; `asked` are the kernels of the caller, None where
-    labels have one; `once` says whether the prompts that a rule sees are the same for all models;
-    `similar` is `similar_prompts` of `Pairs`.
+    labels have one; `once`: all models have the same prompts; `similar`: see `similar_prompts`.
     """
     kernels: list[Kernel] = []
     ruled: dict[str, RuledBandwidth] = {}

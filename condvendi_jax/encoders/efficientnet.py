@@ -106,8 +106,7 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
     with s = gamma / sqrt(variance + eps).
 
     Returns the weights and the bias `[1, 1, 1, outputs]` of each layer, in float32. The weights are
-    `[inputs, outputs]` of a 1 x 1 convolution, `[k, k, channels]` of a depthwise one, and
-    `[k, k, inputs, outputs]` of the stem.
+    `[inputs, outputs]`; depthwise `[k, k, channels]`; of the stem `[k, k, inputs, outputs]`.
     """
 
     def layer(convolution: str, norm: str) -> tuple[jax.Array, jax.Array]:

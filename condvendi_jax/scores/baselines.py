@@ -174,8 +174,7 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
     RRKE(X, Y) = -2 log || [k(x_i, y_j)] / sqrt(n m) ||_*                          (RKE Theorem 7)
 
     where || . ||_* is the nuclear norm, the sum of the singular values. If X has k equally likely,
-    separated modes, Y has l and c are common, exp(-RRKE) = c^2 / (k l). This takes
-    O(n m min(n, m)) time.
+    separated modes, Y has l and c are common, exp(-RRKE) = c^2 / (k l). Time: O(n m min(n, m)).
 
     Args:
       outputs, references: X and Y, embeddings `[n, d]` and `[m, d]` of the same space.

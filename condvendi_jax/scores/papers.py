@@ -36,8 +36,7 @@ def decompose(
       unbiased: whether order 2 leaves out the pairs of a row with itself, so that scores do not
         grow with n. If most rows answer a prompt that has several answers, scores are those of
         these prompts with any number of answers to each, and prompts with one answer are left out;
-        else those of any number of rows. Each prompt counts once, unless weights are given. Inside
-        `jax.jit`, prompts need `prompt_ids`.
+        else those of any number of rows. Unless weighted, prompts count once; jit needs prompt_ids.
 
     Returns:
       A `Decomposition`: three entropies in nats, the scores as effective numbers of modes, and, for

@@ -87,8 +87,7 @@ def compute(
     """Several entropies of the same points, of truncations up to n, from one set of spectra.
 
     Without prompts, only the outputs' term is computed. If `unbiased`, order 2 is without pairs of
-    a row with itself, in all terms. Raises TypeError or ValueError, before any work, where the
-    method cannot be used on these points.
+    a row with itself. Raises TypeError or ValueError at once where the method cannot be used.
     """
     check_method(method)
     terms = terms if points.paired else OUTPUTS
