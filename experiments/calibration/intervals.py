@@ -35,10 +35,12 @@ _ANSWERS, _FEWER, _ZIPF = 50, 30, 20  # Of most models, of less diverse ones, an
 _RATIO = 1.22  # Of the scores of two models of unequal answers.
 _LEVEL = 0.05
 _ROUNDING = 1e-6
+# In the heads of tables.
+_SHORT = ((OWN, "own"), (UNLIKE, "unlike"), (GOOD[0], "prompts"), (GOOD[1], "outputs"))
 
 
 class Intervals(lab.Study):
-    """How often do intervals hold, and tests err, where some prompts have one answer only?"""
+    """How often are intervals and tests wrong if some prompts always get one answer?"""
 
     name = "intervals"
     data = None
@@ -143,15 +145,15 @@ def drawn(
     follow Zipf's law, with an exponent that is uniform in [0, 3] over prompts, times `flatter`.
     """
     if law == ZIPF:
-        prompts = rng.uniform(0, 3, size[:2]) if prompts is None else prompts
-        below, found = np.cumsum(zipf(flatter * prompts), axis=-1), np.zeros(size, np.int16)
+        kinds = rng.uniform(0, 3, size[:2]) if prompts is None else prompts
+        below, found = np.cumsum(zipf(flatter * kinds), axis=-1), np.zeros(size, np.int16)
         places = rng.random(size)
         for answer in range(_ZIPF - 1):
             found += places > below[..., answer, None]
-        return found, prompts
-    prompts = rng.random(size[:2]) < law if prompts is None else prompts
+        return found, kinds
+    kinds = rng.random(size[:2]) < law if prompts is None else prompts
     found = rng.integers(answers, size=size, dtype=np.int16)
-    return np.where(prompts[..., None], np.int16(0), found), prompts
+    return np.where(kinds[..., None], np.int16(0), found), kinds
 
 
 def zipf(exponents: np.ndarray) -> np.ndarray:
@@ -294,8 +296,9 @@ def tables_of(found: xr.Dataset) -> Mapping[str, list[list[str]]]:
 
     def table(values: xr.DataArray, *columns: str) -> list[list[str]]:
         pairs = values.stack(column=columns)
-        heads = [[f"{part}" for part in column] for column in pairs.column.values.tolist()]
-        rows = [["answers", "population", *(" ".join(head) for head in heads)]]
+        heads = [" ".join(map(str, column)) for column in pairs.column.values.tolist()]
+        heads = [functools.reduce(lambda word, of: word.replace(*of), _SHORT, h) for h in heads]
+        rows = [["answers", "population", *heads]]
         for k, law in itertools.product(found.answers.values, found.population.values):
             cells = pairs.sel(answers=k, population=law).transpose("column", ...).values
             if np.isnan(cells).all():
