@@ -218,7 +218,10 @@ def test_two_numbers_by_hand():
 def test_a_quotient_has_an_open_end_where_the_second_may_be_0():
     both = (0.3, 0.1), (fixed(0.2, 0.5), fixed(0.0, 0.25))
     assert intervals.quotient(*both)(0.05)[1] == math.inf
-    # It is infinite below, too, where the upper end of the second is.
+    # Ends that may be negative make no negative ratio.
+    wide = fixed(-1.0, 2.0), fixed(-0.9, 1.7)
+    assert intervals.quotient((0.5, 0.4), wide, 0.7)(0.05) == (0, math.inf)
+    # Nothing is known where the upper end of the second is infinite.
     assert intervals.quotient(both[0], (both[1][0], fixed(0.05, math.inf)))(0.05)[0] == 0
 
 
@@ -279,12 +282,13 @@ def test_ends_are_nested_in_the_level_and_contain_the_value(seed):
             assert np.all(low[:-1] <= low[1:] + room) and np.all(high[1:] <= high[:-1] + room)
 
 
-def test_a_level_below_which_0_is_inside_again_is_no_p_value():
+@pytest.mark.parametrize("inside", [-0.1, 0.0])
+def test_a_level_below_which_0_is_inside_again_is_no_p_value(inside):
     """Up to the level 0.01 the ends exclude 0; from there to 0.03 they do not."""
 
     def ends(level):
         apart = (level < 0.01) | (level > 0.03)
-        return np.where(apart, 0.1, -0.1), np.ones_like(level)
+        return np.where(apart, 0.1, inside), np.ones_like(level)
 
     for sides in (1, 2):
         p = intervals.p_value(ends, sides=sides)

@@ -111,7 +111,7 @@ UNITS = {
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("units", UNITS)
-@pytest.mark.parametrize("kind", ["few", "many"])
+@pytest.mark.parametrize("kind", ["few", "many", "alone"])
 def test_errors_of_prompts_with_several_answers(kind, units, level):
     labels, unit = answers(kind), UNITS[units]
     groups = None if units == "prompts" else np.repeat(unit, K)
@@ -209,3 +209,12 @@ def test_two_units_are_the_fewest_with_an_error():
     outputs = np.r_[labels.ravel(), 5]
     found = population(outputs, one, groups=np.r_[np.zeros(12 * K, int), 1])
     assert found.errors is None and found.reason == reasons.ONE_UNIT
+
+
+def test_given_answers_with_themselves_by_hand():
+    """1 / k + (1 - 1 / k) U of k = 4: its mean over prompts, and the error of the mean."""
+    labels = answers("many")
+    found = population(labels, np.repeat(np.arange(12), K))
+    alike = np.array([np.sum(row[:, None] == row) / 16 for row in labels])
+    value, error = alike.mean(), alike.std(ddof=1) / math.sqrt(12)
+    np.testing.assert_allclose(found.given, (1 / value, error / value**2), rtol=1e-5)

@@ -209,15 +209,18 @@ def test_joint_p_values_by_hand():
 
 
 def test_components_need_four_answers():
-    """Answers a, a, b, b, of which 8 of 24 ordered quadruples are two alike pairs; and a, a, b."""
-    kind = np.repeat([0, 1], [4, 3])
-    sums = np.array([1.0, 1, 1, 1, 1, 1, 0])
-    found = components.of_sums(sums, sums, np.ones(7, int), kind, 2)
-    same(found.answers, [4, 3])
-    same(found.similarity, [1 / 3, 1 / 3])
-    same(found.of_answers, [0 - 1 / 3, math.nan])
-    same(found.of_pairs, [1 / 3 - 0 + 1 / 3, math.nan])
-    same(found.within()[0], 4 * (-1 / 3) / 4 + 2 * (2 / 3) / 12)
+    """Answers a, a, b, b, of which 8 of 24 ordered quadruples are two alike pairs; a, a, b; and
+
+    a, a, a, b, of which 6 of 24 ordered triples are alike and no quadruple is two alike pairs.
+    """
+    kind = np.repeat([0, 1, 2], [4, 3, 4])
+    sums = np.array([1.0, 1, 1, 1, 1, 1, 0, 2, 2, 2, 0])
+    found = components.of_sums(sums, sums, np.ones(11, int), kind, 3)
+    same(found.answers, [4, 3, 4])
+    same(found.similarity, [1 / 3, 1 / 3, 1 / 2])
+    same(found.of_answers, [0 - 1 / 3, math.nan, 1 / 4 - 0])
+    np.testing.assert_allclose(found.of_pairs, [1 / 3 + 1 / 3, math.nan, 1 / 2 - 2 / 4], atol=1e-12)
+    same(found.within()[[0, 2]], [4 * (-1 / 3) / 4 + 2 * (2 / 3) / 12, 4 * (1 / 4) / 4])
     copied = components.of_sums(np.ones(2), np.ones(2), np.array([2, 2]), np.zeros(2, int), 1)
     same(np.array(copied).T[0], np.array(found).T[0])
 

@@ -16,7 +16,7 @@ from condvendi_jax.inference.errors import Groups
 from condvendi_jax.results.comparison import Design
 from condvendi_jax.results.evaluation import ErrorsBy
 from condvendi_jax.statistics import reasons
-from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.influences import Error, root_mean_square
 
 EXACT = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
 
@@ -43,6 +43,20 @@ def test_rows_of_unequal_weights_count_for_fewer():
     for w, few in ((2.3, False), (2.4, True)):
         groups, pairs = Groups(np.arange(21), "rows"), rows(21, np.r_[w, np.ones(20)])
         assert (errors_of.too_few(pairs, groups, cv.Entropy(2)) is not None) == few
+
+
+def test_copies_of_a_row_are_units_of_their_own():
+    changes, copies = np.array([[1.0, -2.0, 0.5, 1.2]]), np.array([1, 3, 2, 2])
+    errors = []
+    for times, weights in ((np.ones(4, int), copies), (copies, None)):
+        pairs, of_rows = rows(times.sum(), weights), np.repeat(changes, times, axis=1)
+        units = Groups(np.arange(times.sum()), "rows")
+        errors.append(root_mean_square(errors_of.unit_influences(of_rows, pairs, units)))
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-6)
+
+
+def test_an_interval_of_an_estimated_spectrum_is_that_of_a_normal_variable():
+    assert comparisons._WIDTH == pytest.approx(2 * scipy.stats.norm.isf(0.025), rel=1e-3)
 
 
 @pytest.mark.parametrize(("units", "modes"), [("rows", 4.0), ("given labels", 20.0)])
@@ -114,6 +128,22 @@ def test_seven_prompts_are_the_fewest_of_a_test_of_quality(prompts, tested):
     (difference,) = found.differences
     expected = None if tested else reasons.too_few(6, "prompts", 7)
     assert difference.reason == expected and math.isnan(difference.p_value) != tested
+
+
+@pytest.mark.parametrize("level", [0.05, 0.2])
+def test_ratios_are_at_the_level_of_the_tests(level):
+    """And the smallest ratio that is found is of one of three tests."""
+    rng = np.random.default_rng(0)
+    errors = {m: Error(x, rng.normal(size=(1, 9)), freedom=8) for m, x in (("a", 9.0), ("b", 7.0))}
+    tests = comparisons._Tests(level, 1.1, 3, matched=False)
+    values = {name: of.value for name, of in errors.items()}
+    (found,) = comparisons._differences(values, errors, tests, {}, rounding=0.0)
+    expected = errors["a"].over(errors["b"], matched=False, level=level)
+    assert (found.ratio_low, found.ratio_high) == expected
+    error = math.hypot(*(of.standard_error for of in errors.values()))
+    smallest = error * (scipy.stats.t.isf(level / 6, 8) + scipy.stats.t.ppf(0.8, 8))
+    root = math.sqrt(found.detectable)
+    assert root - 1 / root == pytest.approx(smallest / math.sqrt(63))
 
 
 def test_values_that_differ_by_rounding_have_no_test():
