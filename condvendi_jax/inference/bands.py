@@ -84,19 +84,19 @@ class Tested(NamedTuple):
             bands = np.full((len(self.curves), count, 2), math.nan)
             none = np.zeros(count, int), [self.reason] * count, math.nan, math.nan
             two = itertools.combinations(self.curves, 2)
-            return bands, [PairProfile(*of, score, *none) for of in two]
+            return bands, [PairProfile(*names, score, *none) for names in two]
         models = [_Drawn.of(curve, score, self.rounding) for curve in self.curves.values()]
         freedom = min(model.freedom for model in models)
         draws = self._draws(models, freedom, PerScore._fields.index(score))
-        bands = np.array([self._band(*of, freedom) for of in zip(draws, models, strict=True)])
+        bands = np.array([self._band(*pair, freedom) for pair in zip(draws, models, strict=True)])
         return bands, self._differences(score, models, draws, freedom)
 
     def _draws(self, models: Sequence[_Drawn], freedom: float, number: int) -> np.ndarray:
         """Errors of each model, in standard errors, by Student's t, `[models, draws, m]`."""
-        generator, sets = np.random.default_rng([self.seed, number]), [[of] for of in models]
+        generator, sets = np.random.default_rng([self.seed, number]), [[model] for model in models]
         drawn = []
         for together in [models] if self.matched else sets:
-            block = np.concatenate([of.relative for of in together])
+            block = np.concatenate([model.relative for model in together])
             normal = np.zeros(len(block)), block @ block.T / block.shape[1], _DRAWS, "ignore"
             drawn.append(generator.multivariate_normal(*normal, method="eigh"))
         spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1)) / freedom)

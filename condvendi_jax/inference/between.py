@@ -120,7 +120,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
-        joint, *of_prompts = (_between_means(of, models) for of in means)
+        joint, *of_prompts = (_between_means(term, models) for term in means)
         prompts = sum(of_prompts, np.zeros_like(joint))
         return joint - prompts, math.log(len(models)) - prompts
 
@@ -136,8 +136,8 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     error, of_overlaps = None, None
     if groups is not None:
         unknown = math.nan if reason is reasons.SPLIT else 1.0
-        influences, of_overlaps = (unknown * pooled.influences(of) for of in (number, overlaps))
-        units = " or ".join({of.units: 0 for of in groups.values()})
+        influences, of_overlaps = (unknown * pooled.influences(item) for item in (number, overlaps))
+        units = " or ".join({group.units: 0 for group in groups.values()})
         error = Error(float(number[0]), influences[None], units, influences.size - 1, reason)
     return Between(
         models=tuple(pairs),
@@ -155,7 +155,7 @@ def of_plan(
     pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation]
 ) -> Between | None:
     """Computes `Between` for `compare`; None unless order 2 is computed from pairs of rows."""
-    first, unknown = next(iter(pairs.values())), all(of.needs_spectrum for of in plan.entropies)
+    first, unknown = next(iter(pairs.values())), all(e.needs_spectrum for e in plan.entropies)
     if len(pairs) < 2 or unknown or not first.across_models:
         return None
     plan.progress("between models")
@@ -175,35 +175,35 @@ def _groups(pairs: Mapping[str, Pairs], plan: Plan) -> Mapping[str, Groups]:
     if labels <= max(count, _MANY_LABELS):
         return groups
     dealt = np.asarray(jax.random.permutation(key, labels)) % count
-    return {name: Groups(dealt[of.membership], of.units) for name, of in groups.items()}
+    return {name: Groups(dealt[group.membership], group.units) for name, group in groups.items()}
 
 
 class Pooled:
     """The rows of all models, with groups; every model has the same share."""
 
     def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
-        first, *_ = each = list(pairs.values())
+        first, *_ = models = list(pairs.values())
         if not first.across_models:
             raise ValueError(
                 "models: expected similarities of outputs of different models, received those of "
                 "each model alone; give matrices of all, and divide them by cv.Similarities.split."
             )
-        arrays = tuple(map(jnp.concatenate, zip(*(rows.arrays for rows in each), strict=True)))
+        arrays = tuple(map(jnp.concatenate, zip(*(rows.arrays for rows in models), strict=True)))
         of_arrays = zip(first.kernels, arrays, strict=True)
         kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
-        self.prompt = np.concatenate(prompts_by_model(each)[1])
-        self.model = np.repeat(np.arange(len(each)), [rows.n for rows in each])
-        self.draws = np.concatenate([rows.draws for rows in each])
+        self.prompt = np.concatenate(prompts_by_model(models)[1])
+        self.model = np.repeat(np.arange(len(models)), [rows.n for rows in models])
+        self.draws = np.concatenate([rows.draws for rows in models])
         self.copies = np.maximum(self.draws, 1)
-        kinds = [np.arange(r.n) if r.batches is None else r.batch_kinds for r in each]
+        kinds = [np.arange(r.n) if r.batches is None else r.batch_kinds for r in models]
         of_rows = [self.model, np.concatenate(kinds)]
         self.batch = np.unique(of_rows, axis=1, return_inverse=True)[1].reshape(-1)
         self.group, self.count = np.zeros(self.points.n, int), 0
         if groups is not None:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
-        once = [rows.prompts_once() for rows in each]
+        once = [rows.prompts_once() for rows in models]
         self.weigh(np.concatenate([rows.n * rows.shares for rows in once]))
 
     def weigh(self, weights: np.ndarray) -> None:
@@ -261,7 +261,7 @@ class Pooled:
             counted = every - self._total(self._inside(kind) - self._diagonal(copies))
             counted = np.where(counted > _ROUNDING * every, counted, math.nan)
         sums = zip(self._sums(terms, kind, times), same_row, strict=False)
-        return [self._total(of + self._diagonal(itself)) / counted for of, itself in sums]
+        return [self._total(term + self._diagonal(itself)) / counted for term, itself in sums]
 
     def _inside(self, kind: np.ndarray) -> np.ndarray:
         """Sums over pairs of rows of one kind, by models and groups, `[m, g, m, g]`."""
@@ -293,7 +293,7 @@ class Pooled:
         alone = self.batch, np.arange(kind.size)  # Prompts of one batch are compared.
         roots = zip(np.sqrt(times), alone, strict=True)
         multipliers = [np.stack([kind, *columns], axis=1) for columns in roots]
-        arrays = (jnp.asarray(of, self.points.dtype) for of in (multipliers, weights))
+        arrays = (jnp.asarray(values, self.points.dtype) for values in (multipliers, weights))
         sums = np.asarray(_sums_between(self.points, *arrays, tuple(terms)), np.float64)
         return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
 

@@ -59,13 +59,13 @@ class Common(NamedTuple):
         """That models have several designs; None where they have one."""
         return self.reason if self.design is None else reasons.GROWING
 
-    def shares(self, of: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
+    def shares(self, populations: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
         """The shares of pairs of a prompt and of an answer with itself at which models are scored.
 
         Unbiased: of the fewest prompts, or of any number where those of some model do not repeat.
         """
         if unbiased or self.design is None:
-            shares = [population.of_prompts for population in of]
+            shares = [population.of_prompts for population in populations]
             return (max(shares) if min(shares) > 0 else 0.0), 0.0
         return 1 / self.design.prompts, 1 / self.design.answers
 
@@ -75,8 +75,8 @@ def _design(pairs: Pairs, kinds: np.ndarray, count: int) -> list[np.ndarray]:
     rows = pairs.shares
     if pairs.copies is not None or np.allclose(rows, rows[0], rtol=1e-5, atol=0):
         rows = np.full(1, 1 / pairs.total)
-    of_prompts = [np.bincount(kinds, of, count) for of in (pairs.copies, pairs.shares)]
-    return [*(of[of_prompts[0] > 0] for of in of_prompts), np.sort(rows)]
+    of_prompts = [np.bincount(kinds, weights, count) for weights in (pairs.copies, pairs.shares)]
+    return [*(sums[of_prompts[0] > 0] for sums in of_prompts), np.sort(rows)]
 
 
 def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
@@ -124,14 +124,14 @@ def at_design(
     else:
         every = np.concatenate(rows)
         total = every.size if units.units == "rows" else np.unique(units.membership[every]).size
-        with_errors = [_with_influences(near, of, entropy, method, units, total) for of in chosen]
-        scored = [whole for whole, _ in with_errors]
+        results = [_with_influences(near, rows, entropy, method, units, total) for rows in chosen]
+        scored = [whole for whole, _ in results]
     numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole in scored]
     scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
     if units is not None:
-        of_subsets = [of for _, of in with_errors]
-        replicates = min(of.shape[1] for of in of_subsets)
-        influences = np.mean([of[:, :replicates] for of in of_subsets], axis=0)
+        of_subsets = [subset for _, subset in results]
+        replicates = min(subset.shape[1] for subset in of_subsets)
+        influences = np.mean([subset[:, :replicates] for subset in of_subsets], axis=0)
         freedom = units.independent(pairs) - 1
         errors = PerScore(
             *map(functools.partial(Error, units=units.units, freedom=freedom), scores, influences)
@@ -153,7 +153,7 @@ def _with_influences(
     influences = np.array(errors_of.influences_of_units(by_row, points, local))
     if reason is not None and local.present <= errors_of.FEWEST_SPECTRAL_GROUPS:
         deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        influences = np.array([of.influences for of in deleted.errors or ()])
+        influences = np.array([error.influences for error in deleted.errors or ()])
     elif reason is not None:
         influences = np.full_like(influences, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.
@@ -169,7 +169,7 @@ def _subsets(rows: Sequence[np.ndarray], at: Design, seed: int) -> np.ndarray:
     most = max(4, min(64, math.ceil(2 * sum(map(len, rows)) / math.prod(at))))
     of_prompts, of_answers = map(np.random.default_rng, ([seed, 0], [seed, 1]))
     windows = _windows(np.arange(len(rows)), at.prompts, of_prompts)
-    answers = [_windows(of, at.answers, of_answers) for of in rows]
+    answers = [_windows(items, at.answers, of_answers) for items in rows]
     some = (np.sort(next(windows)) for _ in range(most))
     chosen = [np.concatenate([next(answers[prompt]) for prompt in prompts]) for prompts in some]
     return np.unique(np.sort(chosen, axis=1), axis=0)

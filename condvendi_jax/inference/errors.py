@@ -241,20 +241,20 @@ def standard_errors(
         return errors
     reason = None
     if units.count is None:
-        few = (too_few(models[name], of, entropy) for name, of in units.of_models.items())
+        few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
         reason = next(filter(None, few), None)
     if units.count is None and reason is None:
         for name, pairs in announced():
-            of = units.of_models[name]
-            influences = row_influences(pairs, entropy, method, of.leaving(pairs))
-            reason = too_many_modes(pairs, influences, of)
+            model_units = units.of_models[name]
+            influences = row_influences(pairs, entropy, method, model_units.leaving(pairs))
+            reason = too_many_modes(pairs, influences, model_units)
             if reason is not None and influences.decomposition.estimation is None:
                 break
-            errors[name] = _by_influences(pairs, influences, of, reason)
+            errors[name] = _by_influences(pairs, influences, model_units, reason)
         else:
             return errors
     models = {name: pairs.gathered() for name, pairs in models.items()}
-    if all(of.units == "rows" for of in units.of_models.values()):
+    if all(groups.units == "rows" for groups in units.of_models.values()):
         models = {name: pairs.repeated() for name, pairs in models.items()}
     count = DEFAULT_GROUPS if units.count is None else units.count
     groups, _ = group_models(models, count, key=units.key)
@@ -287,12 +287,12 @@ def row_influences(
 
     def of_scores(of_terms: PerTerm) -> PerScore:
         """d exp(h) = exp(h) dh."""
-        each = zip(decomposition.scores, _logs(of_terms), strict=True)
-        return PerScore(*(float(score) * log for score, log in each))
+        factors = zip(decomposition.scores, _logs(of_terms), strict=True)
+        return PerScore(*(float(score) * log for score, log in factors))
 
     deletions = None
     if sloped.deletions is not None:
-        deletions = PerScore(*(of[None] for of in of_scores(sloped.deletions)))
+        deletions = PerScore(*(change[None] for change in of_scores(sloped.deletions)))
     return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
 
 
@@ -304,7 +304,7 @@ def _by_influences(
     if reason is not None:  # Deletions of so many rows would take too long: there is no error.
         words = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
         checks.warn(f"there are no standard errors (NaN): {words}.")
-        of_units, reason = PerScore(*(np.full_like(of, np.nan) for of in of_units)), Reason(words)
+        of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
     errors = errors_of(influences.decomposition, of_units, by, [reason] * 3)
@@ -315,9 +315,9 @@ def errors_of(
     whole: Decomposition, of_units: Iterable[Any], by: ErrorsBy, reasons: Iterable[Reason | None]
 ) -> PerScore:
     """The `Error` of each score, from influences `[replicates, G]`."""
-    each = zip(whole.scores, of_units, reasons, strict=True)
+    parts = zip(whole.scores, of_units, reasons, strict=True)
     freedom = by.groups - 1
-    return PerScore(*(Error(float(x), of, by.units, freedom, why) for x, of, why in each))
+    return PerScore(*(Error(float(x), change, by.units, freedom, why) for x, change, why in parts))
 
 
 def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
@@ -352,7 +352,7 @@ def influences_of_units(influences: Influences, pairs: Pairs, units: Groups) -> 
     """The influences of units on each score, `[replicates, G]`, from deletions if there are any."""
     deleted = influences.deletions is not None
     changes = influences.rows if influences.deletions is None else influences.deletions
-    return PerScore(*(unit_influences(of, pairs, units, deleted=deleted) for of in changes))
+    return PerScore(*(unit_influences(change, pairs, units, deleted=deleted) for change in changes))
 
 
 def unit_influences(
@@ -418,7 +418,7 @@ def delete_groups(
 
 def _logs(values: PerTerm) -> PerScore:
     """The logarithms of scores from entropies of pairs or of outputs alone, in float64."""
-    terms = (None if of is None else np.asarray(of, np.float64) for of in values)
+    terms = (None if value is None else np.asarray(value, np.float64) for value in values)
     return log_scores(*of_pairs(PerTerm(*terms)))
 
 

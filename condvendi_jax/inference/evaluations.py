@@ -119,7 +119,7 @@ class Plan:
         fewest, units = min(pairs.n for pairs in models.values()), None
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
             units = Units.of(models, self.count, self.keys.groups)
-        by_order = [self._scored(models, of.clamped(fewest), units) for of in self.entropies]
+        by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
         evaluations = {
             name: Evaluation(
                 n=pairs.n,
@@ -138,8 +138,8 @@ class Plan:
             for name, pairs in models.items()
         }
         return {
-            name: dataclasses.replace(of, advice=saturation.advice(of, models[name]))
-            for name, of in evaluations.items()
+            name: dataclasses.replace(result, advice=saturation.advice(result, models[name]))
+            for name, result in evaluations.items()
         }, units
 
     def _scored(
@@ -160,24 +160,24 @@ class Plan:
                 for name, pairs in models.items()
             }
         errors = standard_errors(models, entropy, self.method, units, self.progress)
-        for name, of in errors.items():
+        for name, result in errors.items():
             if self.errors and units is None:
                 # Without one of two rows every score is 1, whatever they are.
-                least = f"at least three rows: it is NaN for n = {of.pairs.n}"
+                least = f"at least three rows: it is NaN for n = {result.pairs.n}"
                 checks.warn(f"the standard error of a score needs {least}.")
                 missing = Reason(f"a standard error of a score needs {least}")
                 error = Error(math.nan, np.full((1, 1), math.nan), reason=missing)
-                of = of._replace(errors=PerScore(error, error, error))
-            largest, population = saturation.largest_score(of.pairs, entropy), None
+                result = result._replace(errors=PerScore(error, error, error))
+            largest, population = saturation.largest_score(result.pairs, entropy), None
             if not entropy.needs_spectrum:
-                population = populations.of_pairs(of.pairs, of.units, of.pair_sums)
+                population = populations.of_pairs(result.pairs, result.units, result.pair_sums)
             scored[name] = ScoredOrder(
-                of.decomposition,
-                of.errors,
+                result.decomposition,
+                result.errors,
                 saturation.limits_of(
-                    of.decomposition, population, paired=of.pairs.paired, largest=largest
+                    result.decomposition, population, paired=result.pairs.paired, largest=largest
                 ),
-                of.errors_by,
+                result.errors_by,
                 largest,
                 population=population,
             )
@@ -190,8 +190,8 @@ def takes_data(function: _Function) -> _Function:
     *given, data = signature.parameters.values()
     keyword = functools.partial(inspect.Parameter, kind=data.KEYWORD_ONLY)
     given[2:2] = [  # After outputs and prompts.
-        keyword(name, default=_DEFAULTS.get(name), annotation=of.__forward_arg__)
-        for name, of in Data.__annotations__.items()
+        keyword(name, default=_DEFAULTS.get(name), annotation=hint.__forward_arg__)
+        for name, hint in Data.__annotations__.items()
     ]
     vars(function)["__signature__"] = signature.replace(parameters=given)
     return checks.outside_transformations(function)
@@ -271,7 +271,7 @@ def evaluate(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
     if isinstance(outputs, Pairs):
-        if any(of is not None and of is not False for of in (prompts, plan.labels, *data.values())):
+        if any(x is not None and x is not False for x in (prompts, plan.labels, *data.values())):
             raise TypeError(
                 "evaluate: received Pairs and prompts, kernels, ids, labels, weights or encoder; "
                 "expected Pairs alone, which have them."

@@ -101,7 +101,7 @@ def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
             f"received {pairs.kernels[1]!r}. If yours are independent, give n different groups."
         )
     sums = pairs.n * to_host(order_two.row_sums(pairs))[2, : pairs.n].astype(np.float64)
-    answers, sums = (np.bincount(pairs.prompt_kinds[1], of) for of in (None, sums))
+    answers, sums = (np.bincount(pairs.prompt_kinds[1], weights) for weights in (None, sums))
     used = answers > 1
     same = (sums[used] / (answers * (answers - 1))[used]).clip(0, 1)
     means = np.array([1, same.mean(), 1, same.mean(), np.mean(same**2)])

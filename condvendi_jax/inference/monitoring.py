@@ -44,7 +44,7 @@ class _Sample(NamedTuple):
         mean, fewest = np.mean(self.similarities), int(self.counts.min())
         pairs = len(self.names) * fewest * (fewest - 1) / 2
         ends = mean, *bounds(mean, self.error, pairs, 1.96)[::-1]
-        score, low, high = (1 / float(of) if of > _LEAST else math.inf for of in ends)
+        score, low, high = (1 / float(end) if end > _LEAST else math.inf for end in ends)
         return score, low, high
 
 
@@ -57,15 +57,15 @@ class Monitor:
     def __init__(
         self, outputs: Any, prompts: Any, batches: Any, level: float, tolerated: float, *how: Any
     ):
-        self._first = of = _sample(outputs, prompts, batches, None, *how)
+        self._first = first = _sample(outputs, prompts, batches, None, *how)
         self._prompts, self._batches, self._encoder = prompts, batches, how[0]
-        mean, pairs = np.mean(of.similarities), len(of.names) * (int(of.counts.min()) // 2)
+        mean, pairs = np.mean(first.similarities), len(first.names) * (int(first.counts.min()) // 2)
         bound = min(float(upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
         if bound == 1:
-            _warn_of_no_alarm(of, level, tolerated)
-        self._process = EProcess(of.similarities, of.error, bound)
-        said = of.bandwidth, of.scores(), 1 / bound, 2 / level
-        self._run = Looks(level, tolerated, len(of.names), *said, ())
+            _warn_of_no_alarm(first, level, tolerated)
+        self._process = EProcess(first.similarities, first.error, bound)
+        said = first.bandwidth, first.scores(), 1 / bound, 2 / level
+        self._run = Looks(level, tolerated, len(first.names), *said, ())
 
     def look(
         self,
@@ -92,21 +92,21 @@ class Monitor:
         step = number if step is None else checks.check_count(step, name="step", minimum=0)
         if prompts is None:
             prompts, batches = self._prompts, self._batches if batches is None else batches
-        of = _sample(outputs, prompts, batches, self._first, self._encoder, self._first.kernel)
-        evidence = math.exp(min(float(self._process.update(of.similarities)), _LARGEST))
+        sample = _sample(outputs, prompts, batches, self._first, self._encoder, self._first.kernel)
+        evidence = math.exp(min(float(self._process.update(sample.similarities)), _LARGEST))
         alarm = evidence >= self._run.limit or bool(past and past[-1].alarm)
-        scores = of.scores()
-        mean, first = np.mean(of.similarities), np.mean(self._first.similarities)
+        scores = sample.scores()
+        mean, first = np.mean(sample.similarities), np.mean(self._first.similarities)
         ratio = float(first / mean) if mean > _LEAST else math.inf if first > _LEAST else 1.0
         last = Look(number, step, *scores, ratio, evidence, alarm)
         self._run = dataclasses.replace(self._run, looks=(*past, last))
         return self._run
 
 
-def _warn_of_no_alarm(of: _Sample, level: float, tolerated: float) -> None:
-    mean, unit = float(np.mean(of.similarities)), "batches" if of.batched else "answers"
+def _warn_of_no_alarm(sample: _Sample, level: float, tolerated: float) -> None:
+    mean, unit = float(np.mean(sample.similarities)), "batches" if sample.batched else "answers"
     if mean < tolerated:
-        pairs = math.log(2 / level) / float(sequential.kl(mean, tolerated)) / len(of.names)
+        pairs = math.log(2 / level) / float(sequential.kl(mean, tolerated)) / len(sample.names)
         cure = f"Pass at least {2 * math.floor(pairs) + 2:,} {unit} to each prompt."
     else:
         cure = f"More {unit} will not change this: the score is {1 / mean:.3g}."

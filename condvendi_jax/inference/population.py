@@ -45,7 +45,7 @@ class Population:
       sums, inside: `order_two.row_sums`, `[terms, n]`, and `Answers.inside`.
       units: the groups of rows that count as independent; None where there are no errors.
       leaving, among: these groups, and `order_two.sums_inside` them.
-      own: the share of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
+      share: that of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
         as the sample has it, for the papers' scores.
       same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
       reason: why there are no errors.
@@ -59,7 +59,7 @@ class Population:
     units: Groups | None = None
     leaving: Sequence[Leaving] = ()
     among: Sequence[np.ndarray] = ()
-    own: float | None = 0.0
+    share: float | None = 0.0
     same: float = 0.0
     reason: Reason | None = None
     labels: Groups | None = None
@@ -87,14 +87,14 @@ class Population:
         fewest = self.units.independent(self.answers.points)
         return (fewest if self.labels is None else min(fewest, self.labels.present)) - 1
 
-    def at(self, own: float | None, same: float) -> Population:
+    def at(self, share: float | None, same: float) -> Population:
         """The scores that other numbers of prompts and of answers show on average.
 
-        The papers' scores of P prompts and k answers to each have own = 1 / P and same = 1 / k, and
-        those of n rows without a repeated prompt own = 1 / n. If no pairs are of a prompt with
-        itself, own = 0, the prompts are any number of further ones.
+        The papers' scores of P prompts and k answers to each have share = 1 / P and same = 1 / k;
+        those of n rows without a repeated prompt share = 1 / n. If no pairs are of a prompt with
+        itself, share = 0, the prompts are any number of further ones.
         """
-        other = dataclasses.replace(self, own=own, same=same)
+        other = dataclasses.replace(self, share=share, same=same)
         other.__dict__["_means"] = self._means  # They are the same at every design.
         return other
 
@@ -104,7 +104,7 @@ class Population:
 
     def _similarities(self, means: PairMeans) -> np.ndarray:
         """`[scores, ...]` of means `[terms, ...]`."""
-        norms = means.norms(self.own, self.same)
+        norms = means.norms(self.share, self.same)
         return order_two.similarities(norms.reshape(len(norms), -1)).reshape(norms.shape)
 
     @functools.cached_property
@@ -222,7 +222,7 @@ class Population:
         weights = whole * points.shares / np.sum(whole * points.shares)
         rows = weights * (2 * (means - of_prompt) + of_prompt - error.value)
         cells = np.unique([kind, self.labels.membership], axis=1, return_inverse=True)[1]
-        parts = [_of_sums(error.value, rows, of) for of in (self.labels.membership, cells)]
+        parts = [_of_sums(error.value, rows, groups) for groups in (self.labels.membership, cells)]
         return TwoWayError(
             *(getattr(error, field.name) for field in dataclasses.fields(Error)),
             labels=parts[0],
@@ -240,7 +240,7 @@ class Population:
 
     def _ends(self, name: str) -> Ends:
         """The interval of a similarity at each level, inside what is possible."""
-        prompts = self._means[0].norms(self.own, self.same)[1:2].sum()  # Of one over their number.
+        prompts = self._means[0].norms(self.share, self.same)[1:2].sum()  # One over their number.
         most = 1.0 if name in INVERTED else 1 / max(prompts, _LEAST) if self.repeated else math.inf
         if np.isnan(getattr(self.influences, name)).any():
             return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
@@ -301,8 +301,8 @@ class Population:
         means, without = self._means
         within, changes = means.within[0], self._changes(means.within[0], without.within[0])
         between, of_between = self._between
-        own = means.share if self.own is None else self.own
-        shares, constant = (own * (1 - self.same), 1 - own), own * self.same
+        share = means.share if self.share is None else self.share
+        shares, constant = (share * (1 - self.same), 1 - share), share * self.same
         correlation = _correlation(*map(self._influences, (changes, of_between)))
         ends = (
             intervals.scaled(shares[0], self._mean(intervals.prompt_mean, within, changes)),
@@ -323,7 +323,7 @@ class Population:
         square = max(np.sum(mean**2), _LEAST)
         slope = np.sum(self._influences(of_between) * mean) / square
         left = self._mean(intervals.between_mean, between, of_between - slope * changes)
-        share = 1 - (self._means[0].share if self.own is None else self.own)
+        share = 1 - (self._means[0].share if self.share is None else self.share)
         # Of the outputs, of which a share of the pairs are of two prompts.
         moved = intervals.shifted(outputs - share * between, intervals.scaled(share, left))
         rest = intervals.scaled(value * outputs, intervals.of_reciprocal(moved))
@@ -355,8 +355,8 @@ class Population:
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
 
-        def plain(of: PerScore | None) -> dict[str, Any] | None:
-            return of and {name: _finite(getattr(of, name)) for name in names}
+        def plain(scores: PerScore | None) -> dict[str, Any] | None:
+            return scores and {name: _finite(getattr(scores, name)) for name in names}
 
         return {
             "of": "these prompts, any number of answers" if self.repeated else "any number of rows",
@@ -390,10 +390,10 @@ def of_each(
 ) -> list[Population]:
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
     units, leaving, labels = _leaving(answers, units)
-    among, populations = [inside_of(of) for of in leaving], []
+    among, populations = [inside_of(group) for group in leaving], []
     for k in range(len(sums)):
         within = Inside(*(None if sums is None else sums[k] for sums in inside))
-        groups = [of[k] for of in among]
+        groups = [group[k] for group in among]
         populations.append(_checked(labels, answers, sums[k], within, units, leaving, groups))
     return populations
 
@@ -411,9 +411,9 @@ def _leaving(
     return units, order_two.leaving_of(answers.points, units.labels, units.count), labels
 
 
-def _checked(labels: Groups | None, *of: Any) -> Population:
+def _checked(labels: Groups | None, *parts: Any) -> Population:
     """Of these prompts; without errors where all rows are in one group."""
-    scores = Population(*of, labels=labels)
+    scores = Population(*parts, labels=labels)
     if scores.units is not None and scores.freedom < 1:
         scores = dataclasses.replace(scores, units=None, labels=None, reason=reasons.ONE_UNIT)
     return scores.at(scores.of_prompts, 0.0)

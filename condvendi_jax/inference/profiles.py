@@ -116,7 +116,7 @@ def of_plan(
     refused, kernels = None, next(iter(pairs.values())).kernels
     if all(kernel.known_bandwidth is None for kernel in kernels):
         refused = "a Gaussian kernel, whose bandwidth moves, or one of yours with a `bandwidth`"
-    elif all(of.needs_spectrum for of in plan.entropies):
+    elif all(entropy.needs_spectrum for entropy in plan.entropies):
         refused = "order 2 without truncation, of all pairs of rows"
     elif not plan.errors or plan.count is not None:
         refused = "errors, from the influences of rows"
@@ -216,7 +216,7 @@ def of_curves(
         over,
         ladder,
         first.bandwidths,
-        *(PerScore(*map(np.array, of), *missing) for of in (values, bands, saturated)),
+        *(PerScore(*map(np.array, part), *missing) for part in (values, bands, saturated)),
         pairs=tuple(itertools.chain(*told)),
         level=level,
         units=next(iter(units.of_models.values())).units,
@@ -271,7 +271,7 @@ def _populations(
             multiples = jnp.asarray(ladder, points.dtype)
             return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
         several = (_times(points, tuple(moving), times) for times in ladder.tolist())
-        return np.stack([to_float64(function(of, *leaving)) for of in several])
+        return np.stack([to_float64(function(scaled, *leaving)) for scaled in several])
 
     inside = functools.partial(along, order_two.sums_inside)
     within = order_two.Inside()  # The papers' scores count the pairs within a batch.

@@ -117,16 +117,16 @@ class _ByPrompt:
         score, sums = np.full(self.sizes.size, np.nan), np.zeros((2, self.rows.size))
         present = np.flatnonzero(self.sizes)
         of_rows = self.rows, self.sizes, present, self.weights
-        for of in exact.compute_sets(self.near, *of_rows, self.entropy):
-            score[of.sets] = np.exp(np.asarray(of.values, np.float64))
-            by_row = np.moveaxis(np.asarray(of.sums, np.float64), 1, 0)
-            sums[:, of.places[of.inside]] = by_row[:, of.inside]
+        for block in exact.compute_sets(self.near, *of_rows, self.entropy):
+            score[block.sets] = np.exp(np.asarray(block.values, np.float64))
+            by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
+            sums[:, block.places[block.inside]] = by_row[:, block.inside]
         weights = self.weights[self.rows]
         units = weights / self.copies
         left_out, alone = (units, units) if self.near.batches is None else self._batches()
         squared_norm, squares, pairs = (
-            np.bincount(self.prompt, weights * of, self.sizes.size)
-            for of in (sums[0], left_out, alone)
+            np.bincount(self.prompt, weights * values, self.sizes.size)
+            for values in (sums[0], left_out, alone)
         )
         several = (self.n > 1) & (pairs < 1 - _ROUNDING)
         rest = np.where(several, 1 - pairs, np.nan)
@@ -146,25 +146,25 @@ class _ByPrompt:
         kinds, near = self.near.batch_kinds, self.near
         outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
         leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, self.weights)
-        inside = [order_two.to_float64(order_two.sums_inside(outputs, of)) for of in leaving]
+        inside = [order_two.to_float64(order_two.sums_inside(outputs, rows)) for rows in leaving]
         sums = order_two.by_rows(leaving, inside, near.n)[0] + self.weights
         return sums[self.rows], np.bincount(kinds, self.weights)[kinds][self.rows]
 
     def _shrunken(self, similarity: np.ndarray, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """The shrunken similarities and the ends of their intervals, `[3, p]`; NaN if not known."""
         if self.near.batches is not None:
-            found = "answers of one batch depend on each other"
+            result = "answers of one batch depend on each other"
         elif not np.allclose(units * self.n[self.prompt], 1, atol=0):
-            found = "the outputs of a prompt have unequal weights"
+            result = "the outputs of a prompt have unequal weights"
         else:
             sums, squares = sums / units - 1
             parts = components.of_sums(sums, squares, self.copies, self.prompt, self.n.size)
-            found, failed = "", dict[str, str]()
+            result, failed = "", dict[str, str]()
             with optional.part("shrunken similarities", failed):
-                found = shrinkage.shrink(parts._replace(similarity=similarity))
-            found = found or next(iter(failed.values()))
-        if isinstance(found, str):
-            self.reason = Reason(found)
+                result = shrinkage.shrink(parts._replace(similarity=similarity))
+            result = result or next(iter(failed.values()))
+        if isinstance(result, str):
+            self.reason = Reason(result)
             return np.full((3, self.n.size), np.nan)
-        self.spread, shrunken = found
+        self.spread, shrunken = result
         return shrunken

@@ -47,14 +47,14 @@ class Asked(NamedTuple):
             )
         at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
         values, most, usual = {}, math.inf, _DRAWS
-        for name, of in of_each_model(quality, models, "quality").items():
+        for name, numbers in of_each_model(quality, models, "quality").items():
             pairs = models[name]
             pairs.refuse_weights("good and different outputs")
             with checks.naming(name):
-                if isinstance(of, (list, tuple)):
-                    of = [math.nan if value is None else value for value in of]
+                if isinstance(numbers, (list, tuple)):
+                    numbers = [math.nan if value is None else value for value in numbers]
                 signed: Any = {"name": "quality", "signed": True}
-                values[name] = checks.check_weights(of, pairs.n, **signed)
+                values[name] = checks.check_weights(numbers, pairs.n, **signed)
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
             if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):
@@ -79,7 +79,7 @@ class Asked(NamedTuple):
     def scored(self, models: Mapping[str, Pairs], units: Units | None) -> dict[str, Quality]:
         """The `Quality` of each model, with errors if there are `units`."""
         scored, (total, prompts) = {}, prompts_by_model([*models.values()])
-        enough = np.array([np.bincount(of, None, total) for of in prompts]) >= self.draws
+        enough = np.array([np.bincount(prompt, None, total) for prompt in prompts]) >= self.draws
         if (in_all := enough.all(axis=0)).any():  # Of the prompts that all models have.
             enough[:] = in_all
         for (name, pairs), prompt, wanted in zip(models.items(), prompts, enough, strict=True):
@@ -181,13 +181,13 @@ def _diversity(
     answers = order_two.Answers.of(pairs)
     drawn = points.kernels[1].compares_equality and points.batches is None
     if answers.kind is None or not drawn:
-        of = population.of_pairs(pairs, units)
+        result = population.of_pairs(pairs, units)
     else:  # By the program that serves any number of good rows.
         order, same = np.argsort(kinds, kind="stable"), np.zeros(kinds.size)
         prompts = order, np.bincount(kinds), np.arange(kinds.max() + 1), good.astype(np.float64)
-        for each in exact.compute_sets(points, *prompts, Entropy(2)):
-            sums = np.asarray(each.sums, np.float64)[:, 0]
-            same[order[each.places[each.inside]]] = sums[each.inside]
+        for block in exact.compute_sets(points, *prompts, Entropy(2)):
+            sums = np.asarray(block.sums, np.float64)[:, 0]
+            same[order[block.places[block.inside]]] = sums[block.inside]
         others = np.stack([same, np.bincount(kinds, good)[kinds], same])[None, :, rows] - 1
         inside = others[..., answers.rows] * answers.points.shares
 
@@ -195,8 +195,8 @@ def _diversity(
             return np.where(leaving.weights > 0, inside[..., leaving.rows], 0)
 
         within = order_two.Inside(inside)
-        (of,) = population.of_each(answers, units, inside, within, inside_of)
+        (result,) = population.of_each(answers, units, inside, within, inside_of)
     prompts = np.unique(kinds[rows]).size
-    if of.errors is None:
-        return Estimate(of.values.conditional, math.nan, None), prompts
-    return Estimate.of(of.errors.conditional), prompts
+    if result.errors is None:
+        return Estimate(result.values.conditional, math.nan, None), prompts
+    return Estimate.of(result.errors.conditional), prompts

@@ -44,7 +44,7 @@ class Contributions(Result):
     def lines(self) -> list[dict[str, Any]]:
         """A line for each row."""
         influences = self.influences._asdict().items()
-        columns = {"share": self.shares} | {f"influence_on_{name}": of for name, of in influences}
+        columns = {"share": self.shares} | {f"influence_on_{name}": x for name, x in influences}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [{"row": k, **dict(zip(columns, row, strict=True))} for k, row in enumerate(rows)]
 
@@ -52,13 +52,13 @@ class Contributions(Result):
         """The rows with the smallest and the largest influence on the conditional score."""
         order = np.argsort(self.influences.conditional, kind="stable").tolist()
         shown = order if len(order) <= 6 else [*order[:3], *order[-3:]]
-        of, names = self.decomposition, score_names(self.bandwidths)
-        titles = {name: score_name(name, of.order, of.truncation) for name in names}
+        whole, names = self.decomposition, score_names(self.bandwidths)
+        titles = {name: score_name(name, whole.order, whole.truncation) for name in names}
         scores = [getattr(self.influences, name) for name in names]
         rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in scores)] for k in shown]
         main = titles.get("conditional") or titles["vendi"]
         return [
-            f"{of.n:,} outputs, the most redundant first, by their influence on {main}:",
+            f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:",
             Table(["row", *titles.values()], rows),
         ]
 
@@ -79,9 +79,9 @@ class Contributions(Result):
         """
         n = self.decomposition.n
         names, numbers = labelling.check_labels(labels, n, name="labels")
-        weighed = [np.where(self.shares > 0, of * self.shares, 0) for of in self.influences]
+        weighed = [np.where(self.shares > 0, values * self.shares, 0) for values in self.influences]
         sums = [np.bincount(numbers, of_rows) for of_rows in weighed]
-        scores = (PerScore(*map(float, of)) for of in zip(*sums, strict=True))
+        scores = (PerScore(*map(float, column)) for column in zip(*sums, strict=True))
         return labelling.by_label(names, scores)
 
 
@@ -118,5 +118,5 @@ def contributions(
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
     result = row_influences(pairs, entropy, method)
-    of_rows = PerScore(*(of.mean(axis=0) for of in result.rows))
+    of_rows = PerScore(*(rows.mean(axis=0) for rows in result.rows))
     return Contributions(result.decomposition, of_rows, pairs.shares, pairs.bandwidths)

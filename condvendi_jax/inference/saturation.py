@@ -112,8 +112,8 @@ def limits_of(
     terms = decomposition.entropies[: 3 if paired else 1]
     limits = population.limits if population else of_entropies(terms, largest)
     ends: tuple[Limit, Limit] = ("smallest", "largest")
-    each = (zip(PerScore._fields, at, strict=False) for at in limits)
-    return {name: end for end, at in zip(ends, each, strict=True) for name, there in at if there}
+    flags = (zip(PerScore._fields, at, strict=False) for at in limits)
+    return {name: end for end, at in zip(ends, flags, strict=True) for name, there in at if there}
 
 
 def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[Reason | None]:

@@ -27,7 +27,7 @@ class Rows(NamedTuple):
         count, prompts = prompts_by_model(every)
         model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
         draws = [pairs.draws for pairs in every]
-        answers = [np.bincount(*of, count) for of in zip(prompts, draws, strict=True)]
+        answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
         of_rows = np.concatenate(prompts), np.concatenate(draws), model
         repeated = order_two.single_answers(*of_rows) is not None
         counted = np.array(answers) > (1.5 if repeated else 0)
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
     def numbers(self) -> SharedPrompts | None:
         """How many prompts models share; None where all have the same ones."""
-        counts = {name: int(of.sum()) for name, of in self.counted.items()}
+        counts = {name: int(counted.sum()) for name, counted in self.counted.items()}
         of_all = int(self.shared([*counts]).sum())
         if {*counts.values()} == {of_all}:
             return None

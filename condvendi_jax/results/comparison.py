@@ -195,7 +195,7 @@ class Comparison(Result):
     @property
     def qualities(self) -> dict[str, Quality]:
         """How many outputs of each model are good, and good and different; empty if not known."""
-        return {name: of.quality for name, of in self.evaluations.items() if of.quality}
+        return {name: result.quality for name, result in self.evaluations.items() if result.quality}
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
@@ -211,7 +211,7 @@ class Comparison(Result):
             "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
             "advice": [item.as_dict() for item in self.advice],
             "rankings": [ranking.as_dict() for ranking in self.rankings],
-            "quality": {name: of.as_dict() for name, of in self.qualities.items()} or None,
+            "quality": {name: rated.as_dict() for name, rated in self.qualities.items()} or None,
             "between": self.between and self.between.as_dict(),
             "profile": self.profile and self.profile.as_dict(),
             "failed": dict(self.failed),
@@ -234,9 +234,9 @@ class Comparison(Result):
 
         rows = [
             [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
-            + [percent(found)]
+            + [percent(least)]
             for ranking in self.rankings
-            for one, two, value, error, *p_values, found in (of[:8] for of in ranking.differences)
+            for one, two, value, error, *p_values, least in (row[:8] for row in ranking.differences)
         ]
         equal = f"{self.rankings[0].equal}, p"
         return Table(
@@ -271,10 +271,10 @@ class Comparison(Result):
                     names.setdefault(words, []).append(ranking.name)
         every = len(self.rankings)
         whose = {
-            words: f"no test of {tables.listed(of)}"
-            if len(of) < every
+            words: f"no test of {tables.listed(scores)}"
+            if len(scores) < every
             else "differences are not tested"
-            for words, of in names.items()
+            for words, scores in names.items()
         }
         return [f"{start}: {words}" for words, start in whose.items()]
 
@@ -292,7 +292,7 @@ class Comparison(Result):
                 "any n, even significantly; unbiased order 2 does not depend on n"
             )
         notes += [item.note() for item in self.advice]
-        notes += [f"{name}: {of}" for name, of in self.qualities.items()]
+        notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
         notes += evaluations.error_notes(every) + evaluations.not_computed(self.failed)
         if len(self.models) == 1:
@@ -338,9 +338,9 @@ class Comparison(Result):
         elif self.profile and self.profile.reason is None:
             lines.append(self.profile.leader())
         lines += filter(None, [main.equality(), main.ranks()])
-        rated = [of for of in self.main if of.score == "quality" and several]
-        lines += [f"{tables.capitalized(of.name)}: {of}" for of in rated]
-        if left_out := {m: of.left_out for m, of in self.qualities.items() if of.left_out}:
+        rated = [ranking for ranking in self.main if ranking.score == "quality" and several]
+        lines += [f"{tables.capitalized(ranking.name)}: {ranking}" for ranking in rated]
+        if left_out := {m: q.left_out for m, q in self.qualities.items() if q.left_out}:
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
             lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
@@ -368,13 +368,13 @@ class Comparison(Result):
         heading, rows, given = ["model", "n"], [], self._given
         heading += [f"differ, of {given}"] if given else []
         heading += ["good"] if self.qualities else []
-        for model, of in self.evaluations.items():
-            cells = [tables.with_error(*of.order(2).given[:2])] if given else []
-            cells += [of.quality.percent] if of.quality else []
+        for model, result in self.evaluations.items():
+            cells = [tables.with_error(*result.order(2).given[:2])] if given else []
+            cells += [result.quality.percent] if result.quality else []
             for ranking in self.main:
                 short = given and ranking.unbiased
                 cells.append(ranking.cell_of_any_number(model) if short else ranking.cell(model))
-            rows.append([model, f"{of.n:,}", *cells])
+            rows.append([model, f"{result.n:,}", *cells])
         return Table([*heading, *(ranking.name for ranking in self.main)], rows)
 
     def details(self) -> str:

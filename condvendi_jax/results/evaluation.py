@@ -135,10 +135,10 @@ class ScoredOrder:
 
     def estimate(self, name: str, *, unbiased: bool) -> Estimate:
         """A score with its error and interval; the plug-in score unless `unbiased`."""
-        of, result = self.population, self.decomposition
+        scores, result = self.population, self.decomposition
         values, errors, intervals = result.scores, self.standard_errors, None
-        if unbiased and of is not None:
-            values, errors, intervals = of.values, of.standard_errors, of.intervals
+        if unbiased and scores is not None:
+            values, errors, intervals = scores.values, scores.standard_errors, scores.intervals
         elif result.estimation is not None:
             intervals = result.intervals
         ends = None if intervals is None else tuple(map(float, getattr(intervals, name)))
@@ -390,7 +390,7 @@ class Evaluation(Result):
 
 def weights_line(evaluations: Iterable[Evaluation]) -> list[str]:
     """That rows have weights, and what these mean for prompts."""
-    if any(of.weighted and of.paired for of in evaluations):
+    if any(result.weighted and result.paired for result in evaluations):
         return ["Weights: given; where they are not integers, prompts count by them, not each once"]
     return []
 
@@ -413,11 +413,11 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
-    each = [
+    kernels = [
         f"{name}: {'' if chosen.bandwidth is None else 'bandwidth '}{chosen}"
         for name, chosen in bandwidths.items()
     ]
-    return tables.capitalized("; ".join(each))
+    return tables.capitalized("; ".join(kernels))
 
 
 def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
@@ -437,14 +437,14 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
-    scored = {model: of.orders[place] for model, of in evaluations.items()}
-    apart = [model for model, of in scored.items() if of.saturated.get(name) == "largest"]
-    for model, of in scored.items():
-        values[model] = of.estimate(name, unbiased=first.unbiased and model not in apart).value
+    scored = {model: result.orders[place] for model, result in evaluations.items()}
+    apart = [model for model, order in scored.items() if order.saturated.get(name) == "largest"]
+    for model, order in scored.items():
+        values[model] = order.estimate(name, unbiased=first.unbiased and model not in apart).value
         if given and first.unbiased:
-            values[model] = of.given.value
+            values[model] = order.given.value
         elif not math.isfinite(values[model]):
-            values[model] = of.estimate(name, unbiased=False).value
+            values[model] = order.estimate(name, unbiased=False).value
     things = "outputs" if name == "vendi" else "pairs of output and prompt"
     if given:
         start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"
@@ -453,13 +453,13 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
         start, verb = f"different outputs{prompts}: about", ""
     decomposition = first.orders[place].decomposition
     title = score_name(name, decomposition.order, decomposition.truncation)
-    ordered = sorted(values.items(), key=lambda of: -math.inf if of[0] in apart else -of[1])
+    ordered = sorted(values.items(), key=lambda item: -math.inf if item[0] in apart else -item[1])
     shown = [f"{tables.rough(value)} ({model})" for model, value in ordered]
     first_model = f" ({ordered[0][0]})" if shown[1:] else ""
     shown[0] = f"{tables.rough(ordered[0][1])}{verb}{first_model}"
     words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
     if apart[1:]:
-        many = given or tables.span(of.n for of in evaluations.values())
+        many = given or tables.span(result.n for result in evaluations.values())
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."
     elif apart:
         whose = apart[0] and f" of {apart[0]}"
@@ -469,7 +469,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
 
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     """A line for each bandwidth, with the rule that chose it."""
-    starts = {name: "" if of.within_prompts else "bandwidth of " for name, of in bandwidths.items()}
+    starts = {name: "" if h.within_prompts else "bandwidth of " for name, h in bandwidths.items()}
     return [
         f"{starts[name]}{name}: " + (f"{width:.4g}, " if width else "") + rule
         for name, (width, rule, _) in bandwidths.items()
@@ -478,28 +478,28 @@ def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
 
 def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[str]:
     """Notes on unbiased scores; `plug_in` says where the papers' scores stand."""
-    each = [o.population for e in evaluations for o in e.orders if o.population and e.unbiased]
-    if not each:
+    scores = [o.population for e in evaluations for o in e.orders if o.population and e.unbiased]
+    if not scores:
         return []
-    prompts = [0 if of.answers.kind is None else int(of.answers.kind.max()) + 1 for of in each]
+    prompts = [0 if p.answers.kind is None else int(p.answers.kind.max()) + 1 for p in scores]
     whose, sample = "for any number of outputs", "outputs"
     if min(prompts):
         whose = f"for {min(prompts):,} prompts with any number of answers to each"
         sample = "prompts and their answers"
     notes = [f"order 2: unbiased, {whose}; {plug_in}: the papers' score, which grows with n"]
-    if any(of.intervals is not None for of in each):
+    if any(p.intervals is not None for p in scores):
         notes.append(
             f"± and 95% intervals [low, high] of order 2 treat {sample} as a random sample"
         )
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
         notes.append("each prompt counts once, whatever its number of answers")
-    left_out = max(of.answers.left_out for of in each)
+    left_out = max(p.answers.left_out for p in scores)
     if left_out:
         notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
-    if each[0].labels is not None:
+    if scores[0].labels is not None:
         words = "errors of Conditional-RKE are over other prompts and other labels"
         notes.append(f"{words}; RKE and Information-RKE have none: {SPLIT}")
-    return notes + [f"order 2 has no errors: {of.reason}" for of in each[:1] if of.reason]
+    return notes + [f"order 2 has no errors: {p.reason}" for p in scores[:1] if p.reason]
 
 
 def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:
@@ -508,5 +508,5 @@ def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:
     for scored in orders:
         if scored.errors_by is not None:
             words.setdefault(str(scored.errors_by), {})[scored.name] = None
-    each = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
-    return [f"±: {ERRORS_COVER}; {'; '.join(each)}"] if words else []
+    lines = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
+    return [f"±: {ERRORS_COVER}; {'; '.join(lines)}"] if words else []

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN, span
-from condvendi_jax.results import evaluation
+from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
 from condvendi_jax.results.quality import Quality, undominated
 
 _PANEL_IN = (3.6, 3.2)
@@ -63,7 +63,7 @@ def over_bandwidths(profile: Any) -> Figure:
         for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
             axis.set_major_formatter("{x:.3g}")
             axis.set_minor_formatter("")
-        title = evaluation.score_name(name, profile.order, None)
+        title = score_name(name, profile.order, None)
         _finish(panel, title, f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
     if any(profile.models):
@@ -79,10 +79,10 @@ def _look(index: int) -> tuple[dict[str, Any], Any]:
     return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
 
 
-def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Evaluation) -> Figure:
+def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation) -> Figure:
     """The share of good outputs of models, and the diversity among them, with intervals.
 
-    The caption has the choices `of` an evaluation.
+    The caption has the choices of the `first` evaluation.
     """
     best, drawn = undominated(models), Figure(figsize=(4.2, 3.6), layout="constrained")
     plane = drawn.subplots()
@@ -96,7 +96,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], of: evaluation.Ev
             plane.annotate(name, (x, y), (3, 3), textcoords="offset points", size=7)
     _finish(plane, "Filled: no other model is better in both", "share of good outputs")
     plane.set_ylabel("diversity among good outputs", fontsize=8)
-    caption = f"{evaluation.chosen_kernels(of.bandwidths)}; seed {of.seed}"
+    caption = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
     drawn.supxlabel(f"n = {span(n)}; lines: 95% intervals\n{caption}", fontsize=7)
     return drawn
 

@@ -162,7 +162,7 @@ class Profile(Result):
             known = [None if math.isnan(ends[0]) else ends for ends in bands]
             return {"values": values, "bands": known, "saturated": saturated}
 
-        curves = {name: [of.tolist() for of in self.curves(name)] for name in self.names}
+        curves = {name: [part.tolist() for part in self.curves(name)] for name in self.names}
         names = ("order", "over", "seed", "level", "units", "groups", "reason")
         return {
             **{name: getattr(self, name) for name in names},
@@ -170,8 +170,8 @@ class Profile(Result):
             "bandwidths": {name: chosen._asdict() for name, chosen in self.chosen.items()},
             "n": dict(zip(self.models, self.n, strict=True)),
             "curves": {
-                name: dict(zip(self.models, map(curve, *of), strict=True))
-                for name, of in curves.items()
+                name: dict(zip(self.models, map(curve, *parts), strict=True))
+                for name, parts in curves.items()
             },
             "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
         }
@@ -185,13 +185,13 @@ class Profile(Result):
                 "model": model,
                 "multiple": float(multiple),
                 "bandwidth": float(self.bandwidths[k]),
-                "value": float(of.values[m, k]),
-                "low": float(of.bands[m, k, 0]),
-                "high": float(of.bands[m, k, 1]),
-                "saturated": bool(of.saturated[m, k]),
+                "value": float(curves.values[m, k]),
+                "low": float(curves.bands[m, k, 0]),
+                "high": float(curves.bands[m, k, 1]),
+                "saturated": bool(curves.saturated[m, k]),
             }
             for name in self.names
-            for of in [self.curves(name)]
+            for curves in [self.curves(name)]
             for m, model in enumerate(self.models)
             for k, multiple in enumerate(self.multiples)
         ]
@@ -207,7 +207,7 @@ class Profile(Result):
 
     def curves(self, score: str) -> Curves:
         """A score of all models along the ladder."""
-        return Curves(*(getattr(of, score) for of in (self.values, self.bands, self.saturated)))
+        return Curves(*(getattr(part, score) for part in (self.values, self.bands, self.saturated)))
 
     @property
     def title(self) -> str:

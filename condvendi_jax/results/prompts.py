@@ -60,7 +60,7 @@ class PromptScore(NamedTuple):
             return ""
         if self.high > tables.OPEN * self.low:
             return f"more than {tables.rough(1 / self.high)}"
-        value, low, high = (tables.rough(1 / of) for of in (self.shrunken, self.high, self.low))
+        value, low, high = (tables.rough(1 / x) for x in (self.shrunken, self.high, self.low))
         return f"{value} [{low}, {high}]"
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class PromptTable(Result):
     @property
     def _scores(self) -> list[float]:
         """Those of the prompts whose rows do not all have weight zero."""
-        return [of.plug_in for of in self.prompts if of.n]
+        return [scored.plug_in for scored in self.prompts if scored.n]
 
     def least_diverse(self, count: int) -> list[PromptScore]:
         """The prompts whose outputs are most similar, the most similar first.
@@ -126,9 +126,9 @@ class PromptTable(Result):
         checks.check_count(count, name="count", minimum=1)
         compared = [scored for scored in self.prompts if not math.isnan(scored.similarity)]
 
-        def key(of: PromptScore) -> tuple[float, ...]:
-            similarity = of.similarity if math.isnan(of.shrunken) else of.shrunken
-            return sign * similarity, sign * of.similarity, -of.n
+        def key(scored: PromptScore) -> tuple[float, ...]:
+            similarity = scored.similarity if math.isnan(scored.shrunken) else scored.shrunken
+            return sign * similarity, sign * scored.similarity, -scored.n
 
         return sorted(compared, key=key)[:count]
 
@@ -148,7 +148,7 @@ class PromptTable(Result):
 
     def _outputs(self, least: int) -> str:
         """How many outputs prompts with at least so many have: '5', '2 to 19'."""
-        return tables.span(of.n for of in self.prompts if of.n >= least)
+        return tables.span(scored.n for scored in self.prompts if scored.n >= least)
 
     def mean_in_words(self) -> str:
         """The mean over prompts with its error, and what this error covers."""
@@ -174,7 +174,7 @@ class PromptTable(Result):
         """A line for each prompt."""
         whole = self.as_dict()
         start = {name: whole[name] for name in ("order", "truncation")}
-        return [{"prompt": of.pop("prompt"), **start, **of} for of in whole["prompts"]]
+        return [{"prompt": line.pop("prompt"), **start, **line} for line in whole["prompts"]]
 
     def parts(self) -> list[str | Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""
@@ -184,16 +184,16 @@ class PromptTable(Result):
         heading.append("to " + score_name("conditional", *order))
         rows = [
             [
-                f"row {row}" if of.prompt is None else tables.shortened(str(of.prompt)),
-                f"{of.n:,}",
-                f"{of.similarity:.3f}",
-                of.in_words(),
-                tables.up_to(of.score, of.n),
-                f"{of.contributions.conditional:+.3g}",
+                f"row {row}" if scored.prompt is None else tables.shortened(str(scored.prompt)),
+                f"{scored.n:,}",
+                f"{scored.similarity:.3f}",
+                scored.in_words(),
+                tables.up_to(scored.score, scored.n),
+                f"{scored.contributions.conditional:+.3g}",
             ]
-            for row, of in {of.row: of for of in shown}.items()
+            for row, scored in {scored.row: scored for scored in shown}.items()
         ]
-        compared = sum(not math.isnan(of.similarity) for of in self.prompts)
+        compared = sum(not math.isnan(scored.similarity) for scored in self.prompts)
         if compared > 2 * _SHOWN:
             rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
         table = [self.sentence(), Table(heading, rows), self.mean_in_words()] if rows else []

@@ -45,7 +45,7 @@ class Quality(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the error as plain data."""
-        return {name: of for name, of in super().as_dict().items() if name != "error"}
+        return {name: value for name, value in super().as_dict().items() if name != "error"}
 
     @property
     def percent(self) -> str:
@@ -68,8 +68,8 @@ class Quality(Result):
 
 def undominated(models: Mapping[str, Quality]) -> list[str]:
     """The models of which no other is at least as good in share and diversity, better in one."""
-    points = {m: (of.share.value, of.diversity.value) for m, of in models.items()}
-    known = {m: np.array(of) for m, of in points.items() if not math.isnan(of[1])}
+    points = {m: (rated.share.value, rated.diversity.value) for m, rated in models.items()}
+    known = {m: np.array(point) for m, point in points.items() if not math.isnan(point[1])}
     beaten = {
         m for m, a in known.items() for b in known.values() if (b >= a).all() and (b > a).any()
     }

@@ -156,7 +156,7 @@ def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers)
     kernels = KERNELS["gaussian" if numbers[0] == 1 else kernel]
     found = population(outputs, prompts, kernels)
     _, units = np.unique(prompts, axis=0, return_inverse=True)
-    own = found.own
+    own = found.share
 
     def similarities(kept):
         """By brute force; a fixed share of the pairs is of one prompt."""
