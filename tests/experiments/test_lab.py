@@ -21,7 +21,6 @@ from rich.table import Table
 from small import write_pairs
 from studies import changed
 
-from condvendi_jax.cli.flags import check
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import (
@@ -484,7 +483,6 @@ def given(**widths):
 )
 def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
     with pytest.raises(ValueError, match=message):
-        check(kernels)
         kernels.resolve(pairs_of(), 0)
 
 
