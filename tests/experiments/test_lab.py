@@ -21,6 +21,7 @@ from rich.table import Table
 from small import write_pairs
 from studies import changed
 
+from condvendi_jax.cli.flags import parse
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import (
@@ -476,14 +477,24 @@ def given(**widths):
         (Scales(rule="median", kernel="cosine"), "--rule=median means nothing"),
         (Scales(**given(output=1.0)), "give both"),
         (Rules(rules=("median",), **given(prompt=1.0)), "--rules and --prompt_bandwidth: give one"),
-        (Scales(scales=(1.0, 1.0)), "--scales: 1 is given twice; give it once"),
-        (Scales(scales=(1.0, 0.0)), r"--scales: expected a number above 0, received 0\.0"),
-        (Scales(**given(output=np.inf)), "--output_bandwidth: expected a number above 0"),
     ],
 )
 def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
     with pytest.raises(ValueError, match=message):
         kernels.resolve(pairs_of(), 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--scales=1,1", "--scales: 1 is given twice; give it once"),
+        ("--scales=1,0", r"--scales: expected a number above 0, received 0\.0"),
+        ("--output_bandwidth=inf", "--output_bandwidth: expected a number above 0"),
+    ],
+)
+def test_numbers_that_are_no_bandwidths_are_refused(argument, message):
+    with pytest.raises(ValueError, match=message):
+        parse(Scales, [argument])
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path, capsys):

@@ -204,7 +204,8 @@ def test_two_units_are_the_fewest_with_an_error():
     found = population(labels, prompts, groups=np.repeat(np.arange(12) // 6, K))
     assert found.freedom == 1 and found.errors is not None and found.reason is None
     split = population(labels, prompts, groups=np.arange(12 * K) % 3)
-    assert split.errors.vendi.reason == reasons.SPLIT and split.errors.conditional.reason is None
+    assert split.errors.vendi.reason == split.errors.information.reason == reasons.SPLIT
+    assert split.errors.conditional.reason is None  # Over prompts and labels.
     one = np.r_[np.repeat(np.arange(12), K), 12]
     outputs = np.r_[labels.ravel(), 5]
     found = population(outputs, one, groups=np.r_[np.zeros(12 * K, int), 1])
