@@ -233,15 +233,16 @@ class Comparison(Result):
             return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
 
         rows = [
-            [ranking.name, f"{one} - {two}", with_interval(value, error, None), *map(p, p_values)]
-            + [percent(least)]
+            [ranking.name, f"{one} - {two}", with_interval(value, error, None), ratio]
+            + [*map(p, p_values), percent(least)]
             for ranking in self.rankings
-            for one, two, value, error, *p_values, least in (row[:8] for row in ranking.differences)
+            for (one, two, value, error, *p_values, least), ratio in (
+                (difference[:8], ranking.ratio_in_words(difference))
+                for difference in ranking.differences
+            )
         ]
-        equal = f"{self.rankings[0].equal}, p"
-        return Table(
-            ["score", "models", "difference", "p", "adjusted p", equal, "smallest found"], rows
-        )
+        heading = ["score", "models", "difference", "ratio", "p", "adjusted p"]
+        return Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score and model, each difference of two and each overlap."""

@@ -165,6 +165,14 @@ class Ranking(Result):
                 return difference.swapped()
         raise KeyError(f"{first!r} and {second!r} were not compared; there are {[*self.values]}.")
 
+    def ratio_in_words(self, difference: Difference) -> str:
+        """The ratio of two scores with its interval: '1.4 [1.1, 1.9]'; '-' if not tested."""
+        if math.isnan(difference.ratio_low):
+            return "-"
+        ratio = self.values[difference.first] / self.values[difference.second]
+        ends = difference.ratio_low, difference.ratio_high
+        return f"{ratio:.3g} [{ends[0]:.3g}, {ends[1]:.3g}]"
+
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         intervals = self.intervals and {

@@ -37,7 +37,7 @@ ALONE = Reason(
 )
 FEW_ROWS = Saturated("rows are few for so many modes")
 OVERFLOW = Reason("their errors are not defined")
-IDENTICAL = Reason("the models have the same outputs")
+IDENTICAL = Saturated("the models have the same outputs")
 EQUAL = Saturated("all values are equal up to rounding")
 
 
