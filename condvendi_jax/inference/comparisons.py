@@ -137,7 +137,7 @@ def compare(
         if rated:
             scored = rated.scored(pairs, units)
             of_models = zip(evaluations.items(), scored.values(), strict=True)
-            evaluations = {m: dataclasses.replace(of, quality=q) for (m, of), q in of_models}
+            evaluations = {m: dataclasses.replace(e, quality=q) for (m, e), q in of_models}
             reason = whole.tests.reason or (shared and shared.apart)
             rankings.append(_by_quality(scored, whole.tests._replace(reason=reason)))
     with optional.part("overlaps", failed):
@@ -146,7 +146,7 @@ def compare(
         differ = shared and shared.apart
         with optional.part("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
-    found = Comparison(
+    result = Comparison(
         evaluations,
         tuple(rankings),
         "none" if units is None else units.matched,
@@ -158,7 +158,7 @@ def compare(
         shared,
         failed,
     )
-    return with_texts(found, plan.texts, one_population=one_population)
+    return with_texts(result, plan.texts, one_population=one_population)
 
 
 class _Tests(NamedTuple):
@@ -258,28 +258,28 @@ def _by_two(
 
 
 def with_texts(
-    found: Comparison, texts: Mapping[str, Sequence[Any]], *, one_population: bool
+    comparison: Comparison, texts: Mapping[str, Sequence[Any]], *, one_population: bool
 ) -> Comparison:
     """The comparison with advice on texts of its rows that may not be what a model said.
 
     Where some answer many prompts, with the order of models `without` them if it is another.
     """
     evaluations = {
-        name: datasets.advised(of, found.pairs[name], texts.get(name))
-        for name, of in found.evaluations.items()
+        name: datasets.advised(evaluation, comparison.pairs[name], texts.get(name))
+        for name, evaluation in comparison.evaluations.items()
     }
-    found, fewer, left_out = dataclasses.replace(found, evaluations=evaluations), {}, []
-    if not any(item.code == DOUBT for item in found.advice):
-        return found
-    for name, pairs in found.pairs.items():
+    comparison, fewer, left_out = dataclasses.replace(comparison, evaluations=evaluations), {}, []
+    if not any(item.code == DOUBT for item in comparison.advice):
+        return comparison
+    for name, pairs in comparison.pairs.items():
         of_model = [text.strip() for text in texts[name]]
         common = recurring(of_model, pairs.prompt_kinds[1].tolist())
         left_out += [text for text in of_model if text in common]
         rows = np.flatnonzero([text not in common for text in of_model])
         fewer[name] = pairs.gathered().rows(rows)
     if not left_out:
-        return found
-    main, first = found.main[0], found.first
+        return comparison
+    main, first = comparison.main[0], comparison.first
     try:
         again = compare(
             fewer,
@@ -287,7 +287,7 @@ def with_texts(
             truncation=main.truncation,
             errors=any(scored.errors_by for scored in first.orders),
             unbiased=first.unbiased,
-            level=found.level,
+            level=comparison.level,
             one_population=one_population,
             profile=False,
             seed=first.seed,
@@ -297,7 +297,7 @@ def with_texts(
         words = f"not compared ({error})"
     whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
     without = "" if words == str(main) else f"Without {whose}: {words}"
-    return dataclasses.replace(found, without=without)
+    return dataclasses.replace(comparison, without=without)
 
 
 def _compared(
@@ -308,13 +308,13 @@ def _compared(
     units: Units | None,
 ) -> dict[str, AtDesign]:
     """Models by one order, at one design. Unbiased scores have that of the fewest prompts."""
-    known: dict[str, Population] = {m: of.population for m, of in scored.items() if of.population}
+    known: dict[str, Population] = {m: s.population for m, s in scored.items() if s.population}
     if known and (plan.unbiased or common.design is not None):
         shares = common.shares(known.values(), unbiased=plan.unbiased)
         at = {name: population.at(*shares) for name, population in known.items()}
         return {
-            name: AtDesign(of.values, of.errors, of.intervals if plan.unbiased else None)
-            for name, of in at.items()
+            name: AtDesign(score.values, score.errors, score.intervals if plan.unbiased else None)
+            for name, score in at.items()
         }
     compared = {}
     for name, result in scored.items():
@@ -328,8 +328,8 @@ def _compared(
             entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
             groups = units and units.of_models[name]
-            of = pairs[name], entropy, plan.method, groups, common.design
-            compared[name] = designs.at_design(*of, seed=plan.seed)
+            inputs = pairs[name], entropy, plan.method, groups, common.design
+            compared[name] = designs.at_design(*inputs, seed=plan.seed)
     return compared
 
 
@@ -346,33 +346,33 @@ def _ranking(
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     rounding = saturation.rounding(entropy, first.dtype)
-    values = {name: float(getattr(of.scores, score)) for name, of in compared.items()}
-    near: dict[str, Any] = {name: of.saturated.get(score) for name, of in scored.items()}
+    values = {name: float(getattr(result.scores, score)) for name, result in compared.items()}
+    near: dict[str, Any] = {name: result.saturated.get(score) for name, result in scored.items()}
     limit = _limit(list(values.values()), near.values(), rounding)
     if limit == "equal" and tests.number > math.comb(len(values), 2):  # Beside other models.
         limit = None
     apart = {name: math.inf for name, end in near.items() if end == "largest"}
     if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
         by = {**values, **apart}
-        values = dict(sorted(values.items(), key=lambda of: -np.nan_to_num(by[of[0]], nan=-1)))
+        values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(by[item[0]], nan=-1)))
 
     def of_models(name_of: str) -> dict[str, Any]:
         """This score in results, of the models that have them, in the order of the values."""
         results = {name: getattr(compared[name], name_of) for name in values}
-        return {name: getattr(of, score) for name, of in results.items() if of is not None}
+        return {m: getattr(result, score) for m, result in results.items() if result is not None}
 
     errors, ends = of_models("errors"), of_models("intervals")
-    noise = {} if unbiased else {m: float(np.ptp(of)) / _WIDTH for m, of in ends.items()}
-    estimated = {m: dataclasses.replace(of, noise=noise.get(m, 0.0)) for m, of in errors.items()}
+    noise = {} if unbiased else {m: float(np.ptp(pair)) / _WIDTH for m, pair in ends.items()}
+    estimated = {m: dataclasses.replace(e, noise=noise.get(m, 0.0)) for m, e in errors.items()}
     untested = _reasons(score, values, near, limit, same)
     differences = _differences(values, estimated, tests, untested, rounding=rounding, same=same)
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
         unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
         differences = tuple(
-            of._replace(**unknown) if {*of[:2]} & apart.keys() else of for of in differences
+            d._replace(**unknown) if {*d[:2]} & apart.keys() else d for d in differences
         )
     plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
-    known = {name: of.standard_error for name, of in errors.items()}
+    known = {name: error.standard_error for name, error in errors.items()}
     return Ranking(
         score=score,
         order=first.order,
@@ -416,9 +416,9 @@ def _reasons(
 def _worth_a_profile(ranking: Ranking) -> bool:
     """Whether models are tested at some bandwidth, or may be at others."""
     return any(
-        of.reason in (None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT)
-        or isinstance(of.reason, Saturated)
-        for of in ranking.differences
+        difference.reason in (None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT)
+        or isinstance(difference.reason, Saturated)
+        for difference in ranking.differences
     )
 
 
@@ -444,9 +444,9 @@ def _winner(
 def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
     """All models by the number of good and different outputs, which is a mean over prompts."""
     ordered = dict(sorted(qualities.items(), key=lambda item: -item[1].number.value))
-    values = {name: float(of.number.value) for name, of in ordered.items()}
-    intervals: Any = {name: of.number.ends for name, of in ordered.items()}
-    errors = {name: of.error for name, of in ordered.items()}
+    values = {name: float(quality.number.value) for name, quality in ordered.items()}
+    intervals: Any = {name: quality.number.ends for name, quality in ordered.items()}
+    errors = {name: quality.error for name, quality in ordered.items()}
     groups = 1 + int(min(error.freedom for error in errors.values()))
     if groups < FEWEST_TESTED:
         few = reasons.too_few(groups, "prompts", FEWEST_TESTED)
@@ -457,7 +457,7 @@ def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
         order=0,
         truncation=None,
         values=values,
-        standard_errors={name: of.number.error for name, of in ordered.items()},
+        standard_errors={name: quality.number.error for name, quality in ordered.items()},
         intervals=intervals,
         differences=differences,
         letters=_letters(values, differences, tests.level),
@@ -513,7 +513,7 @@ def _tested(
     """A difference with its interval and p-values, before those of others count."""
     matched = tests.matched
     apart = one.minus(two, matched=matched)
-    sizes = [(of.inverse or of).value for of in (one, two)]
+    sizes = [(error.inverse or error).value for error in (one, two)]
     rounded = abs(apart.value) <= rounding * max(map(abs, sizes))
     smallest = detectable(apart.standard_error, apart.freedom, tests.level / tests.number)
     low, high = one.over(two, matched=matched, level=tests.level)

@@ -99,15 +99,15 @@ def plan(
         numbers = [ours]
     sizes = []
     for k in numbers:
-        each, count = prompt_cost + k, most
+        price, count = prompt_cost + k, most
         if budget is not None:
-            count = min(int(budget / each), most)
+            count = min(int(budget / price), most)
         if ratio is not None and count > FEWEST_TESTED:
             count = spread.needed(k, power, spread.effect(ratio), level, most=count)
         if count >= FEWEST_TESTED:
-            found = ratio and spread.power(k, count, spread.effect(ratio), level)
+            chance = ratio and spread.power(k, count, spread.effect(ratio), level)
             smallest = spread.smallest_ratio(k, count, level, power)
-            sizes.append(Size(count, k, count * each, smallest, found))
+            sizes.append(Size(count, k, count * price, smallest, chance))
     if not sizes:
         least = FEWEST_TESTED * (prompt_cost + min(numbers))
         raise ValueError(
@@ -115,7 +115,7 @@ def plan(
             f"{min(numbers)} answers each, received {budget!r}."
         )
     reached = [size for size in sizes if (size.power or 0) >= power]
-    best = min(reached, key=lambda of: of.cost, default=min(sizes, key=lambda of: of.ratio))
+    best = min(reached, key=lambda size: size.cost, default=min(sizes, key=lambda size: size.ratio))
     first = pilot.first if isinstance(pilot, Comparison) else pilot
     settings = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
     of_test, needed = (ratio, power, level, pairs, budget), None
@@ -134,10 +134,10 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
     several = isinstance(pilot, Comparison)
     evaluations = pilot.evaluations if several else {"": pilot}
     scored = {
-        name: of.population
+        name: result.population
         for name, evaluation in evaluations.items()
-        for of in evaluation.orders
-        if of.decomposition.order == 2 and isinstance(of.population, Population)
+        for result in evaluation.orders
+        if result.decomposition.order == 2 and isinstance(result.population, Population)
     }
     if len(scored) < len(evaluations):
         raise ValueError("pilot: expected scores of order 2, without truncation, of all rows.")
@@ -167,46 +167,46 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
 
 def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Spread:
     """How the difference of two models varies, over prompts or, where none repeats, over rows."""
-    points = [of.answers.points for of in two]
+    points = [population.answers.points for population in two]
     score = "conditional" if points[0].paired else "vendi"
-    similarities = [getattr(of.similarities, score) for of in two]
+    similarities = [getattr(population.similarities, score) for population in two]
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
     matched = several
-    repeated = all(of.repeated for of in two)
-    drawn = all(of.kernels[-1].compares_equality and of.batches is None for of in points)
+    repeated = all(population.repeated for population in two)
+    drawn = all(pairs.kernels[-1].compares_equality and pairs.batches is None for pairs in points)
     if repeated and drawn:
         values, of_models = _by_prompt(two)
-        answers = np.mean([of.answers.mean() for of in of_models])
-        means = [np.mean([of.of_answers, of.of_pairs, of.within()], axis=1) for of in of_models]
+        answers = np.mean([c.answers.mean() for c in of_models])
+        means = [np.mean([c.of_answers, c.of_pairs, c.within()], axis=1) for c in of_models]
         of_answers, of_pairs, inside = np.sum(means, axis=0)
     else:
-        if any(of.influences is None for of in two):
+        if any(population.influences is None for population in two):
             raise ValueError("pilot: expected errors, which say how much rows vary.")
-        influences = [getattr(of.influences, score)[0] for of in two]
-        values = [dict(enumerate(of * math.sqrt(of.size))) for of in influences]
+        influences = [getattr(population.influences, score)[0] for population in two]
+        values = [dict(enumerate(vector * math.sqrt(vector.size))) for vector in influences]
         answers = points[0].total / influences[0].size if repeated else 1.0
         matched = several and rows_match
     shared = [key for key in values[0] if matched and key in values[1]]
-    parts = [np.array([*of.values()]) for of in values]
+    parts = [np.array([*model.values()]) for model in values]
     if len(shared) >= FEWEST_TESTED:
         if not math.isnan(inside):
-            similarities = [float(np.mean([of[key] for key in shared])) for of in values]
+            similarities = [float(np.mean([model[key] for key in shared])) for model in values]
         parts = [np.array([values[0][key] - values[1][key] for key in shared])]
     count = min(map(len, parts))
     if points[0].paired:  # All answers to one prompt say nothing about others.
-        count = min(count, *(of.prompt_kinds[0] for of in points))
+        count = min(count, *(pairs.prompt_kinds[0] for pairs in points))
     if count < FEWEST_TESTED:
         raise ValueError(
             f"pilot: expected at least {FEWEST_TESTED} prompts, better 30, received {count}."
         )
-    squares = [np.square(of - of.mean()) * of.size / (of.size - 1) for of in parts]
-    variance = float(sum(of.mean() for of in squares))
+    squares = [np.square(part - part.mean()) * part.size / (part.size - 1) for part in parts]
+    variance = float(sum(square.mean() for square in squares))
     if not variance > (_LEAST * max(similarities)) ** 2:
         raise ValueError(
             "pilot: the difference of two models is the same for all prompts, so that any number "
             "of them finds it; expected models, or prompts, that differ."
         )
-    error = math.sqrt(sum(of.var() / of.size for of in squares)) / variance
+    error = math.sqrt(sum(square.var() / square.size for square in squares)) / variance
     return Spread(
         score,
         math.sqrt(similarities[0] * similarities[1]),
@@ -222,13 +222,13 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
 
 def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[Components]]:
     """The similarities of each model by a number of the prompt that both share; and components."""
-    points = [of.answers.points for of in two]
+    points = [population.answers.points for population in two]
     numbers, values, of_models = prompts_by_model(points)[1], [], []
-    for of, number in zip(two, numbers, strict=True):
-        of_prompts = components_of(of.answers, of.inside)
+    for population, number in zip(two, numbers, strict=True):
+        of_prompts = components_of(population.answers, population.inside)
         if of_prompts is None:
             raise ValueError("pilot: expected answers of equal weight to each prompt.")
-        similarity = of_prompts.similarity[of.answers.kind]
+        similarity = of_prompts.similarity[population.answers.kind]
         values.append(dict(zip(number.tolist(), similarity.tolist(), strict=True)))
         of_models.append(of_prompts)
     return values, of_models

@@ -71,8 +71,8 @@ class StudyPlan(Result):
         """
         if self.needed is None or self.needed[1] <= _UNKNOWN * self.best.prompts:
             return None
-        of, variance = self.spread, self.spread.variance(self.spread.answers)
-        return max(2 * of.prompts, math.ceil(1.5 / variance) if of.unseen else 0)
+        spread, variance = self.spread, self.spread.variance(self.spread.answers)
+        return max(2 * spread.prompts, math.ceil(1.5 / variance) if spread.unseen else 0)
 
     @property
     def reached(self) -> bool:
@@ -104,38 +104,38 @@ class StudyPlan(Result):
 
     def parts(self) -> list[str | Table]:
         """The best size in a sentence, what the pilot leaves open, and other sizes."""
-        size, of = self.best, self.spread
+        size, spread = self.best, self.spread
         models = [*filter(None, self.models), "another model"][:2]
         joined = " and ".join(models) if len(models) > 1 else "two such models"
-        what = f"{score_name(of.score, 2, None)} of {joined}"
+        what = f"{score_name(spread.score, 2, None)} of {joined}"
         test = f"power {self.power:.0%}, level {self.level:.2g}"
         if self.pairs > 1:
             test += f" for each of {self.pairs} pairs"
-        found = f"A difference of {percent(self.ratio or size.ratio)} in {what} ({test})"
+        claim = f"A difference of {percent(self.ratio or size.ratio)} in {what} ({test})"
         if self.ratio is None:
-            found += f" is the smallest that a budget of {self.budget:g} finds: {self._words}"
+            claim += f" is the smallest that a budget of {self.budget:g} finds: {self._words}"
         elif self.reached:
-            found += f" takes {self._words}"
+            claim += f" takes {self._words}"
         else:
-            found += f" cannot be found: {self._words} find it in {size.power:.0%} of studies; "
-            found += f"the smallest difference is {percent(size.ratio)}"
+            claim += f" cannot be found: {self._words} find it in {size.power:.0%} of studies; "
+            claim += f"the smallest difference is {percent(size.ratio)}"
         low, high = self.open_power
-        few = "" if of.prompts > 99 else "only "
-        pilot = f"The pilot has {few}{of.prompts:,} {of.unit}"
+        few = "" if spread.prompts > 99 else "only "
+        pilot = f"The pilot has {few}{spread.prompts:,} {spread.unit}"
         pilot += f": the true power may be {low:.0%} to {high:.0%}"
         if self.needed:
-            pilot += f", and it may take {span(self.needed)} {of.unit}"
+            pilot += f", and it may take {span(self.needed)} {spread.unit}"
         if self.larger_pilot:
-            pilot += f". This pilot is too small: ask {self.larger_pilot:,} {of.unit} first"
-        if math.isnan(of.of_answers):
+            pilot += f". This pilot is too small: ask {self.larger_pilot:,} {spread.unit} first"
+        if math.isnan(spread.of_answers):
             words = "Other numbers of answers need a pilot with four answers to each prompt"
         else:
-            share = of.between / of.variance(of.answers)
+            share = spread.between / spread.variance(spread.answers)
             words = (
-                f"Of the variance of the difference at {of.answers:.3g} answers, {share:.0%} is "
-                "between prompts, and more answers do not help against it"
+                f"Of the variance of the difference at {spread.answers:.3g} answers, {share:.0%} "
+                "is between prompts, and more answers do not help against it"
             )
-        return [found, pilot, "", self.table(), "", words, self.settings]
+        return [claim, pilot, "", self.table(), "", words, self.settings]
 
     def table(self) -> Table:
         """Some sizes of the study; numbers and costs are those of one model."""

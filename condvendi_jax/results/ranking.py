@@ -189,8 +189,8 @@ class Ranking(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model, and one for each difference of two."""
-        of: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
-        of["truncation"] = self.truncation
+        common: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
+        common["truncation"] = self.truncation
         names = ("first", "second", "value", "standard_error", "low", "high", "p_value")
         names += ("adjusted_p_value", "equal", "detectable", "ratio_low", "ratio_high", "letters")
         names += ("first_rank", "last_rank")
@@ -199,22 +199,22 @@ class Ranking(Result):
             (m, None, *self.estimate(m).as_dict().values(), *[nan] * 6, self.letters[m], *ranks[m])
             for m in self.values
         ]
-        rows += [(*of[:4], nan, nan, *of[4:10], None, nan, nan) for of in self.differences]
-        return [of | dict(zip(names, row, strict=True)) for row in rows]
+        rows += [(*d[:4], nan, nan, *d[4:10], None, nan, nan) for d in self.differences]
+        return [common | dict(zip(names, row, strict=True)) for row in rows]
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
-        of, plain = self.estimate(model), ""
-        cell = tables.with_error(of.value, of.error)
+        score, plain = self.estimate(model), ""
+        cell = tables.with_error(score.value, score.error)
         if self.unbiased and self.plug_in:
-            cell, plain = of.short, f" ({self.plug_in[model]:.4g})"
+            cell, plain = score.short, f" ({self.plug_in[model]:.4g})"
         return f"{cell}{plain} {self.letters[model]}".rstrip()
 
     def cell_of_any_number(self, model: str) -> str:
         """An unbiased score with its interval in place of its error, and its letters."""
-        of = self.estimate(model)
-        cell = tables.with_interval(of.value, None if of.ends else of.error, of.ends)
-        return f"{cell}{of.interval} {self.letters[model]}".rstrip()
+        score = self.estimate(model)
+        cell = tables.with_interval(score.value, None if score.ends else score.error, score.ends)
+        return f"{cell}{score.interval} {self.letters[model]}".rstrip()
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
@@ -224,8 +224,8 @@ class Ranking(Result):
                 return [f"{', '.join(self.values)} ({IDENTICAL})"]
             return [f"{', '.join(self.values)} ({why}: neither ranked nor tested)"]
         states = {
-            (of.first, of.second): math.nan if math.isnan(p := of.adjusted) else p <= self.level
-            for of in self.differences
+            (d.first, d.second): math.nan if math.isnan(p := d.adjusted) else p <= self.level
+            for d in self.differences
         }
         return [order_in_words(list(self.values), states)]
 
@@ -239,7 +239,7 @@ class Ranking(Result):
         lines += [f"neither told apart nor {self.equal}: {_pairs(alike)}"] if alike else []
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if ratios:
-            ends = dict.fromkeys(percent(of) for of in (min(ratios), max(ratios)))
+            ends = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
             pairs = ", depending on the pair" if len(ends) > 1 else ""
             words = f"smallest difference that is found in 4 of 5 such samples: {' to '.join(ends)}"
             lines.append(words + pairs)
@@ -260,8 +260,8 @@ class Ranking(Result):
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six unbiased scores, `equality` and `ranks`."""
         shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()
-        each = [name + ends for name in shown if (ends := self.estimate(name).interval)]
-        words = f"{self}; {listed(each)}" if each else str(self)
+        scores = [name + ends for name in shown if (ends := self.estimate(name).interval)]
+        words = f"{self}; {listed(scores)}" if scores else str(self)
         return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
 
 

@@ -69,7 +69,7 @@ def winner_interval(ends: Sequence[Ends], level: float) -> tuple[float, float]:
     Each of them may have been selected, so that the lower end is Bonferroni's. No score is larger
     than the best one, which is no larger than the largest upper end.
     """
-    return float(ends[0](level / len(ends))[0]), max(float(of(level)[1]) for of in ends)
+    return float(ends[0](level / len(ends))[0]), max(float(interval(level)[1]) for interval in ends)
 
 
 def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:

@@ -65,7 +65,7 @@ def shrink(parts: Components) -> tuple[PromptSpread, np.ndarray] | str:
     of_pair = float(np.mean((2 * parts.of_answers + parts.of_pairs)[tested]))
     if of_pair < _LEAST_VARIANCE:
         return "all outputs of a prompt count as different, or all as the same"
-    spread, noise = _spread(Components(*(of[tested] for of in parts)), of_answers, of_pair)
+    spread, noise = _spread(Components(*(part[tested] for part in parts)), of_answers, of_pair)
     given = parts.similarity[several], parts.answers[several]
     shrunken[:, several] = _posterior(*given, of_answers, of_pair, noise)
     return spread, shrunken
@@ -144,7 +144,7 @@ def _likelihood(
     logs, of_pairs = np.zeros((similarity.size, _S.size)), np.maximum(zeta_2 - 2 * zeta_1, 0)
     for k in np.unique(answers):  # `Components.within` at each similarity.
         slope = _STEPS / (4 * zeta_1 / k + 2 * of_pairs / (k * (k - 1)))
-        first, second = (np.cumsum(of) - of / 2 for of in (slope, slope * _S))
+        first, second = (np.cumsum(terms) - terms / 2 for terms in (slope, slope * _S))
         logs[answers == k] = similarity[answers == k, None] * first - second
     return np.exp(logs - logs.max(axis=1, keepdims=True))
 
@@ -159,7 +159,7 @@ def _priors(similarity: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarra
     logits = np.linspace(-3.5, 3.5, 13) * min(error / (mean * (1 - mean)), 1)
     means = 1 / (1 + np.exp(-logits - math.log(mean / (1 - mean))))
     odds = np.arange(1, 32, 2) / np.arange(31, 0, -2)  # Of the shares by which they shrink.
-    means, weights = (of.reshape(-1, 1) for of in np.meshgrid(means, pairs * odds))
+    means, weights = (grid.reshape(-1, 1) for grid in np.meshgrid(means, pairs * odds))
     narrow = np.diff(betainc(means * weights, (1 - means) * weights, _EDGES))
     wide = np.diff(betainc(0.5, 0.5, _EDGES))
     priors = np.concatenate([narrow + part * (wide - narrow) for part in (0, 0.03, 0.1, 0.25)])
@@ -178,5 +178,5 @@ def _smooth_prior(likely: np.ndarray, start: np.ndarray) -> np.ndarray:
     return _OTHERS * start + (1 - _OTHERS) * prior
 
 
-def _normalised(of: np.ndarray) -> np.ndarray:
-    return of / np.sum(of, axis=1, keepdims=True)
+def _normalised(density: np.ndarray) -> np.ndarray:
+    return density / np.sum(density, axis=1, keepdims=True)
