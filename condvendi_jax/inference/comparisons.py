@@ -515,7 +515,9 @@ def _tested(
     apart = one.minus(two, matched=matched)
     sizes = [(error.inverse or error).value for error in (one, two)]
     rounded = abs(apart.value) <= rounding * max(map(abs, sizes))
-    smallest = detectable(apart.standard_error, apart.freedom, tests.level / tests.number)
+    ends = apart.interval(tests.level / tests.number)
+    length = apart.value - ends[0] if apart.value > 0 else ends[1] - apart.value
+    smallest = detectable(length, apart.standard_error, apart.freedom)
     low, high = one.over(two, matched=matched, level=tests.level)
     within = (
         b.times(tests.margin).minus(a, matched=matched).p_value_above

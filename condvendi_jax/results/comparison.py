@@ -305,7 +305,7 @@ class Comparison(Result):
             )
             notes.append(
                 "equal: two one-sided tests, also by Holm; smallest found: the difference, as a "
-                "ratio of scores, that a t-test finds in 4 of 5 such samples"
+                "ratio of scores, that is significant in 4 of 5 such samples"
             )
         notes += self.untested()
         if self.profile and self.profile.reason is None:

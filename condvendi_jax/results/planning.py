@@ -149,8 +149,8 @@ class StudyPlan(Result):
 
 
 def percent(ratio: float) -> str:
-    """A ratio of scores as a difference: '12%', 'a factor of 2.4'; '-' of NaN."""
-    if math.isnan(ratio):
+    """A ratio of scores as a difference: '12%', 'a factor of 2.4'; '-' of none."""
+    if not math.isfinite(ratio):
         return "-"
     if not ratio < 2:
         return f"a factor of {ratio:.2g}"

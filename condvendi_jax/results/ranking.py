@@ -35,7 +35,7 @@ class Difference(NamedTuple):
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
-      detectable: the smallest ratio of the two scores that a t-test of this error would have found
+      detectable: the smallest ratio of the two scores that a sample of this error would have found
         in four of five samples, at the level divided by the number of pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
         level of the ranking, from those of both models (Donner and Zou, 2012). It excludes 1

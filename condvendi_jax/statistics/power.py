@@ -125,11 +125,14 @@ def unseen_variance(squares: np.ndarray) -> float:
     return float(prompt_mean(mean, error, changes, shares)(0.1)[1]) - mean
 
 
-def detectable(error: float, freedom: float, level: float, power: float = POWER) -> float:
-    """The smallest difference that a two-sided t-test with this error finds with this power."""
+def detectable(length: float, error: float, freedom: float, power: float = POWER) -> float:
+    """The smallest difference whose interval excludes 0 with this power.
+
+    `length` is that of the interval on the side of 0, and errors of an estimate are Student's.
+    """
     from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
 
-    return error * float(stdtrit(freedom, 1 - level / 2) + stdtrit(freedom, power))
+    return length + error * float(stdtrit(freedom, power))
 
 
 def ratio_of(difference: float, mean: float) -> float:

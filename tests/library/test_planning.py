@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from canonical import N
-from oracles import equality_p_value, gaussian_gram, prompt_mean_ends
+from oracles import difference_ends, equality_p_value, gaussian_gram, prompt_mean_ends
 
 import condvendi_jax as cv
 from condvendi_jax.inference import population
@@ -276,8 +276,11 @@ def test_equality_is_two_one_sided_tests():
     for one, two in itertools.combinations(ranking.values, 2):
         a, b = of_prompts[one], of_prompts[two]
         expected[one, two] = equality_p_value(a, b, 1.6)
-        needed = scipy.stats.t.ppf([1 - 0.05 / 6, 0.8], PROMPTS - 1).sum()
-        change = needed * np.std(a - b, ddof=1) / math.sqrt(PROMPTS)
+        low, high = difference_ends(a, b, 0.05 / 3)  # At the level of three pairs.
+        apart = a.mean() - b.mean()
+        error = np.std(a - b, ddof=1) / math.sqrt(PROMPTS)
+        change = apart - low if apart > 0 else high - apart
+        change += scipy.stats.t.ppf(0.8, PROMPTS - 1) * error
         smallest[one, two] = change / math.sqrt(a.mean() * b.mean())
     adjusted = dict(zip(expected, cv.inference.holm([*expected.values()]), strict=True))
     for found in ranking.differences:

@@ -239,10 +239,9 @@ def test_power_by_hand():
         assert PILOT.power(5, 40, 0.08, 0.05, at) == pytest.approx(expected)
     ratio = PILOT.smallest_ratio(5, 40, 0.05, 0.8)
     assert PILOT.power(5, 40, PILOT.effect(ratio), 0.05) == pytest.approx(0.8)
-    needed = scipy.stats.t.ppf([0.975, 0.8], 9).sum()
-    assert power.detectable(0.1, 9, 0.05) == pytest.approx(0.1 * needed)
-    needed = scipy.stats.t.ppf([0.995, 0.9], 9).sum()
-    assert power.detectable(0.1, 9, 0.01, 0.9) == pytest.approx(0.1 * needed)
+    lacking = scipy.stats.t.ppf([0.8, 0.9], 9)
+    assert power.detectable(0.3, 0.1, 9) == pytest.approx(0.3 + 0.1 * lacking[0])
+    assert power.detectable(0.3, 0.1, 9, 0.9) == pytest.approx(0.3 + 0.1 * lacking[1])
     assert power.ratio_of(0.5 - 0.2, math.sqrt(0.1)) == pytest.approx(2.5)
     assert math.isnan(power.ratio_of(0.1, 0.0))
 
