@@ -95,7 +95,7 @@ class Spread(NamedTuple):
         """The ends of that number at one variance, in 90% of what the pilot leaves open."""
         more = self._replace(between=self.between + self.unseen)
         ends = (self, -1.645), (self, 1.645), (more, 0.0)
-        low, *high = (of.needed(k, power, effect, level, at, most=MOST) for of, at in ends)
+        low, *high = (spread.needed(k, power, effect, level, at, most=MOST) for spread, at in ends)
         return low, max(high)
 
     def effect(self, ratio: float) -> float:
