@@ -70,8 +70,8 @@ def test_answers_of_models_are_told_apart_as_the_text_says(encoder, monkeypatch)
     conditional, information = (
         values(found["comparison"], score) for score in ("conditional", "information")
     )
-    assert 2.2 < conditional["cautious"] < 2.7
-    assert 7 < conditional["inventive"] < 9 and 7 < conditional["deaf"] < 9
+    assert 2.5 < conditional["cautious"] < 3.1
+    assert 6 < conditional["inventive"] < 10 and 6 < conditional["deaf"] < 10
     assert information["deaf"] < 1.1
     assert information["cautious"] > 5.5 and information["inventive"] > 5.5
     letters = found["comparison"].ranking("conditional", 2).letters

@@ -87,7 +87,7 @@ def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
         names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
     parsed, unknown = parser.parse_known_intermixed_args([names.get(word, word) for word in argv])
     given = vars(parsed)
-    words = given.pop("words", [])
+    words = given.pop(" words", [])
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
@@ -106,7 +106,7 @@ def _parser(kind: type) -> _Parser:
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
     about: Any = {"description": inspect.getdoc(kind), "formatter_class": style, "usage": hidden}
     parser = _Parser(allow_abbrev=False, **about)
-    parser.add_argument("words", nargs="*", help=hidden)
+    parser.add_argument(" words", nargs="*", help=hidden)
     bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
     own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in names for names in bases))
     for field, hint, several in own_first:

@@ -32,6 +32,8 @@ import condvendi_jax as cv
 
 folder = pathlib.Path(tempfile.mkdtemp())
 ANIMALS = ["fox", "owl", "whale", "bee", "horse", "snail", "wolf", "crow", "otter", "mole"]
+ANIMALS += ["bear", "cat", "deer", "duck", "eel", "frog", "goat", "hare", "ibis", "jay", "koala"]
+ANIMALS += ["lion", "moth", "newt", "orca", "pig", "quail", "rat", "seal", "toad"]
 STORIES = ["sings in a rock band", "opens a bakery", "builds a rocket and flies to the moon"]
 STORIES += ["wins a chess tournament", "is elected mayor", "paints the church tower blue"]
 STORIES += ["loses a tooth and cannot sleep", "finds a treasure map in a library"]
@@ -41,7 +43,7 @@ for model, kinds in {"cautious": 3, "inventive": 8, "deaf": 8}.items():
     for animal in ANIMALS:
         told = "crow" if model == "deaf" else animal
         known = 1 if (model, animal) == ("cautious", "snail") else kinds
-        answers = [f"The {told} {STORIES[k]}." for k in rng.integers(known, size=24)]
+        answers = [f"The {told} {STORIES[k]}." for k in rng.integers(known, size=8)]
         lines.append(
             json.dumps({"prompt": f"Tell a story about the {animal}.", "answers": answers})
         )
@@ -65,8 +67,8 @@ print(comparison)
 # How to read it:
 #
 # - **Conditional-RKE** is the number of different answers to one prompt, for any number of answers:
-#   near 2.5 for `cautious`, which has three, and one of the snail; 7 to 8 for the others. "Differ,
-#   of 24" is the papers' score: how many of the given answers differ.
+#   near 2.8 for `cautious`, which has three, and one of the snail; 7 to 9 for the others. "Differ,
+#   of 8" is the papers' score: how many of the given answers differ.
 # - **RKE** is the number of different answers to all prompts together.
 # - Models with a common letter cannot be told apart. `inventive` and `deaf` share one in the column
 #   Conditional-RKE: **a high conditional score alone is no sign of quality.** Information-RKE shows
