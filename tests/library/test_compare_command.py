@@ -201,7 +201,7 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
     So 28 / 4 = 7 and 28 / 3; without the refusals 15 / 3 = 5.
     """
     monkeypatch.chdir(tmp_path)
-    prompts = [f"a gift for {who}" for who in range(150)]
+    prompts = [f"a gift for {who}" for who in range(40)]
     models = {
         name: [[f"{idea} {p[2:]} {j}" for idea in ideas for j in (1, 2)] + more for p in prompts]
         for name, ideas, more in (("answers", "abcd", []), ("refuses", "abc", REFUSALS))
@@ -217,10 +217,11 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
     of_rows = [prompt for prompt in prompts for _ in range(8)]
     assert cv.compare(flat, of_rows, **options, profile=False).advice == found.advice
     (advice,) = found.advice
-    doubt = "300 of 1,200 repeat a text that answers many prompts, for example \"I'm sorry,"
-    ranked = "Without the 300 rows of 2 texts that answer many prompts: answers > refuses"
+    doubt = "80 of 320 repeat a text that answers many prompts, for example \"I'm sorry,"
+    ranked = "Without the 80 rows of 2 texts that answer many prompts: answers, refuses"
+    ranked += " (no significant difference)"
     assert advice.evidence.startswith(f"refuses: {doubt}") and str(advice).endswith(f". {ranked}")
-    assert str(advice) in str(found) and "refuses > answers" in str(found)
+    assert str(advice) in str(found) and "Conditional-RKE: refuses" in str(found)
     assert cv.evaluate(models["answers"], prompts, **options).advice == ()
     alone = cv.evaluate(models["refuses"], prompts, **options)
     assert alone.advice[0].evidence.startswith(doubt) and ranked not in str(alone)
@@ -232,7 +233,7 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
     assert read["advice"] == found.as_dict()["advice"]
     cv.report.html(found, "t.html")
     assert str(advice) in html.unescape(pathlib.Path("t.html").read_text())
-    assert ranked.replace(">", "\\textgreater{}") in cv.report.latex(found).paragraph
+    assert ranked in cv.report.latex(found).paragraph
     assert scored["advice"] == alone.as_dict()["advice"]
 
 
