@@ -3,8 +3,6 @@
 Under `jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, and nothing can raise on its values.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import functools

@@ -6,8 +6,6 @@ sums and products leave the padding out. A mesh may have axes of either type. A 
 axes, so that the partitioner places the rest; nothing works inside `jax.set_mesh` of Explicit axes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

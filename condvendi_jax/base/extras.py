@@ -1,7 +1,5 @@
 """Packages that only some users need: extras of the installation, named where one is missing."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 from collections.abc import Iterator

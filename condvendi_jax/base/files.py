@@ -1,7 +1,5 @@
 """Reading embeddings and writing results: nothing is half read or half written."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -1,7 +1,5 @@
 """What makes two labels of rows the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The memory that there is: refuse n x n arrays that do not fit, and explain a failure."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Optional parts of a result: where one fails, a line says why, and the scores stand."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Tables as text, and numbers rounded to the digits that their errors leave them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

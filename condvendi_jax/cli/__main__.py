@@ -1,7 +1,5 @@
 """The `condvendi` command, also `python -m condvendi_jax.cli`, and its verbs."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """Exit statuses, one-line errors, interrupts and progress, of every command line of the project."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import os

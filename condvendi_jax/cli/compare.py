@@ -1,7 +1,5 @@
 """`condvendi compare`: several models side by side, under one bandwidth."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Write a flag as `--name=value` or `--name value`, that of a boolean also as `--n
 One dash is as good as two.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import difflib

@@ -1,7 +1,5 @@
 """The inputs of every verb: what files hold, as a `Dataset`."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import pathlib

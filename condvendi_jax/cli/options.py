@@ -1,7 +1,5 @@
 """The options of the command as typed data: the fields of a dataclass are the flags of a verb."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """`condvendi plan`: how many prompts, and answers to each, a difference takes, from a pilot."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

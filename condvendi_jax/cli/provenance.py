@@ -1,7 +1,5 @@
 """Where a number comes from: what every written result records beside itself."""
 
-from __future__ import annotations
-
 import datetime
 import platform
 from typing import Any

@@ -1,7 +1,5 @@
 """`condvendi report`: several models side by side, with their outputs, as one page of HTML."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`condvendi score`: the scores of one model's outputs, with errors."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

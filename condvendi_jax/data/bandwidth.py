@@ -1,7 +1,5 @@
 """Choosing the bandwidth of a Gaussian kernel: the papers' rule, and the median heuristic."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

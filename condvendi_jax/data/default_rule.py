@@ -7,8 +7,6 @@ By the delta method, and by Hoeffding (1948) for U, its variance is
     RKE^4 (1 - 1/m)^2 (4 (m - 2) (E h12 h13 - U^2) + 2 (E h12^2 - U^2)) / (m (m - 1))
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

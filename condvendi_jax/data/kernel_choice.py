@@ -1,7 +1,5 @@
 """The kernels of a call: given or by a rule, checked, and in the form that suits its points."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of one call: what is theirs by name, which prompts are equal, and what a rule sees."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

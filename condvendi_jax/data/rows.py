@@ -1,7 +1,5 @@
 """Rows of outputs, or of outputs and their prompts, that were checked before."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Arrays as people have them: a label for each row, columns of vectors, answers by prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Functions of pairs that also take arrays and kernels, with signatures that say so."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """EfficientNet-Lite0 (Tan and Le 2019, Lite variant): pictures -> 1280-d ImageNet features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

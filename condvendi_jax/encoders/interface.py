@@ -1,7 +1,5 @@
 """The protocol of an encoder, and how to plug in another model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """all-MiniLM-L6-v2 (Wang et al. 2020; Reimers and Gurevych 2019): texts -> 384-d unit vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Encoders by name: models of sentence-transformers, open_clip and timm, in torch."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

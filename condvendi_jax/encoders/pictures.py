@@ -1,7 +1,5 @@
 """Pictures as colours, the way that a viewer shows them."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Matrices of similarities by a function of two items: every pair once, kept by its contents."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

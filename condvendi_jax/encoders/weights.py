@@ -4,8 +4,6 @@ Both model packages are containers. Importing them would pull in (or fail for wa
 learning framework that nothing here uses, so they are located, never imported.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import pickle
 from collections import OrderedDict

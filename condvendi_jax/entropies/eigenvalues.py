@@ -1,7 +1,5 @@
 """Spectra of unit-trace positive semidefinite matrices, and their truncation, of arrays only."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """Products of a kernel matrix with vectors, tile by tile, and the matrix itself."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

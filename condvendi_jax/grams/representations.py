@@ -1,7 +1,5 @@
 """The representation that suits the points, and several Grams in one pass."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Sums of squared kernel values over pairs of rows: in total, by row, with their gradients."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

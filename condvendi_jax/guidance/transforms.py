@@ -1,7 +1,5 @@
 """One gradient transformation of optax for each score."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

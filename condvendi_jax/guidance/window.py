@@ -1,7 +1,5 @@
 """The memory of a guide: a ring buffer of the last finished pairs, and kernel values with it."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Pairs of different rows give unbiased estimates: see docs/contributions.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

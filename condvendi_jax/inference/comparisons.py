@@ -4,8 +4,6 @@ What models share, such as their prompts, moves all their scores alike and cance
 its error is the root mean square of the differences of the influences of each group of rows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A monitor of a model in training: looks at its outputs, and an alarm when diversity fell."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, NamedTuple

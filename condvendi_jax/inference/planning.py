@@ -5,8 +5,6 @@ variance (tau^2 + 4 zeta_1 / k + 2 delta / (k (k - 1))) / P: tau^2 is that betwe
 difference, and the rest, over other answers, the sum of both models' (`components`).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Bands and signs come from the `Error` of each score at every bandwidth (`bands`).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The score of the outputs of each prompt, and the contribution of the prompt to all scores."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from condvendi_jax.base import checks, labelling, memory, optional

@@ -1,7 +1,5 @@
 """The contribution of every row to the scores, to find redundant outputs and prompts."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ rounding errors, or the tail of a kernel. `of_entropies` is the one test of scor
 at a limit, `untested` says which two models are then not compared, and `advice` what to do.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A greedy choice of k diverse rows, by the scores of order 2."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A metric for Inspect: how many different answers a model gives to a prompt."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging

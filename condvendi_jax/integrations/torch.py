@@ -1,7 +1,5 @@
 """For PyTorch: a metric of torchmetrics."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reward function for TRL and verl: what each completion adds to the diversity of its group."""
 
-from __future__ import annotations
-
 import collections
 import json
 from collections.abc import Callable, Sequence

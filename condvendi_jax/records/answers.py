@@ -1,7 +1,5 @@
 """Prompts and answers as texts: chat messages, reasoning, placeholders."""
 
-from __future__ import annotations
-
 import ast
 import collections
 import contextlib

@@ -1,7 +1,5 @@
 """Tables of records: JSONL, CSV, TSV, Parquet, JSON and logs of Inspect, row by row."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import importlib

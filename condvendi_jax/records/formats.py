@@ -5,8 +5,6 @@ Plain names of fields, such as `prompt` and `answers`, need no row: `record` kno
 `a[1]` the only entry, `a[message]` the list of its entries of this type, and `*` the first entry.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

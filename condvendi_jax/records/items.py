@@ -1,7 +1,5 @@
 """A user's prompts, texts and pictures: reading them, and which belongs to which."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import json

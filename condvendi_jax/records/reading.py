@@ -1,7 +1,5 @@
 """Files of records to the answers of models: which model said what to which prompt."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import pathlib

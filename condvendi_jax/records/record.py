@@ -1,7 +1,5 @@
 """A record of what a language model said: a row of a file, and where everything stands in it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

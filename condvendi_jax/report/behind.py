@@ -1,7 +1,5 @@
 """The outputs behind a comparison: their contributions, and near-duplicates among them."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The texts and pictures of a page, each cut to what the page has room for."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os

@@ -1,7 +1,5 @@
 """Results for a paper: a paragraph on what was computed, the table, and the works to cite."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple

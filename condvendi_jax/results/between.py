@@ -1,7 +1,5 @@
 """The effective number of different models, and the overlap of every two."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The result of `compare`: several models side by side."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

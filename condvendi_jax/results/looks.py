@@ -1,7 +1,5 @@
 """The looks of a monitor at a run: what `Monitor.look` returns."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The result of `plan`: how many prompts and answers a study needs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, NamedTuple

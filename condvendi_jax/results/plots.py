@@ -1,7 +1,5 @@
 """Results as figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

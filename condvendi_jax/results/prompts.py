@@ -1,7 +1,5 @@
 """The scores of the outputs of each prompt, and its contributions to all scores."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How many outputs of a model are good, and how many of these are different."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

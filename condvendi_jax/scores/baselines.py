@@ -1,7 +1,5 @@
 """Scores that the papers compare with: MID, which fits Gaussians to pairs, and RRKE."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Cluster-Vendi, the scores of the outputs of clusters of prompts; and the modes of prompts."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

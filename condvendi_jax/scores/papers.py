@@ -1,7 +1,5 @@
 """The scores: exponentials of entropies, of conditional entropies and of information."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

@@ -1,7 +1,5 @@
 """The entropies of pairs, by the method that suits: alone, and with slopes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar

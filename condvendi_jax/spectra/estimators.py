@@ -9,8 +9,6 @@ docs/any_n.md derives it. For A = K / n, Tr f(A) is computed in three parts:
 3. *Exact moments as control variates.* Tr I = n, Tr A = 1 and Tr A^2 = ||A||_F^2 are known.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """All eigenvalues: entropies, their slopes, and deletions of groups from the eigenvectors."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Spectral measures in place of all eigenvalues, with probes and steps until scores are precise."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence

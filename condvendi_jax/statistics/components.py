@@ -9,8 +9,6 @@ with zeta_1 = Cov(h_ij, h_il) and zeta_2 = Var(h_ij). Means over pairs, triples 
 different answers estimate both without bias; quadruples need four answers.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

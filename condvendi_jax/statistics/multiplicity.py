@@ -1,7 +1,5 @@
 """Many tests at once: adjusted p-values, letters that show which models differ, ranks, a winner."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How often a test finds a difference, and the smallest that it finds."""
 
-from __future__ import annotations
-
 import bisect
 import functools
 import math

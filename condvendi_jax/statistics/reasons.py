@@ -1,7 +1,5 @@
 """Why there is no number, no error or no test: one sentence each, which travels with the NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """Evidence that grows look by look, and the bounds that it starts from."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -8,8 +8,6 @@ and a smooth one without a form, where it fits far better, such as where prompts
 The likelihood is a quasi-likelihood (Wedderburn, 1974). docs/contributions.md has the coverage.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

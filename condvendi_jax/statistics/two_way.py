@@ -1,7 +1,5 @@
 """Errors of rows that depend on each other two ways, such as by their prompt and by their seed."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
