@@ -1,0 +1,124 @@
+"""Pairs of rows by the distance of their prompts: sums of squared kernels, and nearest rows."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax.data.kernels import Gaussian, Kernel
+from condvendi_jax.grams.fold import Block, Parts, Tiles, fold_pairs, geometries_of
+
+_AT_ONCE = 1 << 24  # Distances, or coordinates of pairs, that are held at once.
+
+
+def distance_kernel(points: Any) -> tuple[Gaussian, float]:
+    """A kernel whose geometry is that of distances of points, and twice the square of its unit."""
+    scale = float(jnp.sqrt(jnp.sum(jnp.var(points, axis=0))))
+    kernel = Gaussian(scale if scale > 0 else 1.0).suited_to(points)
+    return kernel, 2.0 * (1.0 if kernel.unit is None else kernel.unit) ** 2
+
+
+@jax.jit
+def sums_by_distance(
+    tiles: Tiles, edges: jax.Array, weights: jax.Array, labels: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Of each row, by the distance of its prompt to others, weights and squared kernels.
+
+        sum over j in b of w_j,    sum over j in b of w_j k_X(i, j)^2
+
+    for every bin b of distances, `[bins, rows]` each, in one pass.
+
+    Args:
+      tiles: outputs, and prompts under a kernel whose geometry is that of distances.
+      edges: the lower and upper ends of the bins as geometries, `[2, bins]`.
+      weights: of the rows, as placed.
+      labels: rows of one label, -1 excepted, are no pair, as placed.
+    """
+
+    def local(tiles: Tiles, weights: jax.Array, labels: jax.Array) -> jax.Array:
+        block, size = tiles.block((weights, labels))
+
+        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            outputs, prompts = geometries_of(tiles.kernels, rows.points, columns.points)
+            squares = jnp.square(tiles.kernels[0].profile(outputs))
+            (w_rows, l_rows), (w_columns, l_columns) = rows.beside, columns.beside
+            counted = (l_rows[:, None] != l_columns[None]) | (l_rows[:, None] < 0)
+            if diagonal:
+                counted &= ~jnp.eye(size, dtype=bool)
+            prompts = jnp.where(counted, prompts, -1)
+
+            def of_bin(ends: jax.Array) -> tuple[jax.Array, jax.Array]:
+                inside = (prompts > ends[0]) & (prompts <= ends[1])
+                ones, kept = inside.astype(squares.dtype), jnp.where(inside, squares, 0)
+                to_rows = [part @ w_columns for part in (ones, kept)]
+                to_columns = [w_rows @ part for part in (ones, kept)]
+                return jnp.stack(to_rows, -1), jnp.stack(to_columns, -1)
+
+            to_rows, to_columns = lax.map(of_bin, edges.T)
+            to_rows, to_columns = (jnp.moveaxis(p, 0, 1) for p in (to_rows, to_columns))
+            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+
+        _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
+        return jnp.where(block.inside[:, None, None] > 0, sums, 0)[: tiles.factors[0].n]
+
+    sums = tiles.on_devices(local, weights, labels)
+    return sums[..., 0].T, sums[..., 1].T
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _nearest(kernel: Kernel, points: Any, labels: jax.Array, count: int) -> tuple[Any, Any]:
+    """The squared distances of each row to its nearest rows and their numbers, `[n, count]`."""
+    n = labels.shape[0]
+
+    def of_row(row: tuple[Any, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        point, label, number = row
+        single = jax.tree.map(lambda leaf: leaf[None], point)
+        squares = kernel.geometry(single, points)[0]
+        same = (labels == label) & (label >= 0)
+        squares = jnp.where(same | (jnp.arange(n) == number), jnp.inf, squares)
+        least, which = lax.top_k(-squares, count)
+        return -least, which
+
+    at_once = max(1, min(n, _AT_ONCE // n))
+    return lax.map(of_row, (points, labels, jnp.arange(n)), batch_size=at_once)
+
+
+def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The distances of each row to the nearest rows of other labels, and their numbers.
+
+    `[n, count]` each; infinite where there are fewer. Rows labelled -1 are near any.
+    """
+    kernel, unit = distance_kernel(points)
+    squares, which = _nearest(kernel, kernel.prepare(points), jnp.asarray(labels), count)
+    return np.sqrt(unit * np.asarray(squares, np.float64)), np.asarray(which)
+
+
+@jax.jit
+def _squares(kernel: Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
+    return lax.map(
+        lambda pair: jnp.square(kernel(*pair)), (left, right), batch_size=_PAIRS_AT_ONCE
+    )
+
+
+_PAIRS_AT_ONCE = 1 << 12
+
+
+def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:
+    """The squared kernel of each row of one array with the same row of another, `[m]`."""
+    return np.asarray(_squares(kernel, left, right), np.float64)
+
+
+def few_distances(points: Any, rows: int) -> np.ndarray:
+    """The distances of some rows, evenly spaced, to all others, sorted."""
+    n = points.shape[0]
+    chosen = np.unique(np.linspace(0, n - 1, min(rows, n)).astype(int))
+    kernel, unit = distance_kernel(points)
+    prepared = kernel.prepare(points)
+    some = jax.tree.map(lambda leaf: leaf[chosen], prepared)
+    squares = np.asarray(kernel.geometry(some, prepared), np.float64)
+    squares[np.arange(chosen.size), chosen] = math.inf
+    return np.sqrt(unit * np.sort(squares, axis=None)[: -chosen.size])

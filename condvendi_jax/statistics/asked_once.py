@@ -1,0 +1,228 @@
+"""How alike outputs to one prompt are, from prompts that were asked once.
+
+Outputs to two prompts t, t' count as the same with the probability <m_t, m_t'>, and outputs to one
+prompt with the probability s(t) = |m_t|^2. A mean of <m_t, m_t'> over pairs of prompts is a mean of
+s less half a mean of |m_t - m_t'|^2 (docs/proofs.md): it is at most the mean of s, whatever the
+weights of the pairs. Near prompts make it a better bound.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from condvendi_jax.statistics import intervals
+from condvendi_jax.statistics.intervals import Ends
+
+# Chosen on one half of the sets of the study `asked_once`, and judged on the other.
+NEIGHBOURS = 8  # Of each prompt.
+_NARROW = 0.1  # Of a neighbour's weight: relative to the nearest, in squared distances.
+WIDEST = 2.0  # The ratio of the ends of an interval that is given.
+_SEEN = 0.25  # Of the rise of the curve, on the scale of logarithms.
+_ERRORS = 2.0  # Standard errors that are added to the similarity at distance 0.
+_BALANCED, _ROUNDS = 0.01, 200  # Of the weights of prompts.
+_DRAWS = 4000  # Of a simultaneous band.
+_LEAST = 1e-12  # A similarity that may be rounding.
+
+
+class Near(NamedTuple):
+    """Pairs of near prompts, with weights by which each prompt counts by its share.
+
+    Attributes:
+      one, other: the numbers of the two prompts of each pair, `[m]`.
+      distances: of the two, `[m]`.
+      weights: of the pairs, of sum one, `[m]`.
+      shares: by which prompts count, the halves of the weights of their pairs, `[n]`.
+    """
+
+    one: np.ndarray
+    other: np.ndarray
+    distances: np.ndarray
+    weights: np.ndarray
+    shares: np.ndarray
+
+    def by_prompt(self, of_pairs: np.ndarray) -> np.ndarray:
+        """The sum over the pairs of each prompt, `[n]`."""
+        n = self.shares.size
+        return np.bincount(self.one, of_pairs, n) + np.bincount(self.other, of_pairs, n)
+
+
+def near_pairs(distances: np.ndarray, others: np.ndarray, shares: np.ndarray) -> Near:
+    """The pairs of each prompt with its nearest ones, weighed so that prompts count by `shares`.
+
+    A pair's weight falls with its distance, relative to how far the nearest of the two are, as a
+    Gaussian kernel whose bandwidth suits each point (Zelnik-Manor and Perona, 2004). It is then
+    scaled to the given sums (Sinkhorn, 1964).
+
+    Args:
+      distances, others: of each prompt to its nearest ones, and their numbers, `[n, k]`, by rising
+        distance, which is infinite where there is none.
+      shares: of the prompts, of sum one, `[n]`.
+    """
+    n, count = distances.shape
+    row, there = np.repeat(np.arange(n), count), np.isfinite(distances.reshape(-1))
+    both = np.stack([row, others.reshape(-1)])[:, there]
+    pairs, first = np.unique(np.sort(both, axis=0), axis=1, return_index=True)
+    apart = distances.reshape(-1)[there][first]
+    nearest = np.where(np.isfinite(distances[:, 0]), distances[:, 0], 0.0)
+    usual = float(np.median(nearest))
+    nearest = np.maximum(nearest, 1e-6 * usual if usual > 0 else 1.0)
+    one, other = pairs
+    ratio = apart**2 / (nearest[one] * nearest[other])
+    weights = np.exp(np.maximum((1 - ratio) / _NARROW, -200.0))
+    near = Near(one, other, apart, weights, shares)
+    for _ in range(_ROUNDS):
+        sums = near.by_prompt(near.weights)
+        factors = np.sqrt(np.where(sums > 0, shares, 0) / np.where(sums > 0, sums, 1))
+        near = near._replace(weights=near.weights * factors[one] * factors[other])
+        if np.all(np.abs(np.square(factors[sums > 0]) - 1) < _BALANCED):
+            break
+    total = near.weights.sum()
+    weights = near.weights / (total if total > 0 else 1.0)
+    return near._replace(weights=weights, shares=near.by_prompt(weights) / 2)
+
+
+class Mean(NamedTuple):
+    """A mean similarity of pairs of prompts, with what it loses without each prompt `[n]`."""
+
+    value: float
+    changes: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The standard error over prompts."""
+        n = self.changes.size
+        return math.sqrt(float(np.sum(self.changes**2)) * n / max(n - 1, 1))
+
+
+def near_mean(near: Near, similarities: np.ndarray) -> Mean:
+    """The mean similarity `[m]` of outputs to near prompts."""
+    value = float(near.weights @ similarities)
+    return Mean(value, near.by_prompt(near.weights * (similarities - value)))
+
+
+def at_zero(near: Near, similarities: np.ndarray) -> Mean:
+    """The similarity read at distance 0, from a line through those of near prompts.
+
+    A weighted regression on the distance; NaN where all distances are equal.
+    """
+    centre = float(near.weights @ near.distances)
+    apart = near.distances - centre
+    spread = float(near.weights @ apart**2)
+    if spread <= (1e-6 * centre) ** 2:
+        return Mean(math.nan, np.full(near.shares.size, math.nan))
+    slope = float(near.weights @ (apart * similarities)) / spread
+    value = float(near.weights @ similarities) - slope * centre
+    left = similarities - value - slope * near.distances
+    return Mean(value, near.by_prompt(near.weights * left * (1 - centre * apart / spread)))
+
+
+class Known(NamedTuple):
+    """What is known of the mean similarity of two outputs to one prompt.
+
+    Attributes:
+      at_least: its lower limit, at 95%.
+      low, high: its interval where it can be told, else NaN.
+    """
+
+    at_least: float
+    low: float
+    high: float
+
+
+def known(
+    everywhere: Mean,
+    near: Mean,
+    shifted: Mean | None,
+    zero: Mean,
+    shares: np.ndarray,
+    level: float = 0.05,
+) -> Known:
+    """A lower limit of the similarity to one prompt, and an interval where the sample shows it.
+
+    The limit is the largest of those of several means, at a level that holds for all. The interval
+    goes from that of near prompts up to what a line reads at distance 0. It is given where its ends
+    are within a factor of 2, near prompts are more alike than others beyond chance, and at least a
+    quarter of the rise up to its upper end was seen.
+
+    Args:
+      everywhere, near: of all pairs, and of near ones.
+      shifted: of near ones whose outputs were moved along with their prompts; None where they
+        cannot be.
+      zero: see `at_zero`.
+      shares: of the prompts `[n]`.
+      level: the share of samples for which the limit fails.
+    """
+    means = [everywhere, near, *([] if shifted is None else [shifted])]
+    lower = [lower_limit(mean, shares, level / len(means)) for mean in means]
+    at_least = max(lower)
+    high = min(1.0, zero.value + _ERRORS * zero.error)
+    seen = near.value > _LEAST and everywhere.value > _LEAST and high > at_least > _LEAST
+    if not seen or high > WIDEST * at_least or lower[1] <= everywhere.value:
+        return Known(at_least, math.nan, math.nan)
+    if math.log(near.value / everywhere.value) < _SEEN * math.log(high / everywhere.value):
+        return Known(at_least, math.nan, math.nan)
+    return Known(at_least, at_least, high)
+
+
+def lower_limit(mean: Mean, shares: np.ndarray, level: float) -> float:
+    """The lower end of the interval of a mean over prompts, one-sided, at a level."""
+    if not np.isfinite(mean.value):
+        return 0.0
+    low, _ = ends_of(mean, shares)(2 * level)
+    return max(float(low), 0.0)
+
+
+def ends_of(mean: Mean, shares: np.ndarray) -> Ends:
+    """The interval of a mean similarity of pairs of prompts."""
+    return intervals.prompt_mean(mean.value, mean.error, mean.changes, shares)
+
+
+class Bins(NamedTuple):
+    """Mean similarities `[b]` of outputs by the distance of their prompts.
+
+    Attributes:
+      values: the means.
+      low, high: a band that holds all of them in 95% of samples.
+      changes: what each loses without each prompt, `[b, n]`.
+      pairs: how many pairs of rows there are, by weight, `[b]`.
+    """
+
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    changes: np.ndarray
+    pairs: np.ndarray
+
+
+def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: float) -> Bins:
+    """Mean similarities by distance, with a simultaneous band.
+
+    The band is as wide, in standard errors, as the largest of correlated normal numbers at the
+    level: the errors of bins share prompts.
+
+    Args:
+      weights, sums: of each row, the weights of the others in each bin, and of their similarities,
+        `[b, n]`, without its own share.
+      shares: of the rows, of sum one, `[n]`.
+      level: the share of samples in which the band misses the truth somewhere.
+    """
+    weights, sums = weights * shares, sums * shares
+    total = weights.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = sums.sum(axis=1, keepdims=True) / total
+        changes = 2 * (sums - values * weights) / total
+    n = shares.size
+    products = changes @ changes.T * n / max(n - 1, 1)
+    errors = np.sqrt(np.diag(products))
+    good = errors > 0
+    width = 0.0
+    if good.any():
+        scaled = products[np.ix_(good, good)] / np.outer(errors[good], errors[good])
+        roots, vectors = np.linalg.eigh(scaled)
+        drawn = np.random.default_rng(0).standard_normal((_DRAWS, roots.size))
+        drawn = drawn * np.sqrt(np.maximum(roots, 0)) @ vectors.T
+        width = float(np.quantile(np.abs(drawn).max(axis=1), 1 - level))
+    values = values[:, 0]
+    low, high = (np.clip(values + side * width * errors, 0, 1) for side in (-1, 1))
+    return Bins(values, low, high, changes, total[:, 0])
