@@ -12,7 +12,8 @@ from jax import lax
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.grams.fold import Block, Parts, Tiles, fold_pairs, geometries_of
 
-_AT_ONCE = 1 << 24  # Distances, or coordinates of pairs, that are held at once.
+_AT_ONCE = 1 << 24  # Distances that are held at once.
+_PAIRS_AT_ONCE = 1 << 12  # Pairs of rows, with all their coordinates.
 
 
 def distance_kernel(points: Any) -> tuple[Gaussian, float]:
@@ -90,8 +91,10 @@ def _nearest(kernel: Kernel, points: Any, labels: jax.Array, count: int) -> tupl
 def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The distances of each row to the nearest rows of other labels, and their numbers.
 
-    `[n, count]` each; infinite where there are fewer. Rows labelled -1 are near any.
+    `[n, count]` each, by rising distance, which is infinite where there are fewer. Rows labelled -1
+    are near any.
     """
+    count = min(count, points.shape[0] - 1)
     kernel, unit = distance_kernel(points)
     squares, which = _nearest(kernel, kernel.prepare(points), jnp.asarray(labels), count)
     return np.sqrt(unit * np.asarray(squares, np.float64)), np.asarray(which)
@@ -99,17 +102,17 @@ def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np
 
 @jax.jit
 def _squares(kernel: Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
-    return lax.map(
-        lambda pair: jnp.square(kernel(*pair)), (left, right), batch_size=_PAIRS_AT_ONCE
-    )
+    def square(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return jnp.square(kernel(*pair))
 
-
-_PAIRS_AT_ONCE = 1 << 12
+    return lax.map(square, (left, right), batch_size=min(left.shape[0], _PAIRS_AT_ONCE))
 
 
 def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:
     """The squared kernel of each row of one array with the same row of another, `[m]`."""
-    return np.asarray(_squares(kernel, left, right), np.float64)
+    m = left.shape[0]
+    padded = np.resize(np.arange(m), 1 << (m - 1).bit_length())  # So that one program serves many.
+    return np.asarray(_squares(kernel, left[padded], right[padded]), np.float64)[:m]
 
 
 def few_distances(points: Any, rows: int) -> np.ndarray:

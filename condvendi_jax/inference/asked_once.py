@@ -21,6 +21,7 @@ from condvendi_jax.statistics.asked_once import Bins, Mean
 
 _ROWS_OF_EDGES = 256  # Whose distances to all others place the bins.
 _FEWEST = 3  # Prompts.
+_BETTER = 1.05  # The number over all prompts, relative to a bound that says more.
 _LEVEL = 0.05
 
 
@@ -31,15 +32,17 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
     """
     total = math.nan
     if pairs.kernels[1].compares_equality and pairs.arrays[1].shape[1] == 1:
-        return _unknown(pairs, "each prompt was asked once, and prompts are labels without distance")
+        return _unknown(
+            pairs, "each prompt was asked once, and prompts are labels without distance"
+        )
     if pairs.n < _FEWEST:
         return _unknown(pairs, f"{pairs.n} prompts, asked once, are too few")
     shares, gathered = pairs.shares, pairs.gathered()
     labels = np.full(pairs.n, -1) if pairs.groups is None else _shared_labels(pairs)
     prompts = gathered.arrays[1]
     ends, bins = _curve(pairs, prompts, shares, labels)
-    count = min(statistics.NEIGHBOURS, pairs.n - 1)
-    near = statistics.near_pairs(*distances.nearest(prompts, labels, count), shares)
+    nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
+    near = statistics.near_pairs(*nearest, shares)
     if near.one.size == 0:
         return _unknown(pairs, "all prompts are of one group")
     kernel, outputs = gathered.kernels[0], gathered.arrays[0]
@@ -60,7 +63,7 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
     at_most = 1 / found.at_least if found.at_least > 0 else math.inf
     state: State = "known"
     if math.isnan(found.low):
-        better = found.at_least > everywhere.value or at_most < statistics.WIDEST
+        better = at_most < max(statistics.WIDEST, total / _BETTER)
         state = "at most" if better else "cannot be told"
     low, high = 1 / found.high, 1 / found.low
     curve = Curve(

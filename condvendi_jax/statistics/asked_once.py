@@ -175,7 +175,7 @@ def lower_limit(mean: Mean, shares: np.ndarray, level: float) -> float:
 
 def ends_of(mean: Mean, shares: np.ndarray) -> Ends:
     """The interval of a mean similarity of pairs of prompts."""
-    return intervals.prompt_mean(mean.value, mean.error, mean.changes, shares)
+    return intervals.between_mean(mean.value, mean.error, mean.changes, shares)
 
 
 class Bins(NamedTuple):

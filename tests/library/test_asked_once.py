@@ -1,0 +1,236 @@
+"""Prompts that were asked once: sums by distance, bounds and estimates against plain NumPy."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.grams import distances
+from condvendi_jax.inference import asked_once
+from condvendi_jax.statistics import asked_once as statistics
+from condvendi_jax.statistics.asked_once import Mean
+
+N, D = 60, 4
+
+
+def squared_distances(points):
+    points = np.asarray(points, np.float64)
+    return np.sum((points[:, None] - points) ** 2, axis=-1)
+
+
+@pytest.fixture(scope="module")
+def points():
+    rng = np.random.default_rng(0)
+    prompts = rng.normal(size=(N, D))
+    outputs = 0.5 * prompts + 0.4 * rng.normal(size=(N, D))
+    return outputs.astype(np.float32), prompts.astype(np.float32)
+
+
+def pairs_of(outputs, prompts, width=1.0, kernel=None, **options):
+    outputs, prompts = (np.asarray(of, np.float32) for of in (outputs, prompts))
+    kernels = {"output_kernel": cv.Gaussian(width), "prompt_kernel": kernel or cv.Gaussian(1.0)}
+    return Pairs(outputs, prompts, **kernels, **options)
+
+
+def near_of(prompts, shares=None, labels=None):
+    labels = np.full(len(prompts), -1) if labels is None else labels
+    shares = np.full(len(prompts), 1 / len(prompts)) if shares is None else shares
+    return statistics.near_pairs(*distances.nearest(jnp.asarray(prompts), labels, 8), shares)
+
+
+def test_nearest_prompts_are_those_of_all_distances(points):
+    _, prompts = points
+    labels = np.where(np.arange(N) < 30, np.arange(N) % 3, -1)
+    apart = np.sqrt(squared_distances(prompts))
+    np.fill_diagonal(apart, np.inf)
+    apart[(labels[:, None] == labels) & (labels >= 0)] = np.inf
+    found, others = distances.nearest(jnp.asarray(prompts), labels, 8)
+    np.testing.assert_allclose(found, np.sort(apart, axis=1)[:, :8], rtol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(apart, others, axis=1), found, rtol=1e-4)
+
+
+def test_curve_is_the_mean_squared_kernel_in_each_bin(points):
+    outputs, prompts = points
+    labels = np.arange(N) % 20  # Each has three prompts.
+    curve = asked_once.of_pairs(pairs_of(outputs, prompts, groups=labels)).curve
+    apart, squares = np.sqrt(squared_distances(prompts)), np.exp(-squared_distances(outputs))
+    counted = labels[:, None] != labels
+    ends = [0, *curve.distances]
+    assert ends[-1] == math.inf
+    assert curve.similarity.pairs.sum() == pytest.approx(counted.mean(), rel=1e-5)
+    for k, line in enumerate(curve.lines()):
+        inside = counted & (apart > ends[k]) & (apart <= ends[k + 1])
+        assert line["similarity"] == pytest.approx(squares[inside].mean(), rel=1e-4)
+        assert line["low"] < line["similarity"] < line["high"]
+
+
+def test_changes_are_the_derivatives_in_the_weights_of_prompts(points):
+    outputs, prompts = points
+    apart, squares = squared_distances(prompts), np.exp(-squared_distances(outputs))
+    inside = (apart > 0) & (apart < 4)
+
+    def mean(shares):
+        weights = inside * np.outer(shares, shares)
+        return np.sum(weights * squares) / np.sum(weights)
+
+    shares = np.full(N, 1 / N)
+    sums = np.stack([inside, inside * squares]).astype(float) @ shares
+    bins = statistics.in_bins(*(part[None] for part in sums), shares, 0.05)
+    assert bins.values[0] == pytest.approx(mean(shares))
+    for row in (0, 17):
+        moved = shares.copy()
+        moved[row] *= 1 + 1e-6
+        slope = (mean(moved) - mean(shares)) / 1e-6
+        assert bins.changes[0, row] == pytest.approx(slope, rel=1e-3)
+
+
+def test_band_of_one_bin_is_two_sided_and_of_equal_bins_no_wider():
+    shares, rng = np.full(N, 1 / N), np.random.default_rng(0)
+    weights, sums = np.ones((1, N)), 0.5 + 0.02 * rng.normal(size=(1, N))
+    one = statistics.in_bins(weights, sums, shares, 0.05)
+    error = math.sqrt(np.sum(one.changes**2) * N / (N - 1))
+    assert (one.high - one.values)[0] == pytest.approx(1.96 * error, rel=0.05)
+    many = statistics.in_bins(np.repeat(weights, 5, 0), np.repeat(sums, 5, 0), shares, 0.05)
+    np.testing.assert_allclose(many.high, one.high[0], rtol=5e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_near_pairs_count_prompts_by_their_shares(points, weighted):
+    shares = np.where(np.arange(N) < 20, 2.0, 1.0) if weighted else np.ones(N)
+    shares /= shares.sum()
+    near = near_of(points[1], shares)
+    np.testing.assert_allclose(near.shares, shares, rtol=0.03)
+    assert near.weights.sum() == pytest.approx(1)
+    assert near.distances.mean() < np.sqrt(squared_distances(points[1])).mean()
+
+
+def test_weights_of_pairs_are_local_gaussians_scaled_by_prompts():
+    """Scaling rows and columns leaves the ratio w_ab w_cd / (w_ad w_cb) as it was."""
+    prompts = np.array([[0.0], [1.0], [1.9], [3.1], [4.6]], np.float32)
+    near = near_of(prompts)
+    nearest, apart = np.array([1.0, 0.9, 0.9, 1.2, 1.5]), np.abs(prompts - prompts.T)
+    logarithms = -(apart**2) / np.outer(nearest, nearest) / 0.1
+    found = np.zeros((5, 5))
+    found[near.one, near.other] = found[near.other, near.one] = np.log(near.weights)
+    for of in (logarithms, found):
+        of[...] -= of[0, 1] - 0.0
+    ratio = [of[0, 1] + of[2, 3] - of[0, 3] - of[2, 1] for of in (logarithms, found)]
+    assert ratio[1] == pytest.approx(ratio[0], rel=1e-3)
+
+
+def test_line_is_read_at_zero_as_by_least_squares(points):
+    outputs, prompts = points
+    near = near_of(prompts)
+    squares = np.exp(-squared_distances(outputs))[near.one, near.other]
+    fit = np.polyfit(near.distances, squares, 1, w=np.sqrt(near.weights))
+    zero = statistics.at_zero(near, squares)
+    assert zero.value == pytest.approx(fit[1])
+    heavier = near.weights * np.where((near.one == 5) | (near.other == 5), 1 + 1e-6, 1)
+    moved = np.polyfit(near.distances, squares, 1, w=np.sqrt(heavier))[1]
+    assert zero.changes[5] == pytest.approx((moved - fit[1]) / 1e-6, rel=1e-3)
+
+
+def test_line_through_equal_distances_reads_nothing():
+    corners = np.eye(5, dtype=np.float32)
+    near = near_of(corners)
+    assert math.isnan(statistics.at_zero(near, np.linspace(0, 1, near.one.size)).value)
+
+
+def constant(value):
+    """A mean without error, of many prompts."""
+    return Mean(value, np.zeros(10**6))
+
+
+SHARES = np.full(10**6, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "near", "zero", "given"),
+    [
+        (0.1, 0.3, 0.59, True),
+        (0.1, 0.3, 0.61, False),  # More than a factor of two.
+        (0.3, 0.3, 0.4, False),  # Near prompts are no more alike.
+        (0.1, 0.2, 0.39, True),
+        (0.2, 0.24, 0.40, True),  # log 1.2 / log 2 = 0.263.
+        (0.2, 0.235, 0.40, False),  # 0.233.
+        (0.1, 0.3, math.nan, False),
+    ],
+)
+def test_interval_is_given_where_the_curve_was_seen_to_rise(everywhere, near, zero, given):
+    found = statistics.known(*map(constant, (everywhere, near)), None, constant(zero), SHARES)
+    assert found.at_least == pytest.approx(max(everywhere, near), rel=1e-2)
+    assert math.isfinite(found.low) == given
+    if given:
+        assert found.high == pytest.approx(zero, rel=1e-2)
+
+
+def test_limit_is_the_largest_of_those_tried_at_a_level_for_all(points):
+    outputs, prompts = points
+    near = near_of(prompts)
+    squares = np.exp(-squared_distances(outputs))[near.one, near.other]
+    mean, low = statistics.near_mean(near, squares), constant(0.0)
+    alone = statistics.known(mean, low._replace(changes=np.zeros(N)), None, mean, near.shares)
+    two = statistics.lower_limit(mean, near.shares, 0.025)
+    assert alone.at_least == pytest.approx(two)
+    three = statistics.known(mean, mean, mean, mean, near.shares).at_least
+    assert three == pytest.approx(statistics.lower_limit(mean, near.shares, 0.05 / 3))
+    assert three < two
+
+
+def sampled(rng, share, n=800):
+    """Outputs of which a share follows the prompt, in one space, and a share is its own."""
+    prompts = rng.normal(size=(n, 1))
+    kinds = np.where(rng.random(n) < share, np.floor(prompts[:, 0]), rng.integers(100, 104, size=n))
+    return kinds[:, None], prompts
+
+
+def test_bound_holds_and_dense_smooth_prompts_are_known():
+    rng, held, known = np.random.default_rng(0), 0, []
+    truth = 0.5**2 + 0.5**2 / 4
+    for _ in range(6):
+        found = asked_once.of_pairs(pairs_of(*sampled(rng, 0.5), 0.1))
+        held += found.at_most >= 1 / truth
+        known.append(found.state == "known")
+        if known[-1]:
+            assert found.low <= 1 / truth * 1.2
+    assert held >= 5
+    assert any(known)
+
+
+def test_outputs_that_move_with_their_prompts_have_a_better_bound():
+    rng = np.random.default_rng(0)
+    prompts = rng.normal(size=(N, 20)).astype(np.float32)
+    outputs = prompts + 0.05 * rng.normal(size=(N, 20)).astype(np.float32)
+    found = asked_once.of_pairs(pairs_of(outputs, prompts))
+    elsewhere = asked_once.of_pairs(pairs_of(np.c_[outputs, 0 * outputs[:, :1]], prompts))
+    assert found.at_most < 1.3 < 50 < elsewhere.at_most
+
+
+@pytest.mark.filterwarnings("ignore:prompts")  # All are different.
+@pytest.mark.parametrize(
+    ("outputs", "prompts", "reason"),
+    [
+        (np.eye(2), np.eye(2), "2 prompts, asked once, are too few"),
+        (np.eye(6), np.arange(6)[:, None], "prompts are labels without distance"),
+        (np.eye(6, 7), np.eye(6), "near prompts are too few"),
+    ],
+)
+def test_what_cannot_be_told_says_why(outputs, prompts, reason):
+    kernel = cv.Indicator() if prompts.shape[1] == 1 else None
+    found = asked_once.of_pairs(pairs_of(outputs, prompts, 0.3, kernel))
+    assert found.state == "cannot be told"
+    assert reason in str(found)
+    assert "Ask each prompt twice" in str(found)
+    assert found.as_dict()["value"] is None
+
+
+def test_equal_outputs_are_at_most_so_many():
+    rng = np.random.default_rng(0)
+    pairs = pairs_of(np.ones((N, 2)), rng.normal(size=(N, 2)))
+    found = asked_once.of_pairs(pairs)
+    assert found.state == "at most"
+    assert 1 <= found.at_most < 1.3
+    assert found.total == pytest.approx(1)
