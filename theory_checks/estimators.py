@@ -68,6 +68,114 @@ def designs(rng: Rng, budget: Budget, value: Any) -> Evidence:
     return equal(lhs, rhs, cases=dict(zip(words, met, strict=True)))
 
 
+@claim("cv-asked-once")
+def asked_once(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All samples of prompts 1 / m apart; in one law a prompt's answers never repeat, or always."""
+    total, first, second, rate = value
+    names = {"L": 0, r"\kappa": 0, r"\beta": 1 / 450, "n": 30}
+    names |= {"V": first(names), "V'": second(names)}  # All answers are equal: only V' is needed.
+    rows = [(np.sqrt(np.prod(1 - np.arange(30) / 450)), total(names), 30)]
+    for trial, n in itertools.product(range(budget.trials(12)), (2, 3, 4)):
+        m, (near, far) = trial % 3 + 1, rng.uniform(size=2)
+        p, k_x = rng.dirichlet(np.ones(2), size=m), near + (1 - near) * np.eye(2)
+        weights = far + (1 - far) * np.eye(m)
+        if trial == 1:
+            p, k_x, weights = np.eye(2), np.diag([1, 0]), np.eye(2)
+        gram, beta, (t, x) = p @ k_x @ p.T, weights.mean(), np.divmod(np.indices((2 * m,) * n), 2)
+        s, c, norms = np.trace(gram) / m, np.mean(weights * gram) / beta, np.diag(gram)
+        steep = m * np.sqrt(np.max(norms[:, None] + norms - 2 * gram))
+        names = {"L": steep, r"\beta": beta, r"\kappa": (1 - 1 / (m * beta)) / m**2, "n": n}
+        names |= {"V": first(names), "V'": second(names)}
+        chances, (i, j) = (p / m)[t, x].prod(0), np.triu_indices(n, 1)
+        w, k = weights[t[i], t[j]], k_x[x[i], x[j]]
+        mean, h = w.mean(0), np.mean(w * (k - c), axis=0)
+        estimate = np.where(mean > 0, np.mean(w * k, axis=0) / np.maximum(mean, 1e-9), 0.0)
+        squares = [np.sum(chances * e**2) for e in (h / beta, mean / beta - 1, estimate - s)]
+        bias = total(names | {"V": 0, "V'": 0})
+        pairs = [(squares[0], names["V"]), (squares[1], names["V'"]), (s - c, bias)]
+        pairs += [pair[::-1] for pair in pairs[2 * (trial != 1) : 3 * (m == 2)]]
+        rows += [(*pair, n) for pair in (*pairs, (c, s), (np.sqrt(squares[2]), total(names)))]
+    for d, n, steep in itertools.product((1, 2, 4, 8, 20), (2, 10**3, 10**6), (0.0, 1.0, 100.0)):
+        square = float(n) ** (-4 / (4 + d))
+        one = np.sqrt(np.pi * square) * special.erf(0.5 / np.sqrt(square))
+        kappa = d * square / 2 * (1 - np.exp(-0.25 / square) / one)
+        names = {"L": steep, r"\kappa": kappa, r"\beta": one**d, "n": n, "d": d}
+        most = total(names | {"V": first(names), "V'": second(names)})
+        rows.append((min(most, 1.0), rate(names), n))
+    lhs, rhs, sizes = map(list, zip(*rows, strict=True))
+    return at_most(lhs, rhs, parameters={"n": sizes})
+
+
+def confused(shares: Any, cells: int, letters: int, n: int) -> tuple[Any, ...]:
+    """How well n rows tell even letters from letters of which a drawn function prefers one a cell.
+
+    `shares` of the rows at each place in a cell have that one, others are even. Returns the total
+    variation, chi-squared, the least mean error of an estimator of E s, and both values of it.
+    """
+    ratios = 1 + np.reshape(shares, (-1, 1, 1)) * (letters * np.eye(letters) - 1)
+    shape = cells, len(ratios), 1, letters
+    frequencies, logs = Cell(Orthogonal(np.full(np.prod(shape), 1 / np.prod(shape))), n).outcomes
+    powers = ratios ** np.rint(n * frequencies).reshape(-1, *shape)
+    ratio, chances = powers.prod((2, 4)).mean(-1).prod(-1), np.exp(logs)
+    s = np.array([1 / letters, np.mean(np.sum(ratios[:, 0] ** 2, axis=-1)) / letters**2])
+    guess = np.linspace(s[0], s[1], 41)[:, None]
+    errors = np.min(np.abs(guess - s[0]) + ratio * np.abs(guess - s[1]), axis=0) / 2
+    return chances @ np.abs(ratio - 1) / 2, chances @ ratio**2 - 1, chances @ errors, s
+
+
+@claim("cv-asked-once-coins")
+def coins(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All samples of a few rows."""
+    (most, error), rows = value, []
+    sizes = (2, 1, 2), (2, 3, 2), (3, 4, 2), (5, 2, 2), (2, 8, 3), (2, 3, 6), (4, 3, 4)
+    for a, cells, n in sizes:
+        tv, _, least, _ = confused([1.0], cells, a, n)
+        bound, half = most({"a": a, "n": n, "M": cells}), error({"a": a, r"\mathrm{TV}": tv})
+        rows += [(tv, bound, a, n), (half, least, a, n), (least, half, a, n)]
+        rows += [(bound, tv, a, n)] * (n == 2)
+    lhs, rhs, letters, number = map(list, zip(*rows, strict=True))
+    return at_most(lhs, rhs, parameters={"a": letters, "n": number})
+
+
+@claim("cv-asked-once-signs")
+def signs(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All samples of up to 40 rows; r of a uniform point of a cube, by quadrature."""
+    (most, error, height), rows = value, []
+    sizes = ([0.3], 1, 2), ([0.1], 2, 40), ([0.2], 3, 8), ([0, 0.25], 2, 6), ([0.1, 0.3], 1, 9)
+    for q, cells, n in sizes:
+        _, chi, least, s = confused(2 * np.array(q), cells, 2, n)
+        names = {"n": n, "M": cells, r"\tau": np.mean(np.square(q)), r"\chi^2": chi}
+        pairs = [(chi, most(names)), (error(names), least), (s[1], 0.5 + 2 * names[r"\tau"])]
+        pairs += [pair[::-1] for pair in pairs[1 + (n > 2) :]]
+        rows += [(*pair, cells, 0) for pair in pairs]
+    nodes, weights = np.polynomial.legendre.leggauss(9)
+    for d, steep, h in itertools.product((1, 2, 5), (0.7, 3.0), (0.1, 0.4)):
+        r = h * (1 + nodes) / 4
+        square = d * weights / 2 @ ((1 - 2 * r / h) ** (d - 1) * (steep * r) ** 2 / 2)
+        pair = square, height({"L": steep, "h": h, "d": d})
+        rows += [(*pair, 1, d), (*pair[::-1], 1, d)]
+    lhs, rhs, cells, d = map(list, zip(*rows, strict=True))
+    return at_most(lhs, rhs, parameters={"M": cells, "d": d})
+
+
+@claim("cv-asked-twice")
+def asked_twice(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All samples of up to three prompts; the first two laws attain the bounds."""
+    rows: list[tuple[float, ...]] = []
+    for trial, prompts in itertools.product(range(budget.trials(8)), (1, 2, 3)):
+        w, *p = rng.dirichlet(np.ones(2), size=3) if trial else np.full((3, 2), 0.5)
+        near = rng.uniform() * (trial > 1)
+        law = w, np.array(p), np.eye(2), np.array([[1, near], [near, 1]])
+        (chances, h), r = samples(law, (2,) * prompts), moments(law)["s_w"]
+        s = np.mean([h[2 * i, 2 * i + 1] for i in range(prompts)], axis=0)
+        most, last = (form({"r": r, "P": prompts}) for form in value)
+        pairs = [(r, chances @ s), (chances @ s, r), (most, last), (chances @ (s - r) ** 2, most)]
+        pairs += [pair[::-1] for pair in pairs[2 + (trial > 0) : 4 * (trial < 2)]]
+        rows += [(*pair, prompts) for pair in pairs]
+    lhs, rhs, number = map(list, zip(*rows, strict=True))
+    return at_most(lhs, rhs, parameters={"P": number})
+
+
 def cut(kernels: np.ndarray, depth: int) -> np.ndarray:
     """The cut entropy by means over tuples of different rows, of kernels `[n, n, s]`."""
     sets = [itertools.permutations(range(len(kernels)), m) for m in range(1, depth + 1)]

@@ -392,6 +392,47 @@ def order_2_gaussian(rng: np.random.Generator, budget: Budget, value: Any) -> Ev
     return equal(lhs, rhs, tolerance=1e-8, parameters={"d": d}, cases=cases)
 
 
+@claim("cv-order-2-identity")
+def identity(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
+    """Spectra of operators against means of features, of either sign; two prompts attain bounds."""
+    (borrowed, low, high, one_prompt, marginal, weights), rows = value, []
+    for trial in range(budget.trials(100)):
+        m, a = (2 if trial % 4 == 0 else int(rng.integers(1, 7))), int(rng.integers(1, 5))
+        p, x = rng.dirichlet(np.full(m, rng.choice([0.3, 10]))), numerics.unit_features(rng, a, 2)
+        given, t = rng.dirichlet(np.ones(a), size=m), numerics.unit_features(rng, m, 3)
+        k_t = (t @ t.T, numerics.gaussian(3 * t[:, :1]), np.ones((m, m)))[trial % 3]
+        grams = np.tile(x @ x.T, (m, m)), np.kron(k_t, np.ones((a, a)))
+        inverse = np.exp(-numerics.conditional_entropy(*grams, 2, np.ravel(p[:, None] * given)))
+        means = given @ np.einsum("ai,aj->aij", x, x).reshape(a, -1)
+        names = {"p_i": p, "k_{ij}": k_t, "s_i": np.sum(means**2, axis=1), "m": m}
+        names["w_{ij}"] = w = np.reshape(weights(names), (m, m))
+        names |= {"v_i": np.reshape(marginal(names), m), "w_{ii}": column(np.diag(w))}
+        names["D_{ij}"] = np.sum((means[:, None] - means) ** 2, axis=-1)
+        excess, found = one_prompt(names) - inverse, borrowed(names)
+        pairs = [(found, excess), (excess, found), (low(names), excess), (excess, high(names))]
+        pairs += [pair[::-1] for pair in pairs[2:]] * (m == 2)
+        rows += [(*pair, m == 2, np.min(k_t) == 1) for pair in pairs]
+    lhs, rhs, two, alike = map(list, zip(*rows, strict=True))
+    return at_most(lhs, rhs, cases={"two prompts": two, "prompts all alike": alike})
+
+
+def smooth(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
+    """What the score borrows, and the bound by the steepest change between two prompts."""
+    p, rke = mixture.prompt_weights, mixture.prompts.norm(2) ** -2
+    inner, v = mixture.collisions / np.outer(p, p), rke * p * (mixture.prompt_gram**2 @ p)
+    s, apart = np.diag(inner), mixture.bandwidth**2 * numerics.squared_distances(mixture.location)
+    excess, change = v @ s - rke * mixture.joint.norm(2) ** 2, s[:, None] + s - 2 * inner
+    slope = np.sqrt(np.max(change[apart > 0] / apart[apart > 0], initial=0.0))
+    names = {"L": slope, r"\sigma": mixture.bandwidth, r"\mathrm{RKE}(T)": rke}
+    reached = [1] * (mixture.label == EQUIDISTANT.label)
+    return exchanged([0.0, excess], [excess, forms[0](names)], reached, 1.03)
+
+
+_TABLE = np.hstack([np.full((200, 1), 1 / 400), np.eye(200) / 400])
+EQUIDISTANT = populations.listed(np.eye(200), _TABLE, label="equal distances")
+hunt("cv-order-2-smooth", smooth, examples=at(2.0, EQUIDISTANT, EQUAL, two_prompts(0.99)))
+
+
 # --- The aggregate, and Cluster-Vendi and Cluster-RKE (CV G.1, CV-early B.5) ----------------------
 
 

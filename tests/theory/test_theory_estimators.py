@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from condvendi_jax.statistics import components
 from theory_checks import claim, estimators, numerics
@@ -77,3 +78,35 @@ def test_log_scores_are_concave_in_the_inverse_square_of_the_bandwidth(points, w
         )
         assert -1e-9 <= low <= middle + 1e-9 <= high + 2e-9
         assert middle >= (low + high) / 2 - 1e-9 and low >= end * high - 1e-9
+
+
+@pytest.mark.parametrize(("cells", "letters", "n"), [(2, 2, 3), (3, 2, 2), (2, 3, 2)])
+def test_laws_of_prompts_asked_once_by_loops(cells, letters, n):
+    """Over all functions of the cell and all samples; half of the places prefer nothing."""
+    shares, atoms = (1.0, 0.4, 0.0), list(itertools.product(range(cells), range(3), range(letters)))
+    functions = list(itertools.product(range(letters), repeat=cells))
+    even, total, chi, least = len(atoms) ** -n, 0.0, 0.0, 0.0
+    given = [shares[k] + (1 - shares[k]) / letters for k in range(3)]
+    rest = [(1 - shares[k]) / letters for k in range(3)]
+    s = np.mean([given[k] ** 2 + (letters - 1) * rest[k] ** 2 for k in range(3)])
+    for rows in itertools.product(atoms, repeat=n):
+        chances = [
+            np.prod([(given if f[j] == x else rest)[k] for j, k, x in rows]) for f in functions
+        ]
+        mixed = np.mean(chances) / (3 * cells) ** n
+        total += abs(mixed - even) / 2
+        chi += (mixed - even) ** 2 / even
+        least += min(mixed, even) * (s - 1 / letters) / 2
+    found = estimators.confused(shares, cells, letters, n)
+    np.testing.assert_allclose(found[:3], [total, chi, least])
+    np.testing.assert_allclose(found[3], [1 / letters, s])
+
+
+def test_constant_outputs_cannot_be_told_faster_than_the_root_of_n():
+    """The 1 / 14 of docs/proofs.md: two binomial laws, by their exact distance."""
+    for n in (1, 2, 10, 1000):
+        p = 0.75 + np.array([1, -1]) / (8 * np.sqrt(n))
+        ends = stats.binom.pmf(np.arange(n + 1)[:, None], n, p)
+        distance = np.abs(np.diff(ends, axis=1)).sum() / 2
+        gap = np.ptp(p**2 + (1 - p) ** 2)
+        assert gap / 2 * (1 - distance) >= 1 / (14 * np.sqrt(n))

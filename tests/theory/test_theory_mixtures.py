@@ -139,3 +139,49 @@ def test_mean_of_the_library():
     names = {r"\omega_i": np.array([5 / 7, 2 / 7]), "S_i": np.array([25 / 7, 1.0]), r"\alpha": 2}
     for form in forms:
         assert float(found) == pytest.approx(np.exp(form(names)), rel=1e-5)
+
+
+def test_the_library_obeys_the_identity_of_order_2():
+    """Five rows of three prompts: what is borrowed from neighbours, by loops over their answers."""
+    prompts, outputs = np.array([0, 0, 1, 1, 3], np.float32)[:, None], np.array([0, 1, 0, 0, 2])
+    kernels = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Gaussian(0.8)}
+    score = float(cv.conditional_rke(outputs, prompts, **kernels))
+    answers = {0.0: [0.5, 0.5, 0], 1.0: [1, 0, 0], 3.0: [0, 0, 1]}
+    shares = {0.0: 2 / 5, 1.0: 2 / 5, 3.0: 1 / 5}
+    weights = {
+        (t, u): shares[t] * shares[u] * np.exp(-((t - u) ** 2) / 0.8**2)
+        for t in shares
+        for u in shares
+    }
+    one_prompt = borrowed = 0.0
+    for (t, u), weight in weights.items():
+        one_prompt += weight * np.sum(np.square(answers[t]))
+        borrowed += weight * np.sum(np.subtract(answers[t], answers[u]) ** 2) / 2
+    total = sum(weights.values())
+    assert 1 / score == pytest.approx((one_prompt - borrowed) / total, rel=1e-5)
+    assert 1 / score < one_prompt / total - 0.02
+
+
+def test_smooth_outputs_beside_cv_theorem_5():
+    """Forty prompts on a circle, and two far ones: each bound has its place (docs/proofs.md)."""
+    claims, angles = claim.registry(), 2 * np.pi * np.arange(40) / 40
+    first, place = 0.5 + 0.4 * np.sin(angles), np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    circle = populations.listed(place / 0.25, np.stack([first, 1 - first], axis=1) / 40)
+    far = populations.two_prompts(np.exp(-(3.0**2) / 2))
+    printed, corrected = claims["cv-theorem-5"].stated, claims["cv-theorem-5"].holding
+    smooth = claims["cv-order-2-smooth"].stated.argument
+    one_prompt = np.mean(first**2 + (1 - first) ** 2)
+    (_, excess), (_, most) = mixtures.smooth(smooth, circle, 2.0)
+    steepest = 0.5 * 2 * 0.4**2 * 0.25**2 * np.log(circle.prompts.norm(2) ** -2)
+    assert most == pytest.approx(steepest, rel=5e-3)  # Neighbours change least, by a chord.
+    factors = [one_prompt / (one_prompt - part) for part in (excess, most)]
+    np.testing.assert_allclose(factors, [1.004, 1.042], atol=5e-4)
+    assert mixtures.gamma(circle) == pytest.approx(608, abs=1)
+    assert circle.mode_spectrum.norm(2) == pytest.approx(40**-0.5)
+    assert np.isnan(mixtures.printed_bound(printed.argument, circle, 2.0)).all()
+    ends = mixtures.moment_ends(corrected.argument, circle, np.ones(40))
+    assert ends[1] / ends[0] == pytest.approx(2.85, abs=0.01)
+    (_, excess), (_, most) = mixtures.smooth(smooth, far, 2.0)
+    bound = np.exp(mixtures.printed_bound(printed.argument, far, 2.0)[1])
+    found = [1 / (1 - excess), bound, 1 / (1 - most)]
+    np.testing.assert_allclose(found, [1.0001, 1.011, 1.083], atol=5e-4)
