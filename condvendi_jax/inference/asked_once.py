@@ -36,7 +36,7 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
             pairs, "each prompt was asked once, and prompts are labels without distance"
         )
     if pairs.n < _FEWEST:
-        return _unknown(pairs, f"{pairs.n} prompts, asked once, are too few")
+        return _unknown(pairs, f"{pairs.n} prompts that were asked once are too few")
     shares, gathered = pairs.shares, pairs.gathered()
     labels = np.full(pairs.n, -1) if pairs.groups is None else _shared_labels(pairs)
     prompts = gathered.arrays[1]
@@ -73,7 +73,7 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
         near=near_mean,
         read_at_0=zero.value,
     )
-    reason = "each prompt was asked once, and near prompts are too few" if state[0] == "c" else None
+    reason = "each prompt was asked once, and too few are near others" if state[0] == "c" else None
     numbers = math.sqrt(low * high), low, high, at_most, total
     return OnePrompt(state, *numbers, pairs.n, False, reason, curve)
 

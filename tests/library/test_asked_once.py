@@ -1,6 +1,7 @@
 """Prompts that were asked once: sums by distance, bounds and estimates against plain NumPy."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +56,7 @@ def test_nearest_prompts_are_those_of_all_distances(points):
 def test_curve_is_the_mean_squared_kernel_in_each_bin(points):
     outputs, prompts = points
     labels = np.arange(N) % 20  # Each has three prompts.
-    curve = asked_once.of_pairs(pairs_of(outputs, prompts, groups=labels)).curve
+    curve: Any = asked_once.of_pairs(pairs_of(outputs, prompts, groups=labels)).curve
     apart, squares = np.sqrt(squared_distances(prompts)), np.exp(-squared_distances(outputs))
     counted = labels[:, None] != labels
     ends = [0, *curve.distances]
@@ -78,7 +79,7 @@ def test_changes_are_the_derivatives_in_the_weights_of_prompts(points):
 
     shares = np.full(N, 1 / N)
     sums = np.stack([inside, inside * squares]).astype(float) @ shares
-    bins = statistics.in_bins(*(part[None] for part in sums), shares, 0.05)
+    bins = statistics.in_bins(sums[:1], sums[1:], shares, 0.05)
     assert bins.values[0] == pytest.approx(mean(shares))
     for row in (0, 17):
         moved = shares.copy()
@@ -160,7 +161,8 @@ SHARES = np.full(10**6, 1e-6)
     ],
 )
 def test_interval_is_given_where_the_curve_was_seen_to_rise(everywhere, near, zero, given):
-    found = statistics.known(*map(constant, (everywhere, near)), None, constant(zero), SHARES)
+    means = constant(everywhere), constant(near), None, constant(zero)
+    found = statistics.known(*means, SHARES)
     assert found.at_least == pytest.approx(max(everywhere, near), rel=1e-2)
     assert math.isfinite(found.low) == given
     if given:
@@ -213,9 +215,9 @@ def test_outputs_that_move_with_their_prompts_have_a_better_bound():
 @pytest.mark.parametrize(
     ("outputs", "prompts", "reason"),
     [
-        (np.eye(2), np.eye(2), "2 prompts, asked once, are too few"),
-        (np.eye(6), np.arange(6)[:, None], "prompts are labels without distance"),
-        (np.eye(6, 7), np.eye(6), "near prompts are too few"),
+        (np.eye(2), np.eye(2), "2 prompts that were asked once are too few"),
+        (np.eye(6), np.arange(6)[:, None], "labels, which have no distance"),
+        (np.eye(6, 7), np.eye(6), "too few are near others"),
     ],
 )
 def test_what_cannot_be_told_says_why(outputs, prompts, reason):
