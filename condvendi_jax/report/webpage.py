@@ -16,8 +16,7 @@ from condvendi_jax.base import files, optional, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
 from condvendi_jax.report import behind as outputs_behind
-from condvendi_jax.report.behind import Behind
-from condvendi_jax.report.items import Items
+from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import not_computed, warning_lines
 from condvendi_jax.results.quality import undominated
