@@ -87,6 +87,8 @@ def check_keywords(given: Iterable[str], signature: inspect.Signature, *, name: 
             raise TypeError(f"{name}: unknown keyword {word}; {meant}")
 
 
+# What numbers and memory raise, beside other ValueErrors; mistakes in programs are neither.
+_NUMERICAL = (np.linalg.LinAlgError, ArithmeticError, MemoryError, jax.errors.JaxRuntimeError)
 # The library, and the modules of `cached_property` and of context managers.
 _LIBRARY = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _INSIDE = (_LIBRARY, functools.__file__, contextlib.__file__)
@@ -109,6 +111,22 @@ def naming(model: str) -> Iterator[None]:
         if not model:
             raise
         raise type(error)(f"{model}: {error}") from error
+
+
+@contextlib.contextmanager
+def optional(name: str, failed: dict[str, str], *, asked: bool = False) -> Iterator[None]:
+    """Warns, and notes the reason in `failed` by the name, where a part of a result fails by data.
+
+    If the user `asked` for the part, a ValueError may refuse their arguments: it is raised, but for
+    those of linear algebra.
+    """
+    try:
+        yield
+    except (*_NUMERICAL, ValueError) as error:
+        if asked and not isinstance(error, _NUMERICAL):
+            raise
+        failed[name] = str(error).partition("\n")[0] or type(error).__name__
+        warn(f"not computed: {name} ({failed[name]}). The scores stand.")
 
 
 def compute_dtype() -> jnp.dtype:

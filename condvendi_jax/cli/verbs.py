@@ -7,7 +7,7 @@ from typing import Any
 
 from condvendi_jax import inference
 from condvendi_jax import report as reports
-from condvendi_jax.base import checks, files, optional
+from condvendi_jax.base import checks, files
 from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
@@ -126,11 +126,11 @@ def score(argv: Sequence[str]) -> None:
         if given.by_prompt:
             chosen = {name: settings[name] for name in ("truncation", "method")}
             chosen |= {"labels": read.dataset.prompt_texts}
-            with optional.part("by_prompt", failed, asked=True):
+            with checks.optional("by_prompt", failed, asked=True):
                 tables = [inference.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
             chosen = {name: settings[name] for name in ("seed", "unbiased")}
-            with optional.part("profile", failed, asked=True):
+            with checks.optional("profile", failed, asked=True):
                 over = inference.profile({"": pairs}, **chosen, progress=show)
     beside = [line for part in (*tables, over) if part for line in ("", str(part))]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from condvendi_jax import __version__
-from condvendi_jax.base import files, optional, tables
+from condvendi_jax.base import checks, files, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
 from condvendi_jax.report import behind as outputs_behind
@@ -60,9 +60,9 @@ def html(
 
     over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
     behind = drawn = plane = None
-    with optional.part("outputs behind the scores", failed):
+    with checks.optional("outputs behind the scores", failed):
         behind = outputs_behind.of_pairs(comparison.pairs)
-    with optional.part("figures", failed):
+    with checks.optional("figures", failed):
         drawn = over and svg(over.plot())
         plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
     answer, certainty = answered(comparison)
