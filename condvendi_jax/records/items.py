@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files, tables
@@ -46,9 +45,7 @@ class Texts(NamedTuple):
         return list(dict.fromkeys(name for _, row in self.rows for name in row if name))
 
 
-def read_texts(
-    path: str | PathLike[str], *, column: str | None = None, prompts: bool = False
-) -> Texts:
+def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool = False) -> Texts:
     """Reads texts, at least one, or raises ValueError with the path and line.
 
     Args:
@@ -124,7 +121,7 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     )
 
 
-def list_images(folder: str | PathLike[str], *, below: bool = False) -> list[pathlib.Path]:
+def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.Path]:
     """Returns the pictures of a folder in natural order: `img2` comes before `img10`.
 
     Hidden files are ignored. Pictures in the folders below, unless there are no others and `below`
