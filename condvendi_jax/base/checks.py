@@ -354,7 +354,6 @@ def _warn_of_padding(array: Any, name: str) -> None:
 
 @where_it_lies
 def _extremes(xp: Any, array: Any) -> tuple[Any, Any]:
-    """The largest and the smallest number of each row."""
     return array.max(axis=1), array.min(axis=1)
 
 

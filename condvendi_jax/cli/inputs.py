@@ -49,10 +49,7 @@ def is_text(path: str) -> bool:
 
 
 def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
-    """The models that the words of a command line name, after `check`, by name.
-
-    Files of records hold answers, and prompts or their ids.
-    """
+    """The models that the words of a command line name, after `_check`, by name."""
     named = [*map(_split, words)]
     paths = [path for _, path in named]
     unnamed = [path for name, path in named if name is None]
@@ -285,10 +282,7 @@ def _settings(given: Options, read: Records, bar: Any) -> dict[str, Any]:
 def _load_encoders(
     given: Options, models: Mapping[str, Model], kind: str
 ) -> dict[str, tuple[LoadedEncoder, str]]:
-    """The encoder of each role and what it embeds, loaded before anything is read.
-
-    A package or the weights may be missing.
-    """
+    """The encoder of each role and what it embeds, loaded first, as a package may be missing."""
     kinds = {} if kind == "embeddings" else {"outputs": kind.replace("records", "texts")}
     if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
         kinds["prompts"] = "texts"
@@ -302,7 +296,6 @@ def _load_encoders(
 
 
 def _refuse_equal(held: _Files) -> None:
-    """Raises ValueError where outputs are the prompts that they answer."""
     for name, outputs in held.outputs.items():
         prompts = held.prompts.get(name, ())
         texts = isinstance(outputs, list) and isinstance(prompts, list)

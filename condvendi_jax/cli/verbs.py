@@ -140,8 +140,7 @@ def score(argv: Sequence[str]) -> None:
         lines = [line for table in tables for line in table.lines()]
         files.write_text(path, comma_separated(lines))
 
-    further = {"by_prompt": write_tables}
-    options.write(given, scores, read, further, profile=over, beside=beside)
+    options.write(given, scores, read, profile=over, beside=beside, by_prompt=write_tables)
 
 
 def compare(argv: Sequence[str]) -> None:
@@ -157,13 +156,8 @@ def plan(argv: Sequence[str]) -> None:
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
     read, pilot = read_and_compare(words, given)
-    planned = inference.plan(
-        pilot,
-        ratio=given.ratio,
-        prompts=given.most_prompts,
-        prompt_cost=given.prompt_cost,
-        budget=given.budget,
-    )
+    limits = {name: getattr(given, name) for name in ("ratio", "prompt_cost", "budget")}
+    planned = inference.plan(pilot, prompts=given.most_prompts, **limits)
     options.write(given, pilot, read, plan=planned)
 
 
@@ -175,8 +169,7 @@ def report(argv: Sequence[str]) -> None:
     read, compared = read_and_compare(words, given)
     shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.dataset.prompt_texts}
     shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
-    further = {"output": lambda path: reports.html(compared, path, **shown)}
-    options.write(given, compared, read, further)
+    options.write(given, compared, read, output=lambda path: reports.html(compared, path, **shown))
 
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:

@@ -56,7 +56,6 @@ def ending(path: pathlib.Path) -> str:
 
 
 def _package(kind: str) -> Any:
-    """The module that reads files of this ending."""
     package, module, purpose = _PACKAGES[kind]
     with extras.needed("records", package=package, purpose=purpose):
         return importlib.import_module(module)
@@ -92,7 +91,6 @@ def first_row(path: files.StrPath) -> dict[Any, Any]:
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
-    """The path with the time of the last change and the bytes of its file."""
     return path, path.stat().st_mtime_ns, path.stat().st_size
 
 

@@ -267,12 +267,10 @@ def _images(cells: Sequence[str], places: Mapping[str, pathlib.Path]) -> list[pa
 
 
 def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Rows, _Rows]:
-    """The rows whose keys the names begin with, and those they end with, by what the keys are.
-
-    Names may begin with words that all have.
-    """
+    """The rows whose keys the names begin with, and those they end with, by what the keys are."""
     split = list(map(_words, names))
     common = itertools.takewhile(lambda word: not word.isdecimal(), os.path.commonprefix(split))
+    # Names may begin with words that all have.
     shorter = [name[k:] for k in [len(list(common))] for name in split]
     starts, ends = {}, {}
     for how, texts in keys.items():

@@ -113,12 +113,9 @@ def _on_models(result: Comparison) -> list[str]:
             "(a difference is significant where its interval excludes 0; Holm's method for all "
             "pairs of models within a score), which does not show that they are equal."
         )
-        pairs = [
-            (ranking.name, words)
-            for ranking in result.main
-            for words in (ranking.equality(), ranking.ranks())
-        ]
-        sentences += [f"{name}: {words}." for name, words in pairs if words]
+        for ranking in result.main:
+            known = filter(None, (ranking.equality(), ranking.ranks()))
+            sentences += [f"{ranking.name}: {words}." for words in known]
     sentences += [f"{capitalized(words)}." for words in result.untested()]
     if result.profile:
         sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")

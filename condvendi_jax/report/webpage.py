@@ -84,7 +84,6 @@ def html(
 
 
 def _outputs(behind: Behind, outputs: Any, prompts: Any) -> dict[str, Any]:
-    """What a page shows of the outputs behind the scores."""
     lengths, ratio = _lengths(behind, outputs)
     return {
         "behind": behind,
