@@ -24,10 +24,7 @@ _HELP = {"--h", "--help", "--helpfull", "--helpshort"}
 _TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _RULES: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "choices": (lambda value, choices: value in choices, "one of {}"),
-    "endings": (
-        lambda value, endings: value.lower().endswith(tuple(endings)),
-        "a file ending in {}",
-    ),
+    "endings": (lambda value, endings: value.lower().endswith(endings), "a file ending in {}"),
     "at_least": (lambda value, bound: bound <= value < math.inf, "a number at least {}"),
     "above": (lambda value, bound: bound < value < math.inf, "a number above {}"),
     "below": (lambda value, bound: -math.inf < value < bound, "a number below {}"),
@@ -38,7 +35,7 @@ class Rules(TypedDict, total=False):
     """The rules of a flag: of its value or, where it has several, of each."""
 
     choices: Collection[str]
-    endings: Sequence[str]  # Of the name of a file.
+    endings: tuple[str, ...]  # Of the name of a file.
     at_least: float
     above: float
     below: float

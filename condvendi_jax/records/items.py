@@ -74,18 +74,14 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
     names, what = (PROMPT_COLUMNS, "prompts") if prompts else (TEXT_COLUMNS, "texts")
     column = _column(table, column, names, what)
     for line, row in table.rows if column else ():
-        value = row.get(column)
+        value, place = row.get(column), f"{path}, line {line}"
         if not isinstance(value, str):
             received = "nothing" if column not in row else json.dumps(value)
-            raise ValueError(
-                f"{path}, line {line}: expected a text in {column!r}, received {received}."
-            )
+            raise ValueError(f"{place}: expected a text in {column!r}, received {received}.")
         if prompts and not value.strip():
-            raise ValueError(f"{path}, line {line}: {column!r} is blank.")
+            raise ValueError(f"{place}: {column!r} is blank.")
         if SURROGATES.search(value):
-            raise ValueError(
-                f"{path}, line {line}: {column!r} is not UTF-8, or holds half a surrogate pair."
-            )
+            raise ValueError(f"{place}: {column!r} is not UTF-8, or holds half a surrogate pair.")
         table.texts.append(value)
     return table._replace(column=column)
 

@@ -66,6 +66,12 @@ def html(
         drawn = over and svg(over.plot())
         plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
     answer, certainty = answered(comparison)
+    shown: dict[str, Any] = {}
+    if behind:
+        lengths, ratio = _lengths(behind, outputs)
+        shown = {"behind": behind, "items": Items(behind, outputs, prompts), "heat": _heat(behind)}
+        shown["panels"] = [_panel(behind, number) for number in range(len(behind.first))]
+        shown |= {"lengths": lengths, "ratio": ratio}
     page = _template().render(
         comparison=comparison,
         models=list(comparison.models),
@@ -78,21 +84,9 @@ def html(
         drawn=drawn,
         plane=plane,
         best=undominated(rated),
-        **(_outputs(behind, outputs, prompts) if behind else {}),
+        **shown,
     )
     files.write_text(path, page)
-
-
-def _outputs(behind: Behind, outputs: Any, prompts: Any) -> dict[str, Any]:
-    lengths, ratio = _lengths(behind, outputs)
-    return {
-        "behind": behind,
-        "items": Items(behind, outputs, prompts),
-        "heat": _heat(behind),
-        "panels": [_panel(behind, number) for number in range(len(behind.first))],
-        "lengths": lengths,
-        "ratio": ratio,
-    }
 
 
 @functools.cache
