@@ -391,10 +391,9 @@ def number_values(values: np.ndarray) -> tuple[int, np.ndarray]:
 def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:
     """`distinct_rows`, where rows that differ by rounding alone count as equal, with a warning.
 
-    One text that is embedded in two batches gives two rows that differ in their last digits. Rows
-    count as copies if they are closer than a tolerance, and hardly any others are closer than ten
-    times it: continuous data have more neighbours at larger distances. Single columns hold labels
-    or measurements rather than embeddings, and are compared exactly.
+    Rows count as copies if they are closer than a tolerance, and hardly any others are closer than
+    ten times it: continuous data have more neighbours at larger distances. Single columns hold
+    labels or measurements rather than embeddings, and are compared exactly.
     """
     count, kind = distinct_rows(array)
     if array.shape[1] == 1 or count < 2:

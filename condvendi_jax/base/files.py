@@ -55,9 +55,8 @@ def names_of(paths: Sequence[str]) -> list[str]:
 def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
     """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
-    `key` names the array of a .npz or .safetensors file; it may be None where there is only one.
-    bfloat16 and smaller floats of a .safetensors file become float32, exactly. Pickled objects are
-    never loaded.
+    `key` names one of several arrays. bfloat16 and smaller floats of a .safetensors file become
+    float32, exactly. Pickled objects are never loaded.
     """
     path = expanded(path)
     suffix = path.suffix.lower()

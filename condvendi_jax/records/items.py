@@ -48,11 +48,8 @@ class Texts(NamedTuple):
 def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool = False) -> Texts:
     """Reads texts, at least one, or raises ValueError with the path and line.
 
-    Args:
-      path: a .txt file of one text a line, a .csv file with a header, or a .jsonl file of one
-        object a line, in UTF-8.
-      column: the column, or key; if unset, the first of `TEXT_COLUMNS` or `PROMPT_COLUMNS` there.
-      prompts: whether these are prompts, of which none may be blank, or outputs.
+    The lines of a .txt file, or the `column` of a table, where None the first of `TEXT_COLUMNS`. Of
+    `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank.
     """
     path = files.expanded(path)
     if ending(path) not in TEXT_ENDINGS:
