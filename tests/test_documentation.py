@@ -23,8 +23,7 @@ from PIL import Image
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__ as command_line
-from condvendi_jax.cli import compare, plan, score
-from condvendi_jax.cli import report as report_verb
+from condvendi_jax.cli import verbs
 from condvendi_jax.encoders import embedding
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
@@ -331,8 +330,8 @@ def test_names_exist(name):
 
 
 def test_every_flag_of_the_command_is_documented_and_none_besides():
-    verbs = (score, compare, plan, report_verb)
-    known = {field.name for verb in verbs for field in dataclasses.fields(verb.Options)} | {"help"}
+    kinds = (verbs.Score, verbs.Compare, verbs.Plan, verbs.Report)
+    known = {field.name for kind in kinds for field in dataclasses.fields(kind)} | {"help"}
     text = text_of("docs/command_line.md").partition("## Flags")[2].partition("\n## ")[0]
     assert set(re.findall(r"`--(\w+)", text)) == known
 

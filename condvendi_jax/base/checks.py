@@ -87,6 +87,8 @@ def check_keywords(given: Iterable[str], signature: inspect.Signature, *, name: 
             raise TypeError(f"{name}: unknown keyword {word}; {meant}")
 
 
+# What numbers and memory raise, beside other ValueErrors; mistakes in programs are neither.
+_NUMERICAL = (np.linalg.LinAlgError, ArithmeticError, MemoryError, jax.errors.JaxRuntimeError)
 # The library, and the modules of `cached_property` and of context managers.
 _LIBRARY = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _INSIDE = (_LIBRARY, functools.__file__, contextlib.__file__)
@@ -109,6 +111,22 @@ def naming(model: str) -> Iterator[None]:
         if not model:
             raise
         raise type(error)(f"{model}: {error}") from error
+
+
+@contextlib.contextmanager
+def optional(name: str, failed: dict[str, str], *, asked: bool = False) -> Iterator[None]:
+    """Warns, and notes the reason in `failed` by the name, where a part of a result fails by data.
+
+    If the user `asked` for the part, a ValueError may refuse their arguments: it is raised, but for
+    those of linear algebra.
+    """
+    try:
+        yield
+    except (*_NUMERICAL, ValueError) as error:
+        if asked and not isinstance(error, _NUMERICAL):
+            raise
+        failed[name] = str(error).partition("\n")[0] or type(error).__name__
+        warn(f"not computed: {name} ({failed[name]}). The scores stand.")
 
 
 def compute_dtype() -> jnp.dtype:
@@ -336,7 +354,6 @@ def _warn_of_padding(array: Any, name: str) -> None:
 
 @where_it_lies
 def _extremes(xp: Any, array: Any) -> tuple[Any, Any]:
-    """The largest and the smallest number of each row."""
     return array.max(axis=1), array.min(axis=1)
 
 
@@ -374,10 +391,9 @@ def number_values(values: np.ndarray) -> tuple[int, np.ndarray]:
 def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:
     """`distinct_rows`, where rows that differ by rounding alone count as equal, with a warning.
 
-    One text that is embedded in two batches gives two rows that differ in their last digits. Rows
-    count as copies if they are closer than a tolerance, and hardly any others are closer than ten
-    times it: continuous data have more neighbours at larger distances. Single columns hold labels
-    or measurements rather than embeddings, and are compared exactly.
+    Rows count as copies if they are closer than a tolerance, and hardly any others are closer than
+    ten times it: continuous data have more neighbours at larger distances. Single columns hold
+    labels or measurements rather than embeddings, and are compared exactly.
     """
     count, kind = distinct_rows(array)
     if array.shape[1] == 1 or count < 2:

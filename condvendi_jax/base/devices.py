@@ -149,10 +149,7 @@ def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
 
 
 def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> Layout | None:
-    """The layout of points `[n, d]`: the one that they have, or rows over all axes of `mesh`.
-
-    It is None for points of one device without a mesh. A mesh has Auto or Explicit axes.
-    """
+    """The layout that points `[n, d]` have, or rows over all axes of `mesh`; None without both."""
     if mesh is not None:
         _check_mesh(mesh)
     known = mesh_of(points)

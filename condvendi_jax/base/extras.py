@@ -11,11 +11,7 @@ class MissingExtra(ModuleNotFoundError, ValueError):
 
 @contextlib.contextmanager
 def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
-    """Imports inside the block name the extra to install where a package is missing.
-
-    Raises:
-      MissingExtra: a package is missing; the message has the purpose and the command.
-    """
+    """Raises `MissingExtra`, with the purpose and a command, where an import inside fails."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -18,6 +18,7 @@ import numpy as np
 
 from condvendi_jax.base import checks
 
+StrPath = str | os.PathLike[str]
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
 _SAVE = "Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
@@ -29,7 +30,7 @@ UNFINISHED: set[pathlib.Path] = set()
 """The temporary files that are being written; an interrupt removes them."""
 
 
-def expanded(path: str | os.PathLike[str]) -> pathlib.Path:
+def expanded(path: StrPath) -> pathlib.Path:
     """The path with a leading `~` or `~user` replaced: no shell does that in --name=~/file."""
     return pathlib.Path(os.path.expanduser(path))
 
@@ -51,12 +52,11 @@ def names_of(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
+def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
     """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
-    `key` names the array of a .npz or .safetensors file; it may be None where there is only one.
-    bfloat16 and smaller floats of a .safetensors file become float32, exactly. Pickled objects are
-    never loaded.
+    `key` names one of several arrays. bfloat16 and smaller floats of a .safetensors file become
+    float32, exactly. Pickled objects are never loaded.
     """
     path = expanded(path)
     suffix = path.suffix.lower()
@@ -78,7 +78,7 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
         raise ValueError(f"{path}: cannot be read as {suffix}: {why}") from error
 
 
-def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
+def read_weights(path: StrPath) -> np.ndarray:
     """Reads n weights, as `read_labels` reads labels; integers if all are written as such."""
     weights = read_labels(path, kind="weight")
     if weights.dtype.kind in "UO":
@@ -89,9 +89,7 @@ def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
     return np.asarray(checks.check_weights(weights, weights.size, name=str(path)))
 
 
-def read_labels(
-    path: str | os.PathLike[str], *, key: str | None = None, kind: str = "label"
-) -> np.ndarray:
+def read_labels(path: StrPath, *, key: str | None = None, kind: str = "label") -> np.ndarray:
     """Reads n labels: the lines of a .txt file, or an array `[n]`, `[n, 1]` or `[1, n]`."""
     path = expanded(path)
     if path.suffix.lower() != ".txt":
@@ -160,7 +158,7 @@ def _only_key(key: str | None, keys: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_writer(path: StrPath) -> Iterator[BinaryIO]:
     """A binary file that appears under its name only once it is complete and on disk.
 
     A link stays, and what it points to is replaced, with its mode. A pipe or a device, such as
@@ -198,7 +196,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         UNFINISHED.discard(temporary)
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def check_writable(path: StrPath) -> None:
     """Raises OSError if `path` could not be written; creates nothing, and opens no pipe."""
     path = expanded(path)
     target = _target(path)
@@ -210,10 +208,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def check_targets(
-    targets: Mapping[str, str | os.PathLike[str]],
-    sources: Mapping[str, Iterable[str | os.PathLike[str]]],
-    *,
-    overwrite: bool,
+    targets: Mapping[str, StrPath], sources: Mapping[str, Iterable[StrPath]], *, overwrite: bool
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
@@ -296,13 +291,13 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
         raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: StrPath, text: str) -> None:
     """Writes a text in UTF-8, whole or not at all."""
     with atomic_writer(path) as stream:
         stream.write(text.encode())
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
+def write_json(path: StrPath, content: Any) -> None:
     """Writes JSON atomically; NaN and infinities become null with a reason beside them."""
     write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
 

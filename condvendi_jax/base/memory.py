@@ -69,7 +69,6 @@ def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
 
 
 def _read(path: pathlib.Path) -> str | None:
-    """The text of a file; None where it cannot be read."""
     try:
         return path.read_text()
     except OSError:

@@ -73,8 +73,6 @@ class Result:
 
 
 def _table(table: Table) -> str:
-    """A table of HTML."""
-
     def row(cells: Iterable[str], tag: str) -> str:
         return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
 

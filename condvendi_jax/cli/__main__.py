@@ -1,7 +1,6 @@
 """The `condvendi` command, also `python -m condvendi_jax.cli`, and its verbs."""
 
 import gc
-import importlib
 import sys
 
 from condvendi_jax import __version__
@@ -28,7 +27,9 @@ def main(argv: list[str]) -> int | None:
     if verb not in _VERBS:
         raise ValueError(f"expected one of {', '.join(_VERBS)}, received {verb!r}.")
     command.use_one_thread()
-    return importlib.import_module(f"condvendi_jax.cli.{verb}").main(rest)
+    from condvendi_jax.cli import verbs  # After this, as it imports NumPy.
+
+    return getattr(verbs, verb)(rest)
 
 
 def _help() -> str:

@@ -23,11 +23,7 @@ _one_thread = False  # Whether we have set the number of threads.
 
 
 def run(main: Callable[[list[str]], Any]) -> None:
-    """Runs `main`: bad input ends in one clear line and a non-zero exit status.
-
-    `main` receives the program's name and its arguments, and may return a status.
-    docs/command_line.md lists the statuses.
-    """
+    """Runs `main`, which takes `sys.argv` and may return a status; bad input ends in one line."""
     _replace_closed_streams()
     _end_on_interrupt()
     warnings.showwarning = _show_warning
@@ -117,10 +113,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def progress_bar() -> Any:
-    """The progress of tasks on standard error, with the time left, as rich shows it.
-
-    On a terminal it is a bar that leaves nothing behind, elsewhere a line every 20 seconds.
-    """
+    """Progress on standard error: a bar of rich on a terminal, else a line every 20 seconds."""
     from rich import console, progress  # Imported where they are used: they are slow.
 
     bar = progress.Progress(

@@ -24,10 +24,7 @@ _HELP = {"--h", "--help", "--helpfull", "--helpshort"}
 _TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _RULES: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "choices": (lambda value, choices: value in choices, "one of {}"),
-    "endings": (
-        lambda value, endings: value.lower().endswith(tuple(endings)),
-        "a file ending in {}",
-    ),
+    "endings": (lambda value, endings: value.lower().endswith(endings), "a file ending in {}"),
     "at_least": (lambda value, bound: bound <= value < math.inf, "a number at least {}"),
     "above": (lambda value, bound: bound < value < math.inf, "a number above {}"),
     "below": (lambda value, bound: -math.inf < value < bound, "a number below {}"),
@@ -38,7 +35,7 @@ class Rules(TypedDict, total=False):
     """The rules of a flag: of its value or, where it has several, of each."""
 
     choices: Collection[str]
-    endings: Sequence[str]  # Of the name of a file.
+    endings: tuple[str, ...]  # Of the name of a file.
     at_least: float
     above: float
     below: float
@@ -69,10 +66,8 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
 def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
     """Returns the words of a command line that are no flags, and its flags; the last value counts.
 
-    A request for help is answered, with the docstring of `kind` first, and ends the process.
-
-    Raises:
-      ValueError: a flag is unknown, or its value is refused.
+    ValueError where a flag is unknown or refused. A request for help, which starts with the
+    docstring of `kind`, ends the process.
     """
     parser = _parser(kind)
     argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
@@ -146,10 +141,7 @@ def _read(hint: Any, several: bool, text: str) -> Any:
 
 
 def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
-    """The dataclass, and those that are its fields, with the values that were given.
-
-    ValueError where a flag that is not at its default breaks one of its rules.
-    """
+    """The dataclass, and those that are its fields; ValueError where a value breaks a rule."""
     values: dict[str, Any] = {}
     known = dataclasses.fields(typing.cast(Any, kind))
     for field in known:

@@ -1,11 +1,12 @@
 """The inputs of every verb: what files hold, as a `Dataset`."""
 
 import contextlib
+import dataclasses
 import functools
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +32,8 @@ from condvendi_jax.records.reading import Records
 from condvendi_jax.records.record import WEIGHT_FIELD
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
+# What was read, what describes it in JSON, and whether models share the rows of one prompt file.
+_Held = tuple[Records, dict[str, Any], bool]
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
 
 
@@ -49,10 +52,7 @@ def is_text(path: str) -> bool:
 
 
 def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
-    """The models that the words of a command line name, after `check`, by name.
-
-    Files of records hold answers, and prompts or their ids.
-    """
+    """The models that the words of a command line name, after `_check`, by name."""
     named = [*map(_split, words)]
     paths = [path for _, path in named]
     unnamed = [path for name, path in named if name is None]
@@ -204,44 +204,38 @@ class Inputs(NamedTuple):
         return " and ".join(f"{named[k]} ({kinds[k]})" for k in kinds if k in named) or None
 
 
-class _Files(NamedTuple):
-    """What files hold, by model, and what to say about it."""
-
-    outputs: dict[str, Any]
-    prompts: dict[str, Any]
-    columns: dict[str, str]  # Those of outputs and prompts, or their fields, for a note.
-    described: dict[str, Any]
-    notes: list[str]
-    shared: bool = False  # Whether all models have the rows of one file of prompts.
-    records: Records = Records({}, {}, {}, [], [])
-
-
 def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     """Reads the files, and pairs outputs with prompts."""
     started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
     used = _load_encoders(given, models, kind)
-    held = _read_records(given, models) if kind == "records" else _read(given, models, kind)
+    reading = _read_records if kind == "records" else _read
+    held, described, shared = reading(given, models)
     roles = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
-    if held.records.by_id:
+    if held.by_id:
         used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
-    command.use_threads(max(map(len, held.outputs.values())))
+    command.use_threads(max(map(len, held.answers.values())))
     dataset = Dataset(
-        held.outputs if given.several else {"": _of_models(given, held.outputs)},
-        [*held.prompts.values()][0] if held.shared else _of_models(given, held.prompts),
+        held.answers if given.several else {"": _of_models(given, held.answers)},
+        [*held.prompts.values()][0] if shared else _of_models(given, held.prompts),
         {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
-        _comparison(given, held.records, used, bar),
+        _comparison(given, held, used, bar),
         used.get("outputs", [None])[0],
     )
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    words = [f"{roles[r]}{held.columns[r]} embedded by {used[r][0].name}" for r in embedded]
-    described = _described(given, models, kind) | held.described
+    words, fields = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
+    for role in embedded:
+        named = ", ".join(map(repr, fields[role]))
+        where = f" ({'field' if kind == 'records' else 'column'} {named})" if named else ""
+        words.append(f"{roles[role]}{where} embedded by {used[role][0].name}")
+    flags = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
+    described = {f: getattr(given, f) for f in flags if given.is_set(f)} | described
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    settings = _settings(given, held.records, bar)
+    settings = _settings(given, held, bar)
     return Inputs(dataset, rows, settings, described, notes, started)
 
 
@@ -250,7 +244,7 @@ def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
     return by_model or None if given.several else next(iter((by_model or {}).values()), None)
 
 
-def _rows(given: Options, held: _Files, *, paired: bool) -> dict[str, Any]:
+def _rows(given: Options, held: Records, *, paired: bool) -> dict[str, Any]:
     """How rows are compared, and what is known of them: the arguments of `Dataset.pairs`."""
     kernels, weights = given.kernels(paired=paired), given.of_rows("weights", files.read_weights)
     return {
@@ -260,8 +254,8 @@ def _rows(given: Options, held: _Files, *, paired: bool) -> dict[str, Any]:
         "similar_prompts": given.similar_prompts,
         "key": Keys(given.seed).rule,
         "groups": given.of_rows("groups_file", files.read_labels),
-        "weights": _of_models(given, held.records.weights) if weights is None else weights,
-        "batches": _of_models(given, held.records.batches),
+        "weights": _of_models(given, held.weights) if weights is None else weights,
+        "batches": _of_models(given, held.batches),
     }
 
 
@@ -285,10 +279,7 @@ def _settings(given: Options, read: Records, bar: Any) -> dict[str, Any]:
 def _load_encoders(
     given: Options, models: Mapping[str, Model], kind: str
 ) -> dict[str, tuple[LoadedEncoder, str]]:
-    """The encoder of each role and what it embeds, loaded before anything is read.
-
-    A package or the weights may be missing.
-    """
+    """The encoder of each role and what it embeds, loaded first, as a package may be missing."""
     kinds = {} if kind == "embeddings" else {"outputs": kind.replace("records", "texts")}
     if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
         kinds["prompts"] = "texts"
@@ -301,9 +292,8 @@ def _load_encoders(
     return {role: (loaded[what], what) for role, what in kinds.items()}
 
 
-def _refuse_equal(held: _Files) -> None:
-    """Raises ValueError where outputs are the prompts that they answer."""
-    for name, outputs in held.outputs.items():
+def _refuse_equal(held: Records) -> None:
+    for name, outputs in held.answers.items():
         prompts = held.prompts.get(name, ())
         texts = isinstance(outputs, list) and isinstance(prompts, list)
         if outputs == prompts if texts else np.array_equal(outputs, prompts):
@@ -311,20 +301,6 @@ def _refuse_equal(held: _Files) -> None:
                 f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: "
                 "give the outputs, and the prompts that they answer."
             )
-
-
-def _described(given: Options, models: Mapping[str, Model], kind: str) -> dict[str, Any]:
-    """The files and flags of inputs, for JSON."""
-    flags = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
-    described: dict[str, Any] = {f: getattr(given, f) for f in flags if given.is_set(f)}
-    if kind == "records":
-        described["records"] = ",".join(models)
-    elif given.several:
-        described["models"] = {name: model.path for name, model in models.items()}
-        described["prompts"] = given.prompts_of(list(models)) or given.prompts
-    else:
-        described["outputs"] = models[""].path
-    return described
 
 
 def _comparison(
@@ -347,7 +323,7 @@ def _comparison(
     return by_class if given.class_field else by_function if given.similarity else None
 
 
-def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
+def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
     """Answers and prompts of all models; prompts go by their model."""
     fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
@@ -365,19 +341,18 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Files:
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
         several = span(counts.values())
         notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
-    described = {"answers": counted, "fields": read.fields, "skipped": [*map(str, read.skipped)]}
+    described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
+    described["skipped"] = [*map(str, read.skipped)]
     if read.by_id:
         _note(given, "ids stand for prompts, as equal or different")
     if records.ASKED_ONCE in read.notes:
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
-    fields_of = {"outputs": read.fields["answers"], "prompts": read.fields["prompts"]}
-    columns = {role: _named("field", names) for role, names in fields_of.items()}
-    return _Files(read.answers, read.prompts, columns, described, notes, records=read)
+    return dataclasses.replace(read, notes=notes), described, False
 
 
-def _read(given: Options, models: Mapping[str, Model], kind: str) -> _Files:
+def _read(given: Options, models: Mapping[str, Model]) -> _Held:
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     texts_in = functools.partial(items.read_texts, column=given.prompt_column, prompts=True)
     tables = {path: texts_in(path) for path in paths if is_text(path)}
@@ -391,12 +366,12 @@ def _read(given: Options, models: Mapping[str, Model], kind: str) -> _Files:
             columns |= {"prompt_column": table.column} if table.column else {}
         elif model.prompts is not None:
             prompts[name] = arrays[model.prompts]
-        if paths and (tables or kind != "embeddings"):
+        if paths and (tables or model.kind != "embeddings"):
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    columns_of = {"outputs": "text_column", "prompts": "prompt_column"}.items()
-    named = {role: _named("column", described.get(key, {}).values()) for role, key in columns_of}
+    columns_of = {"answers": "text_column", "prompts": "prompt_column"}.items()
+    fields = {r: [*dict.fromkeys(described.get(key, {}).values())] for r, key in columns_of}
     for key, names in described.items():  # What all models have in common is written once.
         if len(names) == len(models) and len({*names.values()}) == 1:
             described[key] = next(iter(names.values()))
@@ -408,13 +383,11 @@ def _read(given: Options, models: Mapping[str, Model], kind: str) -> _Files:
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
     shared = len(paths) == 1 and not any(rows.values())
-    return _Files(outputs, prompts, named, described, notes, shared)
-
-
-def _named(kind: str, names: Iterable[str]) -> str:
-    """The columns or fields of texts in brackets, for a note."""
-    words = ", ".join(map(repr, dict.fromkeys(names)))
-    return f" ({kind} {words})" if words else ""
+    of_models = {name: model.path for name, model in models.items()}
+    named: dict[str, Any] = {"models": of_models} if given.several else {"outputs": of_models[""]}
+    if given.several:
+        named["prompts"] = given.prompts_of(list(models)) or given.prompts
+    return Records(outputs, prompts, fields, [], notes), named | described, shared
 
 
 def _read_outputs(

@@ -7,9 +7,8 @@ import platform
 import shutil
 import sys
 import time
-import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NewType
 
 import jax
@@ -220,11 +219,11 @@ def write(
     given: Options,
     result: Evaluation | Comparison,
     read: Any,
-    further: Mapping[str, Callable[[str], Any]] = types.MappingProxyType({}),
     *,
     profile: Profile | None = None,
     plan: StudyPlan | None = None,
     beside: Sequence[str] = (),
+    **further: Callable[[str], Any],
 ) -> None:
     """Writes the files that were asked for, then prints the table, also where writing fails.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, optional
+from condvendi_jax.base import checks
 from condvendi_jax.data.models import of_each_model
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy
@@ -131,18 +131,18 @@ def compare(
         whole = _by_two(whole, pairs, rows, shared, plan, tests)
     evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
-    with optional.part("quality", failed, asked=True):
+    with checks.optional("quality", failed, asked=True):
         if rated:
             scored = rated.scored(pairs, units)
             of_models = zip(evaluations.items(), scored.values(), strict=True)
             evaluations = {m: dataclasses.replace(e, quality=q) for (m, e), q in of_models}
             reason = whole.tests.reason or (shared and shared.apart)
             rankings.append(_by_quality(scored, whole.tests._replace(reason=reason)))
-    with optional.part("overlaps", failed):
+    with checks.optional("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and any(map(_worth_a_profile, rankings))):
         differ = shared and shared.apart
-        with optional.part("profile", failed, asked=asked):
+        with checks.optional("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
     result = Comparison(
         evaluations,

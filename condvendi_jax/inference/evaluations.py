@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, optional
+from condvendi_jax.base import checks
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.pairs import Labels, Pairs
@@ -291,12 +291,12 @@ def evaluate(
         # Scores that grow with the rows.
         if entropy.order < 2 and entropy.truncation is None:
             progress(f"slope of order {entropy.order:g}")
-            with optional.part(f"slope of order {entropy.order:g}", failed):
+            with checks.optional(f"slope of order {entropy.order:g}", failed):
                 slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
                 scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
     evaluation = dataclasses.replace(evaluation, orders=tuple(orders), failed=failed)
-    with optional.part("quality", failed, asked=True):
+    with checks.optional("quality", failed, asked=True):
         scored = asked and asked.scored({"": pairs}, units)[""]
         evaluation = dataclasses.replace(evaluation, quality=scored)
     return evaluation

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from condvendi_jax.base import checks, labelling, memory, optional
+from condvendi_jax.base import checks, labelling, memory
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.signatures import takes_pairs
 from condvendi_jax.entropies import Entropy
@@ -158,7 +158,7 @@ class _ByPrompt:
             sums, squares = sums / units - 1
             parts = components.of_sums(sums, squares, self.copies, self.prompt, self.n.size)
             result, failed = "", dict[str, str]()
-            with optional.part("shrunken similarities", failed):
+            with checks.optional("shrunken similarities", failed):
                 result = shrinkage.shrink(parts._replace(similarity=similarity))
             result = result or next(iter(failed.values()))
         if isinstance(result, str):

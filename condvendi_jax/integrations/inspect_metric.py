@@ -49,13 +49,9 @@ def answer_diversity(
     """
     with extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
         metric = importlib.import_module("inspect_ai.scorer").metric
-    return metric(name=_NAME, scores="unreduced")(_metric)(
-        bandwidth=bandwidth,
-        order=order,
-        encoder=encoder,
-        cache=cache,
-        strip_thinking=strip_thinking,
-    )
+    options = {"encoder": encoder, "cache": cache, "strip_thinking": strip_thinking}
+    made = metric(name=_NAME, scores="unreduced")(_metric)
+    return made(bandwidth=bandwidth, order=order, **options)
 
 
 def _metric(

@@ -63,9 +63,7 @@ def without_reasoning(text: str) -> str:
 def listed(text: str) -> Any:
     """Return the list that a text holds in JSON or as Python prints it, or else the text.
 
-    Raises:
-      Unfit: it holds texts in brackets in another form, such as an array that NumPy prints: Python
-        would join its texts, as no commas separate them.
+    `Unfit` if it holds texts in brackets as NumPy prints them: Python would join them.
     """
     value = None
     errors = (ValueError, SyntaxError, RecursionError, MemoryError)
@@ -90,11 +88,8 @@ def assistant_text(completion: Any, name: str = "completion") -> str:
 def given_text(value: Any, name: str, answers: Collection[str] | None = None) -> str:
     """Return a text, or the text of all chat messages, with roles unless all are the user's.
 
-    Other content, such as a picture, is shown as JSON, or by a digest.
-
-    Raises:
-      Unfit: it is neither; or `answers` are given, and it ends with another of the assistant's. A
-        last message that is one of the answers is left out.
+    Other content, such as a picture, is shown as JSON, or by a digest. A last message that is one
+    of the `answers`, if they are given, is left out, and another of the assistant's is `Unfit`.
     """
     turns = _turns(value, name, _USERS[0], attached=True)
     if answers is not None and turns[-1][0] in ASSISTANTS and turns.pop()[1].strip() not in answers:

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
-from os import PathLike
 from typing import Any
 
 from condvendi_jax.base import extras, files
@@ -25,10 +24,10 @@ _PACKAGES = {
 }
 
 
-def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[pathlib.Path]:
+def record_files(paths: files.StrPath | Iterable[files.StrPath]) -> list[pathlib.Path]:
     """The files that paths and patterns name, each once; ValueError for one that cannot be read."""
     named: list[pathlib.Path] = []
-    for given in [paths] if isinstance(paths, (str, PathLike)) else paths:
+    for given in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         path = files.expanded(given)
         matches = [path]
         if glob.has_magic(str(path)) and not path.exists():
@@ -57,7 +56,6 @@ def ending(path: pathlib.Path) -> str:
 
 
 def _package(kind: str) -> Any:
-    """The module that reads files of this ending."""
     package, module, purpose = _PACKAGES[kind]
     with extras.needed("records", package=package, purpose=purpose):
         return importlib.import_module(module)
@@ -74,7 +72,7 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
         yield line, record
 
 
-def first_row(path: str | PathLike[str]) -> dict[Any, Any]:
+def first_row(path: files.StrPath) -> dict[Any, Any]:
     """The first record of a file; {} where there is none, or the file is not of records.
 
     What is parsed whole for it is kept for `read_rows`, which then does not parse it again.
@@ -93,7 +91,6 @@ def first_row(path: str | PathLike[str]) -> dict[Any, Any]:
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
-    """The path with the time of the last change and the bytes of its file."""
     return path, path.stat().st_mtime_ns, path.stat().st_size
 
 

@@ -31,49 +31,34 @@ class Format(NamedTuple):
 
 _BATCH = "response.body"
 
-FORMATS = (
+FORMATS = (  # Tool, marks, answers, prompt.
+    Format("lmms-eval", ("resps", "input", "doc_id"), ("resps[1]",), ("input",), id="doc_id"),
+    Format("lm-evaluation-harness", ("resps",), ("resps[1]",), ("arguments.*.*.*", "doc")),
     Format(
-        tool="lmms-eval",
-        marks=("resps", "input", "doc_id"),
-        answers=("resps[1]",),
-        prompt=("input",),
-        id="doc_id",
-    ),
-    Format(
-        tool="lm-evaluation-harness",
-        marks=("resps",),
-        answers=("resps[1]",),
-        prompt=("arguments.*.*.*", "doc"),
-    ),
-    Format(
-        tool="HELM",
-        marks=("instance", "request", "result.completions"),
-        answers=("result.completions[].text",),
-        prompt=("request.messages", "request.prompt"),
+        "HELM",
+        ("instance", "request", "result.completions"),
+        ("result.completions[].text",),
+        ("request.messages", "request.prompt"),
         model="request.model",
         request=True,
     ),
     Format(
-        tool="OpenAI batch, vLLM run-batch",
-        marks=("custom_id", "response"),
-        answers=(
-            f"{_BATCH}.choices[].message",
-            f"{_BATCH}.choices[].text",
-            f"{_BATCH}.output[message]",
-        ),
+        "OpenAI batch, vLLM run-batch",
+        ("custom_id", "response"),
+        (f"{_BATCH}.choices[].message", f"{_BATCH}.choices[].text", f"{_BATCH}.output[message]"),
         id="custom_id",
         model=f"{_BATCH}.model",
         request=True,
     ),
     Format(
-        tool="Anthropic batch",
-        marks=("custom_id", "result"),
-        answers=("result.message.content",),
+        "Anthropic batch",
+        ("custom_id", "result"),
+        ("result.message.content",),
         id="custom_id",
         model="result.message.model",
     ),
-    Format("evalplus", marks=("task_id", "solution"), answers=("solution",), id="task_id"),
-    Format("HumanEval", marks=("task_id", "completion"), answers=("completion",), id="task_id"),
-    Format(tool="AlpacaEval", marks=("instruction", "output", "generator"), model="generator"),
+    Format("evalplus", ("task_id", "solution"), ("solution",), id="task_id"),
+    Format("HumanEval", ("task_id", "completion"), ("completion",), id="task_id"),
+    Format("AlpacaEval", ("instruction", "output", "generator"), model="generator"),
 )
 """A row for each tool."""

@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files, tables
@@ -46,16 +45,11 @@ class Texts(NamedTuple):
         return list(dict.fromkeys(name for _, row in self.rows for name in row if name))
 
 
-def read_texts(
-    path: str | PathLike[str], *, column: str | None = None, prompts: bool = False
-) -> Texts:
+def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool = False) -> Texts:
     """Reads texts, at least one, or raises ValueError with the path and line.
 
-    Args:
-      path: a .txt file of one text a line, a .csv file with a header, or a .jsonl file of one
-        object a line, in UTF-8.
-      column: the column, or key; if unset, the first of `TEXT_COLUMNS` or `PROMPT_COLUMNS` there.
-      prompts: whether these are prompts, of which none may be blank, or outputs.
+    The lines of a .txt file, or the `column` of a table, where None the first of `TEXT_COLUMNS`. Of
+    `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank.
     """
     path = files.expanded(path)
     if ending(path) not in TEXT_ENDINGS:
@@ -77,18 +71,14 @@ def read_texts(
     names, what = (PROMPT_COLUMNS, "prompts") if prompts else (TEXT_COLUMNS, "texts")
     column = _column(table, column, names, what)
     for line, row in table.rows if column else ():
-        value = row.get(column)
+        value, place = row.get(column), f"{path}, line {line}"
         if not isinstance(value, str):
             received = "nothing" if column not in row else json.dumps(value)
-            raise ValueError(
-                f"{path}, line {line}: expected a text in {column!r}, received {received}."
-            )
+            raise ValueError(f"{place}: expected a text in {column!r}, received {received}.")
         if prompts and not value.strip():
-            raise ValueError(f"{path}, line {line}: {column!r} is blank.")
+            raise ValueError(f"{place}: {column!r} is blank.")
         if SURROGATES.search(value):
-            raise ValueError(
-                f"{path}, line {line}: {column!r} is not UTF-8, or holds half a surrogate pair."
-            )
+            raise ValueError(f"{place}: {column!r} is not UTF-8, or holds half a surrogate pair.")
         table.texts.append(value)
     return table._replace(column=column)
 
@@ -124,7 +114,7 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     )
 
 
-def list_images(folder: str | PathLike[str], *, below: bool = False) -> list[pathlib.Path]:
+def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.Path]:
     """Returns the pictures of a folder in natural order: `img2` comes before `img10`.
 
     Hidden files are ignored. Pictures in the folders below, unless there are no others and `below`
@@ -270,12 +260,10 @@ def _images(cells: Sequence[str], places: Mapping[str, pathlib.Path]) -> list[pa
 
 
 def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Rows, _Rows]:
-    """The rows whose keys the names begin with, and those they end with, by what the keys are.
-
-    Names may begin with words that all have.
-    """
+    """The rows whose keys the names begin with, and those they end with, by what the keys are."""
     split = list(map(_words, names))
     common = itertools.takewhile(lambda word: not word.isdecimal(), os.path.commonprefix(split))
+    # Names may begin with words that all have.
     shorter = [name[k:] for k in [len(list(common))] for name in split]
     starts, ends = {}, {}
     for how, texts in keys.items():

@@ -110,7 +110,7 @@ def read_records(
     rows_of, skipped, notes = _by_model(record_files(paths), names, named, strip_thinking)
     every = [row for rows in rows_of.values() for row in rows]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
-    prompts = {model: [row.prompt for row in rows] for model, rows in rows_of.items()}
+    prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
     if unread := dict.fromkeys(name for row in every for name in row.asked.unread):
         notes.append(f"not read as a part of the prompt: {', '.join(map(repr, unread))}")
     if ids := dict.fromkeys(row.asked.fields[0] for row in every if row.asked.is_id):
@@ -198,7 +198,6 @@ def _by_model(
 
 
 def _read_file(path: pathlib.Path, named: Fields, strip: bool) -> tuple[list[Row], list[Skipped]]:
-    """The answers, and what is left out."""
     lines = list(_lines(path, named, strip))
     rows = [(line, row) for line, row in lines if isinstance(row, Row)]
     of_models = any(row.model for _, row in rows)
@@ -237,9 +236,9 @@ def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]]
     if all(len({*batches}) == len(batches) for batches in labels.values()):
         return None, False
     for model, rows in rows_of.items():
-        asked = {(row.prompt, label) for row, label in zip(rows, labels[model], strict=True)}
+        asked = {(row.asked.text, label) for row, label in zip(rows, labels[model], strict=True)}
         times = collections.Counter(prompt for prompt, _ in asked)
-        if sum(times[row.prompt] > 1 for row in rows) < len(rows) / 2:
+        if sum(times[row.asked.text] > 1 for row in rows) < len(rows) / 2:
             return None, True
     return labels, False
 
@@ -254,13 +253,13 @@ def _shares(rows_of: Mapping[str, Sequence[Row]]) -> dict[str, list[float]] | No
         for row in rows:
             if row.weight is None:
                 raise ValueError(
-                    f"{model}: an answer to {row.prompt[:80]!r} has no {WEIGHT_FIELD!r}, which "
+                    f"{model}: an answer to {row.asked.text[:80]!r} has no {WEIGHT_FIELD!r}, which "
                     "others have. Answers with probabilities are a distribution, and others a "
                     "sample: score them one by one."
                 )
-            totals[row.prompt] += row.weight
+            totals[row.asked.text] += row.weight
         if not all(totals.values()):
             prompt = min(totals, key=totals.__getitem__)
             raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
-        shares[model] = [(row.weight or 0.0) / totals[row.prompt] for row in rows]
+        shares[model] = [(row.weight or 0.0) / totals[row.asked.text] for row in rows]
     return shares

@@ -67,21 +67,12 @@ class Row(NamedTuple):
     batch: str | None
     beside: dict[str, Any]
 
-    @property
-    def prompt(self) -> str:
-        """The text of the prompt, or its id."""
-        return self.asked.text
-
 
 class Record:
     """A row of a file with its format: it knows its answers, prompt, model, weights and batch.
 
-    What does not fit raises `Unfit`, of the whole record or of one answer.
-
-    Args:
-      row: the fields.
-      named: the fields that the user names; within fields they are `a.b`.
-      place: the file and the line, for errors and as the label of a request.
+    What does not fit raises `Unfit`, of the whole record or of one answer. `named` are the fields
+    that the user names, and `place` are file and line, for errors and as the label of a request.
     """
 
     def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
@@ -315,11 +306,7 @@ def _plain(fields: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def values(record: Any, path: str) -> list[Any]:
-    """What a path of a format leads to in a record; [] where it leads nowhere.
-
-    Raises:
-      Unfit: it leads through a list of several entries that should have one.
-    """
+    """What a path leads to in a record, [] if nowhere; `Unfit` if to several in place of one."""
     held = [record]
     for step in path.split("."):
         key, *marks = step.replace("]", "").split("[")

@@ -113,12 +113,9 @@ def _on_models(result: Comparison) -> list[str]:
             "(a difference is significant where its interval excludes 0; Holm's method for all "
             "pairs of models within a score), which does not show that they are equal."
         )
-        pairs = [
-            (ranking.name, words)
-            for ranking in result.main
-            for words in (ranking.equality(), ranking.ranks())
-        ]
-        sentences += [f"{name}: {words}." for name, words in pairs if words]
+        for ranking in result.main:
+            known = filter(None, (ranking.equality(), ranking.ranks()))
+            sentences += [f"{ranking.name}: {words}." for words in known]
     sentences += [f"{capitalized(words)}." for words in result.untested()]
     if result.profile:
         sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")
@@ -154,13 +151,10 @@ def _data(evaluations: Mapping[str, Evaluation]) -> str:
         return f"{number} pairs of outputs and prompts{kinds}"
 
     words = {name: rows(result) for name, result in evaluations.items()}
-    if len(set(words.values())) > 1:
-        return ", ".join(f"{data} of {name}" for name, data in words.items())
-    (data,) = set(words.values())
-    models = ", ".join(words)
-    if len(words) > 1:
-        return f"{data} of each of {len(words)} models ({models})"
-    return data + (f" of {models}" if models else "")
+    data, *others = dict.fromkeys(words.values())
+    if len(words) > 1 and not others:
+        return f"{data} of each of {len(words)} models ({', '.join(words)})"
+    return ", ".join(data + (f" of {name}" if name else "") for name, data in words.items())
 
 
 def _kernels(result: Evaluation) -> list[str]:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from condvendi_jax import __version__
-from condvendi_jax.base import files, optional, tables
+from condvendi_jax.base import checks, files, tables
 from condvendi_jax.base.result import svg
 from condvendi_jax.base.tables import Table
 from condvendi_jax.report import behind as outputs_behind
-from condvendi_jax.report.behind import Behind
-from condvendi_jax.report.items import Items
+from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import not_computed, warning_lines
 from condvendi_jax.results.quality import undominated
@@ -61,12 +60,18 @@ def html(
 
     over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
     behind = drawn = plane = None
-    with optional.part("outputs behind the scores", failed):
+    with checks.optional("outputs behind the scores", failed):
         behind = outputs_behind.of_pairs(comparison.pairs)
-    with optional.part("figures", failed):
+    with checks.optional("figures", failed):
         drawn = over and svg(over.plot())
         plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
     answer, certainty = answered(comparison)
+    shown: dict[str, Any] = {}
+    if behind:
+        lengths, ratio = _lengths(behind, outputs)
+        shown = {"behind": behind, "items": Items(behind, outputs, prompts), "heat": _heat(behind)}
+        shown["panels"] = [_panel(behind, number) for number in range(len(behind.first))]
+        shown |= {"lengths": lengths, "ratio": ratio}
     page = _template().render(
         comparison=comparison,
         models=list(comparison.models),
@@ -79,22 +84,9 @@ def html(
         drawn=drawn,
         plane=plane,
         best=undominated(rated),
-        **(_outputs(behind, outputs, prompts) if behind else {}),
+        **shown,
     )
     files.write_text(path, page)
-
-
-def _outputs(behind: Behind, outputs: Any, prompts: Any) -> dict[str, Any]:
-    """What a page shows of the outputs behind the scores."""
-    lengths, ratio = _lengths(behind, outputs)
-    return {
-        "behind": behind,
-        "items": Items(behind, outputs, prompts),
-        "heat": _heat(behind),
-        "panels": [_panel(behind, number) for number in range(len(behind.first))],
-        "lengths": lengths,
-        "ratio": ratio,
-    }
 
 
 @functools.cache

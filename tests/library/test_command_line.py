@@ -19,8 +19,8 @@ from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
-from condvendi_jax.cli import __main__, command, compare, flags, options, plan, report
-from condvendi_jax.cli import score as score_verb
+from condvendi_jax.cli import __main__, command, flags, options
+from condvendi_jax.cli.verbs import Compare, Plan, Report, Score
 from condvendi_jax.inference.evaluations import Keys
 
 N = 60
@@ -341,62 +341,42 @@ BAD_INPUTS = {
 
 def test_flags_are_typed_checked_and_written_in_several_ways(folder):
     argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
-    words, given = flags.parse(score_verb.Options, argv)
+    words, given = flags.parse(Score, argv)
     assert words == ["x.npy", "word"]
     assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
     assert given.order == (1.0, np.inf)
     assert given.paths(options.Source) == {"--prompts": "t.npy"}
-    _, again = flags.parse(score_verb.Options, ["--x64=false", "--errors=true", "--json=o"])
+    _, again = flags.parse(Score, ["--x64=false", "--errors=true", "--json=o"])
     assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
     with pytest.raises(ValueError, match="--seed: expected an integer of at least 0, received -1"):
-        flags.parse(score_verb.Options, ["--seed=-1"])
+        flags.parse(Score, ["--seed=-1"])
 
 
 @pytest.mark.parametrize(
     ("verb", "argv", "message"),
     [
-        (compare, "--level=0", "--level: expected a number above 0 and below 1, received 0.0."),
-        (compare, "--level=1", "--level: expected a number above 0 and below 1, received 1.0."),
-        (compare, "--equal_ratio=1", "--equal_ratio: expected a number above 1, received 1.0."),
-        (compare, "--rule=mean", "--rule: expected one of variance, std, median, received 'mean'."),
-        (plan, "--most_prompts=6", "--most_prompts: expected a number at least 7, received 6."),
-        (plan, "--order=0", "--order: expected a number above 0"),
-        (report, "--output=a.txt", "--output: expected a file ending in .html, .htm, received 'a."),
-        (
-            score_verb,
-            "--prompt_bandwidth=0",
-            "--prompt_bandwidth: expected a finite number above 0",
-        ),
-        (
-            score_verb,
-            "--similarity=a --class_field=b",
-            "--similarity and --class_field: give one or",
-        ),
-        (
-            score_verb,
-            "--class_field=a --cache=b",
-            "--class_field and --cache: give one or the other.",
-        ),
-        (
-            score_verb,
-            "--long_texts=cut --text_encoder=b",
-            "--long_texts and --text_encoder: give one",
-        ),
-        (
-            score_verb,
-            "--equal_prompts --similar_prompts",
-            "--equal_prompts and --similar_prompts: give",
-        ),
+        (Compare, "--level=0", "--level: expected a number above 0 and below 1, received 0.0."),
+        (Compare, "--level=1", "--level: expected a number above 0 and below 1, received 1.0."),
+        (Compare, "--equal_ratio=1", "--equal_ratio: expected a number above 1, received 1.0."),
+        (Compare, "--rule=mean", "--rule: expected one of variance, std, median, received 'mean'."),
+        (Plan, "--most_prompts=6", "--most_prompts: expected a number at least 7, received 6."),
+        (Plan, "--order=0", "--order: expected a number above 0"),
+        (Report, "--output=a.txt", "--output: expected a file ending in .html, .htm, received 'a."),
+        (Score, "--prompt_bandwidth=0", "--prompt_bandwidth: expected a finite number above 0"),
+        (Score, "--similarity=a --class_field=b", "--similarity and --class_field: give one or"),
+        (Score, "--class_field=a --cache=b", "--class_field and --cache: give one or the other."),
+        (Score, "--long_texts=cut --text_encoder=b", "--long_texts and --text_encoder: give one"),
+        (Score, "--equal_prompts --similar_prompts", "--equal_prompts and --similar_prompts: give"),
     ],
 )
 def test_flags_of_a_verb_are_checked_before_files_are_read(verb, argv, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        flags.parse(verb.Options, argv.split())
+        flags.parse(verb, argv.split())
 
 
 def test_a_method_has_its_key_of_the_seed():
     def chosen(**flags):
-        return score_verb.Options(seed=3, **flags).chosen_method()
+        return Score(seed=3, **flags).chosen_method()
 
     assert chosen(method="exact") == cv.Exact()
     assert isinstance(chosen(), cv.Auto)

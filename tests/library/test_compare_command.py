@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.cli import __main__, inputs
-from condvendi_jax.cli import compare as verb
+from condvendi_jax.cli import __main__, inputs, verbs
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -179,15 +178,15 @@ def test_flags_of_comparisons_reach_the_calls_of_the_library(folder, monkeypatch
     calls = []
     for name in ("compare", "with_texts"):
         record = lambda *_, **settings: calls.append(settings)  # noqa: E731
-        monkeypatch.setattr(verb.comparisons, name, record)
-    given = verb.Options(
+        monkeypatch.setattr(verbs.comparisons, name, record)
+    given = verbs.Compare(
         prompts="t.npy", order=(2.0,), level=0.1, equal_ratio=1.3, one_population=True, profile="p"
     )
-    verb.read_and_compare(["few.npy", "many.npy"], given)
+    verbs.read_and_compare(["few.npy", "many.npy"], given)
     flags = {"level": 0.1, "equal_ratio": 1.3, "one_population": True, "profile": True}
     assert flags.items() <= calls[0].items()
     assert calls[1] == {"one_population": True}
-    verb.read_and_compare(["few.npy", "many.npy"], verb.Options(prompts="t.npy", order=(2.0,)))
+    verbs.read_and_compare(["few.npy", "many.npy"], verbs.Compare(prompts="t.npy", order=(2.0,)))
     assert calls[2]["profile"] is None and calls[3] == {"one_population": False}
 
 
@@ -269,7 +268,7 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd,
 
 
 def _paths(*words):
-    models = inputs.models_of(words, verb.Options())
+    models = inputs.models_of(words, verbs.Compare())
     return {name: model.path for name, model in models.items()}
 
 

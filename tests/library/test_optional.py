@@ -8,7 +8,7 @@ import pytest
 
 import condvendi_jax as cv
 from condvendi_jax import report
-from condvendi_jax.base import optional
+from condvendi_jax.base import checks
 from condvendi_jax.cli import __main__
 from condvendi_jax.inference import comparisons, designs, profiles, prompt_tables, quality
 from condvendi_jax.report import webpage
@@ -103,7 +103,7 @@ def test_the_command_prints_the_scores_where_what_was_asked_for_fails(
 
 def test_only_what_data_do_is_a_failure_of_a_part():
     def run(error, **options):
-        with contextlib.suppress(UserWarning), optional.part("x", {}, **options):
+        with contextlib.suppress(UserWarning), checks.optional("x", {}, **options):
             raise error
 
     with warnings.catch_warnings():

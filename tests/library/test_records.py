@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.cli import inputs, score
+from condvendi_jax.cli import inputs, verbs
 from condvendi_jax.records.reading import holds_records
 
 CHAT = [
@@ -561,9 +561,9 @@ def test_prompts_that_are_equal_or_different_are_not_embedded(
         assert score == pytest.approx(expected.order(2).unbiased.conditional, rel=1e-6)
 
 
-def _read(verb, *words, **flags):
+def _read(*words, **flags):
     bar = types.SimpleNamespace(add_task=lambda *_, **__: 0, update=lambda *_, **__: None)
-    given = verb.Options(text_encoder="fake_encoders:STARTS", cache="cache", **flags)
+    given = verbs.Score(text_encoder="fake_encoders:STARTS", cache="cache", **flags)
     return inputs.read(given, inputs.models_of(words, given), bar)
 
 
@@ -572,15 +572,15 @@ def test_only_texts_that_are_compared_meet_the_encoder_and_are_told(write, monke
     encoder = Starts()
     monkeypatch.setattr(fake_encoders, "STARTS", encoder, raising=False)
     write(lines(*({"task_id": f"id {k}", "completion": f"a{k}"} for k in range(4))))
-    ids = _read(score, "m.jsonl")
+    ids = _read("m.jsonl")
     pairs = ids.pairs()[""]
     assert encoder.seen == [f"a{k}" for k in range(4)] and pairs.prompt_kinds[0] == 4
     with pytest.raises(ValueError, match="expected embeddings for similar_prompts"):
-        _read(score, "m.jsonl", similar_prompts=True).pairs()
+        _read("m.jsonl", similar_prompts=True).pairs()
     np.save("x.npy", np.arange(8.0).reshape(4, 2))
     for prompts, told in (("p\np\nq\nq", {}), ("p\nq\nr\ns", {"text_encoder": "starts"})):
         write(prompts.encode(), "p.txt")
-        read = _read(score, "x.npy", prompts="p.txt")
+        read = _read("x.npy", prompts="p.txt")
         assert {k: v for k, v in read.described.items() if k == "text_encoder"} == told
         assert read.encoders() == ("starts (texts)" if told else None)
         assert ("prompts embedded by starts" in read.notes) == bool(told)

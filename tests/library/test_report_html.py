@@ -17,7 +17,6 @@ import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__
 from condvendi_jax.report import behind as outputs_behind
-from condvendi_jax.report import items as report_items
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "docs" / "example_report.html"
 P, K = 8, 5  # Prompts, and answers of each.
@@ -296,7 +295,7 @@ def test_a_small_picture_has_the_greys_of_one_of_16_bits(tmp_path):
     """Pillow alone would clip them to 255: all but the darkest would be white."""
     image = pytest.importorskip("PIL.Image")
     image.fromarray(np.full((60, 60), 100 * 257, np.uint16)).save(tmp_path / "grey.png")
-    small = base64.b64decode(report_items._thumbnail(tmp_path / "grey.png", 40))
+    small = base64.b64decode(outputs_behind._thumbnail(tmp_path / "grey.png", 40))
     pixels = np.asarray(image.open(io.BytesIO(small)))
     assert pixels.shape == (40, 40, 3)
     np.testing.assert_allclose(pixels, 100, atol=3)

@@ -1,0 +1,184 @@
+"""The verbs of `condvendi`: the flags of each, and what it reads, computes, prints and writes."""
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from condvendi_jax import inference
+from condvendi_jax import report as reports
+from condvendi_jax.base import checks, files
+from condvendi_jax.base.result import comma_separated
+from condvendi_jax.cli import command, flags, inputs, options
+from condvendi_jax.cli.flags import flag
+from condvendi_jax.cli.options import Options, Target
+from condvendi_jax.inference import comparisons, datasets
+from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.statistics.power import FEWEST_TESTED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score(Options):
+    """Scores of a model's outputs and, with prompts, how much of them is the model's own.
+
+    usage: condvendi score answers.jsonl [--flag=value ...]
+           condvendi score x.npy --prompts=t.npy [--flag=value ...]
+           condvendi score folder --prompts=prompts.csv [--flag=value ...]
+
+    The outputs are records with their prompts, embeddings, texts or a folder of pictures, as in
+    `condvendi compare`.
+    """
+
+    errors: bool = flag(True, "Compute standard errors.", excludes=("groups_file",))
+    by_prompt: Target | None = flag(
+        help="Also write a CSV file with a line for each prompt and order: the number, share, "
+        "score and similarity of its outputs, with an interval, and what they contribute to all "
+        "scores. The mean of the scores over prompts is printed."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compare(Options):
+    """Which of several models is more diverse, and whether the difference is real.
+
+    usage: condvendi compare a.jsonl b.jsonl [--flag=value ...]
+           condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
+           condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
+
+    A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv, .tsv,
+    .parquet, .eval), of embeddings (.npy, .npz, .safetensors), of texts (.txt, .csv, .jsonl), or a
+    folder of pictures; all models are of one kind. Pictures and texts are embedded. A model
+    may be given a name, name=path; else it has that of its file or, if two share it, its path. All
+    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
+    """
+
+    several = True
+    level: float = flag(
+        0.05, "The rate of false differences, over all pairs of models.", above=0, below=1
+    )
+    equal_ratio: float = flag(
+        1.1,
+        "Models are said to be equal where the ratio of their scores is shown to be smaller.",
+        above=1,
+    )
+    one_population: bool = flag(
+        False,
+        "Compare models on all of their prompts, as samples of one population of prompts, also on "
+        "those that only some models answer.",
+    )
+    csv: Target | None = flag(None, "Also write the table to this file as CSV.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(Compare):
+    """Plans a study from a small first one, the pilot: how many prompts and answers it needs.
+
+    usage: condvendi plan a.jsonl b.jsonl [--ratio=1.1] [--flag=value ...]
+           condvendi plan a.jsonl --budget=2000 --prompt_cost=5 [--flag=value ...]
+
+    Give the files of the pilot as for `condvendi compare`. With one model, a second one with the
+    same spread is assumed. --json and --csv write the plan.
+    """
+
+    order: tuple[float, ...] = flag(
+        (2.0,), "Renyi orders of the pilot's scores, 2 among them.", check=checks.check_order
+    )
+    ratio: float | None = flag(
+        None, "The ratio of two scores that the study should find; 1.1 if unset, without a budget."
+    )
+    most_prompts: int | None = flag(
+        None, "The largest number of prompts that you have.", at_least=FEWEST_TESTED
+    )
+    prompt_cost: float = flag(0.0, "The cost of a prompt, where an answer costs one.")
+    budget: float | None = flag(None, "The most that prompts and answers of one model may cost.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report(Compare):
+    """Several models side by side as one page of HTML, with the outputs behind the scores.
+
+    usage: condvendi report a.jsonl b.jsonl --output=report.html [--flag=value ...]
+           condvendi report folder_a folder_b --prompts=prompts.csv --output=report.html
+
+    All else is as in `condvendi compare`, and so is what is printed. Outputs of arrays are shown by
+    their row; `condvendi_jax.report.html` shows the texts or pictures that you give it.
+    """
+
+    output: Target | None = flag(
+        None, "The file of the page, which ends in .html.", endings=(".html", ".htm")
+    )
+
+
+def score(argv: Sequence[str]) -> None:
+    """`condvendi score`: the scores of one model's outputs, with errors."""
+    words, given = flags.parse(Score, argv)
+    options.keep_programs()
+    models = inputs.models_of(words, given)
+    paired = any(model.prompts or model.kind == "records" for model in models.values())
+    if given.by_prompt and not paired:
+        raise ValueError(f"--by_prompt={given.by_prompt} needs --prompts: there are none.")
+    tables, over, failed = [], None, dict[str, str]()
+    with command.progress_bar() as bar:
+        read = inputs.read(given, models, bar)
+        pairs, settings, show = read.pairs()[""], read.settings, read.settings["progress"]
+        scores = inference.evaluate(pairs, **settings, errors=given.errors)
+        scores = datasets.advised(scores, pairs, read.items.get(""))
+        if given.by_prompt:
+            chosen = {name: settings[name] for name in ("truncation", "method")}
+            chosen |= {"labels": read.dataset.prompt_texts}
+            with checks.optional("by_prompt", failed, asked=True):
+                tables = [inference.prompt_table(pairs, order=o, **chosen) for o in given.order]
+        if given.profile:
+            chosen = {name: settings[name] for name in ("seed", "unbiased")}
+            with checks.optional("profile", failed, asked=True):
+                over = inference.profile({"": pairs}, **chosen, progress=show)
+    beside = [line for part in (*tables, over) if part for line in ("", str(part))]
+
+    def write_tables(path: str) -> None:
+        if not tables:
+            raise ValueError(f"--by_prompt={path}: not written, since there is no table.")
+        lines = [line for table in tables for line in table.lines()]
+        files.write_text(path, comma_separated(lines))
+
+    options.write(given, scores, read, profile=over, beside=beside, by_prompt=write_tables)
+
+
+def compare(argv: Sequence[str]) -> None:
+    """`condvendi compare`: several models side by side, under one bandwidth."""
+    words, given = flags.parse(Compare, argv)
+    read, compared = read_and_compare(words, given)
+    options.write(given, compared, read)
+
+
+def plan(argv: Sequence[str]) -> None:
+    """`condvendi plan`: how many prompts, and answers to each, a difference takes, from a pilot."""
+    words, given = flags.parse(Plan, argv)
+    if given.quality_field is not None:
+        raise ValueError("--quality_field: has no effect on a plan; leave it out.")
+    read, pilot = read_and_compare(words, given)
+    limits = {name: getattr(given, name) for name in ("ratio", "prompt_cost", "budget")}
+    planned = inference.plan(pilot, prompts=given.most_prompts, **limits)
+    options.write(given, pilot, read, plan=planned)
+
+
+def report(argv: Sequence[str]) -> None:
+    """`condvendi report`: several models side by side, with their outputs, as a page of HTML."""
+    words, given = flags.parse(Report, argv)
+    if given.output is None:
+        raise ValueError("--output: expected the file of the page, such as --output=report.html.")
+    read, compared = read_and_compare(words, given)
+    shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.dataset.prompt_texts}
+    shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
+    options.write(given, compared, read, output=lambda path: reports.html(compared, path, **shown))
+
+
+def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:
+    """What a command line names, read and compared."""
+    options.keep_programs()
+    models, one = inputs.models_of(words, given), {"one_population": given.one_population}
+    chosen = one | {"level": given.level, "equal_ratio": given.equal_ratio}
+    with command.progress_bar() as bar:
+        read = inputs.read(given, models, bar)
+        settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
+        compared = comparisons.compare(read.pairs(), **settings)
+        return read, comparisons.with_texts(compared, read.items, **one)
