@@ -40,7 +40,7 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
     shares, gathered = pairs.shares, pairs.gathered()
     labels = np.full(pairs.n, -1) if pairs.groups is None else _shared_labels(pairs)
     prompts = gathered.arrays[1]
-    ends, bins = _curve(pairs, prompts, shares, labels)
+    ends, centres, bins = _curve(pairs, prompts, shares, labels)
     nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
     near = statistics.near_pairs(*nearest, shares)
     if near.one.size == 0:
@@ -67,7 +67,8 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
         state = "at most" if better else "cannot be told"
     low, high = 1 / found.high, 1 / found.low
     curve = Curve(
-        distances=ends,
+        ends=ends,
+        distances=centres,
         similarity=bins,
         distance=float(near.weights @ near.distances),
         near=near_mean,
@@ -91,13 +92,16 @@ def _shared_labels(pairs: Pairs) -> np.ndarray:
 
 def _curve(
     pairs: Pairs, prompts: jnp.ndarray, shares: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, Bins]:
-    """The upper ends of bins of distances, each with twice as many pairs, and their means."""
+) -> tuple[np.ndarray, np.ndarray, Bins]:
+    """Bins of distances, each with twice as many pairs: upper ends, mean distances, similarity."""
     few = distances.few_distances(prompts, _ROWS_OF_EDGES)
     count = max(1, int(math.log2(max(pairs.n - 1, 2) / 2)) + 1)
     ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(pairs.n - 1, 2), 1))
     ends = np.unique(ends[ends > 0])
     ends = np.append(ends[: count - 1], math.inf)
+    places = np.searchsorted(ends, few)
+    counts, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
+    centres = sums / np.maximum(counts, 1)
     kernel, unit = distances.distance_kernel(prompts)
     factors = [
         factor_of(kernel, array, pairs.layout)
@@ -112,7 +116,7 @@ def _curve(
         Tiles(tuple(factors), ((0,),), pairs.layout), jnp.asarray(edges, pairs.dtype), *beside
     )
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
-    return ends, statistics.in_bins(weights, similar, shares, _LEVEL)
+    return ends, centres, statistics.in_bins(weights, similar, shares, _LEVEL)
 
 
 def _slope(pairs: Pairs) -> float:

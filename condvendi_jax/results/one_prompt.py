@@ -26,7 +26,8 @@ class Curve(Result):
     """How alike outputs are by the distance of their prompts.
 
     Attributes:
-      distances: the upper ends of the bins of distances `[b]`, the last of which is infinite.
+      ends: the upper ends of the bins of distances `[b]`, the last of which is infinite.
+      distances: the mean distances in the bins `[b]`.
       similarity: the mean squared kernel of outputs to prompts in each bin, with a band that holds
         all of them in 95% of samples, and how much weight of pairs there is.
       read_at_0: the similarity that a line through near pairs has at distance 0; NaN without one.
@@ -34,6 +35,7 @@ class Curve(Result):
       near: the similarity of outputs to near prompts.
     """
 
+    ends: np.ndarray
     distances: np.ndarray
     similarity: Bins
     distance: float
@@ -42,15 +44,21 @@ class Curve(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each bin of distances."""
-        bins, start = self.similarity, [0.0, *self.distances[:-1].tolist()]
-        ends = zip(start, self.distances.tolist(), strict=True)
-        numbers = zip(bins.values, bins.low, bins.high, bins.pairs, strict=True)
-        names = ("similarity", "low", "high", "share_of_pairs")
-        return [
-            {"from": low, "to": high, **dict(zip(names, map(float, line), strict=True))}
-            for (low, high), line in zip(ends, numbers, strict=True)
-            if line[-1] > 0
+        bins = self.similarity
+        columns = {
+            "from": [0.0, *self.ends[:-1]],
+            "to": self.ends,
+            "distance": self.distances,
+            "similarity": bins.values,
+            "low": bins.low,
+            "high": bins.high,
+            "share_of_pairs": bins.pairs,
+        }
+        lines = [
+            dict(zip(columns, map(float, line), strict=True))
+            for line in zip(*columns.values(), strict=True)
         ]
+        return [line for line in lines if line["share_of_pairs"] > 0]
 
     def parts(self) -> list[str | Table]:
         """A row for each bin."""

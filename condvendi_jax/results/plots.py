@@ -78,11 +78,9 @@ def over_distances(curve: Any) -> Figure:
     """
     drawn = Figure(figsize=(1.4 * _PANEL_IN[0], _PANEL_IN[1]), layout="constrained")
     panel, lines = drawn.subplots(), curve.lines()
-    ends = np.array([line["from"] for line in lines])
-    inside = np.append(ends[1:], max(ends[-1] * 1.2, curve.distance))
-    middle = (ends + inside) / 2
-    values, low, high = (
-        np.array([line[name] for line in lines]) for name in ("similarity", "low", "high")
+    middle, values, low, high = (
+        np.array([line[name] for line in lines])
+        for name in ("distance", "similarity", "low", "high")
     )
     look, _ = _look(0)
     panel.errorbar(

@@ -59,7 +59,7 @@ def test_curve_is_the_mean_squared_kernel_in_each_bin(points):
     curve: Any = asked_once.of_pairs(pairs_of(outputs, prompts, groups=labels)).curve
     apart, squares = np.sqrt(squared_distances(prompts)), np.exp(-squared_distances(outputs))
     counted = labels[:, None] != labels
-    ends = [0, *curve.distances]
+    ends = [0, *curve.ends]
     assert ends[-1] == math.inf
     assert curve.similarity.pairs.sum() == pytest.approx(counted.mean(), rel=1e-5)
     for k, line in enumerate(curve.lines()):
