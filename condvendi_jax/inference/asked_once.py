@@ -32,9 +32,7 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
     """
     total = math.nan
     if pairs.kernels[1].compares_equality and pairs.arrays[1].shape[1] == 1:
-        return _unknown(
-            pairs, "each prompt was asked once, and prompts are labels without distance"
-        )
+        return _unknown(pairs, "prompts were asked once, and are labels, which have no distance")
     if pairs.n < _FEWEST:
         return _unknown(pairs, f"{pairs.n} prompts that were asked once are too few")
     shares, gathered = pairs.shares, pairs.gathered()
