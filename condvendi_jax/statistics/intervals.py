@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 #: The two ends of an interval, at a level or at each of several.
 Ends = Callable[[Any], tuple[Any, Any]]
@@ -30,9 +31,7 @@ LEVELS = np.exp(np.linspace(math.log(1e-30), 0, 160))
 
 def student(freedom: Any, level: Any = 0.05) -> Any:
     """Half the width of an interval by Student's t, in standard errors."""
-    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
-    return -stdtrit(freedom, np.asarray(level) / 2)
+    return -scipy.special.stdtrit(freedom, np.asarray(level) / 2)
 
 
 def symmetric(value: float, error: float, freedom: float) -> Ends:
@@ -130,8 +129,6 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     b + p^2 rises with it at 3 - 2 p^2 / (b + p^2) times the slope of a mean, at most three times.
     An answer that at most one prompt of the sample has adds the square of its share.
     """
-    from scipy.special import betainccinv  # Imported where it is used: it is slow to import.
-
     root = math.sqrt(max(0.0, value))
     slope = 0.5 / root if root > 0 else 0.0
     moments = _Moments.of(root, slope * error, slope * changes, shares)
@@ -139,7 +136,8 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     def ends(level: Any) -> tuple[Any, Any]:
         low = 1 - moments.flipped().far(level) if root > 0.5 else moments.near(level)
         high = np.clip(moments.far_of_mode(level), 0, 1) ** 2
-        unseen = betainccinv(2, max(moments.freedom, 1e-9), level) ** 2 * (1 - value)
+        beyond = scipy.special.betainccinv(2, max(moments.freedom, 1e-9), level)
+        unseen = beyond**2 * (1 - value)
         return np.clip(low, 0, 1) ** 2, np.minimum(value + np.hypot(high - value, unseen), 1)
 
     return ends
@@ -160,27 +158,16 @@ def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
     Where no pair is alike, or none unlike, the ends are the Poisson means of which at most one
     pair, or no row, is seen.
     """
-    from scipy.special import expit, gammainccinv  # Imported where they are used, as above.
+
+    def unseen(level: Any, count: int) -> Any:
+        return scipy.special.gammainccinv(count, np.asarray(level) / 2) / rows
 
     if value < _NO_PAIR:
-        return lambda level: (
-            np.zeros_like(level, float),
-            np.minimum((gammainccinv(2, np.asarray(level) / 2) / rows) ** 2, 1.0),
-        )
+        return lambda level: (np.zeros_like(level, float), np.minimum(unseen(level, 2) ** 2, 1.0))
     if value > 1 - _ALL_ALIKE or error < _NO_ERROR * value:
-
-        def one_sided(level: Any) -> tuple[Any, Any]:
-            width = gammainccinv(1, np.asarray(level) / 2) / rows
-            return np.maximum(value - width, 0.0), np.minimum(value + width, 1.0)
-
-        return one_sided
-    logit, scale = math.log(value / (1 - value)), error / (value * (1 - value))
-
-    def ends(level: Any) -> tuple[Any, Any]:
-        width = student(freedom, level) * scale
-        return expit(logit - width), expit(logit + width)
-
-    return ends
+        return inside(lambda level: (value - unseen(level, 1), value + unseen(level, 1)), 0.0, 1.0)
+    logit = symmetric(math.log(value / (1 - value)), error / (value * (1 - value)), freedom)
+    return lambda level: tuple(map(scipy.special.expit, logit(level)))
 
 
 def ratio(value: float, error: float, freedom: float) -> Ends:
@@ -349,8 +336,6 @@ def p_value(ends: Ends, *, sides: int = 2) -> float:
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
     """The ends of c in [0, 1] with a mean of k_T^2 (k_X^2 - c) within Bernstein's bound."""
-    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
-
     (t, j, tt, tj, jj), x = means, math.log(3 / delta) / blocks
 
     def margin(c: float) -> float:
@@ -358,6 +343,6 @@ def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, floa
         return 4 / 3 * bx + math.sqrt(bx**2 + 2 * x * square) - abs(j - c * t)
 
     # The bound is convex in c, so that there is at most one root on either side of the estimate.
-    root: Any = brentq
+    root = scipy.optimize.brentq
     least = root(margin, 0.0, j / t) if margin(0.0) < 0 else 0.0
     return least, root(margin, j / t, 1.0) if margin(1.0) < 0 else 1.0

@@ -3,9 +3,10 @@
 import bisect
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 from condvendi_jax.statistics.intervals import prompt_mean
 
@@ -67,12 +68,10 @@ class Spread(NamedTuple):
 
         The logarithm of the variance is normal about the pilot's; or `at` so many standard errors.
         """
-        from scipy.special import ndtri, stdtr, stdtrit  # Slow to import.
-
-        places = ndtri((np.arange(20) + 0.5) / 20) if at is None else np.array([at])
+        places = scipy.special.ndtri((np.arange(20) + 0.5) / 20) if at is None else np.array([at])
         errors = np.sqrt(self.variance(k) * np.exp(self.relative_error * places) / prompts)
-        shift = effect / errors - stdtrit(prompts - 1, 1 - level / 2)
-        return float(np.mean(stdtr(prompts - 1, shift)))
+        shift = effect / errors - scipy.special.stdtrit(prompts - 1, 1 - level / 2)
+        return float(np.mean(scipy.special.stdtr(prompts - 1, shift)))
 
     def needed(
         self,
@@ -102,13 +101,11 @@ class Spread(NamedTuple):
 
     def smallest_ratio(self, k: int, prompts: int, level: float, power: float) -> float:
         """The smallest ratio of two scores that is found with a power."""
-        from scipy.optimize import brentq  # Slow to import.
 
         def missing(log_ratio: float) -> float:
             return power - self.power(k, prompts, self.effect(math.exp(log_ratio)), level)
 
-        root: Any = brentq
-        return math.exp(root(missing, 0.0, 100.0, xtol=1e-9))
+        return math.exp(scipy.optimize.brentq(missing, 0.0, 100.0, xtol=1e-9))
 
 
 def unseen_variance(squares: np.ndarray) -> float:
@@ -128,9 +125,7 @@ def detectable(length: float, error: float, freedom: float, power: float = POWER
 
     `length` is that of the interval on the side of 0, and errors of an estimate are Student's.
     """
-    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
-    return length + error * float(stdtrit(freedom, power))
+    return length + error * float(scipy.special.stdtrit(freedom, power))
 
 
 def ratio_of(difference: float, mean: float) -> float:

@@ -4,11 +4,10 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 # Shares of the largest stake; at 1 a look without any similarity would lose everything.
 _STAKES = np.array([0.9, 0.45, 0.225, 0.1125])
-
-
 _TINY = 1e-300  # So that nothing is divided by 0.
 
 
@@ -40,9 +39,7 @@ def upper_end(mean: Any, pairs: int, level: float) -> Any:
 
 def kl(p: Any, q: Any) -> Any:
     """The divergence of two Bernoulli variables of these means, in nats."""
-    from scipy.special import rel_entr  # Imported where it is used: it is slow to import.
-
-    return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
+    return scipy.special.rel_entr(p, q) + scipy.special.rel_entr(1 - p, 1 - q)
 
 
 class EProcess:
