@@ -35,24 +35,17 @@ class Design(NamedTuple):
     answers: int
 
     def __str__(self) -> str:
-        """In words."""
         if self.answers == 1:
             return f"{self.prompts:,} outputs"
         return f"{self.prompts:,} prompts with {self.answers:,} answers each"
 
 
 class SharedPrompts(NamedTuple):
-    """How many prompts models share, where they do not all have the same ones.
+    """How many prompts models share, where they do not all have the same ones."""
 
-    Attributes:
-      models: the number of prompts of each model.
-      all: the number of prompts that all models have.
-      pairs: the number of prompts that each two models have.
-    """
-
-    models: dict[str, int]
-    all: int
-    pairs: dict[tuple[str, str], int]
+    models: dict[str, int]  # The prompts of each model.
+    all: int  # Those that all models have.
+    pairs: dict[tuple[str, str], int]  # Those that each two models have.
 
     def enough(self, count: int, models: Sequence[str]) -> bool:
         """Whether models are compared on so many prompts: 7, or all that one of them has."""
@@ -116,16 +109,14 @@ class Comparison(Result):
     Attributes:
       evaluations: the scores of each model by its name, all under the same bandwidths.
       rankings: one for each order and score.
-      matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
-        'none'.
+      matched: how outputs of models belong together: 'rows', 'prompts', 'labels' or 'none'.
       level: the family-wise rate of false differences that the letters allow.
       between: how many models are different; None of one model, and where order 2 is not computed
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
       without: the order of models without texts that answer many prompts; '' if as with them.
-      at: the numbers of prompts and answers at which models of other designs are scored, where
-        scores grow with them; None where all have one design, or all scores are unbiased.
+      at: the design at which models of other designs are scored; None where none is needed.
       shared_prompts: how many prompts models share; None where all have the same ones, without
         prompts, and where they are samples of one population.
       failed: why optional parts, such as 'profile', could not be computed, by name.
@@ -171,13 +162,12 @@ class Comparison(Result):
             for item in evaluation.advice:
                 codes.setdefault(item.code, {})[model] = item
         merged = []
-        for by_model in codes.values():
+        for code, by_model in codes.items():
             first = next(iter(by_model.values()))
-            evidence = {item.evidence for item in by_model.values()}
-            if len(by_model) < len(self.models) or len(evidence) > 1:
+            if len(by_model) < len(self.models) or len({a.evidence for a in by_model.values()}) > 1:
                 words = "; ".join(f"{model}: {item.evidence}" for model, item in by_model.items())
                 first = first._replace(evidence=words)
-            if first.code == evaluations.DOUBT and self.without:
+            if code == evaluations.DOUBT and self.without:
                 first = first._replace(remedy=f"{first.remedy}. {self.without}")
             merged.append(first)
         return tuple(merged)
@@ -230,15 +220,13 @@ class Comparison(Result):
         def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
             return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
 
-        rows = [
-            [ranking.name, f"{one} - {two}", with_interval(value, error, None), ratio]
-            + [*map(p, p_values), percent(least)]
-            for ranking in self.rankings
-            for (one, two, value, error, *p_values, least), ratio in (
-                (difference[:8], ranking.ratio_in_words(difference))
-                for difference in ranking.differences
-            )
-        ]
+        rows = []
+        for ranking in self.rankings:
+            for of_two in ranking.differences:
+                one, two, value, error, *p_values, least = of_two[:8]
+                cells = [with_interval(value, error, None), ranking.ratio_in_words(of_two)]
+                cells += [*map(p, p_values), percent(least)]
+                rows.append([ranking.name, f"{one} - {two}", *cells])
         heading = ["score", "models", "difference", "ratio", "p", "adjusted p"]
         return Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
@@ -268,14 +256,12 @@ class Comparison(Result):
                 words = reason + (f" ({tables.listed(sorted(pairs))})" if some else "")
                 if saturated or not isinstance(reason, Saturated):
                     names.setdefault(words, []).append(ranking.name)
-        every = len(self.rankings)
-        whose = {
-            words: f"no test of {tables.listed(scores)}"
-            if len(scores) < every
-            else "differences are not tested"
-            for words, scores in names.items()
-        }
-        return [f"{start}: {words}" for words, start in whose.items()]
+        lines = []
+        for words, scores in names.items():
+            some = len(scores) < len(self.rankings)
+            start = f"no test of {tables.listed(scores)}" if some else "differences are not tested"
+            lines.append(f"{start}: {words}")
+        return lines
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors and letters say, and what was not tested."""
@@ -286,10 +272,9 @@ class Comparison(Result):
         notes += [f"{words} {self.at}"] if self.at else []
         growing = [o.name for o in self.first.orders if o.decomposition.order < 2]
         if growing and len(self.models) > 1:
-            notes.append(
-                f"order {', '.join(growing)}: a model with many rare outputs may rank too low at "
-                "any n, even significantly; unbiased order 2 does not depend on n"
-            )
+            words = "a model with many rare outputs may rank too low at any n, even significantly"
+            words += "; unbiased order 2 does not depend on n"
+            notes.append(f"order {', '.join(growing)}: {words}")
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
@@ -343,8 +328,7 @@ class Comparison(Result):
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
             lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
-        lines += evaluations.weights_line(self.evaluations.values())
-        lines += [] if self.first.paired else [evaluations.NO_PROMPTS]
+        lines += evaluations.about_rows(self.evaluations.values())
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
         if self._given:

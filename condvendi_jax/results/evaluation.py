@@ -1,11 +1,9 @@
 """The result of `evaluate`: the scores of one model with their errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
@@ -13,10 +11,8 @@ from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate
+from condvendi_jax.results.quality import Quality
 from condvendi_jax.statistics.reasons import SPLIT
-
-if TYPE_CHECKING:
-    from condvendi_jax.results.quality import Quality
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
@@ -62,9 +58,8 @@ class ErrorsBy(NamedTuple):
     Attributes:
       method: 'influences' of rows, or 'deletions' of groups.
       groups: the number of groups of rows that count as independent.
-      units: what a group is, in words: 'rows', 'rows of one prompt' or 'given labels'.
-      reason: why groups were deleted although influences were asked for, or why there is no error
-        (NaN) from influences; None elsewhere.
+      units: what a group is: 'rows', 'rows of one prompt' or 'given labels'.
+      reason: why groups were deleted instead, or why influences give no error (NaN); or None.
     """
 
     method: Literal["influences", "deletions"]
@@ -81,10 +76,10 @@ class ErrorsBy(NamedTuple):
         """'from the influences of 1,000 rows'."""
         if self.method == "influences":
             units = "prompts" if self.units == "rows of one prompt" else self.units
-            doubt = "" if self.reason is None else f", but withheld: {self.reason}"
-            return f"from the influences of {self.groups:,} {units}{doubt}"
-        because = "" if self.reason is None else f", because {self.reason}"
-        return f"from deletions of {self.groups} groups of {self.units}{because}"
+            words, why = f"from the influences of {self.groups:,} {units}", ", but withheld: "
+        else:
+            words, why = f"from deletions of {self.groups} groups of {self.units}", ", because "
+        return words if self.reason is None else words + why + self.reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,12 +131,11 @@ class ScoredOrder:
     def estimate(self, name: str, *, unbiased: bool) -> Estimate:
         """A score with its error and interval; the plug-in score unless `unbiased`."""
         scores, result = self.population, self.decomposition
-        values, errors, intervals = result.scores, self.standard_errors, None
+        values, errors = result.scores, self.standard_errors
+        intervals = result.intervals if result.estimation else None
         if unbiased and scores is not None:
             values, errors, intervals = scores.values, scores.standard_errors, scores.intervals
-        elif result.estimation is not None:
-            intervals = result.intervals
-        ends = None if intervals is None else tuple(map(float, getattr(intervals, name)))
+        ends = intervals and tuple(map(float, getattr(intervals, name)))
         error = math.nan if errors is None else float(getattr(errors, name))
         return Estimate(float(getattr(values, name)), error, ends)
 
@@ -201,7 +195,6 @@ class Advice(NamedTuple):
     remedy: str
 
     def __str__(self) -> str:
-        """The sentence."""
         return f"{self.finding} ({self.evidence}). {self.remedy}"
 
     def note(self) -> str:
@@ -278,18 +271,10 @@ class Evaluation(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        return {
-            "n": self.n,
-            **self.choices(),
-            "distinct_prompts": self.distinct_prompts,
-            "answers": self.answers and list(self.answers),
-            "advice": [item.as_dict() for item in self.advice],
-            "quality": self.quality and self.quality.as_dict(),
-            "failed": dict(self.failed),
-            "scores": [
-                scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders
-            ],
-        }
+        names = ("distinct_prompts", "answers", "advice", "quality", "failed")
+        shown = {name: plain(getattr(self, name)) for name in names}
+        scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
+        return {"n": self.n, **self.choices(), **shown, "scores": scores}
 
     def _shown(self) -> list[tuple[ScoredOrder, bool, str]]:
         """Every order, whether unbiased, with its name; plug-in scores follow unbiased ones."""
@@ -332,17 +317,13 @@ class Evaluation(Result):
         notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
         if estimated:
-            notes.append(
-                "[low, high]: 95% intervals for the scores that all eigenvalues would give, "
-                f"estimated by {', '.join(sorted(estimated))}"
-            )
+            what = "95% intervals for the scores that all eigenvalues would give"
+            notes.append(f"[low, high]: {what}, estimated by {', '.join(sorted(estimated))}")
         for scored in self.orders:
             moved = math.expm1(max(scored.decomposition.rounding or (0,)))
             if moved > _ROUNDED:
-                notes.append(
-                    f"order {scored.name}: rounding to {self.dtype} may change scores by "
-                    f"{moved:.0%}; use x64"
-                )
+                words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
+                notes.append(f"order {scored.name}: {words}")
         return notes + error_notes(self.orders) + not_computed(self.failed)
 
     def embedded(self) -> list[str]:
@@ -373,8 +354,7 @@ class Evaluation(Result):
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
-        lines.append(chosen_kernels(self.bandwidths))
-        lines += weights_line([self]) if self.paired else [NO_PROMPTS]
+        lines += [chosen_kernels(self.bandwidths), *about_rows([self])]
         if any(scored.errors_by for scored in self.orders):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -388,15 +368,16 @@ class Evaluation(Result):
         return "\n".join([title, str(self.table()), *self.notes()])
 
 
-def weights_line(evaluations: Iterable[Evaluation]) -> list[str]:
-    """That rows have weights, and what these mean for prompts."""
-    if any(result.weighted and result.paired for result in evaluations):
+def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
+    """That rows have weights, and what these mean for prompts; or that there are no prompts."""
+    if not all(result.paired for result in evaluations):
+        return ["Without prompts: part of this diversity may be that of the prompts"]
+    if any(result.weighted for result in evaluations):
         return ["Weights: given; where they are not integers, prompts count by them, not each once"]
     return []
 
 
 UNBIASED = "for any number of outputs or answers"
-NO_PROMPTS = "Without prompts: part of this diversity may be that of the prompts"
 #: The last line of what a result prints.
 MORE = "Choices, tests and notes: .details() or --verbose"
 
