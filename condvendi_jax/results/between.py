@@ -27,12 +27,10 @@ class Between(Result):
         the prompts.
       largest: exp H(M | T), which the number reaches if no two models have an output in common: how
         many models there are or, if they have prompts of their own, fewer.
-      overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common,
-        1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
-        prompt in common, or if no two of their outputs are alike. Two samples of one model have 1
-        in the mean, and may have more; above 1.1 it is said, as too few outputs repeat to tell.
-      error: of the number, with the influences of the groups of the jackknife; None where errors
-        were not asked for.
+      overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common;
+        NaN if they have no prompt in common, or no two of their outputs are alike. Two samples of
+        one model have 1 in the mean; above 1.1 too few outputs repeat to tell.
+      error: of the number, with the influences of the groups of the jackknife; None if not asked.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
       left_out: how many prompts were left out, to which some model has a single answer.
     """
@@ -70,20 +68,11 @@ class Between(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
-        errors = self.overlap_errors
         return {
             "number": self.number,
             "standard_error": self.standard_error,
             "largest": self.largest,
-            "overlaps": [
-                {
-                    "first": self.models[one],
-                    "second": self.models[two],
-                    "value": float(self.overlaps[one, two]),
-                    "standard_error": float(errors[one, two]),
-                }
-                for one, two in itertools.combinations(range(len(self.models)), 2)
-            ],
+            "overlaps": self.lines(),
             "groups": self.groups,
             "groups_of": self.error and self.error.units,
             "reason": self.reason,
@@ -124,23 +113,25 @@ class Between(Result):
             " they say the same, 0 if nothing is common, above 1: too few repeats to tell"
             + (", - if they have no prompt in common" if undefined else "")
         ]
+        both = "different models and overlaps"
         if self.left_out:
-            notes.append(
-                f"different models and overlaps leave out {self.left_out} prompts to which a model "
-                "has a single answer"
-            )
+            prompts = f"{self.left_out} prompts to which a model has a single answer"
+            notes.append(f"{both} leave out {prompts}")
         if self.reason:
-            notes.append(f"different models and overlaps have no errors: {self.reason}")
+            notes.append(f"{both} have no errors: {self.reason}")
         elif self.error is not None:
-            notes.append(
-                "± of different models and overlaps: one standard error of the sample, from "
-                f"deletions of {self.groups} groups of {self.error.units}"
-            )
+            groups = f"deletions of {self.groups} groups of {self.error.units}"
+            notes.append(f"± of {both}: one standard error of the sample, from {groups}")
         return notes
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each overlap of two models."""
-        return self.as_dict()["overlaps"]
+        names = ("first", "second", "value", "standard_error")
+        values, errors = self.overlaps.tolist(), self.overlap_errors.tolist()
+        return [
+            dict(zip(names, (one, two, values[i][j], errors[i][j]), strict=True))
+            for (i, one), (j, two) in itertools.combinations(enumerate(self.models), 2)
+        ]
 
     def parts(self) -> list[str | Table]:
         """The number in a line, the overlaps as a table, and what they mean."""

@@ -22,7 +22,6 @@ _FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
 
 
 def _finish(panel: Any, title: str, label: str) -> None:
-    """The title, the label of the horizontal axis, and a grid."""
     panel.set_title(title, fontsize=10)
     panel.set_xlabel(label, fontsize=8)
     panel.tick_params(labelsize=8)
@@ -101,10 +100,9 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
 
 def _caption(profile: Any) -> str:
     """The number of rows, whose bandwidth moves, and the coverage of the bands."""
-    several, multiples = len(profile.names) > 1, profile.multiples
-    moves = "both bandwidths" if profile.over == "both" and several else "the bandwidth"
-    if profile.over != "both" and several:
-        moves += f" of {profile.over} alone"
+    moves, multiples = "the bandwidth", profile.multiples
+    if len(profile.names) > 1:
+        moves = "both bandwidths" if profile.over == "both" else f"{moves} of {profile.over} alone"
     bands = f"bands: {1 - profile.level:.0%}, of a model at all bandwidths at once"
     if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
         bands = f"without bands: {profile.reason}"

@@ -20,7 +20,7 @@ class Quality(Result):
     Attributes:
       at_least: the quality from which an output is good.
       draws: the number k of outputs that a user sees for each prompt.
-      share: the share of good outputs, a mean over prompts, with its error and 95% interval.
+      share: the share of good outputs, a mean over prompts.
       number: of outputs among k draws that are good and do not count as the same as an earlier good
         one, a mean over prompts: the sum over m < k of E[g_1 (1 - g_2 k(x_1, x_2)^2) ...
         (1 - g_(m+1) k(x_1, x_(m+1))^2)], where g is 1 if good, else 0 (docs/proofs.md).
@@ -54,14 +54,15 @@ class Quality(Result):
 
     def parts(self) -> list[str]:
         """The share, the number and the diversity in a sentence."""
+        diverse = f"{self.diversity.short} ({self.diverse_prompts:,} prompts with two)"
         words = [
             f"{self.percent} of the outputs have a quality of at least {self.at_least:g}",
             f"of {self.draws:,} draws {self.number.short} are good and different",
-            f"diversity among good outputs {self.diversity.short} "
-            f"({self.diverse_prompts:,} prompts with two)",
+            f"diversity among good outputs {diverse}",
         ]
-        left_out = [f"{self.left_out:,} prompts with fewer outputs are left out"]
-        return ["; ".join(words + left_out[: self.left_out])]
+        if self.left_out:
+            words.append(f"{self.left_out:,} prompts with fewer outputs are left out")
+        return ["; ".join(words)]
 
 
 def undominated(models: Mapping[str, Quality]) -> list[str]:
