@@ -19,8 +19,8 @@ from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind
 from condvendi_jax.report.items import Items
 from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
-from condvendi_jax.results.quality import undominated
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -12,10 +12,10 @@ from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.results import evaluation as evaluations
 from condvendi_jax.results.between import Between
+from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
 from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
-from condvendi_jax.results.quality import Quality
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first

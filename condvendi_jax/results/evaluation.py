@@ -10,8 +10,7 @@ from condvendi_jax.base.result import Result, plain
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.results.estimate import Estimate
-from condvendi_jax.results.quality import Quality
+from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.statistics.reasons import SPLIT
 
 #: Where all scores of some models are: 1, the number of rows, or one value.

@@ -116,10 +116,8 @@ class StudyPlan(Result):
         words = "Other numbers of answers need a pilot with four answers to each prompt"
         if not math.isnan(spread.of_answers):
             share = spread.between / spread.variance(spread.answers)
-            words = (
-                f"Of the variance of the difference at {spread.answers:.3g} answers, {share:.0%} "
-            )
-            words += "is between prompts, and more answers do not help against it"
+            words = f"Of the variance of the difference at {spread.answers:.3g} answers, "
+            words += f"{share:.0%} is between prompts, and more answers do not help against it"
         return [claim, pilot, "", self.table(), "", words, self.settings]
 
     def table(self) -> Table:

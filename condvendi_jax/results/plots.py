@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN, span
+from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
-from condvendi_jax.results.quality import Quality, undominated
 
 _PANEL_IN = (3.6, 3.2)
 # Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
