@@ -52,19 +52,12 @@ def plain_order(order: float) -> float | str:
 
 
 class ErrorsBy(NamedTuple):
-    """The way in which standard errors were computed. `str` gives it in words.
+    """The way in which standard errors were computed. `str` gives it in words."""
 
-    Attributes:
-      method: 'influences' of rows, or 'deletions' of groups.
-      groups: the number of groups of rows that count as independent.
-      units: what a group is: 'rows', 'rows of one prompt' or 'given labels'.
-      reason: why groups were deleted instead, or why influences give no error (NaN); or None.
-    """
-
-    method: Literal["influences", "deletions"]
-    groups: int
-    units: str
-    reason: str | None = None
+    method: Literal["influences", "deletions"]  # Of rows, or of groups of them.
+    groups: int  # The number of groups of rows that count as independent.
+    units: str  # What a group is: 'rows', 'rows of one prompt' or 'given labels'.
+    reason: str | None = None  # Why groups were deleted instead, or influences give no error (NaN).
 
     @property
     def withheld(self) -> bool:
@@ -180,18 +173,14 @@ DOUBT = "answers doubtful"
 class Advice(NamedTuple):
     """What is nearly saturated or may be no answer, and what to do. `str` gives the sentence.
 
-    Attributes:
-      code: 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by the
-        truncation) or 'blended'; or 'answers doubtful'.
-      finding: what was found, in words.
-      evidence: the scores or texts that show it.
-      remedy: what it means, and what to change.
+    The code is 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by
+    the truncation) or 'blended'; or 'answers doubtful'.
     """
 
     code: str
     finding: str
-    evidence: str
-    remedy: str
+    evidence: str  # The scores or texts that show it.
+    remedy: str  # What it means, and what to change.
 
     def __str__(self) -> str:
         return f"{self.finding} ({self.evidence}). {self.remedy}"

@@ -25,27 +25,16 @@ _LEAST = 1e-300  # So that nothing is divided by 0.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Error:
-    """How far an estimate may be from the truth.
+    """How far an estimate may be from the truth."""
 
-    Attributes:
-      value: the estimate.
-      influences: of the units, `[replicates, g]`; NaN where there is no error.
-      units: what a unit is, in words.
-      freedom: the degrees of freedom of the standard error.
-      reason: why there is no error; None where there is one.
-      ends: the interval at each level; where None, Student's.
-      noise: the standard error of estimated spectra, which comes on top.
-      inverse: the error of one over the estimate, if that is a mean; differences are tested there.
-    """
-
-    value: float
-    influences: np.ndarray
-    units: str = "rows"
-    freedom: float = math.inf
-    reason: Reason | None = None
-    ends: Ends | None = None
-    noise: float = 0.0
-    inverse: Error | None = None
+    value: float  # The estimate.
+    influences: np.ndarray  # Of the units, `[replicates, g]`; NaN where there is no error.
+    units: str = "rows"  # What a unit is.
+    freedom: float = math.inf  # The degrees of freedom of the standard error.
+    reason: Reason | None = None  # Why there is no error; None where there is one.
+    ends: Ends | None = None  # The interval at each level; where None, Student's.
+    noise: float = 0.0  # The standard error of estimated spectra, which comes on top.
+    inverse: Error | None = None  # Of one over it, if a mean, by which differences are tested.
 
     @functools.cached_property
     def standard_error(self) -> float:
@@ -68,12 +57,9 @@ class Error:
         with np.errstate(invalid="ignore", divide="ignore"):
             value = 1 / self.value if self.value > _NO_VALUE else math.inf
             influences = -self.influences * value**2
+        ends = intervals.of_inverse(self.at_levels)
         return dataclasses.replace(
-            self,
-            value=value,
-            influences=influences,
-            ends=intervals.of_inverse(self.at_levels),
-            inverse=self,
+            self, value=value, influences=influences, ends=ends, inverse=self
         )
 
     def in_logarithms(self) -> Error:
@@ -151,14 +137,11 @@ class TwoWayError(Error):
 
     The variance is that over prompts and that over labels, less that over the rows that share both,
     which both of them have (Cameron, Gelbach and Miller, 2011, eq. 2.13); at least the larger one.
-
-    Attributes:
-      labels, cells: the errors of the same estimate with the labels as units, and with the rows of
-        one prompt and label. Those of the prompts are the error's own.
+    The influences are those of the prompts.
     """
 
-    labels: Error = dataclasses.field(kw_only=True)
-    cells: Error = dataclasses.field(kw_only=True)
+    labels: Error = dataclasses.field(kw_only=True)  # Of the same estimate, with labels as units.
+    cells: Error = dataclasses.field(kw_only=True)  # With the rows of one prompt and label.
 
     @functools.cached_property
     def standard_error(self) -> float:

@@ -22,28 +22,19 @@ FEWEST_TESTED = 7
 class Spread(NamedTuple):
     """How the difference of the mean similarities of two models varies, from a pilot.
 
-    Attributes:
-      score: 'conditional' or, without prompts, 'vendi'; of order 2.
-      similarity: the geometric mean of both.
-      between: the variance of the difference between prompts, tau^2; where no prompt repeats,
-        between rows.
-      of_answers, of_pairs: zeta_1 and delta of both models: over answers to a prompt, the variance
-        is 4 zeta_1 / k + 2 delta / (k (k - 1)). NaN where the pilot does not tell it apart;
-        `between` then has all, at the pilot's number of answers.
-      relative_error: the standard error of the whole variance, relative to it.
-      prompts, answers: of the pilot; the mean number of answers.
-      unseen: what prompts that the pilot has not seen may add to the variance, one-sided at 95%.
+    Over answers to a prompt, its variance is 4 zeta_1 / k + 2 delta / (k (k - 1)). Where the pilot
+    does not tell it apart, these are NaN, and `between` has all, at the pilot's number of answers.
     """
 
-    score: str
-    similarity: float
-    between: float
-    of_answers: float
-    of_pairs: float
-    relative_error: float
-    prompts: int
-    answers: float
-    unseen: float = 0.0
+    score: str  # 'conditional' or, without prompts, 'vendi'; of order 2.
+    similarity: float  # The geometric mean of both.
+    between: float  # The variance between prompts, tau^2; between rows where no prompt repeats.
+    of_answers: float  # zeta_1 of both models.
+    of_pairs: float  # delta of both models.
+    relative_error: float  # The standard error of the whole variance, relative to it.
+    prompts: int  # Of the pilot.
+    answers: float  # Their mean number, of the pilot.
+    unseen: float = 0.0  # What unseen prompts may add to the variance, one-sided at 95%.
 
     def variance(self, k: float) -> float:
         """The variance of the difference of one prompt with k answers, or of one row."""

@@ -14,8 +14,8 @@ _TINY = 1e-300  # So that nothing is divided by 0.
 def bounds(mean: Any, error: Any, pairs: float, quantile: float) -> tuple[Any, Any]:
     """Both bounds `[...]` of the mean similarity of fixed prompts, of its estimate and error.
 
-    A low estimate has a low error, too. So the variance is taken as linear in the mean, as in
-    Wilson's interval, with a slope of at least one of the `pairs` of answers.
+    As in Wilson's interval, the variance is taken as linear in the mean, because a low estimate has
+    a low error, too; with a slope of at least one of the `pairs` of answers.
     """
     slope = np.maximum(np.square(error) / np.maximum(mean, _TINY), 1 / pairs)
     middle = mean + quantile**2 * slope / 2
