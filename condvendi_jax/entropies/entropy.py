@@ -1,13 +1,11 @@
 """Entropies, functions Gram -> scalar in nats, and H(X) = H(X|T) + I(X;T) of pairs with scores."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -46,14 +44,14 @@ class Entropy:
         """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
         return self.order != 2 or self.truncation is not None
 
-    def clamped(self, n: int) -> Entropy:
+    def clamped(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
         fitted = self.fitted(n)
         if fitted is not self:
             checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
         return fitted
 
-    def fitted(self, n: int) -> Entropy:
+    def fitted(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n."""
         if self.truncation is None or self.truncation <= n:
             return self
@@ -73,7 +71,7 @@ class Entropy:
             floor = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * jnp.max(values)
             # A NaN marks a spectrum that was refused, and stays.
             values = jnp.where(values <= floor, 0, values)
-        entropy = _nonnegative(_renyi(values, self.order))
+        entropy = jnp.maximum(_renyi(values, self.order), 0)
         eigenvalues.check_spectra(entropy)
         return entropy
 
@@ -104,9 +102,9 @@ class PerScore(NamedTuple):
     conditional: Any
     information: Any
 
-    def map(self, function: Callable[..., Any], *others: PerScore) -> PerScore:
+    def map(self, function: Callable[..., Any], *others: Self) -> Self:
         """A function of the value of each score, here and in others."""
-        return PerScore(*map(function, self, *others))
+        return type(self)(*map(function, self, *others))
 
 
 def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
@@ -122,12 +120,7 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:
     """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
-    return _nonnegative(-jnp.log(norm))
-
-
-def _nonnegative(entropy: jax.Array) -> jax.Array:
-    """Rounding can leave the entropy of a constant Gram an ulp below zero."""
-    return jnp.maximum(entropy, 0)
+    return jnp.maximum(-jnp.log(norm), 0)  # Of a constant Gram it may be an ulp below.
 
 
 def _renyi(p: jax.Array, order: float) -> jax.Array:
@@ -251,20 +244,13 @@ class Decomposition(Result, Scores):
         n: int,
         rounding: PerScore | None = None,
         unbiased: bool = False,
-    ) -> Decomposition:
+    ) -> Self:
         """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
         values = of_pairs(computed.values)
-        return cls(
-            *values,
-            order=entropy.order,
-            truncation=entropy.truncation,
-            n=n,
-            dtype=jnp.dtype(values.outputs.dtype).name,
-            method=computed.method,
-            estimation=None if computed.estimates is None else _estimation(computed.estimates),
-            rounding=rounding,
-            unbiased=unbiased,
-        )
+        dtype = jnp.dtype(values.outputs.dtype).name
+        estimation = None if computed.estimates is None else _estimation(computed.estimates)
+        how = dtype, computed.method, estimation, rounding, unbiased
+        return cls(*values, entropy.order, entropy.truncation, n, *how)
 
     def as_dict(self) -> dict[str, Any]:
         """The scores and all attributes as plain data."""
@@ -272,13 +258,12 @@ class Decomposition(Result, Scores):
 
     def parts(self) -> list[str]:
         """The order, and the scores."""
-        scores = ", ".join(
-            f"{name} {np.array2string(np.asarray(value), precision=4)}"
-            if checks.is_concrete(value)
-            else f"{name} {value}"
-            for name, value in self.scores._asdict().items()
-        )
-        return [f"order {self.order:g}, n = {self.n:,}: {scores}"]
+        scores = []
+        for name, value in self.scores._asdict().items():
+            known = checks.is_concrete(value)
+            words = np.array2string(np.asarray(value), precision=4) if known else value
+            scores.append(f"{name} {words}")
+        return [f"order {self.order:g}, n = {self.n:,}: {', '.join(scores)}"]
 
     @property
     def intervals(self) -> PerScore:

@@ -1,11 +1,9 @@
 """A number with its error and interval; how many outputs of a model are good, and different."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -22,7 +20,7 @@ class Estimate(NamedTuple):
     ends: tuple[float, ...] | None
 
     @classmethod
-    def of(cls, error: Error) -> Estimate:
+    def of(cls, error: Error) -> Self:
         """An estimate with its interval, from its error."""
         known = not math.isnan(error.standard_error)
         ends = error.interval() if known else None

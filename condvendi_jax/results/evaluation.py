@@ -22,14 +22,10 @@ _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
 
 
 def score_names(bandwidths: Mapping[str, RuledBandwidth]) -> tuple[str, ...]:
-    """The names of the scores: vendi alone without prompts, and all three with them.
-
-    Conditional alone where outputs are compared within prompts only.
-    """
+    """Vendi without prompts; conditional if outputs are compared within prompts only; else all."""
     if "prompts" not in bandwidths:
         return ("vendi",)
-    within = bandwidths["outputs"].within_prompts
-    return ("conditional",) if within else PerScore._fields
+    return ("conditional",) if bandwidths["outputs"].within_prompts else PerScore._fields
 
 
 def score_name(score: str, order: float, truncation: int | None) -> str:
@@ -207,8 +203,7 @@ class Evaluation(Result):
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
-      advice: the scores that are nearly saturated (`saturation.advice`), and texts that may be no
-        answers, with a remedy.
+      advice: on nearly saturated scores (`saturation.advice`), and texts that may be no answers.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
@@ -300,7 +295,14 @@ class Evaluation(Result):
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
         notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
-        notes += [*unbiased_notes([self], "plug-in"), *self._fixed_prompts(), *self._slopes()]
+        notes += [*unbiased_notes([self], "plug-in"), *self._fixed_prompts()]
+        prompts = self.distinct_prompts
+        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
+        for scored in self.orders:
+            if scored.slope is not None:
+                slopes = [f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names]
+                words = f"the last doubling of the {what} changed {', '.join(slopes)}"
+                notes.append(f"order {scored.name}: {words}")
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
@@ -326,17 +328,6 @@ class Evaluation(Result):
                 error = f"{HEADINGS['conditional']} ± {fixed:.2g}"
                 return [f"order 2, error if only the answers were others: {error}"]
         return []
-
-    def _slopes(self) -> list[str]:
-        """Notes on the change of growing scores with the last doubling of the data."""
-        prompts = self.distinct_prompts
-        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
-        return [
-            f"order {scored.name}: the last doubling of the {what} changed "
-            + ", ".join(f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names)
-            for scored in self.orders
-            if scored.slope is not None
-        ]
 
     def parts(self) -> list[str | Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
@@ -398,9 +389,8 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
-    Of answers to repeated prompts, how many of those that were given differ. Elsewhere the unbiased
-    score, for any number of outputs. Models whose rows nearly all differ come first, and a second
-    sentence says what these data cannot tell.
+    Of repeated prompts, how many of the given answers differ; else the unbiased score. Models whose
+    rows nearly all differ come first, and a second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
     name = "conditional" if first.paired else "vendi"

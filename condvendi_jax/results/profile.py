@@ -1,7 +1,5 @@
 """Scores of models over a ladder of bandwidths, and where one model leads."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -183,7 +181,7 @@ class Profile(Result):
             for k, multiple in enumerate(self.multiples)
         ]
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """The scores with their bands, a panel each; grey where all models are at a limit."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
@@ -254,11 +252,9 @@ class Profile(Result):
             if wins.any(axis=1).all():
                 whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
                 places = where(wins.all(axis=0).tolist(), True, self.bandwidths.tolist())
-                return (
-                    f"{leader} leads in diversity{given}: it is more diverse than {whom} "
-                    f"{places or 'at some bandwidth'}, and never less diverse where they were "
-                    f"tested.{turns}"
-                )
+                more = f"it is more diverse than {whom} {places or 'at some bandwidth'}"
+                never_less = "and never less diverse where they were tested"
+                return f"{leader} leads in diversity{given}: {more}, {never_less}.{turns}"
         words = f"No model leads in diversity{given}."
         if len(untested) == len(names):
             reasons = {why for of_model in pairs.values() for p in of_model for why in p.reasons}

@@ -202,8 +202,8 @@ def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
         "scores: of the outputs of a prompt alone; to Conditional: the contribution of the prompt "
         "to the papers' score of all rows",
     ]
-    alone, limits = len(prompts) - compared, []
-    if alone:
+    limits = []
+    if alone := len(prompts) - compared:
         limits.append(f"prompts without a similarity, because they have one output: {alone:,}")
     apart, same = (sum(scored.similarity == limit for scored in prompts) for limit in (0, 1))
     if apart or same:

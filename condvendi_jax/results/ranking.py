@@ -1,12 +1,10 @@
 """Several models in the order of one score, with a test of every difference."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -53,7 +51,7 @@ class Difference(NamedTuple):
     ratio_high: float = math.nan
     reason: Reason | None = None
 
-    def swapped(self) -> Difference:
+    def swapped(self) -> Self:
         """The difference of the second model and the first."""
         ends = (1 / end if end else math.inf for end in (self.ratio_high, self.ratio_low))
         swapped = dict(zip(("ratio_low", "ratio_high"), ends, strict=True))

@@ -5,11 +5,10 @@ may be an array. A difference is tested by the smallest level at which its inter
 that a test and an interval cannot disagree.
 """
 
-from __future__ import annotations
-
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy  # Its modules are imported when they are used.
@@ -53,17 +52,16 @@ class _Moments(NamedTuple):
     third: float
     typical: float  # The share of a typical prompt.
     freedom: float  # One less than as many prompts of equal shares.
-    usual: float  # The critical value at 5%.
 
     @classmethod
-    def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> _Moments:
+    def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Self:
         """Of what a mean over prompts of these shares loses without each of them."""
         squares = np.sum(shares**2)
         second, third = float(np.sum(changes**2)), float(np.sum(changes**3))
         typical, freedom = float(np.sum(shares**3) / squares), max(float(1 / squares) - 1, 1.0)
-        return cls(value, error, second, third, typical, freedom, float(student(freedom)))
+        return cls(value, error, second, third, typical, freedom)
 
-    def flipped(self) -> _Moments:
+    def flipped(self) -> Self:
         """Of one less the mean."""
         return self._replace(value=1 - self.value, third=-self.third)
 
@@ -100,7 +98,7 @@ class _Moments(NamedTuple):
     def _at(self, level: Any) -> tuple[Any, Any]:
         """The critical value at a level, and relative to that at 5%."""
         t = student(self.freedom, level)
-        return t, t / self.usual
+        return t, t / float(student(self.freedom))
 
 
 def _skewness(third: Any, second: Any) -> Any:
@@ -116,9 +114,9 @@ def prompt_mean(value: float, error: float, changes: np.ndarray, shares: np.ndar
     docs/errors.md has the coverage.
     """
     moments = _Moments.of(value, error, changes, shares)
-    if value > 0.5:
-        return complement(_inside_unit(moments.flipped().near, moments.flipped().far))
-    return _inside_unit(moments.near, moments.far)
+    nearer = moments.flipped() if value > 0.5 else moments
+    ends = inside(lambda level: (nearer.near(level), nearer.far(level)), 0.0, 1.0)
+    return complement(ends) if value > 0.5 else ends
 
 
 def between_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
@@ -141,10 +139,6 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
         return np.clip(low, 0, 1) ** 2, np.minimum(value + np.hypot(high - value, unseen), 1)
 
     return ends
-
-
-def _inside_unit(low: Callable[[Any], Any], high: Callable[[Any], Any]) -> Ends:
-    return lambda level: (np.clip(low(level), 0, 1), np.clip(high(level), 0, 1))
 
 
 def complement(ends: Ends) -> Ends:
@@ -195,8 +189,7 @@ def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -
 
 def total(values: Sequence[float], both: Sequence[Ends], correlation: float) -> Ends:
     """Of the sum of two values (MOVER: Zou and Donner, 2008)."""
-    less = [-values[1]]
-    return difference([values[0], *less], [both[0], negative(both[1])], -correlation)
+    return difference([values[0], -values[1]], [both[0], negative(both[1])], -correlation)
 
 
 def negative(ends: Ends) -> Ends:
@@ -253,8 +246,8 @@ def open_below(ends: Ends, most: float | None = None) -> Ends:
 def difference(values: Sequence[Any], both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
     """Of the difference of two values, from the ends of both (MOVER: Zou and Donner, 2008, eq. 5).
 
-    Each end is as far from the difference as the ends of both values that lie on its side, which
-    add up like errors of this correlation.
+    Each end is as far from it as the ends of both values on its side, which add up like errors of
+    this correlation.
     """
 
     def distance(one: Any, two: Any) -> Any:
@@ -300,16 +293,8 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
 
 def remembered(ends: Ends) -> Ends:
     """The same interval, which is computed once at `LEVELS`."""
-    at_levels: list[tuple[Any, Any]] = []
-
-    def known(level: Any) -> tuple[Any, Any]:
-        if level is not LEVELS:
-            return ends(level)
-        if not at_levels:
-            at_levels.append(ends(level))
-        return at_levels[0]
-
-    return known
+    at_levels = functools.cache(lambda: ends(LEVELS))
+    return lambda level: at_levels() if level is LEVELS else ends(level)
 
 
 def p_value(ends: Ends, *, sides: int = 2) -> float:
