@@ -9,7 +9,6 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.reasons import Reason
 
@@ -93,7 +92,7 @@ class Between(Result):
     def _given(self) -> str:
         return " given the prompts" if self.paired else ""
 
-    def table(self) -> Table:
+    def table(self) -> tables.Table:
         """A row for each model: its overlap with every other."""
 
         def cell(value: float, error: float) -> str:
@@ -103,7 +102,7 @@ class Between(Result):
 
         rows = zip(self.models, self.overlaps, self.overlap_errors, strict=True)
         cells = [[name, *map(cell, overlaps, errors)] for name, overlaps, errors in rows]
-        return Table(["overlap", *self.models], cells)
+        return tables.Table(["overlap", *self.models], cells)
 
     def notes(self) -> list[str]:
         """The meaning of an overlap, and where the errors come from."""
@@ -133,7 +132,7 @@ class Between(Result):
             for (i, one), (j, two) in itertools.combinations(enumerate(self.models), 2)
         ]
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """The number in a line, the overlaps as a table, and what they mean."""
         return [self.headline(), self.table(), *self.notes()]
 

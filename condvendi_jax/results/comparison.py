@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table, with_interval
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.results import evaluation as evaluations
@@ -205,16 +204,16 @@ class Comparison(Result):
             "failed": dict(self.failed),
         }
 
-    def scores(self) -> Table:
+    def scores(self) -> tables.Table:
         """A row for each model: its scores with errors and letters."""
         heading = ["model", "n", *(ranking.name for ranking in self.rankings)]
         rows = [
             [model, f"{n:,}", *(ranking.cell(model) for ranking in self.rankings)]
             for model, n in self.n.items()
         ]
-        return Table(heading, rows)
+        return tables.Table(heading, rows)
 
-    def differences(self) -> Table:
+    def differences(self) -> tables.Table:
         """A row for each score and pair of models."""
 
         def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
@@ -224,11 +223,11 @@ class Comparison(Result):
         for ranking in self.rankings:
             for of_two in ranking.differences:
                 one, two, value, error, *p_values, least = of_two[:8]
-                cells = [with_interval(value, error, None), ranking.ratio_in_words(of_two)]
+                cells = [tables.with_interval(value, error, None), ranking.ratio_in_words(of_two)]
                 cells += [*map(p, p_values), percent(least)]
                 rows.append([ranking.name, f"{one} - {two}", *cells])
         heading = ["score", "models", "difference", "ratio", "p", "adjusted p"]
-        return Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
+        return tables.Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score and model, each difference of two and each overlap."""
@@ -282,14 +281,12 @@ class Comparison(Result):
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
-            notes.append(
+            notes += [
                 f"models that share a letter cannot be told apart at the level {self.level:g}, "
-                "which does not show that they are equal (Holm, over all pairs within a score)"
-            )
-            notes.append(
+                "which does not show that they are equal (Holm, over all pairs within a score)",
                 "equal: two one-sided tests, also by Holm; smallest found: the difference, as a "
-                "ratio of scores, that is significant in 4 of 5 such samples"
-            )
+                "ratio of scores, that is significant in 4 of 5 such samples",
+            ]
         notes += self.untested()
         if self.profile and self.profile.reason is None:
             notes.append(f"over the bandwidths: {self.profile.joint_confidence()}")
@@ -310,9 +307,9 @@ class Comparison(Result):
         shared = [f"{self.shared_prompts}."] if self.shared_prompts else []
         return [evaluations.meaning(self.evaluations), *shared]
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
-        lines: list[str | Table] = [*evaluations.warning_lines(self.advice)]
+        lines: list[str | tables.Table] = [*evaluations.warning_lines(self.advice)]
         lines += self.headline()
         main, several = self.main[0], len(self.models) > 1
         if several:
@@ -346,7 +343,7 @@ class Comparison(Result):
         unbiased = self.main[0].order == 2 and self.main[0].unbiased
         return evaluations.given_answers(self.evaluations) if unbiased else ""
 
-    def summary(self) -> Table:
+    def summary(self) -> tables.Table:
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
         heading, rows, given = ["model", "n"], [], self._given
         heading += [f"differ, of {given}"] if given else []
@@ -358,7 +355,7 @@ class Comparison(Result):
                 short = given and ranking.unbiased
                 cells.append(ranking.cell_of_any_number(model) if short else ranking.cell(model))
             rows.append([model, f"{result.n:,}", *cells])
-        return Table([*heading, *(ranking.name for ranking in self.main)], rows)
+        return tables.Table([*heading, *(ranking.name for ranking in self.main)], rows)
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
-from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate, Quality
@@ -284,13 +283,13 @@ class Evaluation(Result):
             for name in self.names
         ]
 
-    def table(self) -> Table:
+    def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
         rows = [
             [label, *(scored.cell(name, unbiased=unbiased) for name in self.names)]
             for scored, unbiased, label in self._shown()
         ]
-        return Table(["order", *(HEADINGS[name] for name in self.names)], rows)
+        return tables.Table(["order", *(HEADINGS[name] for name in self.names)], rows)
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
@@ -329,7 +328,7 @@ class Evaluation(Result):
                 return [f"order 2, error if only the answers were others: {error}"]
         return []
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []

@@ -11,16 +11,21 @@ from condvendi_jax.data.bandwidth import RuledBandwidth
 
 
 class Look(NamedTuple):
-    """One look: its number, the step of the training, and what it found."""
+    """One look: its number, the step of the training, and what it found.
+
+    The score is the unbiased Conditional-RKE of these prompts, from low to high at 95% over other
+    answers to them; `ratio` is the score over the baseline's; `evidence` is that of all looks so
+    far that it fell; `alarm` is whether the evidence has reached its limit, now or before.
+    """
 
     look: int
     step: int
-    score: float  # The unbiased Conditional-RKE of these prompts.
-    low: float  # The ends of its interval at 95%, over other answers to them.
+    score: float
+    low: float
     high: float
-    ratio: float  # Of the score and the baseline's.
-    evidence: float  # Of all looks so far that it fell.
-    alarm: bool  # Whether the evidence has reached its limit, now or before.
+    ratio: float
+    evidence: float
+    alarm: bool
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

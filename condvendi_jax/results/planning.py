@@ -14,13 +14,20 @@ _SHOWN = (2, 3, 5, 10, 20)  # Numbers of answers, beside the best.
 
 
 class Size(NamedTuple):
-    """A study of some size, for each model."""
+    """A study of some size, for each model.
 
-    prompts: int  # That of outputs where no prompt repeats.
-    answers: int  # To each prompt.
-    cost: float  # Of all prompts and answers.
-    ratio: float  # The smallest ratio of two scores that it finds with the power of the plan.
-    power: float | None  # For the ratio that the plan is asked for, if any.
+    Attributes:
+      prompts, answers: the number of prompts, or of outputs where none repeats; answers to each.
+      cost: of all prompts and answers.
+      ratio: the smallest ratio of two scores that it finds with the power of the plan.
+      power: for the ratio that the plan is asked for, if any.
+    """
+
+    prompts: int
+    answers: int
+    cost: float
+    ratio: float
+    power: float | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -31,8 +38,7 @@ class StudyPlan(Result):
       models: the two, or the one of the pilot, which stands for both.
       spread: how their difference varies.
       ratio: of the two scores that is to be found; None where a budget alone is given.
-      power, level: of the test.
-      pairs: the number of pairs of models among which the level is divided.
+      power, level, pairs: of the test; the number of pairs of models that share the level.
       budget: None where the ratio decides.
       best: the cheapest size with this power or, of a budget, that with the smallest ratio.
       sizes: one for each number of answers, the best prompts for each.

@@ -60,8 +60,7 @@ def over_bandwidths(profile: Any) -> Figure:
         for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
             axis.set_major_formatter("{x:.3g}")
             axis.set_minor_formatter("")
-        title = score_name(name, profile.order, None)
-        _finish(panel, title, f"bandwidth of the {profile.axis}")
+        _finish(panel, score_name(name, profile.order, None), f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
     if any(profile.models):
         labels = panels[0].get_legend_handles_labels()

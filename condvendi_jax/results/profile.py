@@ -10,7 +10,6 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
-from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.results.evaluation import ErrorsBy, plain_order, score_name
@@ -266,7 +265,7 @@ class Profile(Result):
             words += f" In front: {tables.listed(front)}, never less diverse where tested."
         return words + turns + (f" Not tested: {tables.listed(untested)}." if untested else "")
 
-    def table(self) -> Table:
+    def table(self) -> tables.Table:
         """A row for each bandwidth: the main score of every model with its band."""
         values, bands, saturated = self.curves(self.main)
 
@@ -282,9 +281,9 @@ class Profile(Result):
             for k, (multiple, width) in ladder
         ]
         names = [model or "score" for model in self.models]
-        return Table(["times", f"bandwidth of {self.axis}", *names], rows)
+        return tables.Table(["times", f"bandwidth of {self.axis}", *names], rows)
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """The scores along the ladder, and where one model leads."""
         bands = f"[low, high]: {1 - self.level:.0%} bands, each for all bandwidths at once"
         few = "; these are few, so bands may hold in 90% only" if self.groups < _FEW else ""

@@ -9,7 +9,6 @@ import numpy as np
 
 from condvendi_jax.base import checks, tables
 from condvendi_jax.base.result import Result, plain
-from condvendi_jax.base.tables import Table
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.evaluation import plain_order, score_name
 from condvendi_jax.statistics.reasons import Reason
@@ -165,7 +164,7 @@ class PromptTable(Result):
         """A line for each prompt."""
         return [{"prompt": None, **self._order, **scored.as_dict()} for scored in self.prompts]
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""
         order = self.decomposition.order, self.decomposition.truncation
         shown = [*self.least_diverse(_SHOWN), *reversed(self.most_diverse(_SHOWN))]
@@ -185,7 +184,7 @@ class PromptTable(Result):
         compared = sum(not math.isnan(scored.similarity) for scored in self.prompts)
         if compared > 2 * _SHOWN:
             rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
-        table = [self.sentence(), Table(heading, rows), self.mean_in_words()] if rows else []
+        table = [self.sentence(), tables.Table(heading, rows), self.mean_in_words()] if rows else []
         title = f"{len(self.prompts):,} prompts, the least diverse first"
         return [title, *table, *_notes(self.prompts, compared)]
 

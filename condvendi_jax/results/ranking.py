@@ -10,7 +10,6 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.results.evaluation import Limit, plain_order, score_name
 from condvendi_jax.results.planning import percent
@@ -234,7 +233,7 @@ class Ranking(Result):
             pairs = ", depending on the pair" if len(ends) > 1 else ""
             words = f"smallest difference that is found in 4 of 5 such samples: {' to '.join(ends)}"
             lines.append(words + pairs)
-        return capitalized("; ".join(lines))
+        return tables.capitalized("; ".join(lines))
 
     def ranks(self) -> str:
         """The ranks that four models or more may have, and the interval of the first."""
@@ -242,22 +241,22 @@ class Ranking(Result):
         if self.winner is None or count < _FEWEST_RANKED:
             return ""
         sets = {model: ends for model, ends in self.rank_sets.items() if ends != (1, count)}
-        ranks = listed([f"{m} ({tables.span(ends)})" for m, ends in sets.items()] or ["all open"])
-        best = ("one of " if len(self.best) > 1 else "") + listed(self.best)
+        ranks = [f"{model} ({tables.span(ends)})" for model, ends in sets.items()] or ["all open"]
+        best = ("one of " if len(self.best) > 1 else "") + tables.listed(self.best)
         first, ends = next(iter(self.values)), tables.interval(self.winner)
-        words = f"Ranks at {100 - 100 * self.level:.4g}%: {ranks}; the best: {best}"
+        words = f"Ranks at {100 - 100 * self.level:.4g}%: {tables.listed(ranks)}; the best: {best}"
         return f"{words}; {first}, as the largest of {count}: {ends}"
 
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six unbiased scores, `equality` and `ranks`."""
         shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()
         scores = [name + ends for name in shown if (ends := self.estimate(name).interval)]
-        words = f"{self}; {listed(scores)}" if scores else str(self)
+        words = f"{self}; {tables.listed(scores)}" if scores else str(self)
         return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
 
 
 def _pairs(differences: Sequence[Difference]) -> str:
-    return listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
+    return tables.listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
 
 
 def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:
@@ -272,7 +271,7 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
     untested = [f"{one} - {two}" for (one, two), state in known.items() if state < 0]
     if untested and len(untested) == len(states):
         return ", ".join(names) + " (in descending order; not tested)"
-    notes = [f"not tested: {listed(untested)}"] if untested else []
+    notes = [f"not tested: {tables.listed(untested)}"] if untested else []
     if all(state == max(links[places[a] : places[b]]) for (a, b), state in known.items()):
         if {*links} <= {0}:
             return ", ".join(names) + (" (no significant difference)" if links else "")
@@ -281,5 +280,5 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
         notes = [">=: no significant difference", *notes] if 0 in links else notes
         return words + (f" ({'; '.join(notes)})" if notes else "")
     told = [f"{one} > {two}" for (one, two), state in states.items() if state == 1]
-    notes = [f"significant: {listed(told) if told else 'none'}", *notes]
+    notes = [f"significant: {tables.listed(told) if told else 'none'}", *notes]
     return f"{', '.join(names)} (in descending order; {'; '.join(notes)})"
