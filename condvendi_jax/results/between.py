@@ -22,8 +22,7 @@ class Between(Result):
     Attributes:
       models: their names.
       paired: whether prompts are given.
-      number: the effective number of different models, exp I(X; M | T): 1 if all say the same given
-        the prompts.
+      number: the effective number of different models, exp I(X; M | T): 1 if all say the same.
       largest: exp H(M | T), which the number reaches if no two models have an output in common: how
         many models there are or, if they have prompts of their own, fewer.
       overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common;

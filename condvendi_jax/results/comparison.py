@@ -110,14 +110,12 @@ class Comparison(Result):
       rankings: one for each order and score.
       matched: how outputs of models belong together: 'rows', 'prompts', 'labels' or 'none'.
       level: the family-wise rate of false differences that the letters allow.
-      between: how many models are different; None of one model, and where order 2 is not computed
-        from all pairs of rows.
+      between: how many models are different; None of one, and if order 2 is not of all pairs.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
       without: the order of models without texts that answer many prompts; '' if as with them.
       at: the design at which models of other designs are scored; None where none is needed.
-      shared_prompts: how many prompts models share; None where all have the same ones, without
-        prompts, and where they are samples of one population.
+      shared_prompts: how many prompts models share; None if they are the same or one population.
       failed: why optional parts, such as 'profile', could not be computed, by name.
     """
 

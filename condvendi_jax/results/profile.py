@@ -162,23 +162,16 @@ class Profile(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score, model and bandwidth."""
-        return [
-            {
-                "score": name,
-                "order": plain_order(self.order),
-                "model": model,
-                "multiple": float(multiple),
-                "bandwidth": float(self.bandwidths[k]),
-                "value": float(curves.values[m, k]),
-                "low": float(curves.bands[m, k, 0]),
-                "high": float(curves.bands[m, k, 1]),
-                "saturated": bool(curves.saturated[m, k]),
-            }
-            for name in self.names
-            for curves in [self.curves(name)]
-            for m, model in enumerate(self.models)
-            for k, multiple in enumerate(self.multiples)
-        ]
+        columns = ("multiple", "bandwidth", "value", "low", "high", "saturated")
+        lines = []
+        for name in self.names:
+            for model, *curve in zip(self.models, *self.curves(name), strict=True):
+                start = {"score": name, "order": plain_order(self.order), "model": model}
+                places = map(np.ndarray.tolist, (self.multiples, self.bandwidths, *curve))
+                for multiple, width, value, band, saturated in zip(*places, strict=True):
+                    cells = multiple, width, value, *band, saturated
+                    lines.append(start | dict(zip(columns, cells, strict=True)))
+        return lines
 
     def plot(self) -> "Figure":
         """The scores with their bands, a panel each; grey where all models are at a limit."""

@@ -78,8 +78,7 @@ class Ranking(Result):
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
-      winner: (low, high) of the first model at the level, whichever model is the first; None where
-        there are no tests.
+      winner: (low, high) of the first model, whichever that is, at the level; None without tests.
     """
 
     score: str

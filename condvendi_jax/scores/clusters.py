@@ -57,8 +57,8 @@ def cluster_vendi(
     Args:
       outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used. Their weights, which
         must be concrete, count; a cluster whose rows all have weight zero is left out.
-      labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN. They
-        decide shapes and must be concrete, also inside `jax.jit`.
+      labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN;
+        concrete, also inside `jax.jit`, as they decide shapes.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
       order: the Renyi order in (0, inf].
       method: how to compute the spectra of clusters of more than 1,024 points; others are exact.
