@@ -1,11 +1,14 @@
 """Entropies, functions Gram -> scalar in nats, and the scores that are their exponentials."""
 
 from condvendi_jax.entropies import eigenvalues
-from condvendi_jax.entropies.decomposition import Computed, Decomposition, Estimation, Scores
 from condvendi_jax.entropies.entropy import (
+    Computed,
+    Decomposition,
     Entropy,
+    Estimation,
     PerScore,
     PerTerm,
+    Scores,
     log_scores,
     of_pairs,
     of_squared_norm,

@@ -117,10 +117,7 @@ def _eigenvalues(matrix: jax.Array) -> jax.Array:
         off_diagonal = off_diagonal.at[0].set(first)
         # The bisection of SciPy's namespace promotes ranks; it is sound.
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            # Imported where it is used: it is a twentieth of the package's time of importing.
-            from jax.scipy.linalg import eigh_tridiagonal
-
-            return eigh_tridiagonal(diagonal, off_diagonal, eigvals_only=True)
+            return jax.scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal, eigvals_only=True)
 
     return lax.platform_dependent(matrix, cpu=values_only, default=jnp.linalg.eigvalsh)
 

@@ -1,15 +1,18 @@
-"""Entropies, functions Gram -> scalar in nats, and their differences H(X|T) and I(X;T)."""
-
-from __future__ import annotations
+"""Entropies, functions Gram -> scalar in nats, and H(X) = H(X|T) + I(X;T) of pairs with scores."""
 
 import dataclasses
+import functools
+import math
+import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import eigenvalues
 
 # Within this distance of order 1 the factor 1 / (1 - order) magnifies rounding: see `_renyi`.
@@ -41,14 +44,14 @@ class Entropy:
         """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
         return self.order != 2 or self.truncation is not None
 
-    def clamped(self, n: int) -> Entropy:
+    def clamped(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
         fitted = self.fitted(n)
         if fitted is not self:
             checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
         return fitted
 
-    def fitted(self, n: int) -> Entropy:
+    def fitted(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n."""
         if self.truncation is None or self.truncation <= n:
             return self
@@ -68,7 +71,7 @@ class Entropy:
             floor = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * jnp.max(values)
             # A NaN marks a spectrum that was refused, and stays.
             values = jnp.where(values <= floor, 0, values)
-        entropy = _nonnegative(_renyi(values, self.order))
+        entropy = jnp.maximum(_renyi(values, self.order), 0)
         eigenvalues.check_spectra(entropy)
         return entropy
 
@@ -99,9 +102,9 @@ class PerScore(NamedTuple):
     conditional: Any
     information: Any
 
-    def map(self, function: Callable[..., Any], *others: PerScore) -> PerScore:
+    def map(self, function: Callable[..., Any], *others: Self) -> Self:
         """A function of the value of each score, here and in others."""
-        return PerScore(*map(function, self, *others))
+        return type(self)(*map(function, self, *others))
 
 
 def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
@@ -117,12 +120,7 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:
     """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
-    return _nonnegative(-jnp.log(norm))
-
-
-def _nonnegative(entropy: jax.Array) -> jax.Array:
-    """Rounding can leave the entropy of a constant Gram an ulp below zero."""
-    return jnp.maximum(entropy, 0)
+    return jnp.maximum(-jnp.log(norm), 0)  # Of a constant Gram it may be an ulp below.
 
 
 def _renyi(p: jax.Array, order: float) -> jax.Array:
@@ -141,3 +139,152 @@ def _renyi(p: jax.Array, order: float) -> jax.Array:
     largest = jax.lax.stop_gradient(jnp.max(jnp.where(positive, log_p, -jnp.inf)))  # Cancels.
     powers = jnp.where(positive, jnp.exp(order * (log_p - largest)), 0)
     return (order * largest + jnp.log(jnp.sum(powers))) / (1 - order)
+
+
+class Computed(NamedTuple):
+    """The entropies of one order and truncation, in nats."""
+
+    values: PerTerm  # None for terms that were not computed.
+    estimates: PerTerm | None  # The `Estimate` of each term, where values are not exact.
+    method: str  # 'frobenius', or the name of a method.
+    spectra: PerTerm | None = None  # Eigenvalues or a `SpectralMeasure` of each term, of Grams.
+
+
+class Estimation(NamedTuple):
+    """How far estimated scores may be from the exact scores, in effective numbers of modes."""
+
+    standard_errors: PerScore  # Over the random probes.
+    intervals: PerScore  # (low, high) at 95%, which also cover systematic errors.
+
+
+class Scores:
+    """Scores as functions of three entropies, numbers or arrays of one shape."""
+
+    entropy_outputs: jax.Array
+    entropy_prompts: jax.Array
+    entropy_joint: jax.Array
+
+    @property
+    def entropies(self) -> PerTerm:
+        """H(X), H(T) and H(X, T) in nats."""
+        return PerTerm(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
+
+    @property
+    def log_scores(self) -> PerScore:
+        """H(X), H(X|T) and I(X;T) in nats."""
+        return log_scores(*self.entropies)
+
+    @property
+    def scores(self) -> PerScore:
+        """Vendi, Conditional- and Information-Vendi (or -RKE), effective numbers of modes."""
+        return _scores(*self.entropies)
+
+    @property
+    def vendi(self) -> jax.Array:
+        """exp H(X): Vendi, or RKE at order 2; the conditional score times the information."""
+        return self.scores.vendi
+
+    @property
+    def conditional(self) -> jax.Array:
+        """exp(H(X, T) - H(T)): the diversity that the model adds (CV eq. 6 and 9)."""
+        return self.scores.conditional
+
+    @property
+    def information(self) -> jax.Array:
+        """exp(H(X) + H(T) - H(X, T)): the diversity due to the prompts (CV eq. 7 and 10)."""
+        return self.scores.information
+
+
+@jax.jit
+def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array) -> PerScore:
+    return log_scores(entropy_x, entropy_t, entropy_joint).map(jnp.exp)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
+    meta_fields=("order", "truncation", "n", "dtype", "method", "unbiased"),
+)
+@dataclasses.dataclass(frozen=True, repr=False)
+class Decomposition(Result, Scores):
+    """H(X) = H(X|T) + I(X;T), and the scores, which are the exponentials of its terms.
+
+    Without prompts, all outputs count as answers to the same prompt: H(T) = 0, the conditional
+    score is Vendi itself, and the information is 1.
+
+    Attributes:
+      entropy_outputs, entropy_prompts, entropy_joint: H(X), H(T) and H(X, T) in nats.
+      order, truncation: of all three entropies; the number of eigenvalues that they keep, or None.
+      n, dtype: the number of pairs, and the name of the dtype of the computation.
+      method: 'frobenius', or the name of the method.
+      estimation: standard errors and intervals of estimated scores, None for exact ones.
+      rounding: the largest change of the logarithm of each score by rounding of kernel values and
+        eigenvalues; None at order 2 and in transformations.
+      unbiased: whether the pairs of a row with itself are left out, at order 2.
+    """
+
+    entropy_outputs: jax.Array
+    entropy_prompts: jax.Array
+    entropy_joint: jax.Array
+    order: float
+    truncation: int | None
+    n: int
+    dtype: str
+    method: str = "exact"
+    estimation: Estimation | None = None
+    rounding: PerScore | None = None
+    unbiased: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        computed: Computed,
+        entropy: Entropy,
+        *,
+        n: int,
+        rounding: PerScore | None = None,
+        unbiased: bool = False,
+    ) -> Self:
+        """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
+        values = of_pairs(computed.values)
+        dtype = jnp.dtype(values.outputs.dtype).name
+        estimation = None if computed.estimates is None else _estimation(computed.estimates)
+        how = dtype, computed.method, estimation, rounding, unbiased
+        return cls(*values, entropy.order, entropy.truncation, n, *how)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The scores and all attributes as plain data."""
+        return {**plain(self.scores), **super().as_dict()}
+
+    def parts(self) -> list[str]:
+        """The order, and the scores."""
+        scores = []
+        for name, value in self.scores._asdict().items():
+            known = checks.is_concrete(value)
+            words = np.array2string(np.asarray(value), precision=4) if known else value
+            scores.append(f"{name} {words}")
+        return [f"order {self.order:g}, n = {self.n:,}: {', '.join(scores)}"]
+
+    @property
+    def intervals(self) -> PerScore:
+        """(low, high) of each score at 95%, for estimation and rounding; equal at order 2."""
+        exact = self.scores.map(lambda score: (score, score))
+        ends = self.estimation.intervals if self.estimation else exact
+        moved = (self.rounding or PerScore(0.0, 0.0, 0.0)).map(math.exp)
+        return ends.map(lambda interval, by: (interval[0] / by, interval[1] * by), moved)
+
+
+def _estimation(estimates: PerTerm) -> Estimation:
+    """The errors of the scores from those of the entropies."""
+    if estimates.prompts is None:
+        vendi = _with_interval(estimates.outputs)
+        scores = PerScore(vendi, vendi, information=(0.0, (1.0, 1.0)))
+    else:
+        scores = log_scores(*estimates).map(_with_interval)
+    return Estimation(*(scores.map(operator.itemgetter(part)) for part in (0, 1)))
+
+
+def _with_interval(log: Any) -> tuple[float, tuple[float, float]]:
+    """The standard error and the interval of the exponential."""
+    low, high = (math.exp(min(end, 700.0)) for end in log.interval)  # Below the overflow.
+    return math.exp(log.value) * log.standard_error, (low, high)

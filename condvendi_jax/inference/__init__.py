@@ -14,12 +14,12 @@ from condvendi_jax.inference.row_contributions import Contributions, contributio
 from condvendi_jax.inference.selection import Selection, select
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
 from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
 from condvendi_jax.results.prompts import PromptScore, PromptTable
-from condvendi_jax.results.quality import Quality
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread

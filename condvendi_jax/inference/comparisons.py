@@ -27,8 +27,8 @@ from condvendi_jax.inference.quality import Asked
 from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
+from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
-from condvendi_jax.results.quality import Quality
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import reasons

@@ -22,10 +22,9 @@ from condvendi_jax.inference.errors import Groups, leaves_one_prompt, unit_influ
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans, PairSums
 from condvendi_jax.statistics import components, intervals, reasons
-from condvendi_jax.statistics.influences import Error, root_mean_square
+from condvendi_jax.statistics.influences import Error, TwoWayError, root_mean_square
 from condvendi_jax.statistics.intervals import Ends
 from condvendi_jax.statistics.reasons import Reason
-from condvendi_jax.statistics.two_way import TwoWayError
 
 _LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.

@@ -19,8 +19,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import population
 from condvendi_jax.inference.errors import Groups, Units
-from condvendi_jax.results.estimate import Estimate
-from condvendi_jax.results.quality import Quality
+from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.spectra import exact, order_two
 from condvendi_jax.statistics import intervals, reasons
 from condvendi_jax.statistics.influences import Error, root_mean_square

@@ -18,8 +18,8 @@ from condvendi_jax.base.tables import Table
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
-from condvendi_jax.results.quality import undominated
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -9,7 +9,6 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.reasons import Reason
 
@@ -23,16 +22,13 @@ class Between(Result):
     Attributes:
       models: their names.
       paired: whether prompts are given.
-      number: the effective number of different models, exp I(X; M | T): 1 if all say the same given
-        the prompts.
+      number: the effective number of different models, exp I(X; M | T): 1 if all say the same.
       largest: exp H(M | T), which the number reaches if no two models have an output in common: how
         many models there are or, if they have prompts of their own, fewer.
-      overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common,
-        1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
-        prompt in common, or if no two of their outputs are alike. Two samples of one model have 1
-        in the mean, and may have more; above 1.1 it is said, as too few outputs repeat to tell.
-      error: of the number, with the influences of the groups of the jackknife; None where errors
-        were not asked for.
+      overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common;
+        NaN if they have no prompt in common, or no two of their outputs are alike. Two samples of
+        one model have 1 in the mean; above 1.1 too few outputs repeat to tell.
+      error: of the number, with the influences of the groups of the jackknife; None if not asked.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
       left_out: how many prompts were left out, to which some model has a single answer.
     """
@@ -70,20 +66,11 @@ class Between(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
-        errors = self.overlap_errors
         return {
             "number": self.number,
             "standard_error": self.standard_error,
             "largest": self.largest,
-            "overlaps": [
-                {
-                    "first": self.models[one],
-                    "second": self.models[two],
-                    "value": float(self.overlaps[one, two]),
-                    "standard_error": float(errors[one, two]),
-                }
-                for one, two in itertools.combinations(range(len(self.models)), 2)
-            ],
+            "overlaps": self.lines(),
             "groups": self.groups,
             "groups_of": self.error and self.error.units,
             "reason": self.reason,
@@ -104,7 +91,7 @@ class Between(Result):
     def _given(self) -> str:
         return " given the prompts" if self.paired else ""
 
-    def table(self) -> Table:
+    def table(self) -> tables.Table:
         """A row for each model: its overlap with every other."""
 
         def cell(value: float, error: float) -> str:
@@ -114,7 +101,7 @@ class Between(Result):
 
         rows = zip(self.models, self.overlaps, self.overlap_errors, strict=True)
         cells = [[name, *map(cell, overlaps, errors)] for name, overlaps, errors in rows]
-        return Table(["overlap", *self.models], cells)
+        return tables.Table(["overlap", *self.models], cells)
 
     def notes(self) -> list[str]:
         """The meaning of an overlap, and where the errors come from."""
@@ -124,25 +111,27 @@ class Between(Result):
             " they say the same, 0 if nothing is common, above 1: too few repeats to tell"
             + (", - if they have no prompt in common" if undefined else "")
         ]
+        both = "different models and overlaps"
         if self.left_out:
-            notes.append(
-                f"different models and overlaps leave out {self.left_out} prompts to which a model "
-                "has a single answer"
-            )
+            prompts = f"{self.left_out} prompts to which a model has a single answer"
+            notes.append(f"{both} leave out {prompts}")
         if self.reason:
-            notes.append(f"different models and overlaps have no errors: {self.reason}")
+            notes.append(f"{both} have no errors: {self.reason}")
         elif self.error is not None:
-            notes.append(
-                "± of different models and overlaps: one standard error of the sample, from "
-                f"deletions of {self.groups} groups of {self.error.units}"
-            )
+            groups = f"deletions of {self.groups} groups of {self.error.units}"
+            notes.append(f"± of {both}: one standard error of the sample, from {groups}")
         return notes
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each overlap of two models."""
-        return self.as_dict()["overlaps"]
+        names = ("first", "second", "value", "standard_error")
+        values, errors = self.overlaps.tolist(), self.overlap_errors.tolist()
+        return [
+            dict(zip(names, (one, two, values[i][j], errors[i][j]), strict=True))
+            for (i, one), (j, two) in itertools.combinations(enumerate(self.models), 2)
+        ]
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """The number in a line, the overlaps as a table, and what they mean."""
         return [self.headline(), self.table(), *self.notes()]
 

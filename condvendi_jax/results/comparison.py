@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table, with_interval
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.results import evaluation as evaluations
 from condvendi_jax.results.between import Between
+from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
 from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
-from condvendi_jax.results.quality import Quality
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first
@@ -35,24 +34,17 @@ class Design(NamedTuple):
     answers: int
 
     def __str__(self) -> str:
-        """In words."""
         if self.answers == 1:
             return f"{self.prompts:,} outputs"
         return f"{self.prompts:,} prompts with {self.answers:,} answers each"
 
 
 class SharedPrompts(NamedTuple):
-    """How many prompts models share, where they do not all have the same ones.
+    """How many prompts models share, where they do not all have the same ones."""
 
-    Attributes:
-      models: the number of prompts of each model.
-      all: the number of prompts that all models have.
-      pairs: the number of prompts that each two models have.
-    """
-
-    models: dict[str, int]
-    all: int
-    pairs: dict[tuple[str, str], int]
+    models: dict[str, int]  # The prompts of each model.
+    all: int  # Those that all models have.
+    pairs: dict[tuple[str, str], int]  # Those that each two models have.
 
     def enough(self, count: int, models: Sequence[str]) -> bool:
         """Whether models are compared on so many prompts: 7, or all that one of them has."""
@@ -116,18 +108,14 @@ class Comparison(Result):
     Attributes:
       evaluations: the scores of each model by its name, all under the same bandwidths.
       rankings: one for each order and score.
-      matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
-        'none'.
+      matched: how outputs of models belong together: 'rows', 'prompts', 'labels' or 'none'.
       level: the family-wise rate of false differences that the letters allow.
-      between: how many models are different; None of one model, and where order 2 is not computed
-        from all pairs of rows.
+      between: how many models are different; None of one, and if order 2 is not of all pairs.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
       without: the order of models without texts that answer many prompts; '' if as with them.
-      at: the numbers of prompts and answers at which models of other designs are scored, where
-        scores grow with them; None where all have one design, or all scores are unbiased.
-      shared_prompts: how many prompts models share; None where all have the same ones, without
-        prompts, and where they are samples of one population.
+      at: the design at which models of other designs are scored; None where none is needed.
+      shared_prompts: how many prompts models share; None if they are the same or one population.
       failed: why optional parts, such as 'profile', could not be computed, by name.
     """
 
@@ -171,13 +159,12 @@ class Comparison(Result):
             for item in evaluation.advice:
                 codes.setdefault(item.code, {})[model] = item
         merged = []
-        for by_model in codes.values():
+        for code, by_model in codes.items():
             first = next(iter(by_model.values()))
-            evidence = {item.evidence for item in by_model.values()}
-            if len(by_model) < len(self.models) or len(evidence) > 1:
+            if len(by_model) < len(self.models) or len({a.evidence for a in by_model.values()}) > 1:
                 words = "; ".join(f"{model}: {item.evidence}" for model, item in by_model.items())
                 first = first._replace(evidence=words)
-            if first.code == evaluations.DOUBT and self.without:
+            if code == evaluations.DOUBT and self.without:
                 first = first._replace(remedy=f"{first.remedy}. {self.without}")
             merged.append(first)
         return tuple(merged)
@@ -215,32 +202,30 @@ class Comparison(Result):
             "failed": dict(self.failed),
         }
 
-    def scores(self) -> Table:
+    def scores(self) -> tables.Table:
         """A row for each model: its scores with errors and letters."""
         heading = ["model", "n", *(ranking.name for ranking in self.rankings)]
         rows = [
             [model, f"{n:,}", *(ranking.cell(model) for ranking in self.rankings)]
             for model, n in self.n.items()
         ]
-        return Table(heading, rows)
+        return tables.Table(heading, rows)
 
-    def differences(self) -> Table:
+    def differences(self) -> tables.Table:
         """A row for each score and pair of models."""
 
         def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
             return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
 
-        rows = [
-            [ranking.name, f"{one} - {two}", with_interval(value, error, None), ratio]
-            + [*map(p, p_values), percent(least)]
-            for ranking in self.rankings
-            for (one, two, value, error, *p_values, least), ratio in (
-                (difference[:8], ranking.ratio_in_words(difference))
-                for difference in ranking.differences
-            )
-        ]
+        rows = []
+        for ranking in self.rankings:
+            for of_two in ranking.differences:
+                one, two, value, error, *p_values, least = of_two[:8]
+                cells = [tables.with_interval(value, error, None), ranking.ratio_in_words(of_two)]
+                cells += [*map(p, p_values), percent(least)]
+                rows.append([ranking.name, f"{one} - {two}", *cells])
         heading = ["score", "models", "difference", "ratio", "p", "adjusted p"]
-        return Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
+        return tables.Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score and model, each difference of two and each overlap."""
@@ -268,14 +253,12 @@ class Comparison(Result):
                 words = reason + (f" ({tables.listed(sorted(pairs))})" if some else "")
                 if saturated or not isinstance(reason, Saturated):
                     names.setdefault(words, []).append(ranking.name)
-        every = len(self.rankings)
-        whose = {
-            words: f"no test of {tables.listed(scores)}"
-            if len(scores) < every
-            else "differences are not tested"
-            for words, scores in names.items()
-        }
-        return [f"{start}: {words}" for words, start in whose.items()]
+        lines = []
+        for words, scores in names.items():
+            some = len(scores) < len(self.rankings)
+            start = f"no test of {tables.listed(scores)}" if some else "differences are not tested"
+            lines.append(f"{start}: {words}")
+        return lines
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors and letters say, and what was not tested."""
@@ -286,10 +269,9 @@ class Comparison(Result):
         notes += [f"{words} {self.at}"] if self.at else []
         growing = [o.name for o in self.first.orders if o.decomposition.order < 2]
         if growing and len(self.models) > 1:
-            notes.append(
-                f"order {', '.join(growing)}: a model with many rare outputs may rank too low at "
-                "any n, even significantly; unbiased order 2 does not depend on n"
-            )
+            words = "a model with many rare outputs may rank too low at any n, even significantly"
+            words += "; unbiased order 2 does not depend on n"
+            notes.append(f"order {', '.join(growing)}: {words}")
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
@@ -297,14 +279,12 @@ class Comparison(Result):
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
-            notes.append(
+            notes += [
                 f"models that share a letter cannot be told apart at the level {self.level:g}, "
-                "which does not show that they are equal (Holm, over all pairs within a score)"
-            )
-            notes.append(
+                "which does not show that they are equal (Holm, over all pairs within a score)",
                 "equal: two one-sided tests, also by Holm; smallest found: the difference, as a "
-                "ratio of scores, that is significant in 4 of 5 such samples"
-            )
+                "ratio of scores, that is significant in 4 of 5 such samples",
+            ]
         notes += self.untested()
         if self.profile and self.profile.reason is None:
             notes.append(f"over the bandwidths: {self.profile.joint_confidence()}")
@@ -325,9 +305,9 @@ class Comparison(Result):
         shared = [f"{self.shared_prompts}."] if self.shared_prompts else []
         return [evaluations.meaning(self.evaluations), *shared]
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
-        lines: list[str | Table] = [*evaluations.warning_lines(self.advice)]
+        lines: list[str | tables.Table] = [*evaluations.warning_lines(self.advice)]
         lines += self.headline()
         main, several = self.main[0], len(self.models) > 1
         if several:
@@ -343,8 +323,7 @@ class Comparison(Result):
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
             lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
-        lines += evaluations.weights_line(self.evaluations.values())
-        lines += [] if self.first.paired else [evaluations.NO_PROMPTS]
+        lines += evaluations.about_rows(self.evaluations.values())
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
         if self._given:
@@ -362,7 +341,7 @@ class Comparison(Result):
         unbiased = self.main[0].order == 2 and self.main[0].unbiased
         return evaluations.given_answers(self.evaluations) if unbiased else ""
 
-    def summary(self) -> Table:
+    def summary(self) -> tables.Table:
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
         heading, rows, given = ["model", "n"], [], self._given
         heading += [f"differ, of {given}"] if given else []
@@ -374,7 +353,7 @@ class Comparison(Result):
                 short = given and ranking.unbiased
                 cells.append(ranking.cell_of_any_number(model) if short else ranking.cell(model))
             rows.append([model, f"{result.n:,}", *cells])
-        return Table([*heading, *(ranking.name for ranking in self.main)], rows)
+        return tables.Table([*heading, *(ranking.name for ranking in self.main)], rows)
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""

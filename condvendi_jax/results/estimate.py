@@ -1,11 +1,14 @@
-"""A number with its error and interval."""
+"""A number with its error and interval; how many outputs of a model are good, and different."""
 
-from __future__ import annotations
-
+import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from condvendi_jax.base import tables
+from condvendi_jax.base.result import Result
 from condvendi_jax.statistics.influences import Error
 
 
@@ -17,7 +20,7 @@ class Estimate(NamedTuple):
     ends: tuple[float, ...] | None
 
     @classmethod
-    def of(cls, error: Error) -> Estimate:
+    def of(cls, error: Error) -> Self:
         """An estimate with its interval, from its error."""
         known = not math.isnan(error.standard_error)
         ends = error.interval() if known else None
@@ -39,3 +42,65 @@ class Estimate(NamedTuple):
         """The value, the error and the ends of the interval, NaN where there is none."""
         low, high = self.ends or (math.nan, math.nan)
         return {"value": self.value, "standard_error": self.error, "low": low, "high": high}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Quality(Result):
+    """The good outputs of a model, and how many of them are different. Prints as a sentence.
+
+    Attributes:
+      at_least: the quality from which an output is good.
+      draws: the number k of outputs that a user sees for each prompt.
+      share: the share of good outputs, a mean over prompts.
+      number: of outputs among k draws that are good and do not count as the same as an earlier good
+        one, a mean over prompts: the sum over m < k of E[g_1 (1 - g_2 k(x_1, x_2)^2) ...
+        (1 - g_(m+1) k(x_1, x_(m+1))^2)], where g is 1 if good, else 0 (docs/proofs.md).
+      diversity: unbiased Conditional-RKE of the good outputs alone, of prompts with two or more;
+        NaN where no two answer the same prompt.
+      prompts, left_out: how many prompts have k outputs and count, and how many have fewer.
+      diverse_prompts: how many prompts have two good outputs.
+      error: of the number, with the influences of independent prompts.
+    """
+
+    at_least: float
+    draws: int
+    share: Estimate
+    number: Estimate
+    diversity: Estimate
+    prompts: int
+    left_out: int
+    diverse_prompts: int
+    error: Error
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the error as plain data."""
+        return {name: value for name, value in super().as_dict().items() if name != "error"}
+
+    @property
+    def percent(self) -> str:
+        """The share of good outputs with its error: '62.3 ± 1.2%'."""
+        words = tables.with_error(100 * self.share.value, 100 * self.share.error)
+        value, *unknown = words.partition(" (")
+        return "".join([f"{value}%", *unknown])
+
+    def parts(self) -> list[str]:
+        """The share, the number and the diversity in a sentence."""
+        diverse = f"{self.diversity.short} ({self.diverse_prompts:,} prompts with two)"
+        words = [
+            f"{self.percent} of the outputs have a quality of at least {self.at_least:g}",
+            f"of {self.draws:,} draws {self.number.short} are good and different",
+            f"diversity among good outputs {diverse}",
+        ]
+        if self.left_out:
+            words.append(f"{self.left_out:,} prompts with fewer outputs are left out")
+        return ["; ".join(words)]
+
+
+def undominated(models: Mapping[str, Quality]) -> list[str]:
+    """The models of which no other is at least as good in share and diversity, better in one."""
+    points = {m: (rated.share.value, rated.diversity.value) for m, rated in models.items()}
+    known = {m: np.array(point) for m, point in points.items() if not math.isnan(point[1])}
+    beaten = {
+        m for m, a in known.items() for b in known.values() if (b >= a).all() and (b > a).any()
+    }
+    return [model for model in known if model not in beaten]

@@ -1,22 +1,16 @@
 """The result of `evaluate`: the scores of one model with their errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
-from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.results.estimate import Estimate
+from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.statistics.reasons import SPLIT
-
-if TYPE_CHECKING:
-    from condvendi_jax.results.quality import Quality
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
@@ -27,14 +21,10 @@ _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
 
 
 def score_names(bandwidths: Mapping[str, RuledBandwidth]) -> tuple[str, ...]:
-    """The names of the scores: vendi alone without prompts, and all three with them.
-
-    Conditional alone where outputs are compared within prompts only.
-    """
+    """Vendi without prompts; conditional if outputs are compared within prompts only; else all."""
     if "prompts" not in bandwidths:
         return ("vendi",)
-    within = bandwidths["outputs"].within_prompts
-    return ("conditional",) if within else PerScore._fields
+    return ("conditional",) if bandwidths["outputs"].within_prompts else PerScore._fields
 
 
 def score_name(score: str, order: float, truncation: int | None) -> str:
@@ -57,20 +47,12 @@ def plain_order(order: float) -> float | str:
 
 
 class ErrorsBy(NamedTuple):
-    """The way in which standard errors were computed. `str` gives it in words.
+    """The way in which standard errors were computed. `str` gives it in words."""
 
-    Attributes:
-      method: 'influences' of rows, or 'deletions' of groups.
-      groups: the number of groups of rows that count as independent.
-      units: what a group is, in words: 'rows', 'rows of one prompt' or 'given labels'.
-      reason: why groups were deleted although influences were asked for, or why there is no error
-        (NaN) from influences; None elsewhere.
-    """
-
-    method: Literal["influences", "deletions"]
-    groups: int
-    units: str
-    reason: str | None = None
+    method: Literal["influences", "deletions"]  # Of rows, or of groups of them.
+    groups: int  # The number of groups of rows that count as independent.
+    units: str  # What a group is: 'rows', 'rows of one prompt' or 'given labels'.
+    reason: str | None = None  # Why groups were deleted instead, or influences give no error (NaN).
 
     @property
     def withheld(self) -> bool:
@@ -81,10 +63,10 @@ class ErrorsBy(NamedTuple):
         """'from the influences of 1,000 rows'."""
         if self.method == "influences":
             units = "prompts" if self.units == "rows of one prompt" else self.units
-            doubt = "" if self.reason is None else f", but withheld: {self.reason}"
-            return f"from the influences of {self.groups:,} {units}{doubt}"
-        because = "" if self.reason is None else f", because {self.reason}"
-        return f"from deletions of {self.groups} groups of {self.units}{because}"
+            words, why = f"from the influences of {self.groups:,} {units}", ", but withheld: "
+        else:
+            words, why = f"from deletions of {self.groups} groups of {self.units}", ", because "
+        return words if self.reason is None else words + why + self.reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,12 +118,11 @@ class ScoredOrder:
     def estimate(self, name: str, *, unbiased: bool) -> Estimate:
         """A score with its error and interval; the plug-in score unless `unbiased`."""
         scores, result = self.population, self.decomposition
-        values, errors, intervals = result.scores, self.standard_errors, None
+        values, errors = result.scores, self.standard_errors
+        intervals = result.intervals if result.estimation else None
         if unbiased and scores is not None:
             values, errors, intervals = scores.values, scores.standard_errors, scores.intervals
-        elif result.estimation is not None:
-            intervals = result.intervals
-        ends = None if intervals is None else tuple(map(float, getattr(intervals, name)))
+        ends = intervals and tuple(map(float, getattr(intervals, name)))
         error = math.nan if errors is None else float(getattr(errors, name))
         return Estimate(float(getattr(values, name)), error, ends)
 
@@ -187,21 +168,16 @@ DOUBT = "answers doubtful"
 class Advice(NamedTuple):
     """What is nearly saturated or may be no answer, and what to do. `str` gives the sentence.
 
-    Attributes:
-      code: 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by the
-        truncation) or 'blended'; or 'answers doubtful'.
-      finding: what was found, in words.
-      evidence: the scores or texts that show it.
-      remedy: what it means, and what to change.
+    The code is 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by
+    the truncation) or 'blended'; or 'answers doubtful'.
     """
 
     code: str
     finding: str
-    evidence: str
-    remedy: str
+    evidence: str  # The scores or texts that show it.
+    remedy: str  # What it means, and what to change.
 
     def __str__(self) -> str:
-        """The sentence."""
         return f"{self.finding} ({self.evidence}). {self.remedy}"
 
     def note(self) -> str:
@@ -226,8 +202,7 @@ class Evaluation(Result):
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
-      advice: the scores that are nearly saturated (`saturation.advice`), and texts that may be no
-        answers, with a remedy.
+      advice: on nearly saturated scores (`saturation.advice`), and texts that may be no answers.
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
@@ -278,18 +253,10 @@ class Evaluation(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        return {
-            "n": self.n,
-            **self.choices(),
-            "distinct_prompts": self.distinct_prompts,
-            "answers": self.answers and list(self.answers),
-            "advice": [item.as_dict() for item in self.advice],
-            "quality": self.quality and self.quality.as_dict(),
-            "failed": dict(self.failed),
-            "scores": [
-                scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders
-            ],
-        }
+        names = ("distinct_prompts", "answers", "advice", "quality", "failed")
+        shown = {name: plain(getattr(self, name)) for name in names}
+        scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
+        return {"n": self.n, **self.choices(), **shown, "scores": scores}
 
     def _shown(self) -> list[tuple[ScoredOrder, bool, str]]:
         """Every order, whether unbiased, with its name; plug-in scores follow unbiased ones."""
@@ -316,33 +283,36 @@ class Evaluation(Result):
             for name in self.names
         ]
 
-    def table(self) -> Table:
+    def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
         rows = [
             [label, *(scored.cell(name, unbiased=unbiased) for name in self.names)]
             for scored, unbiased, label in self._shown()
         ]
-        return Table(["order", *(HEADINGS[name] for name in self.names)], rows)
+        return tables.Table(["order", *(HEADINGS[name] for name in self.names)], rows)
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
         notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
-        notes += [*unbiased_notes([self], "plug-in"), *self._fixed_prompts(), *self._slopes()]
+        notes += [*unbiased_notes([self], "plug-in"), *self._fixed_prompts()]
+        prompts = self.distinct_prompts
+        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
+        for scored in self.orders:
+            if scored.slope is not None:
+                slopes = [f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names]
+                words = f"the last doubling of the {what} changed {', '.join(slopes)}"
+                notes.append(f"order {scored.name}: {words}")
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
         if estimated:
-            notes.append(
-                "[low, high]: 95% intervals for the scores that all eigenvalues would give, "
-                f"estimated by {', '.join(sorted(estimated))}"
-            )
+            what = "95% intervals for the scores that all eigenvalues would give"
+            notes.append(f"[low, high]: {what}, estimated by {', '.join(sorted(estimated))}")
         for scored in self.orders:
             moved = math.expm1(max(scored.decomposition.rounding or (0,)))
             if moved > _ROUNDED:
-                notes.append(
-                    f"order {scored.name}: rounding to {self.dtype} may change scores by "
-                    f"{moved:.0%}; use x64"
-                )
+                words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
+                notes.append(f"order {scored.name}: {words}")
         return notes + error_notes(self.orders) + not_computed(self.failed)
 
     def embedded(self) -> list[str]:
@@ -358,23 +328,11 @@ class Evaluation(Result):
                 return [f"order 2, error if only the answers were others: {error}"]
         return []
 
-    def _slopes(self) -> list[str]:
-        """Notes on the change of growing scores with the last doubling of the data."""
-        prompts = self.distinct_prompts
-        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
-        return [
-            f"order {scored.name}: the last doubling of the {what} changed "
-            + ", ".join(f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names)
-            for scored in self.orders
-            if scored.slope is not None
-        ]
-
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
-        lines.append(chosen_kernels(self.bandwidths))
-        lines += weights_line([self]) if self.paired else [NO_PROMPTS]
+        lines += [chosen_kernels(self.bandwidths), *about_rows([self])]
         if any(scored.errors_by for scored in self.orders):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -388,15 +346,16 @@ class Evaluation(Result):
         return "\n".join([title, str(self.table()), *self.notes()])
 
 
-def weights_line(evaluations: Iterable[Evaluation]) -> list[str]:
-    """That rows have weights, and what these mean for prompts."""
-    if any(result.weighted and result.paired for result in evaluations):
+def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
+    """That rows have weights, and what these mean for prompts; or that there are no prompts."""
+    if not all(result.paired for result in evaluations):
+        return ["Without prompts: part of this diversity may be that of the prompts"]
+    if any(result.weighted for result in evaluations):
         return ["Weights: given; where they are not integers, prompts count by them, not each once"]
     return []
 
 
 UNBIASED = "for any number of outputs or answers"
-NO_PROMPTS = "Without prompts: part of this diversity may be that of the prompts"
 #: The last line of what a result prints.
 MORE = "Choices, tests and notes: .details() or --verbose"
 
@@ -429,9 +388,8 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
-    Of answers to repeated prompts, how many of those that were given differ. Elsewhere the unbiased
-    score, for any number of outputs. Models whose rows nearly all differ come first, and a second
-    sentence says what these data cannot tell.
+    Of repeated prompts, how many of the given answers differ; else the unbiased score. Models whose
+    rows nearly all differ come first, and a second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
     name = "conditional" if first.paired else "vendi"

@@ -17,8 +17,7 @@ class Size(NamedTuple):
     """A study of some size, for each model.
 
     Attributes:
-      prompts: their number; that of outputs where no prompt repeats.
-      answers: to each prompt.
+      prompts, answers: the number of prompts, or of outputs where none repeats; answers to each.
       cost: of all prompts and answers.
       ratio: the smallest ratio of two scores that it finds with the power of the plan.
       power: for the ratio that the plan is asked for, if any.
@@ -39,8 +38,7 @@ class StudyPlan(Result):
       models: the two, or the one of the pilot, which stands for both.
       spread: how their difference varies.
       ratio: of the two scores that is to be found; None where a budget alone is given.
-      power, level: of the test.
-      pairs: the number of pairs of models among which the level is divided.
+      power, level, pairs: of the test; the number of pairs of models that share the level.
       budget: None where the ratio decides.
       best: the cheapest size with this power or, of a budget, that with the smallest ratio.
       sizes: one for each number of answers, the best prompts for each.
@@ -63,10 +61,7 @@ class StudyPlan(Result):
 
     @property
     def larger_pilot(self) -> int | None:
-        """The prompts of a pilot that is large enough; None where this one is.
-
-        Of three times as many as this variance has prompts, the largest share may be unseen.
-        """
+        """The prompts of a pilot that is large enough; None where this one is."""
         if self.needed is None or self.needed[1] <= _UNKNOWN * self.best.prompts:
             return None
         spread, variance = self.spread, self.spread.variance(self.spread.answers)
@@ -82,8 +77,7 @@ class StudyPlan(Result):
         """The ends of the power of `best` in 90% of what the pilot leaves open."""
         effect = self.spread.effect(self.ratio or self.best.ratio)
         size = self.best.answers, self.best.prompts, effect, self.level
-        low, high = (self.spread.power(*size, at=error) for error in (1.645, -1.645))
-        return low, high
+        return self.spread.power(*size, at=1.645), self.spread.power(*size, at=-1.645)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
@@ -125,14 +119,11 @@ class StudyPlan(Result):
             pilot += f", and it may take {span(self.needed)} {spread.unit}"
         if self.larger_pilot:
             pilot += f". This pilot is too small: ask {self.larger_pilot:,} {spread.unit} first"
-        if math.isnan(spread.of_answers):
-            words = "Other numbers of answers need a pilot with four answers to each prompt"
-        else:
+        words = "Other numbers of answers need a pilot with four answers to each prompt"
+        if not math.isnan(spread.of_answers):
             share = spread.between / spread.variance(spread.answers)
-            words = (
-                f"Of the variance of the difference at {spread.answers:.3g} answers, {share:.0%} "
-                "is between prompts, and more answers do not help against it"
-            )
+            words = f"Of the variance of the difference at {spread.answers:.3g} answers, "
+            words += f"{share:.0%} is between prompts, and more answers do not help against it"
         return [claim, pilot, "", self.table(), "", words, self.settings]
 
     def table(self) -> Table:

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from condvendi_jax.base.tables import OPEN, span
+from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
-from condvendi_jax.results.quality import Quality, undominated
 
 _PANEL_IN = (3.6, 3.2)
 # Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
@@ -22,7 +22,6 @@ _FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
 
 
 def _finish(panel: Any, title: str, label: str) -> None:
-    """The title, the label of the horizontal axis, and a grid."""
     panel.set_title(title, fontsize=10)
     panel.set_xlabel(label, fontsize=8)
     panel.tick_params(labelsize=8)
@@ -61,8 +60,7 @@ def over_bandwidths(profile: Any) -> Figure:
         for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
             axis.set_major_formatter("{x:.3g}")
             axis.set_minor_formatter("")
-        title = score_name(name, profile.order, None)
-        _finish(panel, title, f"bandwidth of the {profile.axis}")
+        _finish(panel, score_name(name, profile.order, None), f"bandwidth of the {profile.axis}")
     panels[0].set_ylabel("effective number of modes", fontsize=8)
     if any(profile.models):
         labels = panels[0].get_legend_handles_labels()
@@ -132,10 +130,9 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
 
 def _caption(profile: Any) -> str:
     """The number of rows, whose bandwidth moves, and the coverage of the bands."""
-    several, multiples = len(profile.names) > 1, profile.multiples
-    moves = "both bandwidths" if profile.over == "both" and several else "the bandwidth"
-    if profile.over != "both" and several:
-        moves += f" of {profile.over} alone"
+    moves, multiples = "the bandwidth", profile.multiples
+    if len(profile.names) > 1:
+        moves = "both bandwidths" if profile.over == "both" else f"{moves} of {profile.over} alone"
     bands = f"bands: {1 - profile.level:.0%}, of a model at all bandwidths at once"
     if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
         bands = f"without bands: {profile.reason}"

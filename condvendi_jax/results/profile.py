@@ -1,7 +1,5 @@
 """Scores of models over a ladder of bandwidths, and where one model leads."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -11,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.results.evaluation import plain_order, score_name
+from condvendi_jax.results.evaluation import ErrorsBy, plain_order, score_name
 from condvendi_jax.statistics.reasons import Reason
 
 if TYPE_CHECKING:
@@ -34,8 +31,7 @@ class PairProfile(NamedTuple):
       first, second: the models.
       score: vendi, conditional or information.
       signs: `[m]`, 1 where the first model has the larger score, -1 where the second has, 0 where
-        the difference is not significant or not tested. All signs of all pairs of a score are right
-        at once, but for the level.
+        no difference is significant; those of all pairs of a score hold at once, at the level.
       reasons: `[m]`, why the two are not tested; None where they are.
       p_value: of no difference at any bandwidth of the ladder; NaN where nothing is tested.
       adjusted: the same for all pairs at once.
@@ -62,16 +58,13 @@ class PairProfile(NamedTuple):
     def in_words(self, widths: Sequence[float]) -> str:
         """The state everywhere: 'A is more diverse than B at 0.4; not tested at 0.8 (why)'."""
         states, one, two = self.states, self.first, self.second
-        orders = [
-            f"{first} is more diverse than {second} {where(states, sign, widths)}"
-            for first, second, sign in ((one, two, 1), (two, one, -1))
-            if sign in states
-        ]
+        places = {state: where(states, state, widths) for state in states}
+        signs = ((one, two, 1), (two, one, -1))
+        orders = [f"{a} is more diverse than {b} {places[x]}" for a, b, x in signs if x in places]
         parts = [", and ".join(orders)] if orders else []
-        if 0 in states:
-            parts.append(f"no significant difference {where(states, 0, widths)}")
-        for why in dict.fromkeys(state for state in states if isinstance(state, str)):
-            parts.append(f"not tested {where(states, why, widths)} ({why})")
+        if 0 in places:
+            parts.append(f"no significant difference {places[0]}")
+        parts += [f"not tested {at} ({why})" for why, at in places.items() if isinstance(why, str)]
         start = f"the order of {one} and {two} depends on the bandwidth: " if self.depends else ""
         return (start if orders else f"{one} and {two}: ") + "; ".join(parts)
 
@@ -89,21 +82,17 @@ class Profile(Result):
     """Scores of models over a ladder of bandwidths. Prints as text; `plot` draws it.
 
     Attributes:
-      models: their names.
-      n: the number of rows of each, `[models]`.
+      models, n: their names, and the number of rows of each.
       order: the Renyi order.
       over: whose bandwidth the ladder multiplies: 'outputs', 'prompts' or 'both'.
       multiples: of the bandwidths in `chosen`, `[m]`, ascending.
       chosen: the bandwidth of outputs and of prompts at the multiple 1, with their rule.
       values: the scores, `[models, m]` each.
-      bands: the ends of their simultaneous bands, `[models, m, 2]` each; NaN where a score is
-        saturated, or where there is no error.
-      saturated: where a score counts rows, or where all outputs count as the same, `[models, m]`
-        each: `saturation.untested` says which models are not tested there.
+      bands: the ends of their simultaneous bands, `[models, m, 2]` each; NaN if not known.
+      saturated: where a score counts rows, or all outputs count as the same, `[models, m]` each.
       pairs: every two models by every score.
       level: one less the coverage of a band, and the rate at which any of the signs is wrong.
-      units: what the groups of rows are that count as independent.
-      groups: how many there are, of the model that has the fewest.
+      units, groups: what the rows are that count as independent, and the smallest number of them.
       seed: of all that is drawn.
       reason: why nothing is tested; None where something is.
     """
@@ -158,49 +147,34 @@ class Profile(Result):
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
 
-        def curve(values: Any, bands: Any, saturated: Any) -> dict[str, list[Any]]:
+        def curve(values: Any, bands: Any, saturated: Any) -> dict[str, Any]:
             known = [None if math.isnan(ends[0]) else ends for ends in bands]
             return {"values": values, "bands": known, "saturated": saturated}
 
-        curves = {name: [part.tolist() for part in self.curves(name)] for name in self.names}
-        names = ("order", "over", "seed", "level", "units", "groups", "reason")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "multiples": self.multiples.tolist(),
-            "bandwidths": {name: chosen._asdict() for name, chosen in self.chosen.items()},
-            "n": dict(zip(self.models, self.n, strict=True)),
-            "curves": {
-                name: dict(zip(self.models, map(curve, *parts), strict=True))
-                for name, parts in curves.items()
-            },
-            "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
+        names = ("order", "over", "seed", "level", "units", "groups", "reason", "multiples")
+        shown = {name: getattr(self, name) for name in names} | {"bandwidths": self.chosen}
+        curves = {
+            name: dict(zip(self.models, map(curve, *self.curves(name)), strict=True))
+            for name in self.names
         }
+        counts = dict(zip(self.models, self.n, strict=True))
+        return plain({**shown, "n": counts, "curves": curves, "pairs": self.pairs})
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score, model and bandwidth."""
-        return [
-            {
-                "score": name,
-                "order": plain_order(self.order),
-                "model": model,
-                "multiple": float(multiple),
-                "bandwidth": float(self.bandwidths[k]),
-                "value": float(curves.values[m, k]),
-                "low": float(curves.bands[m, k, 0]),
-                "high": float(curves.bands[m, k, 1]),
-                "saturated": bool(curves.saturated[m, k]),
-            }
-            for name in self.names
-            for curves in [self.curves(name)]
-            for m, model in enumerate(self.models)
-            for k, multiple in enumerate(self.multiples)
-        ]
+        columns = ("multiple", "bandwidth", "value", "low", "high", "saturated")
+        lines = []
+        for name in self.names:
+            for model, *curve in zip(self.models, *self.curves(name), strict=True):
+                start = {"score": name, "order": plain_order(self.order), "model": model}
+                places = map(np.ndarray.tolist, (self.multiples, self.bandwidths, *curve))
+                for multiple, width, value, band, saturated in zip(*places, strict=True):
+                    cells = multiple, width, value, *band, saturated
+                    lines.append(start | dict(zip(columns, cells, strict=True)))
+        return lines
 
-    def plot(self) -> Figure:
-        """The scores against the bandwidth with their bands, a panel for each score.
-
-        Bandwidths at which all models are at a limit are shaded.
-        """
+    def plot(self) -> "Figure":
+        """The scores with their bands, a panel each; grey where all models are at a limit."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
         return plots.over_bandwidths(self)
@@ -263,19 +237,16 @@ class Profile(Result):
         untested = [name for name in names if all(None not in p.reasons for p in pairs[name])]
         never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
         front = [name for name in never if name not in untested]
-        turns = ""
-        if turning := self._turning:
-            turns = f" The order depends on the bandwidth: {tables.listed(turning)}."
+        turning = self._turning
+        turns = f" The order depends on the bandwidth: {tables.listed(turning)}." if turning else ""
         for leader in front:
             wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
             if wins.any(axis=1).all():
                 whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
                 places = where(wins.all(axis=0).tolist(), True, self.bandwidths.tolist())
-                return (
-                    f"{leader} leads in diversity{given}: it is more diverse than {whom} "
-                    f"{places or 'at some bandwidth'}, and never less diverse where they were "
-                    f"tested.{turns}"
-                )
+                more = f"it is more diverse than {whom} {places or 'at some bandwidth'}"
+                never_less = "and never less diverse where they were tested"
+                return f"{leader} leads in diversity{given}: {more}, {never_less}.{turns}"
         words = f"No model leads in diversity{given}."
         if len(untested) == len(names):
             reasons = {why for of_model in pairs.values() for p in of_model for why in p.reasons}
@@ -287,7 +258,7 @@ class Profile(Result):
             words += f" In front: {tables.listed(front)}, never less diverse where tested."
         return words + turns + (f" Not tested: {tables.listed(untested)}." if untested else "")
 
-    def table(self) -> Table:
+    def table(self) -> tables.Table:
         """A row for each bandwidth: the main score of every model with its band."""
         values, bands, saturated = self.curves(self.main)
 
@@ -303,21 +274,16 @@ class Profile(Result):
             for k, (multiple, width) in ladder
         ]
         names = [model or "score" for model in self.models]
-        return Table(["times", f"bandwidth of {self.axis}", *names], rows)
+        return tables.Table(["times", f"bandwidth of {self.axis}", *names], rows)
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """The scores along the ladder, and where one model leads."""
-        units = "prompts" if self.units == "rows of one prompt" else self.units
-        notes = [
-            f"[low, high]: {1 - self.level:.0%} bands, each for all bandwidths at once, from the "
-            f"influences of {self.groups:,} {units}"
-            + ("; these are few, so bands may hold in 90% only" if self.groups < _FEW else "")
-        ]
+        bands = f"[low, high]: {1 - self.level:.0%} bands, each for all bandwidths at once"
+        few = "; these are few, so bands may hold in 90% only" if self.groups < _FEW else ""
+        notes = [f"{bands}, {ErrorsBy('influences', self.groups, self.units)}{few}"]
         if getattr(self.saturated, self.main).any():
-            notes.append(
-                "*: saturated: nearly all rows count as different, or nearly all outputs "
-                "as the same"
-            )
+            rows, outputs = "nearly all rows count as different", "nearly all outputs as the same"
+            notes.append(f"*: saturated: {rows}, or {outputs}")
         told = [*self.leads(), ""] if self.pairs else []
         first = [self.leader(), ""] if self.pairs and self.reason is None else []
         return [*first, self.title, self.table(), "", *told, *notes]

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condvendi_jax.base import checks, tables
-from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.evaluation import plain_order, score_name
 from condvendi_jax.statistics.reasons import Reason
@@ -24,11 +23,9 @@ class PromptScore(NamedTuple):
     Attributes:
       prompt: its label; None where there are no labels.
       row: the first of its rows, from 0.
-      n: the number of its outputs. Rows of integer weights count as often, those of weight zero not
-        at all.
+      n: the number of its outputs, where rows of integer weights count as often.
       share: of its rows in the weights of all rows.
-      score: the effective number of different outputs among its outputs; at order 2 one over the
-        similarity.
+      score: the effective number of different outputs; at order 2 one over the similarity.
       plug_in: the papers' score, of at most n.
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where
         all count as different, to 1, where all count as the same. Its expectation does not depend
@@ -63,10 +60,10 @@ class PromptScore(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with an entry for each contribution."""
-        plain = self._asdict()
-        for name, value in plain.pop("contributions")._asdict().items():
-            plain[f"contribution_to_{name}"] = value
-        return plain
+        shown = self._asdict()
+        for name, value in shown.pop("contributions")._asdict().items():
+            shown[f"contribution_to_{name}"] = value
+        return shown
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -97,10 +94,8 @@ class PromptTable(Result):
     @property
     def standard_error(self) -> float:
         """Of `mean`, over prompts: for other prompts, with as many outputs. NaN for one prompt."""
-        scores = self._scores
-        if len(scores) < 2:
-            return math.nan
-        return float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
+        count = len(self._scores)
+        return float(np.std(self._scores, ddof=1)) / math.sqrt(count) if count > 1 else math.nan
 
     @property
     def _scores(self) -> list[float]:
@@ -110,9 +105,8 @@ class PromptTable(Result):
     def least_diverse(self, count: int) -> list[PromptScore]:
         """The prompts whose outputs are most similar, the most similar first.
 
-        By their shrunken similarities, or the plain ones if these are not known: scores of
-        different numbers of outputs cannot be compared. Prompts with one output are left out. Of
-        equal similarities, the one of more outputs is first.
+        By their shrunken similarities, or the plain ones if these are not known; of equal ones, the
+        prompt of more outputs is first. Prompts with one output are left out.
         """
         return self._sorted(count, -1)
 
@@ -158,23 +152,19 @@ class PromptTable(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {
-            "order": plain_order(self.decomposition.order),
-            "truncation": self.decomposition.truncation,
-            "mean": self.mean,
-            "standard_error": self.standard_error,
-            "spread": self.spread and self.spread._asdict(),
-            "reason": self.reason,
-            "prompts": [scored.as_dict() for scored in self.prompts],
-        }
+        names = ("mean", "standard_error", "spread", "reason", "prompts")
+        return self._order | {name: plain(getattr(self, name)) for name in names}
+
+    @property
+    def _order(self) -> dict[str, Any]:
+        whole = self.decomposition
+        return {"order": plain_order(whole.order), "truncation": whole.truncation}
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each prompt."""
-        whole = self.as_dict()
-        start = {name: whole[name] for name in ("order", "truncation")}
-        return [{"prompt": line.pop("prompt"), **start, **line} for line in whole["prompts"]]
+        return [{"prompt": None, **self._order, **scored.as_dict()} for scored in self.prompts]
 
-    def parts(self) -> list[str | Table]:
+    def parts(self) -> list[str | tables.Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""
         order = self.decomposition.order, self.decomposition.truncation
         shown = [*self.least_diverse(_SHOWN), *reversed(self.most_diverse(_SHOWN))]
@@ -194,7 +184,7 @@ class PromptTable(Result):
         compared = sum(not math.isnan(scored.similarity) for scored in self.prompts)
         if compared > 2 * _SHOWN:
             rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
-        table = [self.sentence(), Table(heading, rows), self.mean_in_words()] if rows else []
+        table = [self.sentence(), tables.Table(heading, rows), self.mean_in_words()] if rows else []
         title = f"{len(self.prompts):,} prompts, the least diverse first"
         return [title, *table, *_notes(self.prompts, compared)]
 
@@ -211,8 +201,8 @@ def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
         "scores: of the outputs of a prompt alone; to Conditional: the contribution of the prompt "
         "to the papers' score of all rows",
     ]
-    alone, limits = len(prompts) - compared, []
-    if alone:
+    limits = []
+    if alone := len(prompts) - compared:
         limits.append(f"prompts without a similarity, because they have one output: {alone:,}")
     apart, same = (sum(scored.similarity == limit for scored in prompts) for limit in (0, 1))
     if apart or same:

@@ -1,18 +1,15 @@
 """Several models in the order of one score, with a test of every difference."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import capitalized, listed
 from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.results.evaluation import Limit, plain_order, score_name
 from condvendi_jax.results.planning import percent
@@ -29,17 +26,15 @@ class Difference(NamedTuple):
       first, second: the models.
       value: the score of the first minus that of the second, in effective numbers of modes.
       standard_error: of the value: of the sample and of the estimates, if any.
-      p_value: of no difference, two-sided: the smallest level at which the interval of the
-        difference excludes 0; 1 where the values differ by no more than rounding; NaN where there
-        is no test.
+      p_value: of no difference, two-sided: the smallest level at which the interval excludes 0; 1
+        where the values differ by no more than rounding; NaN where there is no test.
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
-      detectable: the smallest ratio of the two scores that a sample of this error would have found
-        in four of five samples, at the level divided by the number of pairs.
+      detectable: the smallest ratio that is found in four of five samples of this error, at the
+        level divided by the number of pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
-        level of the ranking, from those of both models (Donner and Zou, 2012). It excludes 1
-        exactly where the p-value is below the level.
+        level of the ranking (Donner and Zou, 2012). It excludes 1 where the p-value is below it.
       reason: why there is no test; None where there is one.
     """
 
@@ -55,7 +50,7 @@ class Difference(NamedTuple):
     ratio_high: float = math.nan
     reason: Reason | None = None
 
-    def swapped(self) -> Difference:
+    def swapped(self) -> Self:
         """The difference of the second model and the first."""
         ends = (1 / end if end else math.inf for end in (self.ratio_high, self.ratio_low))
         swapped = dict(zip(("ratio_low", "ratio_high"), ends, strict=True))
@@ -76,18 +71,14 @@ class Ranking(Result):
       intervals: (low, high) of each model at 95%: of unbiased scores for the population, where high
         may be infinite; of estimated ones for the sample; None where exact.
       differences: of every pair of models, in the order of `values`.
-      letters: models that share a letter cannot be told apart at the level; empty for two models
-        whose difference is not tested.
-      saturated: the limit that all values have reached, or nearly; the models are neither ranked
-        nor tested.
-      unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
-        the similarity.
+      letters: models that share one cannot be told apart; empty for two that are not tested.
+      saturated: the limit that all values have nearly reached: models are not ranked or tested.
+      unbiased: whether the values are unbiased scores, compared on the scale of the similarity.
       plug_in: the score of each model's sample as the papers have it.
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
-      winner: (low, high) of the first model, which is the first because it has the largest of all
-        values: at the level, whichever model is the first. None where there are no tests.
+      winner: (low, high) of the first model, whichever that is, at the level; None without tests.
     """
 
     score: str
@@ -170,8 +161,7 @@ class Ranking(Result):
         if math.isnan(difference.ratio_low):
             return "-"
         ratio = self.values[difference.first] / self.values[difference.second]
-        ends = difference.ratio_low, difference.ratio_high
-        return f"{ratio:.3g} [{ends[0]:.3g}, {ends[1]:.3g}]"
+        return f"{ratio:.3g} [{difference.ratio_low:.3g}, {difference.ratio_high:.3g}]"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -189,18 +179,17 @@ class Ranking(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model, and one for each difference of two."""
-        common: dict[str, Any] = {"score": self.score, "order": plain_order(self.order)}
-        common["truncation"] = self.truncation
-        names = ("first", "second", "value", "standard_error", "low", "high", "p_value")
-        names += ("adjusted_p_value", "equal", "detectable", "ratio_low", "ratio_high", "letters")
-        names += ("first_rank", "last_rank")
+        names = ("score", "order", "truncation", "first", "second", "value", "standard_error")
+        names += ("low", "high", "p_value", "adjusted_p_value", "equal", "detectable")
+        names += ("ratio_low", "ratio_high", "letters", "first_rank", "last_rank")
         nan, ranks = math.nan, self.rank_sets
         rows: list[Any] = [
             (m, None, *self.estimate(m).as_dict().values(), *[nan] * 6, self.letters[m], *ranks[m])
             for m in self.values
         ]
         rows += [(*d[:4], nan, nan, *d[4:10], None, nan, nan) for d in self.differences]
-        return [common | dict(zip(names, row, strict=True)) for row in rows]
+        common = self.score, plain_order(self.order), self.truncation
+        return [dict(zip(names, (*common, *row), strict=True)) for row in rows]
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
@@ -220,9 +209,9 @@ class Ranking(Result):
         """The models in descending order, and which of them differ: 'A > B >= C'."""
         if self.saturated:
             why = "equal up to rounding" if self.saturated == "equal" else "saturated"
-            if {*self.reasons} == {IDENTICAL}:
-                return [f"{', '.join(self.values)} ({IDENTICAL})"]
-            return [f"{', '.join(self.values)} ({why}: neither ranked nor tested)"]
+            same = {*self.reasons} == {IDENTICAL}
+            words = IDENTICAL if same else f"{why}: neither ranked nor tested"
+            return [f"{', '.join(self.values)} ({words})"]
         states = {
             (d.first, d.second): math.nan if math.isnan(p := d.adjusted) else p <= self.level
             for d in self.differences
@@ -243,7 +232,7 @@ class Ranking(Result):
             pairs = ", depending on the pair" if len(ends) > 1 else ""
             words = f"smallest difference that is found in 4 of 5 such samples: {' to '.join(ends)}"
             lines.append(words + pairs)
-        return capitalized("; ".join(lines))
+        return tables.capitalized("; ".join(lines))
 
     def ranks(self) -> str:
         """The ranks that four models or more may have, and the interval of the first."""
@@ -251,22 +240,22 @@ class Ranking(Result):
         if self.winner is None or count < _FEWEST_RANKED:
             return ""
         sets = {model: ends for model, ends in self.rank_sets.items() if ends != (1, count)}
-        ranks = listed([f"{m} ({tables.span(ends)})" for m, ends in sets.items()] or ["all open"])
-        best = ("one of " if len(self.best) > 1 else "") + listed(self.best)
+        ranks = [f"{model} ({tables.span(ends)})" for model, ends in sets.items()] or ["all open"]
+        best = ("one of " if len(self.best) > 1 else "") + tables.listed(self.best)
         first, ends = next(iter(self.values)), tables.interval(self.winner)
-        words = f"Ranks at {100 - 100 * self.level:.4g}%: {ranks}; the best: {best}"
+        words = f"Ranks at {100 - 100 * self.level:.4g}%: {tables.listed(ranks)}; the best: {best}"
         return f"{words}; {first}, as the largest of {count}: {ends}"
 
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six unbiased scores, `equality` and `ranks`."""
         shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()
         scores = [name + ends for name in shown if (ends := self.estimate(name).interval)]
-        words = f"{self}; {listed(scores)}" if scores else str(self)
+        words = f"{self}; {tables.listed(scores)}" if scores else str(self)
         return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
 
 
 def _pairs(differences: Sequence[Difference]) -> str:
-    return listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
+    return tables.listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
 
 
 def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:
@@ -281,7 +270,7 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
     untested = [f"{one} - {two}" for (one, two), state in known.items() if state < 0]
     if untested and len(untested) == len(states):
         return ", ".join(names) + " (in descending order; not tested)"
-    notes = [f"not tested: {listed(untested)}"] if untested else []
+    notes = [f"not tested: {tables.listed(untested)}"] if untested else []
     if all(state == max(links[places[a] : places[b]]) for (a, b), state in known.items()):
         if {*links} <= {0}:
             return ", ".join(names) + (" (no significant difference)" if links else "")
@@ -290,5 +279,5 @@ def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]
         notes = [">=: no significant difference", *notes] if 0 in links else notes
         return words + (f" ({'; '.join(notes)})" if notes else "")
     told = [f"{one} > {two}" for (one, two), state in states.items() if state == 1]
-    notes = [f"significant: {listed(told) if told else 'none'}", *notes]
+    notes = [f"significant: {tables.listed(told) if told else 'none'}", *notes]
     return f"{', '.join(names)} (in descending order; {'; '.join(notes)})"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling, memory
@@ -56,8 +57,8 @@ def cluster_vendi(
     Args:
       outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used. Their weights, which
         must be concrete, count; a cluster whose rows all have weight zero is left out.
-      labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN. They
-        decide shapes and must be concrete, also inside `jax.jit`.
+      labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN;
+        concrete, also inside `jax.jit`, as they decide shapes.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
       order: the Renyi order in (0, inf].
       method: how to compute the spectra of clusters of more than 1,024 points; others are exact.
@@ -216,17 +217,14 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
 
 def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The leading eigenvalues `[count]` of K / n, descending, and the eigenvectors `[n, count]`."""
-    import scipy.linalg  # The imports are slow.
-    import scipy.sparse.linalg
-
     n = gram.n
     if n <= _DENSE_UP_TO:
         matrix = np.asarray(gram.dense().matrix, np.float64) / n
         values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1))
     else:
         stored = gram.store() if memory.fits(n, gram.dtype) else gram
-        operator: Any = scipy.sparse.linalg.LinearOperator
-        product = operator((n, n), functools.partial(_matvec, stored), dtype=gram.dtype)
+        matvec = functools.partial(_matvec, stored)
+        product = scipy.sparse.linalg.LinearOperator((n, n), matvec, dtype=gram.dtype)
         # The same start gives the same signs and digits at every call.
         start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)
         values, vectors = scipy.sparse.linalg.eigsh(product, k=count, v0=start)

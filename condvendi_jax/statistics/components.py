@@ -48,7 +48,6 @@ def of_sums(
         pair = k * (k - 1)
         triples = (r - q) / (pair * (k - 2))
         quadruples = (s**2 - 4 * r + 2 * q) / (pair * (k - 2) * (k - 3))
-        of_pairs = q / pair - 2 * triples + quadruples
-        of_answers = np.where(k >= FEWEST_ANSWERS, triples - quadruples, np.nan)
-        of_pairs = np.where(k >= FEWEST_ANSWERS, of_pairs, np.nan)
-        return Components(k.astype(int), s / pair, of_answers, of_pairs)
+        parts = triples - quadruples, q / pair - 2 * triples + quadruples
+        known = (np.where(k >= FEWEST_ANSWERS, part, np.nan) for part in parts)
+        return Components(k.astype(int), s / pair, *known)

@@ -20,31 +20,21 @@ from condvendi_jax.statistics.reasons import Reason
 # Where noise is a larger part of the variance, it stays in.
 NOISE = 0.5
 _NO_VALUE = 1e-12  # Smaller similarities are rounding: one over them is infinite.
+_LEAST = 1e-300  # So that nothing is divided by 0.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Error:
-    """How far an estimate may be from the truth.
+    """How far an estimate may be from the truth."""
 
-    Attributes:
-      value: the estimate.
-      influences: of the units, `[replicates, g]`; NaN where there is no error.
-      units: what a unit is, in words.
-      freedom: the degrees of freedom of the standard error.
-      reason: why there is no error; None where there is one.
-      ends: the interval at each level; where None, Student's.
-      noise: the standard error of estimated spectra, which comes on top.
-      inverse: the error of one over the estimate, if that is a mean; differences are tested there.
-    """
-
-    value: float
-    influences: np.ndarray
-    units: str = "rows"
-    freedom: float = math.inf
-    reason: Reason | None = None
-    ends: Ends | None = None
-    noise: float = 0.0
-    inverse: Error | None = None
+    value: float  # The estimate.
+    influences: np.ndarray  # Of the units, `[replicates, g]`; NaN where there is no error.
+    units: str = "rows"  # What a unit is.
+    freedom: float = math.inf  # The degrees of freedom of the standard error.
+    reason: Reason | None = None  # Why there is no error; None where there is one.
+    ends: Ends | None = None  # The interval at each level; where None, Student's.
+    noise: float = 0.0  # The standard error of estimated spectra, which comes on top.
+    inverse: Error | None = None  # Of one over it, if a mean, by which differences are tested.
 
     @functools.cached_property
     def standard_error(self) -> float:
@@ -67,12 +57,9 @@ class Error:
         with np.errstate(invalid="ignore", divide="ignore"):
             value = 1 / self.value if self.value > _NO_VALUE else math.inf
             influences = -self.influences * value**2
+        ends = intervals.of_inverse(self.at_levels)
         return dataclasses.replace(
-            self,
-            value=value,
-            influences=influences,
-            ends=intervals.of_inverse(self.at_levels),
-            inverse=self,
+            self, value=value, influences=influences, ends=ends, inverse=self
         )
 
     def in_logarithms(self) -> Error:
@@ -142,6 +129,52 @@ class Error:
     def p_value_above(self) -> float:
         """The smallest level, of one side, at which the interval is above 0."""
         return intervals.p_value(self.at_levels, sides=1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TwoWayError(Error):
+    """The error of an estimate whose rows are clustered by prompts and by other labels.
+
+    The variance is that over prompts and that over labels, less that over the rows that share both,
+    which both of them have (Cameron, Gelbach and Miller, 2011, eq. 2.13); at least the larger one.
+    The influences are those of the prompts.
+    """
+
+    labels: Error = dataclasses.field(kw_only=True)  # Of the same estimate, with labels as units.
+    cells: Error = dataclasses.field(kw_only=True)  # With the rows of one prompt and label.
+
+    @functools.cached_property
+    def standard_error(self) -> float:
+        """Over other prompts and other labels."""
+        prompts, labels = error_of(self.influences) ** 2, self.labels.standard_error**2
+        both = prompts + labels - self.cells.standard_error**2
+        return math.sqrt(max(both, prompts, labels))
+
+    @functools.cached_property
+    def at_levels(self) -> Ends:
+        """The interval over prompts, which is longer by the larger error and its freedom."""
+        prompts, error = self.ends, error_of(self.influences)
+        if prompts is None or not error > 0:
+            return intervals.symmetric(self.value, self.standard_error, self.labels.freedom)
+        fewest = min(self.freedom, self.labels.freedom)
+
+        def ends(level: float) -> tuple[float, float]:
+            both = [intervals.student(freedom, level) for freedom in (fewest, self.freedom)]
+            longer = np.divide(both[0], np.maximum(both[1], _LEAST)) * self.standard_error / error
+            low, high = (longer * (end - self.value) for end in prompts(level))
+            return self.value + low, self.value + high
+
+        return ends
+
+    def covariance(self, other: Any) -> float:
+        """Over prompts and over labels, less that over the rows that share both."""
+        labels, cells = self.labels.covariance(other.labels), self.cells.covariance(other.cells)
+        return super().covariance(other) + labels - cells
+
+    def inverted(self) -> Error:
+        """The error of one over the estimate."""
+        parts = {"labels": self.labels.inverted(), "cells": self.cells.inverted()}
+        return dataclasses.replace(super().inverted(), **parts)
 
 
 def apart(one: np.ndarray, two: np.ndarray, *, matched: bool) -> np.ndarray:

@@ -5,13 +5,13 @@ may be an array. A difference is tested by the smallest level at which its inter
 that a test and an interval cannot disagree.
 """
 
-from __future__ import annotations
-
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 #: The two ends of an interval, at a level or at each of several.
 Ends = Callable[[Any], tuple[Any, Any]]
@@ -30,9 +30,7 @@ LEVELS = np.exp(np.linspace(math.log(1e-30), 0, 160))
 
 def student(freedom: Any, level: Any = 0.05) -> Any:
     """Half the width of an interval by Student's t, in standard errors."""
-    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
-    return -stdtrit(freedom, np.asarray(level) / 2)
+    return -scipy.special.stdtrit(freedom, np.asarray(level) / 2)
 
 
 def symmetric(value: float, error: float, freedom: float) -> Ends:
@@ -54,17 +52,16 @@ class _Moments(NamedTuple):
     third: float
     typical: float  # The share of a typical prompt.
     freedom: float  # One less than as many prompts of equal shares.
-    usual: float  # The critical value at 5%.
 
     @classmethod
-    def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> _Moments:
+    def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Self:
         """Of what a mean over prompts of these shares loses without each of them."""
         squares = np.sum(shares**2)
         second, third = float(np.sum(changes**2)), float(np.sum(changes**3))
         typical, freedom = float(np.sum(shares**3) / squares), max(float(1 / squares) - 1, 1.0)
-        return cls(value, error, second, third, typical, freedom, float(student(freedom)))
+        return cls(value, error, second, third, typical, freedom)
 
-    def flipped(self) -> _Moments:
+    def flipped(self) -> Self:
         """Of one less the mean."""
         return self._replace(value=1 - self.value, third=-self.third)
 
@@ -101,7 +98,7 @@ class _Moments(NamedTuple):
     def _at(self, level: Any) -> tuple[Any, Any]:
         """The critical value at a level, and relative to that at 5%."""
         t = student(self.freedom, level)
-        return t, t / self.usual
+        return t, t / float(student(self.freedom))
 
 
 def _skewness(third: Any, second: Any) -> Any:
@@ -117,9 +114,9 @@ def prompt_mean(value: float, error: float, changes: np.ndarray, shares: np.ndar
     docs/errors.md has the coverage.
     """
     moments = _Moments.of(value, error, changes, shares)
-    if value > 0.5:
-        return complement(_inside_unit(moments.flipped().near, moments.flipped().far))
-    return _inside_unit(moments.near, moments.far)
+    nearer = moments.flipped() if value > 0.5 else moments
+    ends = inside(lambda level: (nearer.near(level), nearer.far(level)), 0.0, 1.0)
+    return complement(ends) if value > 0.5 else ends
 
 
 def between_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
@@ -130,8 +127,6 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     b + p^2 rises with it at 3 - 2 p^2 / (b + p^2) times the slope of a mean, at most three times.
     An answer that at most one prompt of the sample has adds the square of its share.
     """
-    from scipy.special import betainccinv  # Imported where it is used: it is slow to import.
-
     root = math.sqrt(max(0.0, value))
     slope = 0.5 / root if root > 0 else 0.0
     moments = _Moments.of(root, slope * error, slope * changes, shares)
@@ -139,14 +134,11 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     def ends(level: Any) -> tuple[Any, Any]:
         low = 1 - moments.flipped().far(level) if root > 0.5 else moments.near(level)
         high = np.clip(moments.far_of_mode(level), 0, 1) ** 2
-        unseen = betainccinv(2, max(moments.freedom, 1e-9), level) ** 2 * (1 - value)
+        beyond = scipy.special.betainccinv(2, max(moments.freedom, 1e-9), level)
+        unseen = beyond**2 * (1 - value)
         return np.clip(low, 0, 1) ** 2, np.minimum(value + np.hypot(high - value, unseen), 1)
 
     return ends
-
-
-def _inside_unit(low: Callable[[Any], Any], high: Callable[[Any], Any]) -> Ends:
-    return lambda level: (np.clip(low(level), 0, 1), np.clip(high(level), 0, 1))
 
 
 def complement(ends: Ends) -> Ends:
@@ -160,27 +152,16 @@ def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
     Where no pair is alike, or none unlike, the ends are the Poisson means of which at most one
     pair, or no row, is seen.
     """
-    from scipy.special import expit, gammainccinv  # Imported where they are used, as above.
+
+    def unseen(level: Any, count: int) -> Any:
+        return scipy.special.gammainccinv(count, np.asarray(level) / 2) / rows
 
     if value < _NO_PAIR:
-        return lambda level: (
-            np.zeros_like(level, float),
-            np.minimum((gammainccinv(2, np.asarray(level) / 2) / rows) ** 2, 1.0),
-        )
+        return lambda level: (np.zeros_like(level, float), np.minimum(unseen(level, 2) ** 2, 1.0))
     if value > 1 - _ALL_ALIKE or error < _NO_ERROR * value:
-
-        def one_sided(level: Any) -> tuple[Any, Any]:
-            width = gammainccinv(1, np.asarray(level) / 2) / rows
-            return np.maximum(value - width, 0.0), np.minimum(value + width, 1.0)
-
-        return one_sided
-    logit, scale = math.log(value / (1 - value)), error / (value * (1 - value))
-
-    def ends(level: Any) -> tuple[Any, Any]:
-        width = student(freedom, level) * scale
-        return expit(logit - width), expit(logit + width)
-
-    return ends
+        return inside(lambda level: (value - unseen(level, 1), value + unseen(level, 1)), 0.0, 1.0)
+    logit = symmetric(math.log(value / (1 - value)), error / (value * (1 - value)), freedom)
+    return lambda level: tuple(map(scipy.special.expit, logit(level)))
 
 
 def ratio(value: float, error: float, freedom: float) -> Ends:
@@ -208,8 +189,7 @@ def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -
 
 def total(values: Sequence[float], both: Sequence[Ends], correlation: float) -> Ends:
     """Of the sum of two values (MOVER: Zou and Donner, 2008)."""
-    less = [-values[1]]
-    return difference([values[0], *less], [both[0], negative(both[1])], -correlation)
+    return difference([values[0], -values[1]], [both[0], negative(both[1])], -correlation)
 
 
 def negative(ends: Ends) -> Ends:
@@ -266,8 +246,8 @@ def open_below(ends: Ends, most: float | None = None) -> Ends:
 def difference(values: Sequence[Any], both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
     """Of the difference of two values, from the ends of both (MOVER: Zou and Donner, 2008, eq. 5).
 
-    Each end is as far from the difference as the ends of both values that lie on its side, which
-    add up like errors of this correlation.
+    Each end is as far from it as the ends of both values on its side, which add up like errors of
+    this correlation.
     """
 
     def distance(one: Any, two: Any) -> Any:
@@ -313,16 +293,8 @@ def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float =
 
 def remembered(ends: Ends) -> Ends:
     """The same interval, which is computed once at `LEVELS`."""
-    at_levels: list[tuple[Any, Any]] = []
-
-    def known(level: Any) -> tuple[Any, Any]:
-        if level is not LEVELS:
-            return ends(level)
-        if not at_levels:
-            at_levels.append(ends(level))
-        return at_levels[0]
-
-    return known
+    at_levels = functools.cache(lambda: ends(LEVELS))
+    return lambda level: at_levels() if level is LEVELS else ends(level)
 
 
 def p_value(ends: Ends, *, sides: int = 2) -> float:
@@ -349,8 +321,6 @@ def p_value(ends: Ends, *, sides: int = 2) -> float:
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
     """The ends of c in [0, 1] with a mean of k_T^2 (k_X^2 - c) within Bernstein's bound."""
-    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
-
     (t, j, tt, tj, jj), x = means, math.log(3 / delta) / blocks
 
     def margin(c: float) -> float:
@@ -358,6 +328,6 @@ def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, floa
         return 4 / 3 * bx + math.sqrt(bx**2 + 2 * x * square) - abs(j - c * t)
 
     # The bound is convex in c, so that there is at most one root on either side of the estimate.
-    root: Any = brentq
+    root = scipy.optimize.brentq
     least = root(margin, 0.0, j / t) if margin(0.0) < 0 else 0.0
     return least, root(margin, j / t, 1.0) if margin(1.0) < 0 else 1.0

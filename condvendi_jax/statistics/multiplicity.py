@@ -15,9 +15,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Rejecting those up to a level keeps the probability of any false rejection at that level,
     whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
     """
-    tested = int(np.sum(~np.isnan(p_values)))
+    tested, largest = int(np.sum(~np.isnan(p_values))), 0.0
     adjusted = np.full(len(p_values), np.nan)
-    largest = 0.0
     for rank, index in enumerate(np.argsort(p_values)[:tested].tolist()):  # NaN comes last.
         largest = max(largest, min(1.0, (tested - rank) * p_values[index]))
         adjusted[index] = largest

@@ -3,9 +3,10 @@
 import bisect
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 from condvendi_jax.statistics.intervals import prompt_mean
 
@@ -21,28 +22,19 @@ FEWEST_TESTED = 7
 class Spread(NamedTuple):
     """How the difference of the mean similarities of two models varies, from a pilot.
 
-    Attributes:
-      score: 'conditional' or, without prompts, 'vendi'; of order 2.
-      similarity: the geometric mean of both.
-      between: the variance of the difference between prompts, tau^2; where no prompt repeats,
-        between rows.
-      of_answers, of_pairs: zeta_1 and delta of both models: over answers to a prompt, the variance
-        is 4 zeta_1 / k + 2 delta / (k (k - 1)). NaN where the pilot does not tell it apart;
-        `between` then has all, at the pilot's number of answers.
-      relative_error: the standard error of the whole variance, relative to it.
-      prompts, answers: of the pilot; the mean number of answers.
-      unseen: what prompts that the pilot has not seen may add to the variance, one-sided at 95%.
+    Over answers to a prompt, its variance is 4 zeta_1 / k + 2 delta / (k (k - 1)). Where the pilot
+    does not tell it apart, these are NaN, and `between` has all, at the pilot's number of answers.
     """
 
-    score: str
-    similarity: float
-    between: float
-    of_answers: float
-    of_pairs: float
-    relative_error: float
-    prompts: int
-    answers: float
-    unseen: float = 0.0
+    score: str  # 'conditional' or, without prompts, 'vendi'; of order 2.
+    similarity: float  # The geometric mean of both.
+    between: float  # The variance between prompts, tau^2; between rows where no prompt repeats.
+    of_answers: float  # zeta_1 of both models.
+    of_pairs: float  # delta of both models.
+    relative_error: float  # The standard error of the whole variance, relative to it.
+    prompts: int  # Of the pilot.
+    answers: float  # Their mean number, of the pilot.
+    unseen: float = 0.0  # What unseen prompts may add to the variance, one-sided at 95%.
 
     def variance(self, k: float) -> float:
         """The variance of the difference of one prompt with k answers, or of one row."""
@@ -67,12 +59,10 @@ class Spread(NamedTuple):
 
         The logarithm of the variance is normal about the pilot's; or `at` so many standard errors.
         """
-        from scipy.special import ndtri, stdtr, stdtrit  # Slow to import.
-
-        places = ndtri((np.arange(20) + 0.5) / 20) if at is None else np.array([at])
+        places = scipy.special.ndtri((np.arange(20) + 0.5) / 20) if at is None else np.array([at])
         errors = np.sqrt(self.variance(k) * np.exp(self.relative_error * places) / prompts)
-        shift = effect / errors - stdtrit(prompts - 1, 1 - level / 2)
-        return float(np.mean(stdtr(prompts - 1, shift)))
+        shift = effect / errors - scipy.special.stdtrit(prompts - 1, 1 - level / 2)
+        return float(np.mean(scipy.special.stdtr(prompts - 1, shift)))
 
     def needed(
         self,
@@ -102,13 +92,11 @@ class Spread(NamedTuple):
 
     def smallest_ratio(self, k: int, prompts: int, level: float, power: float) -> float:
         """The smallest ratio of two scores that is found with a power."""
-        from scipy.optimize import brentq  # Slow to import.
 
         def missing(log_ratio: float) -> float:
             return power - self.power(k, prompts, self.effect(math.exp(log_ratio)), level)
 
-        root: Any = brentq
-        return math.exp(root(missing, 0.0, 100.0, xtol=1e-9))
+        return math.exp(scipy.optimize.brentq(missing, 0.0, 100.0, xtol=1e-9))
 
 
 def unseen_variance(squares: np.ndarray) -> float:
@@ -128,9 +116,7 @@ def detectable(length: float, error: float, freedom: float, power: float = POWER
 
     `length` is that of the interval on the side of 0, and errors of an estimate are Student's.
     """
-    from scipy.special import stdtrit  # Imported where it is used: it is slow to import.
-
-    return length + error * float(stdtrit(freedom, power))
+    return length + error * float(scipy.special.stdtrit(freedom, power))
 
 
 def ratio_of(difference: float, mean: float) -> float:

@@ -4,19 +4,18 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 # Shares of the largest stake; at 1 a look without any similarity would lose everything.
 _STAKES = np.array([0.9, 0.45, 0.225, 0.1125])
-
-
 _TINY = 1e-300  # So that nothing is divided by 0.
 
 
 def bounds(mean: Any, error: Any, pairs: float, quantile: float) -> tuple[Any, Any]:
     """Both bounds `[...]` of the mean similarity of fixed prompts, of its estimate and error.
 
-    A low estimate has a low error, too. So the variance is taken as linear in the mean, as in
-    Wilson's interval, with a slope of at least one of the `pairs` of answers.
+    As in Wilson's interval, the variance is taken as linear in the mean, because a low estimate has
+    a low error, too; with a slope of at least one of the `pairs` of answers.
     """
     slope = np.maximum(np.square(error) / np.maximum(mean, _TINY), 1 / pairs)
     middle = mean + quantile**2 * slope / 2
@@ -40,9 +39,7 @@ def upper_end(mean: Any, pairs: int, level: float) -> Any:
 
 def kl(p: Any, q: Any) -> Any:
     """The divergence of two Bernoulli variables of these means, in nats."""
-    from scipy.special import rel_entr  # Imported where it is used: it is slow to import.
-
-    return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
+    return scipy.special.rel_entr(p, q) + scipy.special.rel_entr(1 - p, 1 - q)
 
 
 class EProcess:

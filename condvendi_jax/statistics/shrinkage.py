@@ -12,6 +12,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 from condvendi_jax.statistics.components import FEWEST_ANSWERS, Components
 
@@ -75,8 +76,6 @@ def _spread(parts: Components, of_answers: float, of_pair: float) -> tuple[Promp
     Both tests must find one: Student's of z, transformed for its skewness (Hall, 1992), and that of
     the ratio of the variances.
     """
-    from scipy.special import chdtrc, stdtr  # Imported where it is used: it is slow to import.
-
     count, k, within = parts.answers.size, parts.answers, parts.within()
     z = count / (count - 1) * (parts.similarity - parts.similarity.mean()) ** 2 - within
     centred = z - z.mean()
@@ -87,7 +86,8 @@ def _spread(parts: Components, of_answers: float, of_pair: float) -> tuple[Promp
     total = float(np.var(parts.similarity, ddof=1))
     # The estimate may be below what equal answers have.
     noise = float(max(np.mean(within), np.mean(2 * of_pair / (k * (k - 1)))))
-    p_value = max(stdtr(count - 1, -t), chdtrc(count - 1, (count - 1) * total / noise))
+    of_ratio = scipy.special.chdtrc(count - 1, (count - 1) * total / noise)
+    p_value = max(scipy.special.stdtr(count - 1, -t), of_ratio)
     between = max(total - noise, 0.0)
     # The number of answers at which the variance within is so small a part of that between.
     w, zeta = between * (1 / RELIABLE - 1), min(max(of_answers, 0.0), of_pair / 2)
@@ -149,8 +149,6 @@ def _likelihood(
 
 def _priors(similarity: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """Beta distributions, `[h, s]`, and the logarithms of their prior weights (Daniels, 1999)."""
-    from scipy.special import betainc  # Imported where it is used: it is slow to import.
-
     count, mean = similarity.size, float(np.clip(similarity.mean(), 1e-3, 1 - 1e-3))
     pairs = mean * (1 - mean) / noise  # So many independent ones say as much as a prompt.
     error = max(similarity.std(), math.sqrt(mean * (1 - mean) / pairs)) / math.sqrt(count)
@@ -158,8 +156,8 @@ def _priors(similarity: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarra
     means = 1 / (1 + np.exp(-logits - math.log(mean / (1 - mean))))
     odds = np.arange(1, 32, 2) / np.arange(31, 0, -2)  # Of the shares by which they shrink.
     means, weights = (grid.reshape(-1, 1) for grid in np.meshgrid(means, pairs * odds))
-    narrow = np.diff(betainc(means * weights, (1 - means) * weights, _EDGES))
-    wide = np.diff(betainc(0.5, 0.5, _EDGES))
+    narrow = scipy.special.betainc(means * weights, (1 - means) * weights, _EDGES)
+    narrow, wide = np.diff(narrow), np.diff(scipy.special.betainc(0.5, 0.5, _EDGES))
     priors = np.concatenate([narrow + part * (wide - narrow) for part in (0, 0.03, 0.1, 0.25)])
     return priors, np.tile(np.log(means * (1 - means))[:, 0], 4)
 

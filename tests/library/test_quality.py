@@ -15,8 +15,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import quality as module
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.results import plots
-from condvendi_jax.results.estimate import Estimate
-from condvendi_jax.results.quality import undominated
+from condvendi_jax.results.estimate import Estimate, undominated
 from condvendi_jax.spectra import exact
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.statistics.influences import Error
-from condvendi_jax.statistics.two_way import TwoWayError
+from condvendi_jax.statistics.influences import Error, TwoWayError
 
 PROMPTS, SEEDS = 12, 8
 EXACT = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator(), "orders": [2]}
