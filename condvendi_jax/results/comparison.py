@@ -195,6 +195,9 @@ class Comparison(Result):
             "shared_prompts": self.shared_prompts and self.shared_prompts.as_dict(),
             "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
             "advice": [item.as_dict() for item in self.advice],
+            "one_prompt": {
+                m: e.one_prompt.as_dict() for m, e in self.evaluations.items() if e.one_prompt
+            },
             "rankings": [ranking.as_dict() for ranking in self.rankings],
             "quality": {name: rated.as_dict() for name, rated in self.qualities.items()} or None,
             "between": self.between and self.between.as_dict(),
@@ -272,6 +275,10 @@ class Comparison(Result):
             words = "a model with many rare outputs may rank too low at any n, even significantly"
             words += "; unbiased order 2 does not depend on n"
             notes.append(f"order {', '.join(growing)}: {words}")
+        for name, result in self.evaluations.items():
+            if result.one_prompt and (words := result.one_prompt.note()):
+                whose = f"{name}, " if result.one_prompt.repeated else ""
+                notes += [line for line in [whose + words] if line not in notes]
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
@@ -294,9 +301,13 @@ class Comparison(Result):
 
     @property
     def main(self) -> list[Ranking]:
-        """The rankings of a short table: by Conditional, of outputs alone, and by quality."""
+        """The rankings of a short table: by Conditional, of outputs alone, and by quality.
+
+        Where prompts were asked once, the one of near prompts comes first.
+        """
         name = "conditional" if self.first.paired else "vendi"
-        main = [ranking for ranking in self.rankings if ranking.score == name]
+        main = [ranking for ranking in self.rankings if ranking.score == "near"]
+        main += [ranking for ranking in self.rankings if ranking.score == name]
         main += [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
         return main + [r for r in self.rankings if r.score == "quality"]
 

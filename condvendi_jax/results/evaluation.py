@@ -9,7 +9,9 @@ from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
+from condvendi_jax.results import one_prompt
 from condvendi_jax.results.estimate import Estimate, Quality
+from condvendi_jax.results.one_prompt import OnePrompt
 from condvendi_jax.statistics.reasons import SPLIT
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
@@ -206,6 +208,8 @@ class Evaluation(Result):
       answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
         count as equal or different; None elsewhere.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
+      one_prompt: what is known of the outputs to one prompt; None without prompts, and where the
+        papers' scores alone are wanted.
       quality: how many outputs are good, and good and different; None without quality.
       failed: why optional parts, such as 'quality', could not be computed, by name.
     """
@@ -221,6 +225,7 @@ class Evaluation(Result):
     advice: tuple[Advice, ...] = ()
     answers: tuple[int, int] | None = None
     encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    one_prompt: OnePrompt | None = None
     quality: Quality | None = None
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -253,7 +258,7 @@ class Evaluation(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        names = ("distinct_prompts", "answers", "advice", "quality", "failed")
+        names = ("distinct_prompts", "answers", "advice", "one_prompt", "quality", "failed")
         shown = {name: plain(getattr(self, name)) for name in names}
         scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
         return {"n": self.n, **self.choices(), **shown, "scores": scores}
@@ -302,6 +307,7 @@ class Evaluation(Result):
                 slopes = [f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names]
                 words = f"the last doubling of the {what} changed {', '.join(slopes)}"
                 notes.append(f"order {scored.name}: {words}")
+        notes += [self.one_prompt.note()] if self.one_prompt and self.one_prompt.note() else []
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
@@ -388,10 +394,15 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
-    Of repeated prompts, how many of the given answers differ; else the unbiased score. Models whose
-    rows nearly all differ come first, and a second sentence says what these data cannot tell.
+    Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
+    one prompt; else the unbiased score. Models whose rows nearly all differ come first, and a
+    second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
+    of_prompts = {model: result.one_prompt for model, result in evaluations.items()}
+    single = not all(result.answers and min(result.answers) > 1 for result in evaluations.values())
+    if single and (known := {model: one for model, one in of_prompts.items() if one}):
+        return one_prompt.in_a_sentence(known)
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}

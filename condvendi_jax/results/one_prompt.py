@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 State = Literal["known", "at most", "cannot be told"]
-TWICE = "Ask each prompt twice (condvendi plan says how many prompts)"
+_TWO_SIDED = 1.96  # Standard errors in half of a 95% interval.
+_WANTED = 0.2  # Of the number.
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -107,6 +108,8 @@ class OnePrompt(Result):
       total: the number over all prompts, which it cannot exceed.
       prompts: how many prompts it was computed from.
       repeated: whether these were asked several times.
+      borrowed: where prompts that repeat have a kernel by which others are similar, the share of
+        Conditional-RKE that is borrowed from other prompts, and would go if all were told apart.
       reason: why it cannot be told, in words; None elsewhere.
       curve: how alike outputs are by the distance of prompts; None where prompts repeat or have no
         distance.
@@ -120,6 +123,7 @@ class OnePrompt(Result):
     total: float
     prompts: int
     repeated: bool
+    borrowed: float | None = None
     reason: str | None = None
     curve: Curve | None = None
 
@@ -136,9 +140,34 @@ class OnePrompt(Result):
             "total": self.total,
             "prompts": self.prompts,
             "repeated": self.repeated,
+            "borrowed": self.borrowed,
             "reason": self.reason,
             "curve": self.curve and self.curve.as_dict(),
         }
+
+    def note(self) -> str:
+        """What was assumed, or how much of a score comes from other prompts; '' if nothing."""
+        if self.borrowed is not None:
+            whose = "Conditional-RKE of similar prompts is borrowed from other prompts"
+            return f"to one prompt: {self.in_words()}; {self.borrowed:.0%} of the {whose}"
+        if self.repeated or self.curve is None:
+            return ""
+        return (
+            "to one prompt: each prompt counts once, and outputs are taken as independent given "
+            "their prompts; pass groups= (--groups) if outputs to several prompts share a seed, a "
+            "style or a person"
+        )
+
+    def twice(self, precision: float) -> int | None:
+        """How many prompts, asked twice, tell the number within a share of it, 95% of the time.
+
+        At most: from the smallest similarity that the outputs may have. None where that is 0.
+        """
+        similarity = 1 / (self.high if self.repeated else self.at_most)
+        if not 0 < similarity <= 1:
+            return None
+        variance = max((1 - similarity) / similarity, 0.0)  # Of a coin, relative to its mean.
+        return math.ceil((_TWO_SIDED / precision) ** 2 * variance)
 
     def in_words(self) -> str:
         """'about 3.1 [2.8, 3.6]', 'at most 7.7', or 'cannot be told'."""
@@ -152,16 +181,21 @@ class OnePrompt(Result):
 def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     """The number of each model, and what to do where it cannot be told."""
     by = sorted(models.items(), key=lambda item: -np.nan_to_num(item[1].value, nan=-1))
-    first = by[0][1]
-    if all(one.state == "cannot be told" for one in models.values()):
-        words = f"How many outputs to one prompt differ cannot be told: {first.reason}. {TWICE}."
-        return words
+    states, single = {one.state for one in models.values()}, [o for _, o in by if not o.repeated]
+    advice = f" {ask_twice(single)}." if states != {"known"} else ""
+    if states == {"cannot be told"}:
+        return f"How many outputs to one prompt differ cannot be told: {by[0][1].reason}.{advice}"
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
     words = f"Different outputs to one prompt: {tables.listed(shown)}"
-    if all(one.repeated for one in models.values()):
-        return f"{words}."
-    some = any(one.state == "known" and not one.repeated for one in models.values())
-    words += ", with 95% confidence: each prompt was asked once"
-    words += ", and near prompts show it." if some else "."
-    known = all(one.state == "known" for one in models.values())
-    return words if known else f"{words} {TWICE}."
+    if not single:
+        return f"{words}.{advice}"
+    near = ", and near prompts show it" if "known" in states else ""
+    return f"{words}, with 95% confidence: each prompt was asked once{near}.{advice}"
+
+
+def ask_twice(models: Sequence[OnePrompt], precision: float = _WANTED) -> str:
+    """What to do: ask prompts twice, and how many where that can be said."""
+    counts = [count for one in models if (count := one.twice(precision))]
+    if not counts:
+        return "Ask each prompt twice"
+    return f"Ask prompts twice: {max(counts):,} of them, or fewer, tell it within {precision:.0%}"

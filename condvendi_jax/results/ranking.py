@@ -62,7 +62,8 @@ class Ranking(Result):
     """All models by one score of one order. Prints as a line.
 
     Attributes:
-      score: vendi, conditional, information, or quality: the number of good and different outputs.
+      score: vendi, conditional, information, near: the number of different outputs for prompts
+        that are near each other; or quality: the number of good and different outputs.
       order: the Renyi order; 0 of quality, which counts frequent and rare outputs alike.
       truncation: how many eigenvalues are kept, or None.
       values: the score of each model, the largest first; those whose rows nearly all count as
@@ -78,6 +79,7 @@ class Ranking(Result):
       level: the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
+      within: of near, the distance that prompts are closer than.
       winner: (low, high) of the first model, whichever that is, at the level; None without tests.
     """
 
@@ -95,6 +97,7 @@ class Ranking(Result):
     level: float = 0.05
     margin: float = 1.1
     draws: int | None = None
+    within: float | None = None
     winner: tuple[float, float] | None = None
 
     @property
@@ -140,6 +143,8 @@ class Ranking(Result):
         """The score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
         if self.draws is not None:
             return f"good and different, of {self.draws:,} draws"
+        if self.within is not None:
+            return f"different outputs for prompts closer than {self.within:.3g}"
         return score_name(self.score, self.order, self.truncation)
 
     @property
