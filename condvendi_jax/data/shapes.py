@@ -21,13 +21,15 @@ def are_labels(values: Any) -> bool:
     return array.dtype.kind in "iubUS"
 
 
-def check_labels(
-    models: Mapping[str, Mapping[str, Any]],
-    labelled: Sequence[str],
-    kernels: Sequence[Any],
-    similar_prompts: bool,
-) -> None:
-    """Refuses labels under a kernel of distances, and texts in place of embeddings of outputs."""
+def labelled(
+    models: Mapping[str, Mapping[str, Any]], kernels: Sequence[Any], similar_prompts: bool
+) -> list[str]:
+    """Which arrays are labels in every model.
+
+    Refuses labels under a kernel of distances, and texts in place of embeddings of outputs.
+    """
+    roles = next(iter(models.values()))
+    labelled = [r for r in roles if all(are_labels(arrays[r]) for arrays in models.values())]
     for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):
         if role in labelled and not is_equality(kernel):
             raise ValueError(
@@ -42,6 +44,7 @@ def check_labels(
                 "outputs: received texts, which cv.evaluate and cv.compare embed; expected "
                 "embeddings [n, d], or integers that say which are equal."
             )
+    return labelled
 
 
 def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
