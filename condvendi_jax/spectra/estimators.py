@@ -20,8 +20,7 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.entropies import Entropy, eigenvalues
-from condvendi_jax.grams.operators import Operator
-from condvendi_jax.grams.representations import together
+from condvendi_jax.grams.operators import Operator, together
 from condvendi_jax.spectra import krylov
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
 from condvendi_jax.spectra.order_two import to_float64

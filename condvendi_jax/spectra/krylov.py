@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 if TYPE_CHECKING:
-    from condvendi_jax.grams.representations import Together
+    from condvendi_jax.grams.operators import Together
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
