@@ -269,7 +269,10 @@ class Sampler:
             return centred(to_float64(_diagonal(self.gram, entropy))[None] / weights, shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)
-        line = _line(measure, derivative)
+        # The line that leaves least noise in the diagonal of A f(A): the variances of that of
+        # s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
+        nodes, masses = measure.sampled[0][0]
+        line = fitted(derivative, Rule(nodes, np.square(nodes) * masses), degree=1)
 
         def remainder(x: np.ndarray) -> np.ndarray:
             return x * (derivative(x) - line[0] - line[1] * x)
@@ -304,13 +307,6 @@ class Sampler:
     def _combined(self, coefficients: np.ndarray) -> jax.Array:
         """Combinations `[rows, k]` of the basis of the Krylov space."""
         return krylov.combine(self._basis, self._like(coefficients))
-
-
-def _line(measure: SpectralMeasure, function: Function) -> np.ndarray:
-    """The coefficients of the line that leaves least noise in the diagonal of A f(A)."""
-    # The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
-    nodes, weights = measure.sampled[0][0]
-    return fitted(function, Rule(nodes, np.square(nodes) * weights), degree=1)
 
 
 def centred(derivatives: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -271,9 +271,8 @@ class SpectralMeasure:
         for nodes, weights in zip(*self.sampled[0][0], strict=True):
             above = int(np.searchsorted(nodes, at))
             inside = 0 < above < nodes.size
-            ends = np.array(
-                [nodes[above - 1] if inside else 0.0, nodes[min(above, nodes.size - 1)]]
-            )
+            below = nodes[above - 1] if inside else 0.0
+            ends = np.array([below, nodes[min(above, nodes.size - 1)]])
             count = float(weights[max(above - 1, 0) : above + 1].mean())
             # Below the last node nothing says how eigenvalues are spread: they count in full.
             part = _OF_CELL if inside else float(above == 0)
