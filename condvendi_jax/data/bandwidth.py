@@ -224,7 +224,7 @@ def by_rule(
 def bandwidth_from_pairs(
     first: ArrayLike, second: ArrayLike, same: ArrayLike, *, share: float | None = None
 ) -> float:
-    """The bandwidth at which the kernel best predicts which items people call the same.
+    """The bandwidth, in units of the embeddings, that best predicts what people call the same.
 
     The squared kernel k(x, y)^2 = exp(-|x - y|^2 / sigma^2) is read as the probability that x and y
     are the same, so that RKE, 1 over its mean, is the effective number of classes. The bandwidth
@@ -239,9 +239,6 @@ def bandwidth_from_pairs(
       same: booleans `[m]`, True where people call the two items the same.
       share: the probability that two random items are the same, between 0 and 1: the mean of `same`
         where pairs were drawn at random. The bandwidth is the likeliest where None.
-
-    Returns:
-      The bandwidth, in the units of the embeddings.
 
     Raises:
       TypeError, ValueError: an array is not valid; all pairs have one label; a pair that differs

@@ -434,9 +434,8 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
     if value.ndim != 0:
         raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")
     # In float64: the cast may have made it zero or infinite.
-    number = checks.check_number(
-        float(np.asarray(bandwidth, np.float64)), name="bandwidth", above=0
-    )
+    wide = float(np.asarray(bandwidth, np.float64))
+    number = checks.check_number(wide, name="bandwidth", above=0)
     smallest = float(jnp.finfo(value.dtype).tiny)
     # The kernel divides by it: its inverse must be a number too.
     if not smallest <= number <= 1 / smallest:

@@ -190,15 +190,14 @@ def _make(
     for name, rows in models.items():
         with checks.naming(name):
             checks.check_indices(rows)
-            arrays = dict(by_row[name])
-            for role in labelled:
-                arrays[role] = _numbers(arrays[role], role, numbers.setdefault(role, {}))
-            named[name] = checks.as_paired(arrays)
+            arrays = by_row[name]
+            kinds = {r: _numbers(arrays[r], r, numbers.setdefault(r, {})) for r in labelled}
+            named[name] = checks.as_paired(arrays | kinds)
             n = named[name]["outputs"].shape[0]
             about[name] = labels = {"index": checks.index_of(rows["outputs"])}
             ids = rows["prompt_ids"]
             if ids is None and "prompts" in labelled:
-                ids = by_row[name]["prompts"]
+                ids = arrays["prompts"]
             if ids is not None or identified:
                 of_rows = _numbers(ids, "prompt_ids", numbers.setdefault("ids", {}), n)
                 labels["prompt_ids"] = of_rows[:, 0]

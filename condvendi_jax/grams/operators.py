@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -428,23 +428,21 @@ class WeightedGram(Operator):
 # Several operators in one pass, and the representation that suits the points
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SharedTiles(Tiles):
+class SharedTiles(NamedTuple):
     """Grams that share factors, as pairs do with outputs and prompts."""
+
+    tiles: Tiles
 
     def squared_frobenius_norms(self) -> jax.Array:
         """||K / n||_F^2 of every Gram."""
-        return sums.squared_norms(self)
+        return sums.squared_norms(self.tiles)
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
-        return sums.matvecs(self, vectors)
+        return sums.matvecs(self.tiles, vectors)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Apart:
+class Apart(NamedTuple):
     """Operators that share nothing, with the methods of `SharedTiles`."""
 
     operators: tuple[Operator, ...]
@@ -470,7 +468,7 @@ def together(grams: Sequence[Operator]) -> Together:
         return Apart(tuple(grams))
     order = list(known)
     subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
-    return SharedTiles(tuple(known.values()), subsets, tiled[0].layout)
+    return SharedTiles(Tiles(tuple(known.values()), subsets, tiled[0].layout))
 
 
 def gram(kernel: Kernel, points: ArrayLike) -> Gram:

@@ -55,16 +55,14 @@ def _weighted_sums(
     return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
 
 
-# Makes a vmap over kernel parameters take one after the other, on one geometry of a tile.
-_sequentially = jax.custom_batching.sequential_vmap
-
-
 def _arrivals(tiles: Tiles, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sums over earlier points on one device, `[k * size, subset, g]`, and the padded weights."""
     block, size = tiles.block(weights)
 
     def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-        reduce = _sequentially(functools.partial(_weighted_sums, tiles.subsets, diagonal))
+        reduce = functools.partial(_weighted_sums, tiles.subsets, diagonal)
+        # A vmap over kernel parameters takes one after the other, on one geometry of a tile.
+        reduce = jax.custom_batching.sequential_vmap(reduce)
         geometries = geometries_of(tiles.kernels, rows.points, columns.points)
         sums = reduce(tiles.kernels, geometries, rows.beside)
         return Parts(None, (None,), (jnp.moveaxis(sums, -1, 0),))
