@@ -418,10 +418,8 @@ def _effective_number(kinds: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _smallest(points: np.ndarray, prompts: np.ndarray, weights: np.ndarray) -> float:
-    """The bandwidth at which the variance reaches the threshold, or else its largest value.
-
-    It is the first one, coming from above: below the largest value, RKE only counts rows.
-    """
+    """The bandwidth at which the variance reaches the threshold, or else its largest value."""
+    # It is the first one, coming from above: below the largest value, RKE only counts rows.
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
 
     order = np.argsort(prompts, kind="stable")
@@ -461,10 +459,9 @@ def _squared_distances(points: np.ndarray, starts: np.ndarray) -> tuple[np.ndarr
 
 
 def _variance(squares: np.ndarray, weights: np.ndarray, starts: np.ndarray, width: float) -> float:
-    """The variance of RKE of m = `ROWS` independent rows.
+    """The variance of RKE of m = `ROWS` independent rows, 1 / (1/m + (1 - 1/m) U).
 
-    RKE is 1 / (1/m + (1 - 1/m) U), U the mean of h = k^2 over pairs of rows. By the delta method,
-    and by Hoeffding (1948) for U, its variance is
+    U is the mean of h = k^2 over pairs of rows. By the delta method, and Hoeffding (1948), it is
 
         RKE^4 (1 - 1/m)^2 (4 (m - 2) (E h12 h13 - U^2) + 2 (E h12^2 - U^2)) / (m (m - 1)),
 

@@ -157,10 +157,8 @@ def _resampled(pairs: Rows) -> tuple[jax.Array, ...]:
 def _compared(
     models: Mapping[str, Rows], content: Mapping[str, Mapping[str, Any]], role: str
 ) -> tuple[Any, ...]:
-    """What the default rule compares: points, prompts, labels, weights, of outputs or prompts.
-
-    All models weigh the same, and so do all prompts of a model for which no weights are given.
-    """
+    """What the default rule compares: points, prompts, labels, weights, of outputs or prompts."""
+    # All models weigh the same, and so do all prompts of a model for which no weights are given.
     parts, start, every = [], 0, [*models.values()]
     for (name, pairs), kinds in zip(models.items(), prompts_by_model(every)[1], strict=True):
         rows, labels, weights = bandwidth.to_compare(

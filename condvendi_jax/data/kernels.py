@@ -160,10 +160,8 @@ def _bad_labels(xp: Any, points: Any) -> tuple[Any, Any]:
 
 
 def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
-    """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
-
-    By differences, right to a few ulps, but twenty times slower than a matrix product.
-    """
+    """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`."""
+    # By differences, right to a few ulps, but twenty times slower than a matrix product.
     inverse, x, y = jnp.asarray(1 / unit, left.dtype), _chunks(left), _chunks(right)
     largest = math.sqrt(jnp.finfo(left.dtype).max)
 

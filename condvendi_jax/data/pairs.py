@@ -258,10 +258,8 @@ def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None
 
 
 def _numbered(models: dict[str, Pairs]) -> dict[str, Pairs]:
-    """The models with numbers, `[n, 1]`, in place of rows under an `Indicator`.
-
-    Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
-    """
+    """The models with numbers, `[n, 1]`, in place of rows under an `Indicator`."""
+    # Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
     every = [*models.values()]
     first = every[0]
     columns = [list(arrays) for arrays in zip(*(pairs.arrays for pairs in every), strict=True)]

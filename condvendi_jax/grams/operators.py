@@ -174,12 +174,9 @@ def square_roots(weights: jax.Array) -> jax.Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Operator):
-    """An operator stored as an array.
+    """An operator stored as an array."""
 
-    Args:
-      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
-    """
-
+    #: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     matrix: jax.Array
 
     @property
@@ -505,10 +502,7 @@ def gram(kernel: Kernel, points: ArrayLike) -> Gram:
 
 
 def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None) -> Gram:
-    """The Gram of points that are checked already, on the devices of a layout.
-
-    `points` are `[n, d]`, or `[layout.rows, d]` where they were padded.
-    """
+    """The Gram of checked points `[n, d]`, or padded `[layout.rows, d]`, on a layout's devices."""
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
         z = factor_of(kernel, points, layout).points

@@ -227,10 +227,7 @@ _pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)
 
 @jax.jit
 def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    """(K_s / n) V_s for every subset s of the factors, K_s their Hadamard product, in one pass.
-
-    There is one V_s, `[rows, m]`, for every subset.
-    """
+    """(K_s / n) V_s for every subset s of the factors and its V_s, `[rows, m]`, in one pass."""
     product = functools.partial(jnp.matmul, precision=PRECISION)
 
     def to_columns(tile: jax.Array, of_rows: jax.Array) -> jax.Array:

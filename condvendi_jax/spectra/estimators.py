@@ -236,6 +236,7 @@ class Sampler:
         # part of A V outside of the span of V. Tr P A^2 P has one such corner.
         square = float(np.sum(self.rest) - np.sum(np.square(self.residuals)))
         moments = np.array([n - count, 1 - mass, square])
+        spent = dataclasses.replace(self._budget, probes=self.probes, steps=self.steps)
         # The square is a sum of squares over the entries of what is left, rounded like the entries.
         square_size = math.sqrt(square * self._norm) + square
         return SpectralMeasure(
@@ -251,9 +252,7 @@ class Sampler:
             largest_error=self._largest_error,
             eps=eps,
             n=n,
-            products=dataclasses.replace(
-                self._budget, probes=self.probes, steps=self.steps
-            ).products,
+            products=spent.products,
         )
 
     def influences(self, entropy: Entropy, shares: np.ndarray) -> np.ndarray:

@@ -217,11 +217,9 @@ def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, 
 
 
 def gauss(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights `[probes, m]` of Gauss quadratures; the weights of a probe sum to one.
-
-    The spectrum ends at zero: a node below it is rounding.
-    """
+    """Nodes and weights `[probes, m]` of Gauss quadratures; the weights of a probe sum to one."""
     nodes, vectors = tridiagonal_eigen(alpha, beta)
+    # The spectrum ends at zero: a node below it is rounding.
     return np.maximum(nodes, 0), np.square(vectors[:, 0, :])
 
 

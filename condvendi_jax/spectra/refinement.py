@@ -247,9 +247,8 @@ class Stored(Estimating):
 class MatrixFree(Estimating):
     """A spectral measure of each Gram, from products with a matrix that is never formed: any n.
 
-    Needs a key. Not inside `jax.jit`, because the work depends on the numbers.
-
-    `key` and `rtol` are as in `Stored`.
+    Needs a key. Not inside `jax.jit`, because the work depends on the numbers. `key` and `rtol` are
+    as in `Stored`.
     """
 
     name: ClassVar[str] = "matrix-free"
