@@ -35,8 +35,7 @@ _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
 # cores. One partition leaves 4 to 7% of noise in a bandwidth, 64 leave 0.5 to 1%.
 _PAIRS = 2e7
 _PARTITIONS = (8, 400)
-# A choice, for the time: a subset takes the square of its rows.
-_LARGEST_SUBSET = 1000
+_LARGEST_SUBSET = 1000  # A choice, for the time: a subset takes the square of its rows.
 #: How many rows the default rule compares, at most: a few seconds on two CPU cores.
 MOST_ROWS = 3000
 _FEWEST_PROMPTS = 6  # A mean over sets of four different ones is mostly noise below.

