@@ -201,9 +201,8 @@ class Sampler:
     def draw(self, first: int, last: int) -> None:
         """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
         gram = self.gram
-        keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
-            jnp.arange(first, last)
-        )
+        folded = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))
+        keys = folded(jnp.arange(first, last))
         draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
         signs = gram.place(jax.vmap(draw, out_axes=1)(keys))
         self.batches.append(krylov.start_lanczos(self.vectors, signs, capacity=self._capacity))
