@@ -18,7 +18,7 @@ from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, options
 from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.models import of_each_model
+from condvendi_jax.data.pairs import of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.embedding import LoadedEncoder

@@ -20,7 +20,7 @@ from condvendi_jax.cli import command, flags, provenance
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, check_bandwidth
-from condvendi_jax.data.pairs import NAMES
+from condvendi_jax.data.rows import NAMES
 from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile

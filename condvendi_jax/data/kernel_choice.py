@@ -11,11 +11,16 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import placed, take, to_host
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data import models as models_of
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.data.default_rule import default_bandwidth
-from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, check_kernel
-from condvendi_jax.data.rows import NAMES, Rows
+from condvendi_jax.data.kernels import (
+    Gaussian,
+    Indicator,
+    Kernel,
+    WithinPrompts,
+    check_kernel,
+    is_equality,
+)
+from condvendi_jax.data.rows import NAMES, RESAMPLED, Rows, prompts_by_model
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
 KernelChoice = Kernel | RuledBandwidth | None
@@ -69,8 +74,8 @@ def _pooled(
     return [placed(np.concatenate(part)) for part in pooled]
 
 
-def choose(
-    models: Mapping[str, Rows],
+def chosen(
+    models: Mapping[str, Any],
     content: Mapping[str, Mapping[str, Any]],
     given: Sequence[KernelChoice],
     rule: str | None,
@@ -80,8 +85,8 @@ def choose(
     asked: Sequence[KernelChoice],
     once: bool,
     similar: bool,
-) -> tuple[dict[str, tuple[Kernel, ...]], dict[str, RuledBandwidth]]:
-    """The kernels of each model, given or by the rule, and the bandwidths that the rule chose.
+) -> dict[str, Any]:
+    """The models under their kernels, given or by the rule, and with the rule's bandwidths.
 
     `content` are the arrays as they were given; `asked` are the kernels of the caller, None where
     labels have one; `once`: all models have the same prompts; `similar`: see `similar_prompts`.
@@ -90,9 +95,8 @@ def choose(
     ruled: dict[str, RuledBandwidth] = {}
     drawn: Sequence[jax.Array] = ()
     if rule in bandwidth.RULES and any(kernel is None for kernel in given):
-        seen = [models_of.resampled(pairs) for pairs in models.values()]
-        drawn = _pooled(seen, once, key)
-    repeated = models_of.count_as_repeated([*models.values()], asked, rule, similar)
+        drawn = _pooled([_resampled(pairs) for pairs in models.values()], once, key)
+    repeated = _count_as_repeated([*models.values()], asked, rule, similar)
     for index, (name, kernel) in enumerate(zip(NAMES, given, strict=False)):
         if asked[index] is None and name == "prompts" and repeated:
             kernel = Indicator()
@@ -100,8 +104,8 @@ def choose(
         elif kernel is None:
             progress(f"bandwidth of {name}")
             if rule == bandwidth.AUTO:
-                compared = models_of.compared(models, content, name)
-                kernel = default_bandwidth(*compared, name=name, repeated=repeated)
+                compared = _compared(models, content, name)
+                kernel = bandwidth.by_default(*compared, name=name, repeated=repeated)
             else:
                 assert rule is not None  # `check` has seen to it.
                 rule_key, points = jax.random.fold_in(checks.check_key(key), index), drawn[index]
@@ -112,12 +116,63 @@ def choose(
             ruled[name], width = kernel, kernel.bandwidth
             kernel = Gaussian(math.nan if width is None else width)
         kernels.append(kernel)
-    suited = {}
+    made = {}
     for model, pairs in models.items():
         parts = zip(kernels, pairs.arrays, NAMES, strict=False)
         with checks.naming(model):
-            suited[model] = tuple(_suited(*part) for part in parts)
-    return suited, ruled
+            suited = tuple(_suited(*part) for part in parts)
+        made[model] = pairs._but(kernels=suited, _ruled=ruled)
+    return made
+
+
+def _count_as_repeated(
+    models: Sequence[Rows], given: Sequence[Any], rule: str | None, similar: bool
+) -> bool:
+    """Whether prompts are equal or different, and more than half of the rows share theirs."""
+    if rule is None or not models[0].paired or similar and given[1] is None:
+        return False
+    if given[1] is not None and not (given[0] is None and is_equality(given[1])):
+        return False
+    total = several = 0.0
+    for pairs in models:
+        numbers = (pairs.shares > 0) * (1 if pairs.copies is None else pairs.copies)
+        kinds = pairs.prompt_kinds[1]
+        total += numbers.sum()
+        several += numbers[np.bincount(kinds, numbers)[kinds] > 1].sum()
+    return several > total / 2
+
+
+def _resampled(pairs: Rows) -> tuple[jax.Array, ...]:
+    """The rows that a rule sees, by systematic resampling: each by its weight, within one row."""
+    if pairs.weights is None or not checks.is_concrete(pairs.weights):
+        return pairs.arrays
+    shares = pairs.shares
+    rows = int(np.count_nonzero(shares))
+    if pairs.copies is not None:  # As many as integer weights say, up to a limit.
+        rows = max(rows, min(pairs.total, RESAMPLED))
+    chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
+    return tuple(take(array, chosen) for array in pairs.arrays)
+
+
+def _compared(
+    models: Mapping[str, Rows], content: Mapping[str, Mapping[str, Any]], role: str
+) -> tuple[Any, ...]:
+    """What the default rule compares: points, prompts, labels, weights, of outputs or prompts."""
+    # All models weigh the same, and so do all prompts of a model for which no weights are given.
+    parts, start, every = [], 0, [*models.values()]
+    for (name, pairs), kinds in zip(models.items(), prompts_by_model(every)[1], strict=True):
+        rows, labels, weights = bandwidth.to_compare(
+            pairs.prompts_once().shares,
+            None if pairs.paired else pairs.copies,
+            most=bandwidth.MOST_ROWS // len(models),
+            content=content[name][role],
+            prompts=kinds,
+        )
+        points = to_host(take(pairs.arrays[role == "prompts"], rows))
+        parts.append((points, kinds[rows], start + labels, weights / len(models)))
+        start += max(pairs.n, pairs.total)
+    points, kinds, labels, weights = map(np.concatenate, zip(*parts, strict=True))
+    return points, kinds, None if role == "prompts" else labels, weights
 
 
 def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
@@ -130,13 +185,17 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
         fitting = kernel.suited_to(points)
         if isinstance(kernel, WithinPrompts):
             return fitting  # Most rows that a probe takes are of different prompts.
-        some, apart, repeats = _probe(points, kernel)
+        # A fixed number of rows, some of them twice, lets one program serve arrays of all lengths.
+        step = -(-points.shape[0] // _PROBED_ROWS)
+        rows = np.resize(np.arange(0, points.shape[0], step), _PROBED_ROWS)
+        some, apart = to_host(take(points, rows)), rows[:, None] != rows[None, :]
         if not apart.any() or (some == some[:1]).all():
             return fitting
         smallest, largest = np.asarray(_off_diagonal_range(fitting, some, apart))
-    if repeats and largest < 1:
+    n = points.shape[0]
+    if largest < 1 and kernel.compares_equality and checks.distinct_rows(to_host(points))[0] < n:
         return fitting  # Two rows are equal, which a sample need not show.
-    probed = min(points.shape[0], _PROBED_ROWS)
+    probed = min(n, _PROBED_ROWS)
     words = f"{name}: under {kernel!r} all kernel values between {probed} rows"
     if smallest > 1 - _NEGLIGIBLE:
         checks.warn(
@@ -149,17 +208,6 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
             "count points."
         )
     return fitting
-
-
-def _probe(array: jax.Array, kernel: Kernel) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Some rows `[m, d]`, which pairs of them are of two, and whether any rows are equal labels."""
-    # A fixed number of rows, some of them twice, lets one program serve arrays of all lengths.
-    step = -(-array.shape[0] // _PROBED_ROWS)
-    rows = np.resize(np.arange(0, array.shape[0], step), _PROBED_ROWS)
-    repeats = False
-    if kernel.compares_equality:
-        repeats = checks.distinct_rows(to_host(array))[0] < array.shape[0]
-    return to_host(take(array, rows)), rows[:, None] != rows[None, :], repeats
 
 
 @jax.jit

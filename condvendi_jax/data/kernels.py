@@ -26,10 +26,8 @@ _ROUNDING = 8
 # The rounding of a squared distance, in squared bandwidths, above which distances come from
 # differences. It moves a kernel value by the same amount, relatively: four digits are kept.
 _MOVED = 1e-4
-# Columns of points whose differences are squared in one fused loop.
-_COLUMNS = 8
-# Units of length are powers of 2^8: each one is a program to compile.
-_UNIT_STEP = 8
+_COLUMNS = 8  # Of points whose differences are squared in one fused loop.
+_UNIT_STEP = 8  # Units of length are powers of 2^8: each one is a program to compile.
 
 
 class Kernel(abc.ABC):
@@ -160,10 +158,8 @@ def _bad_labels(xp: Any, points: Any) -> tuple[Any, Any]:
 
 
 def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
-    """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
-
-    By differences, right to a few ulps, but twenty times slower than a matrix product.
-    """
+    """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`."""
+    # By differences, right to a few ulps, but twenty times slower than a matrix product.
     inverse, x, y = jnp.asarray(1 / unit, left.dtype), _chunks(left), _chunks(right)
     largest = math.sqrt(jnp.finfo(left.dtype).max)
 
@@ -434,9 +430,8 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
     if value.ndim != 0:
         raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")
     # In float64: the cast may have made it zero or infinite.
-    number = checks.check_number(
-        float(np.asarray(bandwidth, np.float64)), name="bandwidth", above=0
-    )
+    wide = float(np.asarray(bandwidth, np.float64))
+    number = checks.check_number(wide, name="bandwidth", above=0)
     smallest = float(jnp.finfo(value.dtype).tiny)
     # The kernel divides by it: its inverse must be a number too.
     if not smallest <= number <= 1 / smallest:

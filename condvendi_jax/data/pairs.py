@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, TypeVar
 
 import jax
 import numpy as np
@@ -14,13 +17,13 @@ from condvendi_jax.base import checks, labelling
 from condvendi_jax.base.devices import layout_of, placed
 from condvendi_jax.data import kernel_choice, shapes, similarities
 from condvendi_jax.data.kernel_choice import KernelChoice
-from condvendi_jax.data.kernels import Indicator, Kernel
-from condvendi_jax.data.models import check_names, numbered, of_each_model
+from condvendi_jax.data.kernels import Indicator, Kernel, check_kernel
 from condvendi_jax.data.rows import NAMES, Rows, prompts_by_model, shares_of
 from condvendi_jax.data.similarities import Similarities
 
 #: A label of each row, `[n]`: strings or numbers.
 Labels = ArrayLike | Sequence[Any]
+_Result = TypeVar("_Result")
 
 
 @jax.tree_util.register_pytree_node_class
@@ -105,16 +108,8 @@ class Pairs(Rows):
     ):
         given = {"outputs": outputs, "prompts": prompts, "prompt_ids": prompt_ids}
         given |= {"groups": groups, "weights": weights, "batches": batches}
-        made = _make(
-            {"": given},
-            output_kernel=output_kernel,
-            prompt_kernel=prompt_kernel,
-            rule=rule,
-            similar_prompts=similar_prompts,
-            key=key,
-            mesh=mesh,
-            progress=progress,
-        )
+        kernels = output_kernel, prompt_kernel
+        made = _make({"": given}, kernels, rule, similar_prompts, key, progress, mesh)
         vars(self).update(vars(made[""]))
 
     @classmethod
@@ -151,19 +146,20 @@ class Pairs(Rows):
         for role, value in (given | {"batches": batches}).items():
             for name, of_model in of_each_model(value, models, role).items():
                 rows[name][role] = of_model
-        return _make(rows, shared=not isinstance(prompts, Mapping), together=True, **options)
+        kernels = options.pop("output_kernel", None), options.pop("prompt_kernel", None)
+        shared = not isinstance(prompts, Mapping)
+        return _make(rows, kernels, shared=shared, together=True, **options)
 
 
 def _make(
     models: Mapping[str, Mapping[str, Any]],
-    *,
-    output_kernel: KernelChoice = None,
-    prompt_kernel: KernelChoice = None,
+    kernels: tuple[KernelChoice, KernelChoice],
     rule: str | None = None,
     similar_prompts: bool = False,
     key: jax.Array | None = None,
     progress: Callable[[str], Any] = lambda _: None,
     mesh: Mesh | None = None,
+    *,
     shared: bool = True,
     together: bool = False,
 ) -> dict[str, Pairs]:
@@ -171,10 +167,9 @@ def _make(
 
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
-    paired = any(rows["prompts"] is not None for rows in models.values())
-    roles: Sequence[str] = NAMES[: 1 + paired]
+    roles: Sequence[str] = NAMES[: 1 + any(r["prompts"] is not None for r in models.values())]
     passed = {name: {role: rows[role] for role in roles} for name, rows in models.items()}
-    passed, given, separate = similarities.unpacked(passed, (output_kernel, prompt_kernel))
+    passed, asked, separate = similarities.unpacked(passed, kernels)
     shared = shared and not separate
     by_row: dict[str, dict[str, Any]] = {}
     for name, arrays in passed.items():
@@ -182,9 +177,8 @@ def _make(
             by_row[name] = shapes.by_row(arrays)
     first = next(iter(by_row))
     roles, paired = [*by_row[first]], "prompts" in by_row[first]
-    labelled = [r for r in roles if all(shapes.are_labels(arrays[r]) for arrays in by_row.values())]
-    shapes.check_labels(by_row, labelled, given, similar_prompts)
-    asked, by_role = given, zip(NAMES, given, strict=True)
+    labelled = shapes.labelled(by_row, asked, similar_prompts)
+    by_role = zip(NAMES, asked, strict=True)
     given = tuple(Indicator() if k is None and role in labelled else k for role, k in by_role)
     identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:
@@ -196,15 +190,14 @@ def _make(
     for name, rows in models.items():
         with checks.naming(name):
             checks.check_indices(rows)
-            arrays = dict(by_row[name])
-            for role in labelled:
-                arrays[role] = _numbers(arrays[role], role, numbers.setdefault(role, {}))
-            named[name] = checks.as_paired(arrays)
+            arrays = by_row[name]
+            kinds = {r: _numbers(arrays[r], r, numbers.setdefault(r, {})) for r in labelled}
+            named[name] = checks.as_paired(arrays | kinds)
             n = named[name]["outputs"].shape[0]
             about[name] = labels = {"index": checks.index_of(rows["outputs"])}
             ids = rows["prompt_ids"]
             if ids is None and "prompts" in labelled:
-                ids = by_row[name]["prompts"]
+                ids = arrays["prompts"]
             if ids is not None or identified:
                 of_rows = _numbers(ids, "prompt_ids", numbers.setdefault("ids", {}), n)
                 labels["prompt_ids"] = of_rows[:, 0]
@@ -253,12 +246,8 @@ def _make(
     if together:
         prompts_by_model([*made.values()])
     once = shared and len({id(rows["weights"]) for rows in models.values()}) == 1
-    chosen, ruled = kernel_choice.choose(
-        made, named, given, rule, key, progress, asked=asked, once=once, similar=similar_prompts
-    )
-    made = {name: pairs._but(kernels=chosen[name], _ruled=ruled) for name, pairs in made.items()}
-    parts = zip(made.items(), numbered([*made.values()]), strict=True)
-    return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in parts}
+    options: Any = {"asked": asked, "once": once, "similar": similar_prompts}
+    return _numbered(kernel_choice.chosen(made, named, given, rule, key, progress, **options))
 
 
 def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None) -> np.ndarray:
@@ -266,3 +255,102 @@ def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None
     distinct, kinds = labelling.check_labels(labels, len(labels) if n is None else n, name=name)
     numbers = [known.setdefault(label, len(known)) for label in labelling.typed(distinct)]
     return np.array(numbers)[kinds][:, None]
+
+
+def _numbered(models: dict[str, Pairs]) -> dict[str, Pairs]:
+    """The models with numbers, `[n, 1]`, in place of rows under an `Indicator`."""
+    # Comparing d coordinates of all pairs takes d times as long. Equal rows have one number.
+    every = [*models.values()]
+    first = every[0]
+    columns = [list(arrays) for arrays in zip(*(pairs.arrays for pairs in every), strict=True)]
+    for index, (kernel, arrays) in enumerate(zip(first.kernels, columns, strict=True)):
+        numbers = arrays[0].shape[1] == 1 and (index == 0 or first.prompt_ids is None)
+        alone = first.layout is None and checks.is_concrete(arrays)
+        if numbers or not alone or not kernel.compares_equality:
+            continue
+        if index == 1:
+            parts = prompts_by_model(every)[1]
+        else:
+            stacked = np.concatenate([np.asarray(array) for array in arrays])
+            kinds = checks.equal_rows(stacked, name="outputs")[1]
+            parts = np.split(kinds, np.cumsum([pairs.n for pairs in every])[:-1])
+        with jax.ensure_compile_time_eval():
+            numbered = {
+                id(array): placed(part[:, None].astype(first.dtype))
+                for array, part in zip(arrays, parts, strict=True)
+            }
+        columns[index] = [numbered[id(array)] for array in arrays]
+    by_model = zip(models.items(), zip(*columns, strict=True), strict=True)
+    return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in by_model}
+
+
+def check_names(models: Any) -> None:
+    """Raises unless `models` is a mapping from names of printable text."""
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError("models: expected the outputs of each model by its name.")
+    for name in models:
+        if not isinstance(name, str):
+            raise TypeError(f"models: expected names that are strings, received {name!r}.")
+        if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]", name):
+            raise ValueError(f"models: expected names of printable text, received {name!r}.")
+
+
+def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """The value of each model: from a mapping by its name, or one value for all."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(models, value)
+    if set(value) != set(models):
+        raise ValueError(
+            f"{argument}: expected those of {sorted(models)}, received those of {sorted(value)}."
+        )
+    return {name: value[name] for name in models}
+
+
+def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callable[..., _Result]:
+    """Lets a function of `Pairs` take arrays in their place.
+
+    `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
+    `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. `kernel` is another
+    name of `output_kernel`. The signature that Python shows is the one for arrays.
+    """
+    signature = _signature_of_arrays(function)
+
+    @functools.wraps(function)
+    def taking(*args: Any, **kwargs: Any) -> Any:
+        if not args and "pairs" in kwargs:
+            args = (kwargs.pop("pairs"),)
+        checks.check_keywords(kwargs, signature, name=function.__name__)
+        making = {name: kwargs.pop(name, None) for name in _MAKING}
+        making = {name: value for name, value in making.items() if value is not None}
+        if not args or not isinstance(args[0], Pairs):
+            if "kernel" in making:
+                if "output_kernel" in making:
+                    raise TypeError("kernel: received beside output_kernel, which it is short for.")
+                making["output_kernel"] = check_kernel(making.pop("kernel"), name="kernel")
+            args = (Pairs(*args[:2], **making), *args[2:])
+        elif making:
+            raise TypeError(
+                f"{function.__name__}: received Pairs and {', '.join(making)}; "
+                "expected Pairs alone, which have arrays and kernels."
+            )
+        return function(*args, **kwargs)
+
+    vars(taking)["__signature__"] = signature
+    return taking
+
+
+_MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")
+_MAKING += ("prompt_ids", "weights", "mesh")
+
+
+def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function of `Pairs` for the arguments of `Pairs` in their place."""
+    makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
+    making = {name: makers[name] for name in _MAKING if name in makers}
+    making["kernel"] = makers["output_kernel"].replace(name="kernel")
+    further = [*signature.parameters.values()][1:]
+    if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
+        making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
+    return signature.replace(
+        parameters=sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
+    )

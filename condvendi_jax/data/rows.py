@@ -112,13 +112,11 @@ class Rows:
     def rows(self, chosen: Any) -> Self:
         """Some of the rows, by a slice or by their numbers; of points on one device."""
         arrays = tuple(take(array, chosen) for array in self.arrays)
-        weights = None
-        if self.weights is not None:
-            weights = placed(shares_of(take(self.weights, chosen)))
         names = ("prompt_ids", "groups", "copies", "batches")
-        labels = {name: getattr(self, name) for name in names}
-        kept = {name: None if part is None else part[chosen] for name, part in labels.items()}
-        return self._but(arrays=arrays, n=arrays[0].shape[0], weights=weights, index=None, **kept)
+        kept: Any = {k: part[chosen] for k in names if (part := getattr(self, k)) is not None}
+        if self.weights is not None:
+            kept["weights"] = placed(shares_of(take(self.weights, chosen)))
+        return self._but(arrays=arrays, n=arrays[0].shape[0], index=None, **kept)
 
     def sample(self, chosen: np.ndarray) -> Self:
         """Some of the rows, which may repeat, on one device; unweighted, under given kernels."""
@@ -185,12 +183,9 @@ class Rows:
         """The same points on one device, without padding."""
         if self.layout is None:
             return self
-
-        def near(array: jax.Array) -> jax.Array:
-            return placed(to_host(array)[: self.n])
-
-        weights = None if self.weights is None else near(self.weights)
-        return self._but(arrays=tuple(map(near, self.arrays)), weights=weights, layout=None)
+        spread = self.arrays, self.weights
+        arrays, weights = jax.tree.map(lambda leaf: placed(to_host(leaf)[: self.n]), spread)
+        return self._but(arrays=arrays, weights=weights, layout=None)
 
     @property
     def shares(self) -> np.ndarray:

@@ -213,16 +213,13 @@ def _checked(matrix: Any, label: Any) -> np.ndarray:
 
 
 def _unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:
-    """Unit vectors `[k, d]` with the inner products of a Gram `[k, k]`, and its negative share.
-
-    Negative eigenvalues count as zero; what they had is their share of the trace.
-    """
+    """Unit vectors `[k, d]` with the inner products of a Gram `[k, k]`, and its negative share."""
     from scipy.linalg import lapack  # Imported where it is used: it is slow to import.
 
     rounding = len(matrix) * np.finfo(np.float64).eps
     values, vectors = np.linalg.eigh(matrix)
-    negative = float(-values[values < 0].sum() / len(matrix))
-    if negative > rounding:
+    negative = float(-values[values < 0].sum() / len(matrix))  # Of the trace.
+    if negative > rounding:  # Negative eigenvalues count as zero.
         kept = values > rounding * values[-1]
         rows = vectors[:, kept] * np.sqrt(values[kept])
     else:  # A Cholesky factor: equal rows have equal vectors, and classes those of a basis.

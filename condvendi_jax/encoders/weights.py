@@ -46,7 +46,6 @@ class _Unpickler(pickle.Unpickler):
     """Unpickles tensors and containers, and refuses other names: a pickle runs what it names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Resolve an allowed name; anything else raises `pickle.UnpicklingError`."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"refused to load {module}.{name}")
         return _ALLOWED[module, name]

@@ -1,8 +1,7 @@
 """Kernel matrices behind one interface: dense, tile by tile or of finite features."""
 
 from condvendi_jax.base.devices import Layout, layout_of, mesh_of, to_host
-from condvendi_jax.grams.operators import Gram, Operator, TiledGram
-from condvendi_jax.grams.representations import gram, grams_of, represent
+from condvendi_jax.grams.operators import Gram, Operator, TiledGram, gram, grams_of, represent
 
 __all__ = [
     "Gram",

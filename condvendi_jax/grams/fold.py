@@ -50,15 +50,10 @@ class Factor(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Hadamard products of factors, for which one pass over the pairs of points serves them all.
+    """Hadamard products of factors, for which one pass over the pairs of points serves them all."""
 
-    Args:
-      factors: the kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`.
-      subsets: the indices of the factors of every product.
-      layout: where the points are; None for one device.
-    """
-
-    factors: tuple[Factor, ...]
+    factors: tuple[Factor, ...]  # Of points `[n, ...]` or, on a layout, `[layout.rows, ...]`.
+    #: The indices of the factors of every product.
     subsets: tuple[tuple[int, ...], ...] = dataclasses.field(metadata={"static": True})
     layout: Layout | None = dataclasses.field(default=None, metadata={"static": True})
 

@@ -12,7 +12,8 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +25,20 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import Layout, layout_of
-from condvendi_jax.data.kernels import Cosine, Kernel
+from condvendi_jax.data.kernels import Cosine, Kernel, check_kernel
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import eigenvalues
-from condvendi_jax.grams import products, sums
+from condvendi_jax.grams import sums
 from condvendi_jax.grams.fold import Factor, Tiles
 
 _TOLERANCE = 1e-4  # Of shares, whose sum is one.
+# Up to this n a matrix takes milliseconds and 16 MiB, and it has derivatives of every mode.
+_DENSE_UP_TO = 2048
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operator(abc.ABC):
-    """A positive semidefinite matrix A = K / n of trace one, known by its products."""
+    """A positive semidefinite matrix A = K / n of trace one, known by its sums."""
 
     #: Where the rows are; None for one device.
     layout: Layout | None = dataclasses.field(default=None, kw_only=True, metadata={"static": True})
@@ -153,7 +157,7 @@ class Gram(Operator):
 def _matrix(gram: Gram) -> jax.Array:
     """K as an array on one device, where it has derivatives of every mode, or by rows on many."""
     if isinstance(gram, OfPoints) and gram.layout is not None:
-        return products.assemble(gram.tiles)
+        return sums.assemble(gram.tiles)
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
@@ -170,12 +174,9 @@ def square_roots(weights: jax.Array) -> jax.Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Operator):
-    """An operator stored as an array.
+    """An operator stored as an array."""
 
-    Args:
-      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
-    """
-
+    #: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     matrix: jax.Array
 
     @property
@@ -196,7 +197,7 @@ class Dense(Operator):
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return products.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
+        return sums.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
 
     def scaled(self, weights: jax.Array) -> Dense:
         scale = _scale(self, weights)
@@ -248,7 +249,7 @@ class OfPoints(Gram):
     def row_squares_beside(
         self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
     ) -> jax.Array:
-        return products.row_squares_beside(self.tiles, left, right, scale=scale)
+        return sums.row_squares_beside(self.tiles, left, right, scale=scale)
 
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
@@ -313,12 +314,12 @@ class TiledGram(OfPoints):
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
-        (product,) = products.matvecs(self.tiles, (columns,))
+        (product,) = sums.matvecs(self.tiles, (columns,))
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
         """K as an array, written tile by tile: nothing else of its size is made."""
-        return DenseGram(products.assemble(self.tiles), layout=self.layout)
+        return DenseGram(sums.assemble(self.tiles), layout=self.layout)
 
 
 @jax.tree_util.register_dataclass
@@ -419,3 +420,103 @@ class WeightedGram(Operator):
     def _unit(self) -> jax.Array:
         """The weights `[n]`, of unit norm."""
         return self.weights[: self.n] / math.sqrt(self.n)
+
+
+# Several operators in one pass, and the representation that suits the points
+
+
+class SharedTiles(NamedTuple):
+    """Grams that share factors, as pairs do with outputs and prompts."""
+
+    tiles: Tiles
+
+    def squared_frobenius_norms(self) -> jax.Array:
+        """||K / n||_F^2 of every Gram."""
+        return sums.squared_norms(self.tiles)
+
+    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
+        return sums.matvecs(self.tiles, vectors)
+
+
+class Apart(NamedTuple):
+    """Operators that share nothing, with the methods of `SharedTiles`."""
+
+    operators: tuple[Operator, ...]
+
+    def squared_frobenius_norms(self) -> jax.Array:
+        return jnp.stack([gram.squared_frobenius_norm() for gram in self.operators])
+
+    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(gram.matvec(v) for gram, v in zip(self.operators, vectors, strict=True))
+
+
+#: Several operators that are multiplied together.
+Together = SharedTiles | Apart
+
+
+def together(grams: Sequence[Operator]) -> Together:
+    """The tiles that Grams share, or each operator apart."""
+    tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
+    factors = [factor for gram in tiled for factor in gram.factors]
+    known = {id(factor): factor for factor in factors}
+    one_layout = len({gram.layout for gram in tiled}) == 1
+    if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
+        return Apart(tuple(grams))
+    order = list(known)
+    subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
+    return SharedTiles(Tiles(tuple(known.values()), subsets, tiled[0].layout))
+
+
+def gram(kernel: Kernel, points: ArrayLike) -> Gram:
+    """The Gram of `points` under `kernel`, in a representation that suits n.
+
+    The cosine kernel on fewer dimensions than points gives a `FeatureGram`. Otherwise a small Gram
+    is a `DenseGram` and a large one a `TiledGram`. To choose between these, construct one of them.
+
+    Args:
+      kernel: a normalised kernel.
+      points: embeddings `[n, d]`.
+
+    Raises:
+      TypeError, ValueError: the points are not a finite real array `[n, d]`, or the kernel is not a
+        kernel or is not defined on them.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
+      >>> gram = cv.gram(cv.Gaussian(0.1), points)
+      >>> print(gram.eigenvalues().round(3))
+      [0.5 0.5 0.  0. ]
+    """
+    check_kernel(kernel, name="kernel")
+    array = checks.as_array(points, name="points")
+    origin = checks.origin_of(array) if kernel.shift_invariant else None
+    checked = checks.check_embeddings(array, name="points", origin=origin)
+    if checks.is_concrete(checked, kernel):
+        with jax.ensure_compile_time_eval():
+            kernel.check_points(checked, name="points")
+            kernel = kernel.suited_to(checked)
+    return represent(kernel, checked)
+
+
+def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None) -> Gram:
+    """The Gram of checked points `[n, d]`, or padded `[layout.rows, d]`, on a layout's devices."""
+    n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
+    if isinstance(kernel, Cosine) and dimension < n:
+        z = factor_of(kernel, points, layout).points
+        if layout is not None:
+            inside = jnp.arange(layout.rows) < n
+            z = layout.constrain(jnp.where(inside[:, None], z, 0))
+        return FeatureGram(z, layout=layout)
+    if layout is None and n <= _DENSE_UP_TO:
+        return DenseGram.from_points(kernel, points)
+    return TiledGram.from_points(kernel, points, layout=layout)
+
+
+@jax.jit
+def grams_of(pairs: Pairs) -> tuple[Gram, ...]:
+    """The Gram of the outputs and, where there are any, of the prompts, without weights."""
+    parts = zip(pairs.kernels, pairs.arrays, strict=True)
+    return tuple(represent(kernel, array, layout=pairs.layout) for kernel, array in parts)

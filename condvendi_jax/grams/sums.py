@@ -1,18 +1,22 @@
-"""Sums of squared kernel values over pairs of rows: in total, by row, with their gradients."""
+"""Sums over pairs of rows, tile by tile: of squared kernels with their gradients, of products."""
 
 import dataclasses
 import functools
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from condvendi_jax.data.kernels import PRECISION
+from condvendi_jax.base.devices import Layout
+from condvendi_jax.data.kernels import PRECISION, inner_products
 from condvendi_jax.grams import fold
 from condvendi_jax.grams.fold import Block, Factor, Parts, Tiles, fold_pairs, geometries_of
 
 Subsets = tuple[tuple[int, ...], ...]
+_CONTRACT_ROWS = (((0,), (0,)), ((), ()))
 
 
 def squared_products(
@@ -36,11 +40,10 @@ def _weighted_sums(
     size = weights.shape[0]
     counted = jnp.triu(jnp.ones((size, size), bool), 1) if diagonal else None
     products = squared_products(subsets, kernels, geometries, counted)
-    contract_rows = (((0,), (0,)), ((), ()))
 
     def contracted(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
         return jnp.stack(
-            [lax.dot_general(weights, p, contract_rows, precision=PRECISION) for p in products]
+            [lax.dot_general(weights, p, _CONTRACT_ROWS, precision=PRECISION) for p in products]
         )
 
     def summed(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
@@ -52,16 +55,14 @@ def _weighted_sums(
     return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
 
 
-# Makes a vmap over kernel parameters take one after the other, on one geometry of a tile.
-_sequentially = jax.custom_batching.sequential_vmap
-
-
 def _arrivals(tiles: Tiles, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sums over earlier points on one device, `[k * size, subset, g]`, and the padded weights."""
     block, size = tiles.block(weights)
 
     def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-        reduce = _sequentially(functools.partial(_weighted_sums, tiles.subsets, diagonal))
+        reduce = functools.partial(_weighted_sums, tiles.subsets, diagonal)
+        # A vmap over kernel parameters takes one after the other, on one geometry of a tile.
+        reduce = jax.custom_batching.sequential_vmap(reduce)
         geometries = geometries_of(tiles.kernels, rows.points, columns.points)
         sums = reduce(tiles.kernels, geometries, rows.beside)
         return Parts(None, (None,), (jnp.moveaxis(sums, -1, 0),))
@@ -219,3 +220,154 @@ def _pair_sums_backward(residuals: Any, cotangent: jax.Array) -> tuple[Any, Any]
 
 
 _pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)
+
+
+# Products with vectors, and the matrix itself
+
+
+@jax.jit
+def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """(K_s / n) V_s for every subset s of the factors and its V_s, `[rows, m]`, in one pass."""
+    product = functools.partial(jnp.matmul, precision=PRECISION)
+
+    def to_columns(tile: jax.Array, of_rows: jax.Array) -> jax.Array:
+        """The transposed tile times the vectors."""
+        # The barrier keeps XLA from a transposed copy: on a CPU it takes longer than the product.
+        product = lax.dot_general(of_rows, tile, _CONTRACT_ROWS, precision=PRECISION)
+        return lax.optimization_barrier(product).T
+
+    def local(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        block, size = tiles.block(vectors, len(tiles.subsets))
+
+        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            values = tiles.values(rows.points, columns.points, diagonal)
+            row_parts = tuple(map(product, values, columns.beside))
+            column_parts = None if diagonal else tuple(map(to_columns, values, rows.beside))
+            return Parts(None, (row_parts,), (column_parts,))
+
+        _, (images,) = fold_pairs(tiles.layout, size, block, tile)
+        rows = tiles.factors[0].n
+        inside = block.inside[:rows, None] > 0
+        return tuple(jnp.where(inside, image[:rows], 0) / tiles.n for image in images)
+
+    return tiles.on_devices(local, vectors)
+
+
+@jax.jit
+def row_squares_beside(
+    tiles: Tiles, left: jax.Array, right: jax.Array, *, scale: jax.Array | None = None
+) -> jax.Array:
+    """Sums of squares along the rows of diag(w) K diag(w) / n - L R^T, `[rows]`.
+
+    K is the one product of the tiles; L and R are `[rows, m]`, L R^T symmetric. The difference is
+    taken entry by entry: where little is left of K / n, its norm keeps the digits that a
+    difference of norms loses. w is `scale`, `[rows]`, or ones.
+    """
+
+    def local(tiles: Tiles, *beside: Any) -> jax.Array:
+        block, size = tiles.block(beside)
+
+        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            (left, _, scale_i), (_, right, scale_j) = rows.beside, columns.beside
+            weights = scale_i[:, None] * scale_j[None, :] / tiles.n
+            (values,) = tiles.values(rows.points, columns.points, diagonal)
+            squares = jnp.square(values * weights - inner_products(left, right))
+            to_rows, to_columns = (jnp.sum(squares, axis=k) for k in (1, 0))
+            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+
+        _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
+        return sums[: tiles.factors[0].n]
+
+    return tiles.on_devices(local, left, right, _ones_unless(scale, tiles))
+
+
+def _over_tiles(
+    visit: Callable[..., jax.Array], carry: jax.Array, shape: tuple[int, ...], symmetric: bool
+) -> jax.Array:
+    """Folds `visit(carry, rows, columns)` over the tiles of a stored matrix.
+
+    `rows` and `columns` are pairs: the index of the first row or column of the tile, and a mask
+    that is false for those that the tile before has too, because the last tile reaches back over
+    it. If `symmetric`, only tiles on and above the diagonal are visited.
+    """
+    size = math.ceil(shape[0] / math.ceil(shape[0] / fold.default_tile_size()))
+    down, across = (math.ceil(length / size) for length in shape)
+
+    def place(k: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+        start = jnp.minimum(k * size, length - size)
+        return start, start + jnp.arange(size) >= k * size
+
+    def column(j: jax.Array, carry: jax.Array) -> jax.Array:
+        def tile(i: jax.Array, carry: jax.Array) -> jax.Array:
+            return visit(carry, place(i, shape[0]), place(j, shape[1]))
+
+        return lax.fori_loop(0, j + 1 if symmetric else down, tile, carry)
+
+    return lax.fori_loop(0, across, column, carry)
+
+
+@functools.partial(jax.jit, static_argnames="layout")
+def stored_row_squares_beside(
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout | None = None
+) -> jax.Array:
+    """Sums of squares along the rows of K / n - L R^T, for stored K `[rows, rows]`."""
+    n = matrix.shape[0] if layout is None else layout.n
+
+    def local(_: Tiles, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+        if layout is not None:
+            right = lax.all_gather(right, layout.axis, tiled=True)
+
+        def visit(sums: jax.Array, rows: Any, columns: Any) -> jax.Array:
+            (top, of_rows), (side, of_columns) = rows, columns
+            cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=of_rows.size)
+            tile = cut(cut(matrix, top), side, axis=1)
+            rest = tile / n - inner_products(cut(left, top), cut(right, side))
+            squares = jnp.where(of_rows[:, None] & of_columns[None, :], jnp.square(rest), 0)
+            parts = [(top, jnp.sum(squares, axis=1))]
+            if layout is None:
+                parts.append((side, jnp.where(top < side, jnp.sum(squares, axis=0), 0)))
+            for first, part in parts:
+                sums = lax.dynamic_update_slice(sums, cut(sums, first) + part, (first,))
+            return sums
+
+        sums = jnp.zeros(matrix.shape[0], matrix.dtype)
+        return _over_tiles(visit, sums, matrix.shape, symmetric=layout is None)
+
+    return Tiles((), (), layout).on_devices(local, matrix, left, right)
+
+
+@jax.jit
+def assemble(tiles: Tiles) -> jax.Array:
+    """The one product K of the tiles as an array, tile by tile: `[rows, rows]`, by rows.
+
+    Nothing else of its size is made. With a layout the points are gathered, and K is zero in the
+    rows and columns of the padding. Not differentiable in reverse mode.
+    """
+
+    def local(tiles: Tiles) -> jax.Array:
+        layout, rows, n = tiles.layout, tiles.factors[0].n, tiles.n
+        points = everything = tiles.points
+        if layout is not None:
+            everything = lax.all_gather(points, layout.axis, tiled=True)
+        width = rows * (layout.blocks if layout else 1)
+        first = fold.position(layout) * rows
+
+        def visit(matrix: jax.Array, of_rows: Any, of_columns: Any) -> jax.Array:
+            (top, mask), (side, _) = of_rows, of_columns
+            cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=mask.size)
+            some = jax.tree.map(lambda leaf: cut(leaf, top), points)
+            others = jax.tree.map(lambda leaf: cut(leaf, side), everything)
+            (tile,) = tiles.values(some, others)
+            along, across = first + top + jnp.arange(mask.size), side + jnp.arange(mask.size)
+            tile = jnp.where(along[:, None] == across[None, :], 1, tile)
+            if width > n:
+                tile = jnp.where((along[:, None] < n) & (across[None, :] < n), tile, 0)
+            matrix = lax.dynamic_update_slice(matrix, tile, (top, side))
+            if layout is not None:
+                return matrix
+            return lax.dynamic_update_slice(matrix, tile.T, (side, top))
+
+        matrix = jnp.zeros((rows, width), tiles.factors[0].dtype)
+        return _over_tiles(visit, matrix, matrix.shape, symmetric=layout is None)
+
+    return tiles.on_devices(local)

@@ -30,11 +30,9 @@ def vendi(
       output_kernel: the kernel of the flattened latents.
       order: the Renyi order; 2 is `rke`.
       truncation: the number of eigenvalues that the entropy keeps (CV eq. 23); all if None.
-      window: how many finished samples `remember` keeps (CV appendix E.3).
-
-    Returns:
-      A transformation. A step costs O((window + b)^3) time and O((window + b)^2) memory; at order 2
-      it needs no eigenvectors and costs O(window + b) a sample.
+      window: how many finished samples `remember` keeps (CV appendix E.3). A step costs
+        O((window + b)^3) time and O((window + b)^2) memory; at order 2 it needs no eigenvectors and
+        costs O(window + b) a sample.
 
     Examples:
       >>> import numpy as np

@@ -121,12 +121,10 @@ def finite_rows(batch: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Arra
 def kernel_values(
     state: GuidanceState, batch: tuple[jax.Array, ...], *, among_all: bool = False
 ) -> tuple[jax.Array, ...]:
-    """Each kernel of batch and memory with the batch, `[b + window, b]`, or all with all.
-
-    Rows of the batch fill empty slots: kernels meet no zero row, and no mean far from the points.
-    """
+    """Each kernel of batch and memory with the batch, `[b + window, b]`, or all with all."""
 
     def values(kernel: Kernel, rows: jax.Array, kept: jax.Array) -> jax.Array:
+        # Empty slots get a row of the batch: kernels meet no zero, no mean far from the points.
         kept = jnp.where(state.filled[:, None], kept, lax.stop_gradient(rows[:1]))
         points = kernel.prepare(jnp.concatenate([rows, kept]))
         right = points if among_all else jax.tree.map(lambda leaf: leaf[: len(rows)], points)

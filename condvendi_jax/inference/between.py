@@ -19,8 +19,8 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise

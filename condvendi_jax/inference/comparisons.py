@@ -14,8 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.models import of_each_model
-from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import datasets, designs, profiles, saturation

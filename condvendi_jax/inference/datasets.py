@@ -14,8 +14,7 @@ from condvendi_jax.base import checks, labelling
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
 from condvendi_jax.data.kernels import is_equality
-from condvendi_jax.data.models import check_names, of_each_model
-from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder

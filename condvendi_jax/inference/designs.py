@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups

@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
 from condvendi_jax.results.evaluation import ErrorsBy
 from condvendi_jax.spectra import computation

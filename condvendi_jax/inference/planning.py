@@ -14,7 +14,7 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.tables import listed
-from condvendi_jax.data.models import prompts_by_model
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.inference.population import Population, components_of
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels

@@ -15,8 +15,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.kernel_choice import NAMES
 from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.rows import NAMES
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation

@@ -3,8 +3,7 @@
 import numpy as np
 
 from condvendi_jax.base import checks, labelling, memory
-from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.data.pairs import Labels, Pairs, takes_pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.row_contributions import contributions

@@ -14,8 +14,8 @@ from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.models import of_each_model, prompts_by_model
-from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.pairs import Pairs, of_each_model
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import population
 from condvendi_jax.inference.errors import Groups, Units

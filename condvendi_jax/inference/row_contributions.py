@@ -11,8 +11,7 @@ from condvendi_jax.base import checks, labelling
 from condvendi_jax.base.result import Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference.errors import row_influences
 from condvendi_jax.results.evaluation import score_name, score_names

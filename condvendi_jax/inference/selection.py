@@ -10,8 +10,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.spectra import order_two

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.results.comparison import SharedPrompts
 from condvendi_jax.spectra import order_two
 

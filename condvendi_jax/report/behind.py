@@ -15,8 +15,8 @@ import numpy as np
 
 from condvendi_jax.base import extras, tables
 from condvendi_jax.data.kernels import Kernel
-from condvendi_jax.data.models import of_each_model, prompts_by_model
-from condvendi_jax.data.pairs import Pairs
+from condvendi_jax.data.pairs import Pairs, of_each_model
+from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.encoders.pictures import as_viewed
 from condvendi_jax.inference import contributions, prompt_table
 from condvendi_jax.results.prompts import PromptScore, PromptTable

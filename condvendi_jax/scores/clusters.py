@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling, memory
 from condvendi_jax.data.kernels import Kernel, check_kernel
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import Operator, grams_of
 from condvendi_jax.spectra import computation, exact, methods

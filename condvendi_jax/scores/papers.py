@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, log_scores
 from condvendi_jax.spectra import computation, methods
 from condvendi_jax.spectra.computation import AUTO

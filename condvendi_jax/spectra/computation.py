@@ -104,8 +104,26 @@ def compute(
 def decomposition(
     points: Pairs, entropy: Entropy, computed: Computed, unbiased: bool = False
 ) -> Decomposition:
-    """The scores of computed entropies of points, and how far rounding may move them."""
-    moved = rounding(points, computed, entropy)
+    """The scores of computed entropies of points, and how far rounding may move them.
+
+    That is the largest change of the logarithm of each score, from about 1,000 rows; None where
+    there are no spectra of Grams, and inside transformations.
+    """
+    moved = None
+    if computed.spectra is not None and checks.is_concrete(points, computed.spectra):
+        step, eps = -(-points.n // _SAMPLED_ROWS), float(jnp.finfo(points.dtype).eps)
+        rows = [to_host(array[::step]) for array in points.arrays]
+        kernel_rounding = [k.rounding(some) for k, some in zip(points.kernels, rows, strict=True)]
+        by_term = dict.fromkeys(ALL_TERMS, 0.0)
+        for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
+            if measure is not None:
+                if not isinstance(measure, SpectralMeasure):
+                    wide = np.asarray(measure, np.float64)
+                    measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
+                relative = eps * sum(kernel_rounding[k] for k in methods.FACTORS_OF[name])
+                by_term[name] = measure.rounding(entropy, relative)
+        x, t, joint = by_term.values()
+        moved = PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)
     return Decomposition.of(computed, entropy, n=points.n, rounding=moved, unbiased=unbiased)
 
 
@@ -150,25 +168,3 @@ def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
 def check(points: Pairs, method: Method) -> None:
     """Raises where a method cannot be used on these points; computes nothing."""
     check_method(method).suited(points, ALL_TERMS if points.paired else OUTPUTS)
-
-
-def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | None:
-    """The largest change of the logarithm of each score by rounding, from about 1,000 rows.
-
-    None where there are no spectra of Grams, and inside transformations.
-    """
-    if computed.spectra is None or not checks.is_concrete(points, computed.spectra):
-        return None
-    step, eps = -(-points.n // _SAMPLED_ROWS), float(jnp.finfo(points.dtype).eps)
-    rows = [to_host(array[::step]) for array in points.arrays]
-    kernel_rounding = [k.rounding(some) for k, some in zip(points.kernels, rows, strict=True)]
-    by_term = dict.fromkeys(ALL_TERMS, 0.0)
-    for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
-        if measure is not None:
-            if not isinstance(measure, SpectralMeasure):
-                wide = np.asarray(measure, np.float64)
-                measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
-            relative = eps * sum(kernel_rounding[k] for k in methods.FACTORS_OF[name])
-            by_term[name] = measure.rounding(entropy, relative)
-    x, t, joint = by_term.values()
-    return PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)

@@ -20,8 +20,7 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.entropies import Entropy, eigenvalues
-from condvendi_jax.grams.operators import Operator
-from condvendi_jax.grams.representations import together
+from condvendi_jax.grams.operators import Operator, together
 from condvendi_jax.spectra import krylov
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
 from condvendi_jax.spectra.order_two import to_float64
@@ -202,9 +201,8 @@ class Sampler:
     def draw(self, first: int, last: int) -> None:
         """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
         gram = self.gram
-        keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
-            jnp.arange(first, last)
-        )
+        folded = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))
+        keys = folded(jnp.arange(first, last))
         draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
         signs = gram.place(jax.vmap(draw, out_axes=1)(keys))
         self.batches.append(krylov.start_lanczos(self.vectors, signs, capacity=self._capacity))
@@ -237,6 +235,7 @@ class Sampler:
         # part of A V outside of the span of V. Tr P A^2 P has one such corner.
         square = float(np.sum(self.rest) - np.sum(np.square(self.residuals)))
         moments = np.array([n - count, 1 - mass, square])
+        spent = dataclasses.replace(self._budget, probes=self.probes, steps=self.steps)
         # The square is a sum of squares over the entries of what is left, rounded like the entries.
         square_size = math.sqrt(square * self._norm) + square
         return SpectralMeasure(
@@ -252,9 +251,7 @@ class Sampler:
             largest_error=self._largest_error,
             eps=eps,
             n=n,
-            products=dataclasses.replace(
-                self._budget, probes=self.probes, steps=self.steps
-            ).products,
+            products=spent.products,
         )
 
     def influences(self, entropy: Entropy, shares: np.ndarray) -> np.ndarray:
@@ -270,7 +267,10 @@ class Sampler:
             return centred(to_float64(_diagonal(self.gram, entropy))[None] / weights, shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)
-        line = _line(measure, derivative)
+        # The line that leaves least noise in the diagonal of A f(A): the variances of that of
+        # s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
+        nodes, masses = measure.sampled[0][0]
+        line = fitted(derivative, Rule(nodes, np.square(nodes) * masses), degree=1)
 
         def remainder(x: np.ndarray) -> np.ndarray:
             return x * (derivative(x) - line[0] - line[1] * x)
@@ -305,13 +305,6 @@ class Sampler:
     def _combined(self, coefficients: np.ndarray) -> jax.Array:
         """Combinations `[rows, k]` of the basis of the Krylov space."""
         return krylov.combine(self._basis, self._like(coefficients))
-
-
-def _line(measure: SpectralMeasure, function: Function) -> np.ndarray:
-    """The coefficients of the line that leaves least noise in the diagonal of A f(A)."""
-    # The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
-    nodes, weights = measure.sampled[0][0]
-    return fitted(function, Rule(nodes, np.square(nodes) * weights), degree=1)
 
 
 def centred(derivatives: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -185,16 +185,14 @@ def compute_sets(
 def padded_sets(
     sizes: np.ndarray, chosen: np.ndarray, entries: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The `sets`, `places` and `inside` of `Sets`, as many at once as the memory should hold.
-
-    A row takes its kernel values and so many `entries`.
-    """
+    """The `sets`, `places` and `inside` of `Sets`, as many at once as the memory should hold."""
     starts = np.cumsum(sizes) - sizes
     # Compiling takes longer than the numbers: one program for up to 16 rows, 32, 64, ...
     programs = np.ceil(np.log2(np.maximum(sizes[chosen], 16)))
     for program in np.unique(programs):
         together = chosen[programs == program]
         most = int(sizes[together].max())
+        # A row takes its kernel values and so many entries.
         at_once = max(1, _ENTRIES // (most * (most + entries)))
         for start in range(0, together.size, at_once):
             # As many each time, so that all are one program: the last of them again.

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 if TYPE_CHECKING:
-    from condvendi_jax.grams.representations import Together
+    from condvendi_jax.grams.operators import Together
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
@@ -217,11 +217,9 @@ def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, 
 
 
 def gauss(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights `[probes, m]` of Gauss quadratures; the weights of a probe sum to one.
-
-    The spectrum ends at zero: a node below it is rounding.
-    """
+    """Nodes and weights `[probes, m]` of Gauss quadratures; the weights of a probe sum to one."""
     nodes, vectors = tridiagonal_eigen(alpha, beta)
+    # The spectrum ends at zero: a node below it is rounding.
     return np.maximum(nodes, 0), np.square(vectors[:, 0, :])
 
 

@@ -271,9 +271,8 @@ class SpectralMeasure:
         for nodes, weights in zip(*self.sampled[0][0], strict=True):
             above = int(np.searchsorted(nodes, at))
             inside = 0 < above < nodes.size
-            ends = np.array(
-                [nodes[above - 1] if inside else 0.0, nodes[min(above, nodes.size - 1)]]
-            )
+            below = nodes[above - 1] if inside else 0.0
+            ends = np.array([below, nodes[min(above, nodes.size - 1)]])
             count = float(weights[max(above - 1, 0) : above + 1].mean())
             # Below the last node nothing says how eigenvalues are spread: they count in full.
             part = _OF_CELL if inside else float(above == 0)
@@ -394,13 +393,11 @@ def _of_power_sum(powers: Estimate, order: float, largest: float) -> Estimate:
 
 
 class _Top:
-    """Sums over the t largest eigenvalues of a measure, for CV eq. 13.
-
-    A sum is least at the right tau (docs/any_n.md): of two candidates the smaller sum decides.
-    """
+    """Sums over the t largest eigenvalues of a measure, for CV eq. 13."""
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
+        # A sum is least at the right tau (docs/any_n.md): of two candidates the smaller decides.
         tried = {tau: self.sum(lambda x: x, tau) for tau in measure.at_rank(t - 0.5)}
         self.tau, self.kept = min(tried.items(), key=lambda pair: pair[1].value)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.

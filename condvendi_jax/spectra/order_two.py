@@ -139,10 +139,7 @@ def _shares(points: Pairs) -> jax.Array:
 
 
 def sums_inside(points: Pairs, leaving: Leaving) -> Any:
-    """Sums of squared kernels of each row with the others of its group, `[terms, G, m]`.
-
-    Each kernel value is multiplied by the weight that the other row loses.
-    """
+    """Sums over the others of its group of k^2 times the weight that they lose, `[terms, G, m]`."""
     if leaving.rows.shape[1] > 1:
         return _by_group(points, leaving, _sum_rows)
     return np.zeros((3 if points.paired else 1, *leaving.rows.shape), points.dtype)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,7 @@ _MAX_PROBES = 256
 # A tight tolerance begins with more deflation and steps where there are more points than this. It
 # takes 0.5 times the products for 10,000 emoji, and as much time for 5,000.
 _MANY = 8192
-# A plan considers this many numbers of steps, each twice the one before.
-_TRIED = 4
+_TRIED = 4  # Numbers of steps that a plan considers, each twice the one before.
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
 
@@ -103,11 +102,12 @@ def refine(
     samplers = sampled.members
     while True:
         measures = [sampler.measure() for sampler in samplers]
-        rows = _estimates(measures, entropies)
+        rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
         worst = max(e.half_width for row in rows for e in combine(row))
         if budget is not None or worst <= wanted:
             return samplers, rows
-        shallow = _estimates([measure.at_half_depth() for measure in measures], entropies)
+        halves = [measure.at_half_depth() for measure in measures]
+        shallow = [[half.entropy(entropy) for half in halves] for entropy in entropies]
         plan = _plan(samplers, rows, shallow, combine, wanted)
         if plan is None:
             checks.warn(
@@ -115,23 +115,9 @@ def refine(
                 f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
             )
             return samplers, rows
-        sampled.deepen(plan.steps)
-        sampled.widen(plan.probes)
-
-
-class Plan(NamedTuple):
-    """The steps and probes of every sampler."""
-
-    products: int  # Of the Lanczos steps with each Gram, past ones included.
-    steps: int
-    probes: int
-
-
-def _estimates(
-    measures: Sequence[SpectralMeasure], entropies: Sequence[Entropy]
-) -> list[list[Estimate]]:
-    """Each entropy of every measure."""
-    return [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
+        _, steps, probes = plan
+        sampled.deepen(steps)
+        sampled.widen(probes)
 
 
 def _plan(
@@ -140,10 +126,11 @@ def _plan(
     shallow: list[list[Estimate]],
     combine: Callable[[list[Estimate]], Iterable[Estimate]],
     rtol: float,
-) -> Plan | None:
-    """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
+) -> tuple[int, int, int] | None:
+    """The fewest products, with steps and probes, predicted to do; None at the limits.
 
-    From the estimates at these steps and at half of them. Where no plan will do, steps double.
+    From the estimates at these steps and at half of them. Where nothing will do, steps double. The
+    products are of the Lanczos steps with each Gram, past ones included.
     """
     sampled = [sampler for sampler in samplers if not sampler.complete]
     if not sampled:
@@ -151,16 +138,20 @@ def _plan(
     steps, probes, batch = sampled[0].steps, sampled[0].probes, sampled[0].batch
 
     def probes_at(deeper: int) -> float:
-        """How many probes suffice where every gap falls as it did when the steps were doubled."""
+        """How many, in whole batches, suffice if gaps fall as they did when the steps doubled."""
         doublings, needed = math.log2(deeper / steps), []
         for row, halves in zip(rows, shallow, strict=True):
-            pairs = zip(row, halves, strict=True)
-            falls = [now.gap / half.gap if half.gap > 0 else 1.0 for now, half in pairs]
-            predicted = [  # Limited to a cautious 0.05.
-                dataclasses.replace(now, gap=now.gap * min(max(fall, 0.05), 1.0) ** doublings)
-                for now, fall in zip(row, falls, strict=True)
-            ]
-            needed += [_probes_for(e, _AIMED_AT * rtol, batch) for e in combine(predicted)]
+            predicted = []
+            for now, half in zip(row, halves, strict=True):
+                fall = now.gap / half.gap if half.gap > 0 else 1.0
+                gap = now.gap * min(max(fall, 0.05), 1.0) ** doublings  # A cautious 0.05.
+                predicted.append(dataclasses.replace(now, gap=gap))
+            for estimate in combine(predicted):
+                left = _AIMED_AT * rtol - estimate.systematic
+                if left <= 0:
+                    return math.inf
+                batches = estimate.per_probe.size * (estimate.noise / left) ** 2 / batch
+                needed.append(math.ceil(batches) * batch)
         return max(needed)
 
     plans = []
@@ -168,19 +159,11 @@ def _plan(
         needed = probes_at(deeper)
         if needed <= _MAX_PROBES and (needed > probes or deeper > steps):
             target = max(probes, int(needed))
-            plans.append(Plan(deeper * target, deeper, target))
+            plans.append((deeper * target, deeper, target))
     if plans:
         return min(plans)
     deeper = min(2 * steps, MAX_STEPS)
-    return Plan(deeper * probes, deeper, probes) if deeper > steps else None
-
-
-def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
-    """How many probes, in whole batches, bring an estimate within a tolerance."""
-    left = tolerance - estimate.systematic
-    if left <= 0:
-        return math.inf
-    return math.ceil(estimate.per_probe.size * (estimate.noise / left) ** 2 / batch) * batch
+    return (deeper * probes, deeper, probes) if deeper > steps else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -263,9 +246,8 @@ class Stored(Estimating):
 class MatrixFree(Estimating):
     """A spectral measure of each Gram, from products with a matrix that is never formed: any n.
 
-    Needs a key. Not inside `jax.jit`, because the work depends on the numbers.
-
-    `key` and `rtol` are as in `Stored`.
+    Needs a key. Not inside `jax.jit`, because the work depends on the numbers. `key` and `rtol` are
+    as in `Stored`.
     """
 
     name: ClassVar[str] = "matrix-free"

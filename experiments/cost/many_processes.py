@@ -20,7 +20,7 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax.grams import Layout, TiledGram
-from condvendi_jax.grams.representations import together
+from condvendi_jax.grams.operators import together
 from condvendi_jax.spectra import Budget, spectral_measure
 from experiments import lab
 from experiments.cost import timing

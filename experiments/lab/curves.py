@@ -11,8 +11,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.data.signatures import takes_pairs
+from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.entropies import (
     Decomposition,
     Entropy,

@@ -17,7 +17,7 @@ from oracles import draw_pairs
 
 import condvendi_jax as cv
 from condvendi_jax.grams import Layout, fold, layout_of, represent, to_host
-from condvendi_jax.grams.representations import together
+from condvendi_jax.grams.operators import together
 from condvendi_jax.spectra import computation, krylov
 
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2

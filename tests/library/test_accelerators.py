@@ -13,8 +13,7 @@ from canonical import named, slow
 import condvendi_jax as cv
 from condvendi_jax.entropies import eigenvalues
 from condvendi_jax.grams import TiledGram, fold
-from condvendi_jax.grams.operators import DenseGram
-from condvendi_jax.grams.representations import together
+from condvendi_jax.grams.operators import DenseGram, together
 from condvendi_jax.scores import baselines
 from condvendi_jax.spectra import krylov
 

@@ -180,7 +180,7 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
     options = {"output_kernel": output_kernel, "prompt_kernel": cv.Gaussian(1.0), "count": 2}
     dense = cv.clusters.prompt_modes(outputs, prompts, **options)
     monkeypatch.setattr(clusters, "_DENSE_UP_TO", 10)
-    monkeypatch.setattr("condvendi_jax.grams.representations._DENSE_UP_TO", 10)
+    monkeypatch.setattr("condvendi_jax.grams.operators._DENSE_UP_TO", 10)
     jax.clear_caches()
     for fits in (True, False):
         monkeypatch.setattr(clusters.memory, "fits", lambda *_, fits=fits, **__: fits)

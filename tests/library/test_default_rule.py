@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
-from condvendi_jax.data import bandwidth, default_rule
+from condvendi_jax.data import bandwidth
 
 UNEVEN = np.repeat(np.arange(8), [1, 1, 2, 2, 3, 4, 5, 6])  # The prompts of 24 rows.
 ROWS = OUTPUTS[:24]
@@ -123,7 +123,7 @@ def test_no_order_and_no_seed_moves_the_bandwidth(seed, most, similar):
     outputs["a"][rng.random(N) < 0.3] = 1
     order = rng.permutation(N)
     moved = {name: outputs[name][order] for name in "ba"}
-    with mock.patch.object(default_rule, "MOST_ROWS", most):
+    with mock.patch.object(bandwidth, "MOST_ROWS", most):
         one, two = (
             cv.Pairs.of_models(
                 rows, prompts, rule="auto", similar_prompts=similar, key=jax.random.key(number)
@@ -140,11 +140,11 @@ def test_of_more_rows_than_the_limit_each_is_taken_by_its_weight():
     """Rows of a fifth fill one of five places each; all others together fill the last."""
     weights = np.array([0.2, 0.05, 0.2, 0.05, 0.2, 0.05, 0.2, 0.05])
     options = {"most": 5, "content": OUTPUTS[:8], "prompts": np.arange(8)}
-    rows, labels, shares = default_rule.compared(weights, None, **options)
+    rows, labels, shares = bandwidth.to_compare(weights, None, **options)
     counts = np.bincount(rows, minlength=8)
     assert counts[::2].tolist() == [1, 1, 1, 1] and counts[1::2].sum() == 1
     assert labels.tolist() == rows.tolist() and shares.tolist() == [0.2] * 5
-    rows, labels, _ = default_rule.compared(weights, np.int64(weights * 20), **options)
+    rows, labels, _ = bandwidth.to_compare(weights, np.int64(weights * 20), **options)
     assert len(set(labels)) == 5 and len(rows) == 5
 
 

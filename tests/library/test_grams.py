@@ -10,8 +10,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian
 
 import condvendi_jax as cv
 from condvendi_jax.grams import TiledGram
-from condvendi_jax.grams.operators import DenseGram, FeatureGram
-from condvendi_jax.grams.representations import together
+from condvendi_jax.grams.operators import DenseGram, FeatureGram, together
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -21,7 +21,7 @@ from oracles import (
 )
 
 import condvendi_jax as cv
-from condvendi_jax.grams import representations, sums
+from condvendi_jax.grams import operators, sums
 from condvendi_jax.inference import designs, errors
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
@@ -82,7 +82,7 @@ def test_estimates_of_weighted_rows_lie_in_their_intervals(method, x64, monkeypa
     """One draw, and intervals widened by half, as those of unweighted rows are tested."""
     budget = functools.partial(refinement.Budget, block=8, sweeps=8, probes=16, steps=12)
     monkeypatch.setattr(refinement, "Budget", budget)  # With fewer products than rows.
-    monkeypatch.setattr(representations, "_DENSE_UP_TO", 100 if method is cv.MatrixFree else 2048)
+    monkeypatch.setattr(operators, "_DENSE_UP_TO", 100 if method is cv.MatrixFree else 2048)
     pairs = draw_pairs(301 if method is cv.MatrixFree else 300)
     weights = np.random.default_rng(1).integers(0, 4, len(pairs[0]))
     for options in ({"order": 1}, {"order": 1, "truncation": 20}, {"order": 3}):
