@@ -26,6 +26,8 @@ from condvendi_jax.data.rows import NAMES, RESAMPLED, Rows, prompts_by_model
 KernelChoice = Kernel | RuledBandwidth | None
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
 _PROBED_ROWS = 256
+#: Prompts of each model that were asked several times, and know the outputs to one prompt.
+ENOUGH_REPEATED = 7
 # All kernel values between different points this near to one, or to zero, say nothing.
 _NEGLIGIBLE = 1e-6
 
@@ -128,18 +130,20 @@ def chosen(
 def _count_as_repeated(
     models: Sequence[Rows], given: Sequence[Any], rule: str | None, similar: bool
 ) -> bool:
-    """Whether prompts are equal or different, and more than half of the rows share theirs."""
+    """Whether prompts are equal or different, and repeat: more than half of the rows, or enough."""
     if rule is None or not models[0].paired or similar and given[1] is None:
         return False
     if given[1] is not None and not (given[0] is None and is_equality(given[1])):
         return False
-    total = several = 0.0
+    total, several, prompts = 0.0, 0.0, list[int]()
     for pairs in models:
         numbers = (pairs.shares > 0) * (1 if pairs.copies is None else pairs.copies)
         kinds = pairs.prompt_kinds[1]
+        answers = np.bincount(kinds, numbers)
         total += numbers.sum()
-        several += numbers[np.bincount(kinds, numbers)[kinds] > 1].sum()
-    return several > total / 2
+        several += numbers[answers[kinds] > 1].sum()
+        prompts.append(np.count_nonzero(answers > 1))
+    return several > total / 2 or min(prompts) >= ENOUGH_REPEATED
 
 
 def _resampled(pairs: Rows) -> tuple[jax.Array, ...]:

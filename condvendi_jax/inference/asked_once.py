@@ -5,6 +5,7 @@ differ: every mean over pairs of prompts bounds the similarity within a prompt (
 output to each prompt"). What is assumed is that outputs are independent given their prompts.
 """
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
@@ -30,13 +31,12 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
 
     Rows of one group, such as a seed or a designer that several prompts share, are not compared.
     """
-    total = math.nan
     if pairs.kernels[1].compares_equality and pairs.arrays[1].shape[1] == 1:
         return _unknown(pairs, "prompts were asked once, and are labels, which have no distance")
     if pairs.n < _FEWEST:
         return _unknown(pairs, f"{pairs.n} prompts that were asked once are too few")
     shares, gathered = pairs.shares, pairs.gathered()
-    labels = np.full(pairs.n, -1) if pairs.groups is None else _shared_labels(pairs)
+    labels = _shared_labels(pairs.groups, pairs.n)
     prompts = gathered.arrays[1]
     ends, centres, bins = _curve(pairs, prompts, shares, labels)
     nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
@@ -72,19 +72,25 @@ def of_pairs(pairs: Pairs) -> OnePrompt:
         near=near_mean,
         read_at_0=zero.value,
     )
-    reason = "each prompt was asked once, and too few are near others" if state[0] == "c" else None
     numbers = math.sqrt(low * high), low, high, at_most, total
-    return OnePrompt(state, *numbers, pairs.n, False, reason, curve)
+    known = OnePrompt(state, *numbers, prompts=pairs.n, repeated=False, curve=curve)
+    if state == "cannot be told":
+        reason = "each prompt was asked once, and too few are near others"
+        known = dataclasses.replace(known, reason=reason)
+    return known
 
 
 def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
     """That nothing can be told, and why."""
-    return OnePrompt("cannot be told", *(math.nan,) * 5, pairs.n, False, reason)
+    nothing = (math.nan,) * 5
+    return OnePrompt("cannot be told", *nothing, prompts=pairs.n, repeated=False, reason=reason)
 
 
-def _shared_labels(pairs: Pairs) -> np.ndarray:
+def _shared_labels(groups: np.ndarray | None, n: int) -> np.ndarray:
     """The number of the group of each row `[n]`; -1 for a row by itself."""
-    _, kinds, counts = np.unique(pairs.groups, return_inverse=True, return_counts=True)
+    if groups is None:
+        return np.full(n, -1)
+    _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.where(counts[kinds] > 1, kinds, -1)
 
 
