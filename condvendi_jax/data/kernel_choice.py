@@ -142,7 +142,7 @@ def _count_as_repeated(
         answers = np.bincount(kinds, numbers)
         total += numbers.sum()
         several += numbers[answers[kinds] > 1].sum()
-        prompts.append(np.count_nonzero(answers > 1))
+        prompts.append(int(np.count_nonzero(answers > 1)))
     return several > total / 2 or min(prompts) >= ENOUGH_REPEATED
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 State = Literal["known", "at most", "cannot be told"]
 _TWO_SIDED = 1.96  # Standard errors in half of a 95% interval.
 _WANTED = 0.2  # Of the number.
+_MOST = 100_000  # Prompts that anyone asks.
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -196,6 +197,6 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
 def ask_twice(models: Sequence[OnePrompt], precision: float = _WANTED) -> str:
     """What to do: ask prompts twice, and how many where that can be said."""
     counts = [count for one in models if (count := one.twice(precision))]
-    if not counts:
+    if not counts or max(counts) > _MOST:
         return "Ask each prompt twice"
     return f"Ask prompts twice: {max(counts):,} of them, or fewer, tell it within {precision:.0%}"
