@@ -19,12 +19,11 @@ from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import datasets, designs, profiles, saturation
-from condvendi_jax.inference.designs import AtDesign, Common
+from condvendi_jax.inference.designs import AtDesign, Common, Rows
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
@@ -243,10 +242,9 @@ def _by_two(
         differences = []
         for one, two in itertools.combinations(ranking.values, 2):
             value = ranking.values[one] - ranking.values[two]
-            difference = Difference(one, two, value, reason=shared.reason)
-            if of_two := tested.get(frozenset((one, two))):
-                difference = of_two[place].difference(one, two)
-            differences.append(difference)
+            untested = Difference(one, two, value, reason=shared.reason)
+            of_two = tested.get(frozenset((one, two)))
+            differences.append(of_two[place].difference(one, two) if of_two else untested)
         adjusted = _adjusted(differences)
         letters = _letters(ranking.values, adjusted, tests.level)
         winner = ranking.winner if any(d.reason is None for d in adjusted) else None
@@ -365,24 +363,20 @@ def _ranking(
     untested = _reasons(score, values, near, limit, same)
     differences = _differences(values, estimated, tests, untested, rounding=rounding, same=same)
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
-        unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
-        differences = tuple(
-            d._replace(**unknown) if {*d[:2]} & apart.keys() else d for d in differences
-        )
-    plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
-    known = {name: error.standard_error for name, error in errors.items()}
+        unknown = dict.fromkeys(("value", "standard_error", "detectable"), math.nan)
+        differences = [d._replace(**unknown) if {*d[:2]} & {*apart} else d for d in differences]
     return Ranking(
         score=score,
         order=first.order,
         truncation=first.truncation,
         values=values,
-        standard_errors={name: known.get(name, math.nan) for name in values},
+        standard_errors={m: errors[m].standard_error if m in errors else math.nan for m in values},
         intervals=ends or None,
-        differences=differences,
+        differences=tuple(differences),
         letters=_letters(values, differences, tests.level),
         saturated=limit,
         unbiased=unbiased,
-        plug_in=plain,
+        plug_in={m: float(getattr(scored[m].decomposition.scores, score)) for m in values},
         level=tests.level,
         margin=tests.margin,
         winner=_winner([*estimated.values()], differences, tests.level),

@@ -1,8 +1,9 @@
-"""Scores of any order at one design: they grow with the numbers of prompts and of answers."""
+"""The prompts that models share, and scores of any order at one design, with which they grow."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,13 +16,64 @@ from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.inference.population import Population
-from condvendi_jax.results.comparison import Design
+from condvendi_jax.results.comparison import Design, SharedPrompts
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.spectra.order_two import Answers
+from condvendi_jax.spectra.order_two import Answers, single_answers
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason
+
+
+class Rows(NamedTuple):
+    """The prompt of each row of several models, and which prompts count.
+
+    A difference of two models on other prompts would be one of the prompts.
+    """
+
+    prompts: dict[str, np.ndarray]  # Of each model, the number of the prompt of each row.
+    counted: dict[str, np.ndarray]  # Whether the prompt counts in the model, `[prompts]`.
+
+    @classmethod
+    def of(cls, models: Mapping[str, Pairs]) -> Rows:
+        """Where prompts repeat, those count to which the model has several answers."""
+        every = [*models.values()]
+        count, prompts = prompts_by_model(every)
+        model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
+        draws = [pairs.draws for pairs in every]
+        answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
+        of_rows = np.concatenate(prompts), np.concatenate(draws), model
+        repeated = single_answers(*of_rows) is not None
+        counted = np.array(answers) > (1.5 if repeated else 0)
+        return cls(dict(zip(models, prompts, strict=True)), dict(zip(models, counted, strict=True)))
+
+    def shared(self, models: Sequence[str]) -> np.ndarray:
+        """Whether all of these models have the prompt, `[prompts]`."""
+        return np.all([self.counted[name] for name in models], axis=0)
+
+    def chosen(self, models: Sequence[str]) -> dict[str, np.ndarray]:
+        """The rows of these models whose prompt they share."""
+        shared = self.shared(models)
+        return {name: np.flatnonzero(shared[self.prompts[name]]) for name in models}
+
+    def restricted(self, models: Mapping[str, Pairs], names: Sequence[str]) -> dict[str, Pairs]:
+        """The named models on the prompts that they share."""
+        return {name: models[name].rows(rows) for name, rows in self.chosen(names).items()}
+
+    def together(
+        self, models: Mapping[str, Pairs], shared: SharedPrompts | None
+    ) -> Mapping[str, Pairs]:
+        """All models on the prompts that they share; all rows where these are too few."""
+        return models if shared is None or shared.apart else self.restricted(models, [*models])
+
+    def numbers(self) -> SharedPrompts | None:
+        """How many prompts models share; None where all have the same ones."""
+        counts = {name: int(counted.sum()) for name, counted in self.counted.items()}
+        of_all = int(self.shared([*counts]).sum())
+        if {*counts.values()} == {of_all}:
+            return None
+        pairs = itertools.combinations(counts, 2)
+        return SharedPrompts(counts, of_all, {pair: int(self.shared(pair).sum()) for pair in pairs})
 
 
 def design_of(pairs: Pairs) -> Design | None:

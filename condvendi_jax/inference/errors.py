@@ -8,6 +8,7 @@ one spectrum for each: the delete-group jackknife. See docs/errors.md.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
 import math
@@ -21,7 +22,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.models import prompts_by_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
-from condvendi_jax.results.evaluation import ErrorsBy
+from condvendi_jax.results.evaluation import ErrorsBy, ScoredOrder
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
@@ -194,25 +195,13 @@ def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
     return any((rest == rest[:1]).all() for rest in rests)
 
 
-class Errors(NamedTuple):
-    """The scores of one model with their errors, as in `ScoredOrder`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Errors(ScoredOrder):
+    """The scores of one model with their errors, and what these are of."""
 
     pairs: Pairs  # The rows that were scored.
-    decomposition: Decomposition
-    errors: PerScore | None  # An `Error` for each score.
-    errors_by: ErrorsBy | None = None
     units: Groups | None = None  # The groups that count as independent.
     pair_sums: PairSums | None = None  # Of these groups, at order 2.
-
-    @property
-    def standard_errors(self) -> PerScore | None:
-        """Of each score; None where there are none."""
-        return self.errors and self.errors.map(lambda error: error.standard_error)
-
-    @property
-    def influences(self) -> PerScore | None:
-        """Of each unit on each score, `[replicates, G]`."""
-        return self.errors and self.errors.map(lambda error: error.influences)
 
 
 def standard_errors(
@@ -234,12 +223,12 @@ def standard_errors(
             progress(f"order {entropy.order:g}" + (f" of {name}" if name else ""))
             yield name, pairs
 
-    errors: dict[str, Errors] = {}
     if units is None:
-        for name, pairs in announced():
-            errors[name] = Errors(pairs, computation.score(pairs, entropy, method), None)
-        return errors
-    reason = None
+        return {
+            name: Errors(computation.score(pairs, entropy, method), None, pairs=pairs)
+            for name, pairs in announced()
+        }
+    errors, reason = dict[str, Errors](), None
     if units.count is None:
         few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
         reason = next(filter(None, few), None)
@@ -307,11 +296,12 @@ def _by_influences(
         of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
-    errors = errors_of(influences.decomposition, of_units, by, [reason] * 3)
-    return Errors(pairs, influences.decomposition, errors, by, units, influences.pair_sums)
+    errors = _errors_of(influences.decomposition, of_units, by, [reason] * 3)
+    rows: Any = {"pairs": pairs, "units": units, "pair_sums": influences.pair_sums}
+    return Errors(influences.decomposition, errors, errors_by=by, **rows)
 
 
-def errors_of(
+def _errors_of(
     whole: Decomposition, of_units: Iterable[Any], by: ErrorsBy, reasons: Iterable[Reason | None]
 ) -> PerScore:
     """The `Error` of each score, from influences `[replicates, G]`."""
@@ -320,12 +310,12 @@ def errors_of(
     return PerScore(*(Error(float(x), change, by.units, freedom, why) for x, change, why in parts))
 
 
-def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
-    """Why there are too few units for influences, in words; None where there are enough."""
+def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> Reason | None:
+    """Why there are too few units for influences; None where there are enough."""
     of_groups = FEWEST_SPECTRAL_GROUPS if entropy.needs_spectrum else FEWEST_GROUPS
     fewest = FEWEST_UNITS if units.units == "rows" else of_groups
     enough = _effective_count(pairs, units) >= fewest
-    return None if enough else f"there are fewer than {fewest} {units.units}"
+    return None if enough else Reason(f"there are fewer than {fewest} {units.units}")
 
 
 def too_many_modes(pairs: Pairs, influences: Influences, units: Groups) -> str | None:
@@ -412,8 +402,9 @@ def delete_groups(
             "and groups whose prompts differ."
         )
         influences[1:], missing = np.nan, ONE_PROMPT
-    errors = errors_of(whole, influences[:, None], by, [None, missing, missing])
-    return Errors(pairs, whole, errors, by, groups._replace(units=f"groups of {groups.units}"))
+    errors = _errors_of(whole, influences[:, None], by, [None, missing, missing])
+    units = groups._replace(units=f"groups of {groups.units}")
+    return Errors(whole, errors, errors_by=by, pairs=pairs, units=units)
 
 
 def _logs(values: PerTerm) -> PerScore:
