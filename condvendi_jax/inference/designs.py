@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,9 +42,8 @@ class Rows(NamedTuple):
         model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
         draws = [pairs.draws for pairs in every]
         answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
-        of_rows = np.concatenate(prompts), np.concatenate(draws), model
-        repeated = single_answers(*of_rows) is not None
-        counted = np.array(answers) > (1.5 if repeated else 0)
+        single = single_answers(np.concatenate(prompts), np.concatenate(draws), model)
+        counted = np.array(answers) > (0 if single is None else 1.5)
         return cls(dict(zip(models, prompts, strict=True)), dict(zip(models, counted, strict=True)))
 
     def shared(self, models: Sequence[str]) -> np.ndarray:
@@ -168,8 +167,7 @@ def at_design(
     most, rows = design_of(pairs), _rows_by_prompt(pairs)
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
         raise ValueError(f"at: expected a design of at most {most}, received {at}.")
-    chosen = _subsets(rows, at, seed)
-    near, errors = pairs.gathered(), None
+    near, chosen, errors = pairs.gathered(), _subsets(rows, at, seed), None
     if units is None:
         parts = [near.sample(rows) for rows in chosen]
         scored = [computation.score(part, entropy.fitted(part.n), method) for part in parts]
@@ -177,17 +175,14 @@ def at_design(
         every = np.concatenate(rows)
         total = every.size if units.units == "rows" else np.unique(units.membership[every]).size
         results = [_with_influences(near, rows, entropy, method, units, total) for rows in chosen]
-        scored = [whole for whole, _ in results]
+        scored, of_subsets = zip(*results, strict=True)
     numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole in scored]
     scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
     if units is not None:
-        of_subsets = [subset for _, subset in results]
         replicates = min(subset.shape[1] for subset in of_subsets)
         influences = np.mean([subset[:, :replicates] for subset in of_subsets], axis=0)
-        freedom = units.independent(pairs) - 1
-        errors = PerScore(
-            *map(functools.partial(Error, units=units.units, freedom=freedom), scores, influences)
-        )
+        of_units: Any = {"units": units.units, "freedom": units.independent(pairs) - 1}
+        errors = PerScore(*map(functools.partial(Error, **of_units), scores, influences))
     estimated = PerScore(*zip(*ends, strict=True)) if scored[0].estimation else None
     return AtDesign(PerScore(*scores), errors, estimated)
 
@@ -205,7 +200,7 @@ def _with_influences(
     influences = np.array(errors_of.influences_of_units(by_row, points, local))
     if reason is not None and local.present <= errors_of.FEWEST_SPECTRAL_GROUPS:
         deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        influences = np.array([error.influences for error in deleted.errors or ()])
+        influences = np.array(deleted.influences)
     elif reason is not None:
         influences = np.full_like(influences, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.

@@ -19,7 +19,6 @@ from condvendi_jax.inference.population import Population, components_of
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels
 from condvendi_jax.results.planning import Size, StudyPlan
-from condvendi_jax.statistics.components import Components
 from condvendi_jax.statistics.power import FEWEST_TESTED, MOST, POWER, Spread, unseen_variance
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
@@ -92,9 +91,7 @@ def plan(
         ratio = 1.1
     ours = round(spread.answers)
     # What more answers than the pilot's would change depends on a difference of two estimates.
-    numbers = [k for k in _ANSWERS if k < ours] + [ours]
-    if math.isnan(spread.of_answers):
-        numbers = [ours]
+    numbers = [k for k in _ANSWERS if k < ours and not math.isnan(spread.of_answers)] + [ours]
     sizes = []
     for k in numbers:
         price, count = prompt_cost + k, most
@@ -173,7 +170,16 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     repeated = all(population.repeated for population in two)
     drawn = all(pairs.kernels[-1].compares_equality and pairs.batches is None for pairs in points)
     if repeated and drawn:
-        values, of_models = _by_prompt(two)
+        maybe = [components_of(model.answers, model.inside) for model in two]
+        of_models = [parts for parts in maybe if parts is not None]
+        if len(of_models) < len(two):
+            raise ValueError("pilot: expected answers of equal weight to each prompt.")
+        rows = zip(prompts_by_model(points)[1], two, of_models, strict=True)
+        # By a number of the prompt that both models share.
+        values = [
+            dict(zip(number.tolist(), c.similarity[model.answers.kind].tolist(), strict=True))
+            for number, model, c in rows
+        ]
         answers = np.mean([c.answers.mean() for c in of_models])
         means = [np.mean([c.of_answers, c.of_pairs, c.within()], axis=1) for c in of_models]
         of_answers, of_pairs, inside = np.sum(means, axis=0)
@@ -216,17 +222,3 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         float(answers),
         0.0 if math.isnan(inside) else math.hypot(*map(unseen_variance, squares)),
     )
-
-
-def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[Components]]:
-    """The similarities of each model by a number of the prompt that both share; and components."""
-    points = [population.answers.points for population in two]
-    numbers, values, of_models = prompts_by_model(points)[1], [], []
-    for population, number in zip(two, numbers, strict=True):
-        of_prompts = components_of(population.answers, population.inside)
-        if of_prompts is None:
-            raise ValueError("pilot: expected answers of equal weight to each prompt.")
-        similarity = of_prompts.similarity[population.answers.kind]
-        values.append(dict(zip(number.tolist(), similarity.tolist(), strict=True)))
-        of_models.append(of_prompts)
-    return values, of_models

@@ -24,10 +24,9 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import NAMES
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common, Rows
-from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units
+from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units, too_few
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.profile import Over, PairProfile, Profile
@@ -178,7 +177,7 @@ def curves_of(
     shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
     for name, populations in along.items():
         at = [scores.at(*shares) for scores in populations]
-        reason = at[0].reason or errors_of.too_few(pairs[name], units.of_models[name], _ENTROPY)
+        reason = at[0].reason or too_few(pairs[name], units.of_models[name], _ENTROPY)
         reason = reasons.SPLIT if at[0].labels is not None else reason
         unknown = functools.partial(Error, influences=np.full((1, 1), math.nan), reason=reason)
         errors = [scores.errors or scores.values.map(unknown) for scores in at]
@@ -466,8 +465,11 @@ class _Drawn(NamedTuple):
 
     def at_levels(self, levels: np.ndarray) -> np.ndarray:
         """The ends of the intervals, `[2, m, levels]`; 0 where there are none."""
-        none = np.zeros((2, levels.size))
-        return np.stack([none if e.reason else e.at_levels(levels) for e in self.errors], axis=1)
+        ends = np.zeros((2, len(self.errors), levels.size))
+        for place, error in enumerate(self.errors):
+            if error.reason is None:
+                ends[0, place], ends[1, place] = error.at_levels(levels)
+        return ends
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
         """Why two models are not tested, at each bandwidth."""

@@ -188,7 +188,7 @@ def prompt_table(
     columns = (
         [None] * rows.size if names is None else names[numbers[rows]].tolist(),
         rows.tolist(),
-        *(column.tolist() for column in scored.columns()),
+        *(column.tolist() for column in scored.columns),
         result.by(membership).values(),
     )
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
@@ -196,57 +196,55 @@ def prompt_table(
 
 
 class _ByPrompt:
-    """The rows of p prompts, and the score of each prompt."""
+    """The scores of the rows of p prompts, by prompt."""
 
     spread: PromptSpread | None = None
     reason: Reason | None = None
 
     def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy):
-        self.near, self.entropy, shares = pairs.gathered(), entropy, pairs.shares
+        self.near, shares = pairs.gathered(), pairs.shares
         counted = np.flatnonzero(shares > 0)
         self.rows = counted[np.argsort(membership[counted], kind="stable")]
-        self.shares = np.bincount(membership, shares)
-        self.sizes = np.bincount(membership[counted], minlength=self.shares.size)
-        copies = np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64)
-        self.copies, self.prompt = copies[self.rows], membership[self.rows]
-        self.n = np.bincount(self.prompt, self.copies, self.shares.size).astype(int)
-        # Of a row within its prompt.
-        self.weights = shares / np.where(self.shares > 0, self.shares, 1)[membership]
-        most = int(self.sizes.max())
+        self.prompt = membership[self.rows]
+        of_prompts = np.bincount(membership, shares)
+        sizes = np.bincount(self.prompt, minlength=of_prompts.size)
+        most = int(sizes.max())
         if not memory.fits(most, pairs.dtype):
             raise ValueError(
                 f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
                 "memory; score some of them, with cv.decompose."
             )
-
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """The columns of the prompts after their first rows, `[p]` each."""
-        score, sums = np.full(self.sizes.size, np.nan), np.zeros((2, self.rows.size))
-        present = np.flatnonzero(self.sizes)
-        of_rows = self.rows, self.sizes, present, self.weights
-        for block in exact.compute_sets(self.near, *of_rows, self.entropy):
+        copies = np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64)
+        self.copies = copies[self.rows]
+        self.n = np.bincount(self.prompt, self.copies, sizes.size).astype(int)
+        # Of a row within its prompt.
+        self.weights = shares / np.where(of_prompts > 0, of_prompts, 1)[membership]
+        score, sums = np.full(sizes.size, np.nan), np.zeros((2, self.rows.size))
+        of_rows = self.rows, sizes, np.flatnonzero(sizes), self.weights
+        for block in exact.compute_sets(self.near, *of_rows, entropy):
             score[block.sets] = np.exp(np.asarray(block.values, np.float64))
             by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
             sums[:, block.places[block.inside]] = by_row[:, block.inside]
         weights = self.weights[self.rows]
         units = weights / self.copies
         left_out, alone = (units, units) if self.near.batches is None else self._batches()
-        squared_norm, squares, pairs = (
-            np.bincount(self.prompt, weights * values, self.sizes.size)
+        squared_norm, squares, same = (
+            np.bincount(self.prompt, weights * values, sizes.size)
             for values in (sums[0], left_out, alone)
         )
-        several = (self.n > 1) & (pairs < 1 - _ROUNDING)
-        rest = np.where(several, 1 - pairs, np.nan)
+        several = (self.n > 1) & (same < 1 - _ROUNDING)
+        rest = np.where(several, 1 - same, np.nan)
         similarity = np.clip((squared_norm - squares) / rest, 0, 1)
-        rounding = saturation.rounding(Entropy(2), self.near.dtype)
+        rounding = saturation.rounding(Entropy(2), pairs.dtype)
         similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
         similarity[several & (squared_norm >= 1 - rounding)] = 1
         plug_in = score
-        if not self.entropy.needs_spectrum:
+        if not entropy.needs_spectrum:
             with np.errstate(divide="ignore"):
                 score = np.where(several, 1 / similarity, score)
-        scores = (score, plug_in, similarity)
-        return self.n, self.shares, *scores, *self._shrunken(similarity, sums, units)
+        shrunken = self._shrunken(similarity, sums, units)
+        #: Those of a `PromptScore` after the first row, `[p]` each.
+        self.columns = (self.n, of_prompts, score, plug_in, similarity, *shrunken)
 
     def _batches(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
