@@ -68,9 +68,6 @@ def between_models(
         the same rows. Rows with equal prompts leave together, of all models.
       seed, progress, data: see `compare`. Under weights models keep equal shares.
 
-    Returns:
-      `Between`; `print` shows it.
-
     Raises:
       TypeError, ValueError: there is one model, or `compare` would refuse the arguments.
 

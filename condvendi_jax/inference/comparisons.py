@@ -65,22 +65,23 @@ def compare(
     """Scores of several models under one bandwidth, and the paired difference of every two.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`.
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`;
+        one model is ranked alone.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Models are compared on the prompts that they share: all on those of all models, or
         two by two where pairs share others. Models that share none are not compared.
-      encoder, output_kernel, prompt_kernel, similar_prompts: see `evaluate`.
+      encoder, output_kernel, prompt_kernel, similar_prompts, orders, truncation, method, unbiased,
+        seed, progress: see `evaluate`.
       rule: as `evaluate`; applied to the outputs of all models, an equal number of each.
-      orders, truncation, method, unbiased, seed, progress: see `evaluate`.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       quality: as `evaluate`, `[n]` for all models, or that of each model by its name.
-      at_least, draws: as `evaluate`, the same for all models, which are ranked by the number of
-        good and different outputs, too: `ranking("quality", 0)`.
+      at_least, draws: as `evaluate`; models are ranked by the number of good and different outputs,
+        too: `ranking("quality", 0)`.
       prompt_ids: which prompts are the same, within models and across them: a label, such as the
         text, for each row `[n]` of all models, or those of each model by its name.
-      groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
-        together, within models and across them.
+      groups: as `evaluate`; labels need models of the same rows. Rows of equal prompts stay
+        together across models.
       batches, weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
@@ -89,9 +90,6 @@ def compare(
         models are also compared on prompts that they do not share.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
-
-    Returns:
-      A `Comparison`; `print` shows it as tables. Of one model it is its evaluation, ranked alone.
 
     Raises:
       TypeError, ValueError: the arrays of the models do not fit together, a model has no row in
@@ -124,19 +122,20 @@ def compare(
     together = rows.together(pairs, shared)
     if shared is not None and shared.one_set:
         pairs, rated = together, rated and rated.of_rows(rows.chosen([*pairs]))
-    tests = _Tests(level, margin, math.comb(len(pairs), 2))
-    whole = _ranked(pairs, plan, tests)
+    asked_tests = _Tests(level, margin, math.comb(len(pairs), 2))
+    whole = _ranked(pairs, plan, asked_tests)
     if shared is not None and not shared.one_set:
-        whole = _by_two(whole, pairs, rows, shared, plan, tests)
-    evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
+        whole = _by_two(whole, pairs, rows, shared, plan, asked_tests)
+    evaluations, units, common, tests, rankings = whole
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
     with optional.part("quality", failed, asked=True):
         if rated:
             scored = rated.scored(pairs, units)
-            of_models = zip(evaluations.items(), scored.values(), strict=True)
-            evaluations = {m: dataclasses.replace(e, quality=q) for (m, e), q in of_models}
-            reason = whole.tests.reason or (shared and shared.apart)
-            rankings.append(_by_quality(scored, whole.tests._replace(reason=reason)))
+            evaluations = {
+                m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()
+            }
+            reason = tests.reason or (shared and shared.apart)
+            rankings.append(_by_quality(scored, tests._replace(reason=reason)))
     with optional.part("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and any(map(_worth_a_profile, rankings))):
@@ -151,7 +150,7 @@ def compare(
         between,
         over,
         given,
-        None if all(ranking.unbiased for ranking in rankings) else whole.common.design,
+        None if all(ranking.unbiased for ranking in rankings) else common.design,
         shared,
         failed,
     )
@@ -185,7 +184,12 @@ def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
     matched = units is not None and units.matched != "none"
     tests = tests._replace(matched=matched, reason=tests.reason or _too_few(every, plan))
-    same = _identical(pairs)
+    same = {
+        frozenset(two)
+        for two in itertools.combinations(pairs, 2)
+        if len({pairs[name].n for name in two}) == 1
+        and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
+    }
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
         compared = _compared(scored, pairs, plan, common, units)
@@ -209,16 +213,6 @@ def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
     if fewest.groups >= FEWEST_TESTED:
         return None
     return reasons.too_few(fewest.groups, fewest.units, FEWEST_TESTED)
-
-
-def _identical(pairs: Mapping[str, Pairs]) -> set[frozenset[str]]:
-    """The pairs of models that have the same rows."""
-    return {
-        frozenset(two)
-        for two in itertools.combinations(pairs, 2)
-        if len({pairs[name].n for name in two}) == 1
-        and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
-    }
 
 
 def _by_two(
@@ -479,7 +473,7 @@ def _differences(
     rounding: float,
     same: Collection[frozenset[str]] = (),
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each and all, or the reason why there are none."""
+    """Every pair of models, with p-values or why there are none; `same` have the same rows."""
     differences = []
     for pair in itertools.combinations(values, 2):
         two = [errors[name] for name in pair if name in errors]

@@ -88,16 +88,7 @@ class Dataset:
             equal = _repeat(self.prompts)
         return [role for role in self.embed if role == "outputs" or not equal]
 
-    def pairs(
-        self,
-        *,
-        output_kernel: Any,
-        prompt_kernel: Any,
-        rule: str,
-        similar_prompts: bool,
-        prompt_ids: Any = None,
-        **options: Any,
-    ) -> dict[str, Pairs]:
+    def pairs(self, **options: Any) -> dict[str, Pairs]:
         """The pairs of all models under the same kernels; arguments as of `Pairs.of_models`."""
         rows = {"outputs": self.outputs, "prompts": self.prompts}
         if self.compare is not None:
@@ -105,15 +96,14 @@ class Dataset:
         elif self.embed:
             for name, asked in of_each_model(self.prompts, self.outputs, "prompts").items():
                 checks.check_indices({"outputs": self.outputs[name], "prompts": asked})
-            prompt_ids = self.prompt_texts if prompt_ids is None else prompt_ids
-            for role in self.embedded(prompt_kernel, similar_prompts):
+            if options.get("prompt_ids") is None:
+                options["prompt_ids"] = self.prompt_texts
+            for role in self.embedded(options["prompt_kernel"], options["similar_prompts"]):
                 rows[role] = _together(self.embed[role], rows[role])
-        known = self.encoder and self.encoder.bandwidth
-        if output_kernel is None and rule == AUTO and self.encoder and known is not None:
+        by_rule = options["output_kernel"] is None and options["rule"] == AUTO
+        if by_rule and self.encoder and self.encoder.bandwidth is not None:
             words = f"fits people's judgements with {self.encoder.name}"
-            output_kernel = RuledBandwidth(float(known), words)
-        options |= {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel, "rule": rule}
-        options |= {"similar_prompts": similar_prompts, "prompt_ids": prompt_ids}
+            options["output_kernel"] = RuledBandwidth(float(self.encoder.bandwidth), words)
         if [*self.outputs] == [""]:  # One model may lie on several devices.
             return {"": Pairs(rows["outputs"][""], rows["prompts"], **options)}
         return Pairs.of_models(rows["outputs"], rows["prompts"], **options)

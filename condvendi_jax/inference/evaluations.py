@@ -239,9 +239,6 @@ def evaluate(
       seed: of the rule's subsets, the groups and the probes of an estimate.
       progress: called with a few words before each step.
 
-    Returns:
-      An `Evaluation`; `print` shows it as a table. With quality it has a `Quality`, too.
-
     Raises:
       TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`; or a quality
         is missing, there is no `at_least`, rows have weights, or no prompt has so many outputs.

@@ -20,7 +20,6 @@ from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.results.looks import Look, Looks
 from condvendi_jax.statistics import components, sequential
 from condvendi_jax.statistics.components import FEWEST_ANSWERS
-from condvendi_jax.statistics.sequential import EProcess, bounds, upper_end
 
 _LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
 
@@ -41,7 +40,7 @@ class _Sample(NamedTuple):
         """The score with its interval at 95%, over other answers to these prompts."""
         mean, fewest = np.mean(self.similarities), int(self.counts.min())
         pairs = len(self.names) * fewest * (fewest - 1) / 2
-        ends = mean, *bounds(mean, self.error, pairs, 1.96)[::-1]
+        ends = mean, *sequential.bounds(mean, self.error, pairs, 1.96)[::-1]
         score, low, high = (1 / float(end) if end > _LEAST else math.inf for end in ends)
         return score, low, high
 
@@ -58,10 +57,10 @@ class Monitor:
         self._first = first = _sample(outputs, prompts, batches, None, *how)
         self._prompts, self._batches, self._encoder = prompts, batches, how[0]
         mean, pairs = np.mean(first.similarities), len(first.names) * (int(first.counts.min()) // 2)
-        bound = min(float(upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
+        bound = min(float(sequential.upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
         if bound == 1:
             _warn_of_no_alarm(first, level, tolerated)
-        self._process = EProcess(first.similarities, first.error, bound)
+        self._process = sequential.EProcess(first.similarities, first.error, bound)
         said = first.bandwidth, first.scores(), 1 / bound, 2 / level
         self._run = Looks(level, tolerated, len(first.names), *said, ())
 
@@ -151,9 +150,9 @@ def _sample(
         raise ValueError("batches: expected labels in `monitor` and in every look, or in none.")
     plan = Plan([2], None, None, True, None, 0, lambda _: None)
     pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""].gathered()
-    labels = (
-        labelling.check_labels(batches, pairs.n, name="batches")[1] if batched else range(pairs.n)
-    )
+    labels: Any = range(pairs.n)
+    if batched:
+        labels = labelling.check_labels(batches, pairs.n, name="batches")[1]
     ids: Any = np.stack([np.asarray(pairs.prompt_ids), labels])  # By the order of their names.
     (prompt, _), batch, sizes = np.unique(ids, axis=1, return_inverse=True, return_counts=True)
     counts = np.bincount(prompt)

@@ -81,9 +81,6 @@ def profile(
       level: the bands of a model cover all of its scores at once, and all signs of all pairs are
         right at once, with probability 1 - level.
 
-    Returns:
-      A `Profile`; `print` shows it, and its `plot` draws it.
-
     Raises:
       TypeError, ValueError: `over` is unknown, a kernel that moves has no bandwidth, the
         multiples are not ascending numbers above 0, or `compare` would refuse the arguments.

@@ -71,14 +71,12 @@ class Contributions(Result):
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.
 
-        In effective modes. All labels together contribute zero. To first order, a score falls by
-        the contribution of a label, divided by the share of the other rows, if its rows leave.
+        In effective modes, in the order of the labels. All together contribute zero. To first
+        order, a score falls by the contribution of a label, divided by the share of the other rows,
+        if its rows leave.
 
         Args:
           labels: of prompts, models or themes, `[n]`, all numbers or all strings.
-
-        Returns:
-          The contributions by label, in the order of the labels.
 
         Raises:
           TypeError, ValueError: there are not n labels, or they are of several kinds.
@@ -107,9 +105,6 @@ def contributions(
     Args:
       pairs: the data, or what makes it, as for `decompose`.
       order, truncation, method: see `decompose`.
-
-    Returns:
-      `Contributions`: arrays `[n]`, in effective numbers of modes.
 
     Raises:
       TypeError, ValueError: `decompose` would refuse the data, or n x n arrays exceed the memory.
@@ -150,9 +145,6 @@ def prompt_table(
       labels: of the rows, `[n]`, in place of their prompts: texts or themes, all numbers or all
         strings.
       method: how the eigenvalues of all rows are computed. Those of a prompt are exact.
-
-    Returns:
-      A `PromptTable`; `print` shows the least and the most diverse prompts, and the mean score.
 
     Raises:
       TypeError, ValueError: `contributions` would refuse the data; there are neither prompts nor

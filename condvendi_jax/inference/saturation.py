@@ -75,11 +75,7 @@ def nearly(values: Any, largest: Any) -> Nearly:
     Args:
       values: scores of outputs or of prompts, Vendi or RKE, of any shape; effective numbers.
       largest: the largest that each can be, of a shape that fits: the number of rows, or of kept
-        eigenvalues.
-
-    Returns:
-      Two arrays of booleans. Both are False of a NaN, and where the limits are so near each other
-      that a score is near both.
+        eigenvalues. Both are False where these are so few that a score is near both limits.
     """
     values = np.asarray(values, np.float64)
     alike, apart = values < ALIKE, values > APART * np.asarray(largest, np.float64)
@@ -173,12 +169,8 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
     """The advice on scores of one model that are nearly saturated: at most one a kernel.
 
     It looks at exp H(X) and exp H(T) of all orders: near 1, or near the largest that they can be.
-    Where prompts repeat, it also looks at how many of the answers to a prompt differ.
-    Where prompts repeat, they are also 'blended' if the kernel tells fewer than 0.9 of them apart.
-
-    Args:
-      evaluation: the result of `evaluate`, or one of `Comparison.evaluations`.
-      pairs: its data; where None, blended prompts are not looked for.
+    Where prompts repeat, it also looks at how many of the answers to a prompt differ, and in the
+    data `pairs`, if they are given, whether the kernel blends prompts: fewer than 0.9 are apart.
 
     Examples:
       >>> import numpy as np
