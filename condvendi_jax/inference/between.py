@@ -53,8 +53,8 @@ def between_models(
     """Returns the effective number of different models, and the overlap of every two.
 
     The number is exp I(X; M | T) at order 2, for outputs X, prompts T and the model M of each
-    output. All models have the same share. The number is 1 if all models say the same, and the
-    number of models if no two have an output in common (docs/contributions.md).
+    output, of equal shares: 1 if all models say the same, and their number if no two have an output
+    in common (docs/contributions.md).
 
     No row is compared with itself. Where most answers are to prompts with several answers of
     their model, the mean over the other answers takes the place of a row itself, and prompts with a
@@ -233,9 +233,8 @@ class Pooled:
         copies = self.weights**2 * (1 - 1 / self.copies)
         alone = self.weights * np.bincount(self.batch, self.weights)[self.batch]
         counted = every = self._total(np.multiply.outer(self.sizes, self.sizes))
-        if (
-            self.repeated
-        ):  # The pairs of different answers to a prompt take the weight of all its pairs.
+        if self.repeated:
+            # Pairs of different answers to a prompt take the weight of all its pairs.
             kind = self.answers
             of_prompt = np.square(np.bincount(kind, self.weights))[kind]
             others = of_prompt - np.bincount(kind, alone - copies)[kind]
@@ -283,13 +282,9 @@ class Pooled:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Multiplier(Kernel):
-    """A factor for rows `[kind, root, batch]`: the root for two of one kind, 0 for two of a batch.
-
-    1 for other pairs.
-    """
+    """Of rows `[kind, root, batch]`: 0 for two of a batch, the root for two of a kind, else 1."""
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """The factor of two rows."""
         return jnp.where(x[0] == y[0], jnp.where(x[2] == y[2], 0, x[1]), 1)
 
 

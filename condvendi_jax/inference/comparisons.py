@@ -119,14 +119,13 @@ def compare(
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
     rows = Rows.of(pairs)
     shared = None if one_population else rows.numbers()
-    together = rows.together(pairs, shared)
+    together = rows.together(shared)
     if shared is not None and shared.one_set:
         pairs, rated = together, rated and rated.of_rows(rows.chosen([*pairs]))
-    asked_tests = _Tests(level, margin, math.comb(len(pairs), 2))
-    whole = _ranked(pairs, plan, asked_tests)
+    of_tests = level, margin, math.comb(len(pairs), 2)
+    evaluations, units, common, tests, rankings = _ranked(pairs, plan, _Tests(*of_tests))
     if shared is not None and not shared.one_set:
-        whole = _by_two(whole, pairs, rows, shared, plan, asked_tests)
-    evaluations, units, common, tests, rankings = whole
+        rankings = _by_two(rankings, rows, shared, plan, _Tests(*of_tests))
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
     with optional.part("quality", failed, asked=True):
         if rated:
@@ -142,24 +141,14 @@ def compare(
         differ = shared and shared.apart
         with optional.part("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
-    result = Comparison(
-        evaluations,
-        tuple(rankings),
-        "none" if units is None else units.matched,
-        level,
-        between,
-        over,
-        given,
-        None if all(ranking.unbiased for ranking in rankings) else common.design,
-        shared,
-        failed,
-    )
+    matched = "none" if units is None else units.matched
+    at = None if all(ranking.unbiased for ranking in rankings) else common.design
+    rest = between, over, given, at, shared, failed
+    result = Comparison(evaluations, tuple(rankings), matched, level, *rest)
     return with_texts(result, plan.texts, one_population=one_population)
 
 
 class _Tests(NamedTuple):
-    """How differences are tested."""
-
     level: float
     margin: float
     number: int  # Of all pairs of models, within a score.
@@ -167,18 +156,10 @@ class _Tests(NamedTuple):
     reason: Reason | None = None  # Why there are no tests.
 
 
-class _Ranked(NamedTuple):
-    """Models by all scores."""
-
-    evaluations: dict[str, Evaluation]
-    units: Units | None
-    common: Common
-    tests: _Tests
-    rankings: list[Ranking]
-
-
-def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
-    """Scores models, and tests every difference."""
+def _ranked(
+    pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests
+) -> tuple[dict[str, Evaluation], Units | None, Common, _Tests, list[Ranking]]:
+    """Scores models, and tests every difference; `tests` then say how they are matched."""
     evaluations, units = plan.evaluate(pairs)
     common, rankings = Common.of(pairs), []
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
@@ -196,7 +177,7 @@ def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
         unbiased = plan.unbiased and of_models[0].population is not None
         for score in next(iter(evaluations.values())).names:
             rankings.append(_ranking(score, scored, compared, tests, same, unbiased=unbiased))
-    return _Ranked(evaluations, units, common, tests, rankings)
+    return evaluations, units, common, tests, rankings
 
 
 def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
@@ -216,23 +197,17 @@ def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
 
 
 def _by_two(
-    whole: _Ranked,
-    pairs: Mapping[str, Pairs],
-    rows: Rows,
-    shared: SharedPrompts,
-    plan: Plan,
-    tests: _Tests,
-) -> _Ranked:
+    whole: list[Ranking], rows: Rows, shared: SharedPrompts, plan: Plan, tests: _Tests
+) -> list[Ranking]:
     """Tests two models on the prompts that they share, pair by pair."""
-    if all(ranking.saturated for ranking in whole.rankings):
+    if all(ranking.saturated for ranking in whole):
         return whole
     rankings, tested = [], dict[frozenset[str], list[Ranking]]()
     for two, count in shared.pairs.items():
         if shared.enough(count, two):
             plan.progress(f"prompts that {' and '.join(two)} share")
-            restricted = _ranked(rows.restricted(pairs, two), plan, tests)
-            tested[frozenset(two)] = restricted.rankings
-    for place, ranking in enumerate(whole.rankings):
+            *_, tested[frozenset(two)] = _ranked(rows.restricted(two), plan, tests)
+    for place, ranking in enumerate(whole):
         differences = []
         for one, two in itertools.combinations(ranking.values, 2):
             value = ranking.values[one] - ranking.values[two]
@@ -244,7 +219,7 @@ def _by_two(
         winner = ranking.winner if any(d.reason is None for d in adjusted) else None
         changed = {"differences": adjusted, "letters": letters, "winner": winner}
         rankings.append(dataclasses.replace(ranking, **changed))
-    return whole._replace(rankings=rankings)
+    return rankings
 
 
 def with_texts(
@@ -332,7 +307,6 @@ def _ranking(
     *,
     unbiased: bool,
 ) -> Ranking:
-    """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     rounding = saturation.rounding(entropy, first.dtype)
@@ -354,7 +328,16 @@ def _ranking(
     errors, ends = of_models("errors"), of_models("intervals")
     noise = {} if unbiased else {m: float(np.ptp(pair)) / _WIDTH for m, pair in ends.items()}
     estimated = {m: dataclasses.replace(e, noise=noise.get(m, 0.0)) for m, e in errors.items()}
-    untested = _reasons(score, values, near, limit, same)
+
+    def reason(pair: tuple[str, str]) -> Reason | None:
+        """Why two models are not tested: they are the same, or near a limit of the score."""
+        near_ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
+        numbers = np.array([[values[name]] for name in pair])
+        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*near_ends))
+        why = why or (reasons.EQUAL if limit == "equal" else None)
+        return reasons.IDENTICAL if why and frozenset(pair) in same else why
+
+    untested = {pair: why for pair in itertools.combinations(values, 2) if (why := reason(pair))}
     differences = _differences(values, estimated, tests, untested, rounding=rounding, same=same)
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
         unknown = dict.fromkeys(("value", "standard_error", "detectable"), math.nan)
@@ -375,28 +358,6 @@ def _ranking(
         margin=tests.margin,
         winner=_winner([*estimated.values()], differences, tests.level),
     )
-
-
-def _reasons(
-    score: str,
-    values: Mapping[str, float],
-    near: Mapping[str, str | None],
-    limit: saturation.Limit | None,
-    same: Collection[frozenset[str]],
-) -> dict[tuple[str, str], Reason]:
-    """Why two models are not tested: they are the same, or near a limit of the score."""
-    untested = {}
-    for pair in itertools.combinations(values, 2):
-        ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
-        numbers = np.array([[values[name]] for name in pair])
-        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*ends))
-        if why is None and limit == "equal":
-            why = reasons.EQUAL
-        if why and frozenset(pair) in same:
-            why = reasons.IDENTICAL
-        if why:
-            untested[pair] = why
-    return untested
 
 
 def _worth_a_profile(ranking: Ranking) -> bool:
@@ -519,7 +480,6 @@ def _tested(
 
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Differences with the p-values of all at once."""
     adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
     return tuple(
         d._replace(adjusted=p, equal=equal)

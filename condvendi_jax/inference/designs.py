@@ -31,6 +31,7 @@ class Rows(NamedTuple):
     A difference of two models on other prompts would be one of the prompts.
     """
 
+    models: Mapping[str, Pairs]
     prompts: dict[str, np.ndarray]  # Of each model, the number of the prompt of each row.
     counted: dict[str, np.ndarray]  # Whether the prompt counts in the model, `[prompts]`.
 
@@ -44,7 +45,8 @@ class Rows(NamedTuple):
         answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
         single = single_answers(np.concatenate(prompts), np.concatenate(draws), model)
         counted = np.array(answers) > (0 if single is None else 1.5)
-        return cls(dict(zip(models, prompts, strict=True)), dict(zip(models, counted, strict=True)))
+        by_name = (dict(zip(models, part, strict=True)) for part in (prompts, counted))
+        return cls(models, *by_name)
 
     def shared(self, models: Sequence[str]) -> np.ndarray:
         """Whether all of these models have the prompt, `[prompts]`."""
@@ -55,15 +57,13 @@ class Rows(NamedTuple):
         shared = self.shared(models)
         return {name: np.flatnonzero(shared[self.prompts[name]]) for name in models}
 
-    def restricted(self, models: Mapping[str, Pairs], names: Sequence[str]) -> dict[str, Pairs]:
-        """The named models on the prompts that they share."""
-        return {name: models[name].rows(rows) for name, rows in self.chosen(names).items()}
+    def restricted(self, models: Sequence[str]) -> dict[str, Pairs]:
+        """These models on the prompts that they share."""
+        return {name: self.models[name].rows(rows) for name, rows in self.chosen(models).items()}
 
-    def together(
-        self, models: Mapping[str, Pairs], shared: SharedPrompts | None
-    ) -> Mapping[str, Pairs]:
+    def together(self, shared: SharedPrompts | None) -> Mapping[str, Pairs]:
         """All models on the prompts that they share; all rows where these are too few."""
-        return models if shared is None or shared.apart else self.restricted(models, [*models])
+        return self.models if shared is None or shared.apart else self.restricted([*self.models])
 
     def numbers(self) -> SharedPrompts | None:
         """How many prompts models share; None where all have the same ones."""

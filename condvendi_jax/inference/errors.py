@@ -148,12 +148,11 @@ def group_models(
     if nothing_common or min(groups.present for groups in split.values()) < 2:
         if count is not None:
             count = min([count, *(kinds for kinds in kind_counts.values() if kinds > 1)])
-        return {
-            name: deal(
-                count, jax.random.fold_in(key, index), pairs.prompt_kinds[1], _numbers(pairs)
-            )
-            for index, (name, pairs) in enumerate(models.items())
-        }, "none"
+        dealt = {}
+        for index, (name, pairs) in enumerate(models.items()):
+            of_model = jax.random.fold_in(key, index)
+            dealt[name] = deal(count, of_model, pairs.prompt_kinds[1], _numbers(pairs))
+        return dealt, "none"
     if all(kind_counts[name] == pairs.total for name, pairs in models.items()):
         split = {name: groups._replace(units="rows") for name, groups in split.items()}
     same_rows = all(np.array_equal(prompts[0], other) for other in prompts[1:])
@@ -218,7 +217,6 @@ def standard_errors(
     """
 
     def announced() -> Iterator[tuple[str, Pairs]]:
-        """Each model, after a call of `progress`."""
         for name, pairs in models.items():
             progress(f"order {entropy.order:g}" + (f" of {name}" if name else ""))
             yield name, pairs
@@ -245,13 +243,9 @@ def standard_errors(
     models = {name: pairs.gathered() for name, pairs in models.items()}
     if all(groups.units == "rows" for groups in units.of_models.values()):
         models = {name: pairs.repeated() for name, pairs in models.items()}
-    count = DEFAULT_GROUPS if units.count is None else units.count
-    groups, _ = group_models(models, count, key=units.key)
-    for name, pairs in announced():
-        errors[name] = delete_groups(
-            pairs, entropy, groups[name], method=method, progress=progress, reason=reason
-        )
-    return errors
+    groups, _ = group_models(models, units.count or DEFAULT_GROUPS, key=units.key)
+    how: Any = {"method": method, "progress": progress, "reason": reason}
+    return {n: delete_groups(p, entropy, groups[n], **how) for n, p in announced()}
 
 
 # Influences of rows
@@ -276,12 +270,9 @@ def row_influences(
 
     def of_scores(of_terms: PerTerm) -> PerScore:
         """d exp(h) = exp(h) dh."""
-        factors = zip(decomposition.scores, _logs(of_terms), strict=True)
-        return PerScore(*(float(score) * log for score, log in factors))
+        return decomposition.scores.map(lambda score, log: float(score) * log, _logs(of_terms))
 
-    deletions = None
-    if sloped.deletions is not None:
-        deletions = PerScore(*(change[None] for change in of_scores(sloped.deletions)))
+    deletions = sloped.deletions and of_scores(sloped.deletions).map(lambda change: change[None])
     return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
 
 

@@ -117,10 +117,9 @@ def _squares(points: Pairs) -> jax.Array:
 
 
 def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:
-    """The components of each prompt, from batches in place of answers.
+    """The components of each prompt, from batches, as similar as an answer of each on average.
 
-    Two batches are as similar as an answer of each is on average. `prompt` is that of each batch,
-    in order, and `batch` that of each row.
+    `prompt` is that of each batch, in order, and `batch` that of each row.
     """
     (sums, squares), most = np.zeros((2, prompt.size)), np.bincount(prompt[batch]).max()
     for number in range(prompt[-1] + 1):
@@ -203,13 +202,12 @@ def monitor(
     not fall, an alarm has a probability of at most `level`, however many looks there are.
 
     This needs answers that are drawn independently, or `batches`. The baseline is one sample: if a
-    setting that all prompts share varies from look to look, such as the temperature, it cannot
-    bound what follows, and alarms may come too often. A rise raises no alarm.
+    setting of all prompts varies from look to look, such as the temperature, alarms may come too
+    often. A rise raises no alarm.
 
     Args:
-      outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
-        the answers to each prompt; or labels. At least 4 answers to each prompt; from 40 on, the
-        error of the baseline hides less.
+      outputs: as of `evaluate`; texts may be lists of the answers to each prompt. At least 4
+        answers to each prompt; from 40 on, the error of the baseline hides less.
       prompts: a text or label for each row, `[n]`, or for each prompt.
       batches: a label for each answer, `[n]`, in their order, also where outputs are lists. Answers
         to one prompt of one label, such as those of one request, may depend on each other: their
@@ -219,8 +217,8 @@ def monitor(
       encoder, output_kernel: as of `evaluate`. The bandwidth is the baseline's.
 
     Raises:
-      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 4 answers or 2 batches,
-        there is one prompt, or `level` or `tolerated` is out of range.
+      TypeError, ValueError: as `evaluate`; a prompt has fewer than 4 answers or 2 batches; there is
+        one prompt; or a number is out of range.
 
     Examples:
       >>> import numpy as np

@@ -43,24 +43,21 @@ def plan(
       pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
       models: two of a comparison; where None, those whose difference takes the most prompts.
-      ratio: of the two scores that is to be found; where None, 1.1, a difference of 10%, or with a
-        `budget` the smallest ratio that it finds.
+      ratio: of the two scores that is to be found; where None, 1.1 or, with a `budget`, the
+        smallest that it finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
       level: of the two-sided t-test; where None, 0.05, or that of the comparison, divided by the
         number of its pairs of models.
       prompts: the most that there are; any number where None.
-      prompt_cost: of one prompt, for each model, where an answer costs one.
-      budget: at most this cost for each model.
+      prompt_cost, budget: of one prompt, and the most for each model, where an answer costs one.
 
     Returns:
-      A `StudyPlan`, with the best number of prompts for each number of answers up to the pilot's;
-      `print` shows it as a table. Fewer answers than the pilot's take four or more answers to each
-      of its prompts, and an `Indicator` of prompts.
+      A `StudyPlan`, with the best number of prompts for each number of answers up to the pilot's.
+      Fewer take four or more answers to each prompt of the pilot, and an `Indicator` of prompts.
 
     Raises:
       TypeError, ValueError: the pilot has no order 2 or too few prompts; nearly all its outputs
-        count as different, so that it does not tell how many there are; or a number is out of its
-        range.
+        count as different; or a number is out of its range.
 
     Examples:
       >>> import numpy as np

@@ -44,9 +44,7 @@ class Population:
       sums, inside: `order_two.row_sums`, `[terms, n]`, and `Answers.inside`.
       units: the groups of rows that count as independent; None where there are no errors.
       leaving, among: these groups, and `order_two.sums_inside` them.
-      share: that of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
-        as the sample has it, for the papers' scores.
-      same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
+      share, same: see `at`; a share of None is that of the sample, for the papers' scores.
       reason: why there are no errors.
       labels: groups that split the answers to a prompt, such as by seed: the units are then the
         prompts, and errors of the conditional score are over other prompts and other labels.
@@ -89,9 +87,9 @@ class Population:
     def at(self, share: float | None, same: float) -> Population:
         """The scores that other numbers of prompts and of answers show on average.
 
-        The papers' scores of P prompts and k answers to each have share = 1 / P and same = 1 / k;
-        those of n rows without a repeated prompt share = 1 / n. At share = 0 the prompts are any
-        number of further ones.
+        `share` is that of the pairs of a prompt with itself, and of these `same` that of an answer
+        with itself: 1 / P and 1 / k in the papers' scores of P prompts and k answers to each. Of n
+        rows without a repeated prompt, share = 1 / n; of any number of further prompts, 0.
         """
         other = dataclasses.replace(self, share=share, same=same)
         other.__dict__["_means"] = self._means  # They are the same at every design.
@@ -195,7 +193,6 @@ class Population:
         return self.errors and self.errors.map(lambda error: error.interval())
 
     def _error(self, name: str) -> Error:
-        """The error of a score, from the influences and the interval of its similarity."""
         assert self.units is not None
         influences, ends = getattr(self.influences, name), self._ends(name)
         reason, freedom = None, self.freedom
@@ -243,7 +240,6 @@ class Population:
         return intervals.inside(ends, 0.0, most)
 
     def _of_rows(self, name: str) -> Ends:
-        """The interval of a similarity of pairs of rows."""
         value = getattr(self.similarities, name)
         error = root_mean_square(getattr(self.influences, name)[0])
         if name not in INVERTED:

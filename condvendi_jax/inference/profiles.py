@@ -105,8 +105,8 @@ def profile(
     rows = Rows.of(pairs)
     shared = None if one_population else rows.numbers()
     level = checks.check_number(level, name="level", above=0, below=1)
-    how: Any = {"over": over, "multiples": multiples, "differ": shared and shared.apart}
-    return _of_pairs(rows.together(pairs, shared), plan, level, **how)
+    together, differ = rows.together(shared), shared and shared.apart
+    return _of_pairs(together, plan, over, multiples, level, differ)
 
 
 def of_plan(
@@ -130,30 +130,22 @@ def of_plan(
     few = min(rows.total for rows in pairs.values()) < FEWEST_ROWS
     if refused or few or not (asked or cheap):
         return None
-    return _of_pairs(pairs, plan, level, differ=differ)
+    return _of_pairs(pairs, plan, None, LADDER, level, differ)
 
 
 def _of_pairs(
-    pairs: Mapping[str, Pairs],
-    plan: Plan,
-    level: float,
-    *,
-    over: Any = None,
-    multiples: Sequence[float] = LADDER,
-    differ: Reason | None = None,
+    pairs: Mapping[str, Pairs], plan: Plan, over: Any, multiples: Any, level: float, differ: Any
 ) -> Profile:
     """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
     first = next(iter(pairs.values()))
     moves = [kernel.known_bandwidth is not None for kernel in first.kernels]
-    of_all = "both" if all(moves) or not any(moves) else NAMES[moves.index(True)]
-    over = over or of_all
+    over = over or ("both" if all(moves) or not any(moves) else NAMES[moves.index(True)])
     moving, ladder = _moving(first, over), _check_multiples(multiples)
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
     unbiased, along = plan.unbiased, {}
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
-        groups = units.of_models[name]
-        along[name] = _populations(rows, moving, ladder, groups, unbiased=unbiased)
+        along[name] = _populations(rows, moving, ladder, units.of_models[name], unbiased=unbiased)
     curves = curves_of(pairs, along, units, common, unbiased=unbiased)
     if not unbiased and len(pairs) > 1:
         differ = differ or common.differ
@@ -265,7 +257,6 @@ def _populations(
     traced = all(any(x is kernels[k].bandwidth for x in leaves[k]) for k in moving)
 
     def along(function: Callable[..., jax.Array], *leaving: Leaving) -> np.ndarray:
-        """A function of the points at every multiple, `[m, ...]`."""
         if traced:
             multiples = jnp.asarray(ladder, points.dtype)
             return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
@@ -442,7 +433,6 @@ class _Drawn(NamedTuple):
 
     @classmethod
     def of(cls, curve: Curve, score: str, rounding: float) -> _Drawn:
-        """A score of a curve."""
         index, scores = PerScore._fields.index(score), curve.of(score)
         errors = [error.inverse or error for error in scores]
         known = np.array([error.reason is None for error in errors])
@@ -457,7 +447,6 @@ class _Drawn(NamedTuple):
 
     @property
     def freedom(self) -> float:
-        """The fewest degrees of freedom."""
         return max(min(error.freedom for error in self.errors), 1.0)
 
     def at_levels(self, levels: np.ndarray) -> np.ndarray:
@@ -469,7 +458,6 @@ class _Drawn(NamedTuple):
         return ends
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
-        """Why two models are not tested, at each bandwidth."""
         values = [[error.value for error in model.scores] for model in (self, other)]
         with np.errstate(divide="ignore"):
             logs = np.log(np.array(values))

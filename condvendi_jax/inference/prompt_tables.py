@@ -34,10 +34,9 @@ class Contributions(Result):
 
     Attributes:
       decomposition: the scores of all rows.
-      influences: of each row on each score, NumPy arrays `[n]` of weighted mean zero: the
-        derivative of the score in the weight of the row, while the weights of the other rows shrink
-        in proportion. A negative one marks a redundant row. Without prompts, all information is 1
-        and has none. Of a row of weight zero, NaN unless the order is 2.
+      influences: of each row on each score, `[n]`, of weighted mean zero: the derivative in the
+        weight of the row, while the others shrink in proportion. A negative one marks a redundant
+        row. Without prompts, information has none. Of a row of weight zero, NaN unless order 2.
       shares: the weight of each row, `[n]`, of sum one.
       bandwidths: of outputs and prompts, and where they come from.
     """
@@ -140,15 +139,15 @@ def prompt_table(
     those of the similarity of its outputs, at every order. Outputs count as independent.
 
     Args:
-      pairs: the data, or what makes it, as for `decompose`. Rows of equal prompts are one prompt.
+      pairs: the data, or what makes it, as for `decompose`.
       order, truncation: see `decompose`. A prompt with fewer outputs keeps all eigenvalues.
       labels: of the rows, `[n]`, in place of their prompts: texts or themes, all numbers or all
         strings.
       method: how the eigenvalues of all rows are computed. Those of a prompt are exact.
 
     Raises:
-      TypeError, ValueError: `contributions` would refuse the data; there are neither prompts nor
-        labels; there are not n labels; or the outputs of one prompt are too many for the memory.
+      TypeError, ValueError: `contributions` would refuse the data; there are neither prompts nor n
+        labels; or the outputs of one prompt are too many for the memory.
 
     Examples:
       The first prompt has two different outputs, the second has three equal ones:
@@ -188,8 +187,6 @@ def prompt_table(
 
 
 class _ByPrompt:
-    """The scores of the rows of p prompts, by prompt."""
-
     spread: PromptSpread | None = None
     reason: Reason | None = None
 

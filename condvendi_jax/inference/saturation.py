@@ -58,7 +58,6 @@ def largest_score(pairs: Pairs, entropy: Entropy) -> float:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
-    """The score of eigenvalues that are these shares."""
     return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
 
 
@@ -75,7 +74,7 @@ def nearly(values: Any, largest: Any) -> Nearly:
     Args:
       values: scores of outputs or of prompts, Vendi or RKE, of any shape; effective numbers.
       largest: the largest that each can be, of a shape that fits: the number of rows, or of kept
-        eigenvalues. Both are False where these are so few that a score is near both limits.
+        eigenvalues. Of NaN, and where these are so few that a score is near both, both are False.
     """
     values = np.asarray(values, np.float64)
     alike, apart = values < ALIKE, values > APART * np.asarray(largest, np.float64)
