@@ -85,8 +85,7 @@ def between_models(
       [1. 1. 0.]
     """
     plan = Plan([2], None, None, errors, groups, seed, progress)
-    plan.across = True
-    pairs = plan.pairs(models, prompts, **data)
+    pairs = plan.pairs(models, prompts, across=True, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     if len(pairs) < 2:
         raise ValueError(f"models: expected at least two, received {[*pairs]}.")

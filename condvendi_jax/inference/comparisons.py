@@ -34,7 +34,6 @@ from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, standard_error_apart
 from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_interval
 from condvendi_jax.statistics.power import FEWEST_TESTED, detectable, ratio_of
-from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # The width of a 95% interval of a normal variable, in standard errors.
 _WIDTH = 2 * 1.96
@@ -153,7 +152,7 @@ class _Tests(NamedTuple):
     margin: float
     number: int  # Of all pairs of models, within a score.
     matched: bool = True  # Whether outputs of different models belong together.
-    reason: Reason | None = None  # Why there are no tests.
+    reason: reasons.Reason | None = None  # Why there are no tests.
 
 
 def _ranked(
@@ -180,7 +179,7 @@ def _ranked(
     return evaluations, units, common, tests, rankings
 
 
-def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
+def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> reasons.Reason | None:
     """That some score has too few independent groups for a test."""
     computed = [scored.errors_by for scored in every if scored.errors_by]
     kept = [
@@ -329,7 +328,7 @@ def _ranking(
     noise = {} if unbiased else {m: float(np.ptp(pair)) / _WIDTH for m, pair in ends.items()}
     estimated = {m: dataclasses.replace(e, noise=noise.get(m, 0.0)) for m, e in errors.items()}
 
-    def reason(pair: tuple[str, str]) -> Reason | None:
+    def reason(pair: tuple[str, str]) -> reasons.Reason | None:
         """Why two models are not tested: they are the same, or near a limit of the score."""
         near_ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
         numbers = np.array([[values[name]] for name in pair])
@@ -364,7 +363,7 @@ def _worth_a_profile(ranking: Ranking) -> bool:
     """Whether models are tested at some bandwidth, or may be at others."""
     return any(
         difference.reason in (None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT)
-        or isinstance(difference.reason, Saturated)
+        or isinstance(difference.reason, reasons.Saturated)
         for difference in ranking.differences
     )
 
@@ -429,7 +428,7 @@ def _differences(
     values: Mapping[str, float],
     errors: Mapping[str, Error],
     tests: _Tests,
-    untested: Mapping[tuple[str, str], Reason],
+    untested: Mapping[tuple[str, str], reasons.Reason],
     *,
     rounding: float,
     same: Collection[frozenset[str]] = (),

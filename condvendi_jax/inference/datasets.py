@@ -18,7 +18,6 @@ from condvendi_jax.data.models import check_names, of_each_model
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.records import answers
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
@@ -44,7 +43,7 @@ class Dataset:
         default_factory=dict
     )
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
-    encoder: LoadedEncoder | None = None
+    encoder: embedding.LoadedEncoder | None = None
 
     @classmethod
     def of(

@@ -22,7 +22,6 @@ from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Answers, single_answers
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error
-from condvendi_jax.statistics.reasons import Reason
 
 
 class Rows(NamedTuple):
@@ -90,7 +89,7 @@ class Common(NamedTuple):
     """The design that all models have, because scores grow with prompts and answers."""
 
     design: Design | None  # The smallest common one, where designs differ.
-    reason: Reason | None  # Why scores that grow cannot be compared.
+    reason: reasons.Reason | None  # Why scores that grow cannot be compared.
 
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Common:
@@ -106,7 +105,7 @@ class Common(NamedTuple):
         return cls(None, reasons.DESIGNS)
 
     @property
-    def differ(self) -> Reason | None:
+    def differ(self) -> reasons.Reason | None:
         """That models have several designs; None where they have one."""
         return self.reason if self.design is None else reasons.GROWING
 

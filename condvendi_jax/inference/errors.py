@@ -24,7 +24,6 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
 from condvendi_jax.results.evaluation import ErrorsBy, ScoredOrder
 from condvendi_jax.spectra import computation
-from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
 from condvendi_jax.statistics.influences import NOISE, Error, group_influences, is_noisy
@@ -361,7 +360,7 @@ def delete_groups(
     entropy: Entropy,
     groups: Groups,
     *,
-    method: Method = AUTO,
+    method: Method = computation.AUTO,
     progress: Callable[[str], Any] = lambda _: None,
     reason: str | None = None,
 ) -> Errors:

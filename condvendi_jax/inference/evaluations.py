@@ -29,9 +29,8 @@ from condvendi_jax.inference.datasets import Dataset, advised
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
-from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
-from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.methods import Method, check_method
 from condvendi_jax.spectra.order_two import Answers
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason
@@ -87,8 +86,7 @@ class Plan:
         if not self.entropies or len(set(self.entropies)) < len(self.entropies):
             raise ValueError(f"orders: expected different numbers above 0, received {orders!r}.")
         self.keys = Keys(seed)
-        method = Auto(self.keys.probes) if method is None else method
-        self.method = methods.check_method(method)
+        self.method = check_method(Auto(self.keys.probes) if method is None else method)
         self.errors = checks.check_flag(errors, name="errors")
         number = isinstance(groups, (int, np.integer))
         self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
@@ -96,17 +94,16 @@ class Plan:
         self.seed, self.progress = seed, progress
         self.encoder: Mapping[str, Any] = {}
         self.texts: Mapping[str, Any] = {}  # Of the outputs of each model, if they are texts.
-        self.across = False  # Whether a function also compares outputs of different models.
 
     def pairs(
-        self, models: Mapping[str, Any], prompts: Any = None, **data: Unpack[Data]
+        self, models: Mapping[str, Any], prompts: Any, *, across: bool = False, **data: Unpack[Data]
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
         options: dict[str, Any] = _DEFAULTS | {**data}
         how = options.pop("encoder"), options.pop("similarity")
-        dataset = Dataset.of(models, prompts, *how, across=self.across)
+        dataset = Dataset.of(models, prompts, *how, across=across)
         self.texts = dataset.texts
         self.encoder = {} if dataset.encoder is None else dataset.encoder.described("texts")
         options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
@@ -120,16 +117,16 @@ class Plan:
         by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
         evaluations = {}
         for name, pairs in models.items():
-            here = pairs.paired and pairs.layout is None
+            known = pairs.paired and pairs.layout is None
             evaluation = Evaluation(
                 n=pairs.n,
                 dtype=pairs.dtype.name,
                 bandwidths=pairs.bandwidths,
                 orders=tuple(of_models[name] for of_models in by_order),
                 seed=self.seed,
-                distinct_prompts=pairs.prompt_kinds[0] if here else None,
+                distinct_prompts=pairs.prompt_kinds[0] if known else None,
                 weighted=pairs.weights is not None,
-                answers=_answers(pairs) if here else None,
+                answers=_answers(pairs) if known else None,
                 unbiased=self.unbiased,
                 encoder=self.encoder,
             )

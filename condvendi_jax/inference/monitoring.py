@@ -19,7 +19,6 @@ from condvendi_jax.grams import grams_of
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.results.looks import Look, Looks
 from condvendi_jax.statistics import components, sequential
-from condvendi_jax.statistics.components import FEWEST_ANSWERS
 
 _LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
 
@@ -155,7 +154,7 @@ def _sample(
     ids: Any = np.stack([np.asarray(pairs.prompt_ids), labels])  # By the order of their names.
     (prompt, _), batch, sizes = np.unique(ids, axis=1, return_inverse=True, return_counts=True)
     counts = np.bincount(prompt)
-    fewest, least = int(counts.min()), 2 if batched else FEWEST_ANSWERS
+    fewest, least = int(counts.min()), 2 if batched else components.FEWEST_ANSWERS
     if len(names) < 2 or fewest < least:
         unit = "batches of answers" if batched else "answers"
         raise ValueError(
@@ -178,7 +177,7 @@ def _sample(
     parts = _of_batches(pairs, prompt, batch.reshape(-1), sizes)
     similarities = np.clip(parts.similarity, 0, 1)
     error = float(np.std(similarities, ddof=1)) / math.sqrt(len(names))  # On average too large.
-    if fewest >= FEWEST_ANSWERS:
+    if fewest >= components.FEWEST_ANSWERS:
         error = parts.error(np.full(len(names), 1 / len(names)))
     chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
     return _Sample(names, counts, batched, similarities, error, columns, *chosen)

@@ -24,7 +24,6 @@ from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans,
 from condvendi_jax.statistics import components, intervals, reasons
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.intervals import Ends
-from condvendi_jax.statistics.reasons import Reason
 from condvendi_jax.statistics.two_way import TwoWayError
 
 _LEAST = 1e-300  # So that nothing is divided by 0.
@@ -58,7 +57,7 @@ class Population:
     among: Sequence[np.ndarray] = ()
     share: float | None = 0.0
     same: float = 0.0
-    reason: Reason | None = None
+    reason: reasons.Reason | None = None
     labels: Groups | None = None
 
     @property
@@ -257,11 +256,10 @@ class Population:
         """The share of the pairs of a prompt with itself that each unit has."""
         return self._lost**2 / np.sum(self._lost**2)
 
-    @property
-    def _between(self) -> tuple[float, np.ndarray]:
-        """The mean similarity of answers to two prompts, and what it loses without each unit."""
-        means, without = self._means
-        return means.between[0], self._changes(means.between[0], without.between[0])
+    def _of_answers(self, place: str) -> tuple[float, np.ndarray]:
+        """The mean similarity `within` or `between` prompts, and what it loses without each unit."""
+        mean, without = (getattr(means, place)[0] for means in self._means)
+        return mean, self._changes(mean, without)
 
     def _of_prompts(self) -> Ends:
         """The interval of the conditional similarity, a mean over prompts."""
@@ -269,10 +267,9 @@ class Population:
 
     def _of_all_outputs(self) -> Ends:
         """The interval of the similarity of two outputs: answers to one prompt, or to two."""
-        means, without = self._means
-        within, changes = means.within[0], self._changes(means.within[0], without.within[0])
-        between, of_between = self._between
-        share = means.share if self.share is None else self.share
+        within, changes = self._of_answers("within")
+        between, of_between = self._of_answers("between")
+        share = self._means[0].share if self.share is None else self.share
         shares, constant = (share * (1 - self.same), 1 - share), share * self.same
         correlation = _correlation(*map(self._influences, (changes, of_between)))
         ends = (
@@ -287,7 +284,7 @@ class Population:
 
         It moves with the conditional similarity, and with what is left of the mean between prompts.
         """
-        (between, of_between), changes = self._between, self._losses[1]
+        (between, of_between), changes = self._of_answers("between"), self._losses[1]
         assert self.influences is not None
         outputs, conditional, value = self.similarities
         mean = self.influences.conditional[0]
@@ -379,7 +376,7 @@ def _leaving(
     units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
     if kind is not None and splits(units.membership, kind):
         labels, units = units, Groups(kind, "rows of one prompt")
-    return units, order_two.leaving_of(answers.points, units.labels, units.count), labels
+    return units, units.leaving(answers.points), labels
 
 
 def _checked(labels: Groups | None, *parts: Any) -> Population:

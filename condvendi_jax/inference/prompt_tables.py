@@ -171,9 +171,8 @@ def prompt_table(
         raise ValueError(
             "labels: there are outputs alone; expected the prompt of every row [n], received None."
         )
-    _, first, kinds = np.unique(numbers, return_index=True, return_inverse=True)
-    rows = np.sort(first)
-    membership = np.searchsorted(rows, first[kinds.reshape(-1)])  # In the order of the first rows.
+    _, membership = checks.number_values(numbers)
+    rows = np.unique(membership, return_index=True)[1]  # The first of each.
     scored = _ByPrompt(pairs, membership, entropy)
     result = contributions(pairs, order=order, truncation=truncation, method=method)
     columns = (
