@@ -257,7 +257,7 @@ class Population:
         return self._lost**2 / np.sum(self._lost**2)
 
     def _of_answers(self, place: str) -> tuple[float, np.ndarray]:
-        """The mean similarity `within` or `between` prompts, and what it loses by each unit."""
+        """The mean similarity `within` or `between` prompts; what it loses without each unit."""
         mean, without = (getattr(means, place)[0] for means in self._means)
         return mean, self._changes(mean, without)
 

@@ -173,91 +173,81 @@ def prompt_table(
         )
     _, membership = checks.number_values(numbers)
     rows = np.unique(membership, return_index=True)[1]  # The first of each.
-    scored = _ByPrompt(pairs, membership, entropy)
+    scored, spread, reason = _by_prompt(pairs, membership, entropy)
     result = contributions(pairs, order=order, truncation=truncation, method=method)
     columns = (
         [None] * rows.size if names is None else names[numbers[rows]].tolist(),
         rows.tolist(),
-        *(column.tolist() for column in scored.columns),
+        *(column.tolist() for column in scored),
         result.by(membership).values(),
     )
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
-    return PromptTable(prompts, result.decomposition, scored.spread, scored.reason)
+    return PromptTable(prompts, result.decomposition, spread, reason)
 
 
-class _ByPrompt:
-    spread: PromptSpread | None = None
-    reason: Reason | None = None
-
-    def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy):
-        self.near, shares = pairs.gathered(), pairs.shares
-        counted = np.flatnonzero(shares > 0)
-        self.rows = counted[np.argsort(membership[counted], kind="stable")]
-        self.prompt = membership[self.rows]
-        of_prompts = np.bincount(membership, shares)
-        sizes = np.bincount(self.prompt, minlength=of_prompts.size)
-        most = int(sizes.max())
-        if not memory.fits(most, pairs.dtype):
-            raise ValueError(
-                f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
-                "memory; score some of them, with cv.decompose."
-            )
-        copies = np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64)
-        self.copies = copies[self.rows]
-        self.n = np.bincount(self.prompt, self.copies, sizes.size).astype(int)
-        # Of a row within its prompt.
-        self.weights = shares / np.where(of_prompts > 0, of_prompts, 1)[membership]
-        score, sums = np.full(sizes.size, np.nan), np.zeros((2, self.rows.size))
-        of_rows = self.rows, sizes, np.flatnonzero(sizes), self.weights
-        for block in exact.compute_sets(self.near, *of_rows, entropy):
-            score[block.sets] = np.exp(np.asarray(block.values, np.float64))
-            by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
-            sums[:, block.places[block.inside]] = by_row[:, block.inside]
-        weights = self.weights[self.rows]
-        units = weights / self.copies
-        left_out, alone = (units, units) if self.near.batches is None else self._batches()
-        squared_norm, squares, same = (
-            np.bincount(self.prompt, weights * values, sizes.size)
-            for values in (sums[0], left_out, alone)
+def _by_prompt(
+    pairs: Pairs, membership: np.ndarray, entropy: Entropy
+) -> tuple[list[np.ndarray], PromptSpread | None, Reason | None]:
+    """The columns of `PromptScore` after the first row, `[p]` each, the spread, or why not."""
+    near, shares = pairs.gathered(), pairs.shares
+    counted = np.flatnonzero(shares > 0)
+    rows = counted[np.argsort(membership[counted], kind="stable")]
+    prompt, of_prompts = membership[rows], np.bincount(membership, shares)
+    sizes = np.bincount(prompt, minlength=of_prompts.size)
+    most = int(sizes.max())
+    if not memory.fits(most, pairs.dtype):
+        raise ValueError(
+            f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
+            "memory; score some of them, with cv.decompose."
         )
-        several = (self.n > 1) & (same < 1 - _ROUNDING)
-        rest = np.where(several, 1 - same, np.nan)
-        similarity = np.clip((squared_norm - squares) / rest, 0, 1)
-        rounding = saturation.rounding(Entropy(2), pairs.dtype)
-        similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
-        similarity[several & (squared_norm >= 1 - rounding)] = 1
-        plug_in = score
-        if not entropy.needs_spectrum:
-            with np.errstate(divide="ignore"):
-                score = np.where(several, 1 / similarity, score)
-        shrunken = self._shrunken(similarity, sums, units)
-        #: Those of a `PromptScore` after the first row, `[p]` each.
-        self.columns = (self.n, of_prompts, score, plug_in, similarity, *shrunken)
+    copies = (np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64))[rows]
+    n = np.bincount(prompt, copies, sizes.size).astype(int)
+    within = shares / np.where(of_prompts > 0, of_prompts, 1)[membership]  # Of a row in its prompt.
+    score, sums = np.full(sizes.size, np.nan), np.zeros((2, rows.size))
+    for block in exact.compute_sets(near, rows, sizes, np.flatnonzero(sizes), within, entropy):
+        score[block.sets] = np.exp(np.asarray(block.values, np.float64))
+        by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
+        sums[:, block.places[block.inside]] = by_row[:, block.inside]
+    weights = within[rows]
+    units = weights / copies
+    left_out, alone = units, units
+    if near.batches is not None:
+        left_out, alone = (of_rows[rows] for of_rows in _of_batches(near, within))
+    squared_norm, squares, same = (
+        np.bincount(prompt, weights * values, sizes.size) for values in (sums[0], left_out, alone)
+    )
+    several = (n > 1) & (same < 1 - _ROUNDING)
+    rest = np.where(several, 1 - same, np.nan)
+    similarity = np.clip((squared_norm - squares) / rest, 0, 1)
+    rounding = saturation.rounding(Entropy(2), pairs.dtype)
+    similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
+    similarity[several & (squared_norm >= 1 - rounding)] = 1
+    columns = [n, of_prompts, score, score, similarity]
+    if not entropy.needs_spectrum:
+        with np.errstate(divide="ignore"):
+            columns[2] = np.where(several, 1 / similarity, score)
+    if near.batches is not None:
+        result = "answers of one batch depend on each other"
+    elif not np.allclose(units * n[prompt], 1, atol=0):
+        result = "the outputs of a prompt have unequal weights"
+    else:
+        similar, squared = sums / units - 1
+        parts = components.of_sums(similar, squared, copies, prompt, n.size)
+        result, failed = "", dict[str, str]()
+        with optional.part("shrunken similarities", failed):
+            result = shrinkage.shrink(parts._replace(similarity=similarity))
+        result = result or next(iter(failed.values()))
+    if isinstance(result, str):
+        return [*columns, *np.full((3, n.size), np.nan)], None, Reason(result)
+    spread, shrunken = result
+    return [*columns, *shrunken], spread, None
 
-    def _batches(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
-        kinds, near = self.near.batch_kinds, self.near
-        outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
-        leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, self.weights)
-        inside = [order_two.to_float64(order_two.sums_inside(outputs, rows)) for rows in leaving]
-        sums = order_two.by_rows(leaving, inside, near.n)[0] + self.weights
-        return sums[self.rows], np.bincount(kinds, self.weights)[kinds][self.rows]
 
-    def _shrunken(self, similarity: np.ndarray, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """The shrunken similarities and the ends of their intervals, `[3, p]`; NaN if not known."""
-        if self.near.batches is not None:
-            result = "answers of one batch depend on each other"
-        elif not np.allclose(units * self.n[self.prompt], 1, atol=0):
-            result = "the outputs of a prompt have unequal weights"
-        else:
-            sums, squares = sums / units - 1
-            parts = components.of_sums(sums, squares, self.copies, self.prompt, self.n.size)
-            result, failed = "", dict[str, str]()
-            with optional.part("shrunken similarities", failed):
-                result = shrinkage.shrink(parts._replace(similarity=similarity))
-            result = result or next(iter(failed.values()))
-        if isinstance(result, str):
-            self.reason = Reason(result)
-            return np.full((3, self.n.size), np.nan)
-        self.spread, shrunken = result
-        return shrunken
+def _of_batches(near: Pairs, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
+    kinds = near.batch_kinds
+    outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
+    leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, weights)
+    inside = [order_two.to_float64(order_two.sums_inside(outputs, rows)) for rows in leaving]
+    sums = order_two.by_rows(leaving, inside, near.n)[0] + weights
+    return sums, np.bincount(kinds, weights)[kinds]
