@@ -9,8 +9,7 @@ from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_s
 from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
-from condvendi_jax.inference.prompt_tables import prompt_table
-from condvendi_jax.inference.row_contributions import Contributions, contributions
+from condvendi_jax.inference.prompt_tables import Contributions, contributions, prompt_table
 from condvendi_jax.inference.selection import Selection, select
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.comparison import Comparison

@@ -24,9 +24,8 @@ from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference import population, saturation
-from condvendi_jax.inference.errors import Groups
+from condvendi_jax.inference.errors import DEFAULT_GROUPS, FEWEST_ROWS, Groups, group_models
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.evaluation import Evaluation
@@ -54,8 +53,8 @@ def between_models(
     """Returns the effective number of different models, and the overlap of every two.
 
     The number is exp I(X; M | T) at order 2, for outputs X, prompts T and the model M of each
-    output. All models have the same share. The number is 1 if all models say the same, and the
-    number of models if no two have an output in common (docs/contributions.md).
+    output, of equal shares: 1 if all models say the same, and their number if no two have an output
+    in common (docs/contributions.md).
 
     No row is compared with itself. Where most answers are to prompts with several answers of
     their model, the mean over the other answers takes the place of a row itself, and prompts with a
@@ -68,9 +67,6 @@ def between_models(
       groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
         the same rows. Rows with equal prompts leave together, of all models.
       seed, progress, data: see `compare`. Under weights models keep equal shares.
-
-    Returns:
-      `Between`; `print` shows it.
 
     Raises:
       TypeError, ValueError: there is one model, or `compare` would refuse the arguments.
@@ -89,13 +85,12 @@ def between_models(
       [1. 1. 0.]
     """
     plan = Plan([2], None, None, errors, groups, seed, progress)
-    plan.across = True
-    pairs = plan.pairs(models, prompts, **data)
+    pairs = plan.pairs(models, prompts, across=True, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
     if len(pairs) < 2:
         raise ValueError(f"models: expected at least two, received {[*pairs]}.")
     fewest, chosen = min(rows.n for rows in pairs.values()), None
-    if plan.errors and fewest < grouping.FEWEST_ROWS:
+    if plan.errors and fewest < FEWEST_ROWS:
         checks.warn(
             f"standard errors need at least three outputs of each model: they are NaN for {fewest}."
         )
@@ -107,13 +102,11 @@ def between_models(
 
 def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) -> Between:
     """Computes `Between` from pairs under the same kernels on one device, with errors by groups."""
-    pooled = Pooled(pairs, groups)
-    left_out = pooled.leave_out_single_answers()
-    repeated, shared = left_out is not None, pooled.shares_prompts()
+    pooled, reason = Pooled(pairs, groups), None
+    shared = pooled.shares_prompts()
     # If all models have the same prompts, these carry no information on the model.
-    means = pooled.means_of(("joint",) if shared else ("joint", "prompts"), repeated)
-    reason = None
-    if repeated and groups is not None and population.splits(pooled.group, pooled.answers):
+    means = pooled.means_of(("joint",) if shared else ("joint", "prompts"))
+    if pooled.repeated and groups is not None and population.splits(pooled.group, pooled.answers):
         reason = reasons.SPLIT
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -145,7 +138,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
         overlaps=overlaps[0],
         error=error,
         overlap_influences=of_overlaps,
-        left_out=left_out or 0,
+        left_out=pooled.left_out,
     )
 
 
@@ -167,8 +160,8 @@ def of_plan(
 
 def _groups(pairs: Mapping[str, Pairs], plan: Plan) -> Mapping[str, Groups]:
     """The groups of each model; many labels are put into fewer groups at random."""
-    count, key = plan.count or grouping.DEFAULT_GROUPS, plan.keys.groups
-    groups, _ = grouping.group_models(pairs, count, key=key)
+    count, key = plan.count or DEFAULT_GROUPS, plan.keys.groups
+    groups, _ = group_models(pairs, count, key=key)
     labels = max(of_model.count for of_model in groups.values())
     if labels <= max(count, _MANY_LABELS):
         return groups
@@ -192,8 +185,8 @@ class Pooled:
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
         self.prompt = np.concatenate(prompts_by_model(models)[1])
         self.model = np.repeat(np.arange(len(models)), [rows.n for rows in models])
-        self.draws = np.concatenate([rows.draws for rows in models])
-        self.copies = np.maximum(self.draws, 1)
+        draws = np.concatenate([rows.draws for rows in models])
+        self.copies = np.maximum(draws, 1)
         kinds = [np.arange(r.n) if r.batches is None else r.batch_kinds for r in models]
         of_rows = [self.model, np.concatenate(kinds)]
         self.batch = np.unique(of_rows, axis=1, return_inverse=True)[1].reshape(-1)
@@ -202,13 +195,16 @@ class Pooled:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
         once = [rows.prompts_once() for rows in models]
-        self.weigh(np.concatenate([rows.n * rows.shares for rows in once]))
-
-    def weigh(self, weights: np.ndarray) -> None:
-        """Sets the weights of rows, `[n]`, and their sums for each model and group."""
-        self.weights = weights
-        self.sizes = np.zeros((self.model[-1] + 1, max(self.count, 1)))
-        np.add.at(self.sizes, (self.model, self.group), weights)
+        self.weights = np.concatenate([rows.n * rows.shares for rows in once])
+        # Where prompts repeat, those to which some model has one answer do not count.
+        single = order_two.single_answers(self.prompt, draws, self.model)
+        self.repeated, self.left_out = single is not None, 0
+        if single is not None:
+            self.left_out = np.unique(self.prompt[single]).size
+            self.weights = np.where(single, 0, self.weights)
+        shape = len(models), max(self.count, 1)
+        self.place = self.model * shape[1] + self.group  # The number of the model and group.
+        self.sizes = np.bincount(self.place, self.weights, math.prod(shape)).reshape(shape)
 
     def shares_prompts(self) -> bool:
         """Whether the prompts have the same shares in all models."""
@@ -222,31 +218,22 @@ class Pooled:
         """The number of the model and prompt of each row, `[n]`."""
         return np.unique([self.model, self.prompt], axis=1, return_inverse=True)[1].ravel()
 
-    def leave_out_single_answers(self) -> int | None:
-        """Sets the weights of prompts to which some model has one answer to zero.
-
-        Returns how many there are; None where prompts do not repeat, so that none is left out.
-        """
-        single = order_two.single_answers(self.prompt, self.draws, self.model)
-        if single is not None and single.any():
-            self.weigh(np.where(single, 0, self.weights))
-        return None if single is None else np.unique(self.prompt[single]).size
-
     def influences(self, values: np.ndarray) -> np.ndarray:
         """The influences of groups, `[..., g]`, on numbers with all rows and without each group."""
         shares = np.mean(self.sizes / self.sizes.sum(axis=1, keepdims=True), axis=0)
         return group_influences(values[0], np.moveaxis(values[1:], 0, -1), shares)
 
-    def means_of(self, terms: tuple[str, ...], repeated: bool) -> list[np.ndarray]:
+    def means_of(self, terms: tuple[str, ...]) -> list[np.ndarray]:
         """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
 
-        Of these prompts with any number of answers if they are `repeated`; else over the pairs of
-        rows of different prompts.
+        Of these prompts with any number of answers if they repeat; else over the pairs of rows of
+        different prompts.
         """
         copies = self.weights**2 * (1 - 1 / self.copies)
         alone = self.weights * np.bincount(self.batch, self.weights)[self.batch]
         counted = every = self._total(np.multiply.outer(self.sizes, self.sizes))
-        if repeated:  # The pairs of different answers to a prompt take the weight of all its pairs.
+        if self.repeated:
+            # Pairs of different answers to a prompt take the weight of all its pairs.
             kind = self.answers
             of_prompt = np.square(np.bincount(kind, self.weights))[kind]
             others = of_prompt - np.bincount(kind, alone - copies)[kind]
@@ -265,17 +252,12 @@ class Pooled:
         """Sums over pairs of rows of one kind, by models and groups, `[m, g, m, g]`."""
         from scipy.sparse import csr_array  # Imported where it is used: it is slow to import.
 
-        of_kind = csr_array((self.weights, (self._place, kind)), (self.sizes.size, kind.max() + 1))
+        of_kind = csr_array((self.weights, (self.place, kind)), (self.sizes.size, kind.max() + 1))
         return (of_kind @ of_kind.T).toarray().reshape(self.sizes.shape * 2)
-
-    @property
-    def _place(self) -> np.ndarray:
-        """The number of the model and group of each row, `[n]`."""
-        return self.model * self.sizes.shape[1] + self.group
 
     def _diagonal(self, values: np.ndarray) -> np.ndarray:
         """Sums over pairs of a row with itself, by models and groups, `[m, g, m, g]`."""
-        sums = np.bincount(self._place, values, self.sizes.size)
+        sums = np.bincount(self.place, values, self.sizes.size)
         return np.diag(sums).reshape(self.sizes.shape * 2)
 
     def _total(self, sums: np.ndarray) -> np.ndarray:
@@ -287,7 +269,7 @@ class Pooled:
     def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
         """Sums over pairs of rows, `[m, g, m, g]` a term; those of one kind `times` `[2, n]`."""
         weights = np.zeros((self.points.n, self.sizes.size))
-        weights[np.arange(self.points.n), self._place] = self.weights
+        weights[np.arange(self.points.n), self.place] = self.weights
         alone = self.batch, np.arange(kind.size)  # Prompts of one batch are compared.
         roots = zip(np.sqrt(times), alone, strict=True)
         multipliers = [np.stack([kind, *columns], axis=1) for columns in roots]
@@ -299,13 +281,9 @@ class Pooled:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Multiplier(Kernel):
-    """A factor for rows `[kind, root, batch]`: the root for two of one kind, 0 for two of a batch.
-
-    1 for other pairs.
-    """
+    """Of rows `[kind, root, batch]`: 0 for two of a batch, the root for two of a kind, else 1."""
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """The factor of two rows."""
         return jnp.where(x[0] == y[0], jnp.where(x[2] == y[2], 0, x[1]), 1)
 
 

@@ -18,12 +18,11 @@ from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import between as between_models
 from condvendi_jax.inference import datasets, designs, profiles, saturation
-from condvendi_jax.inference.designs import AtDesign, Common
+from condvendi_jax.inference.designs import AtDesign, Common, Rows
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.inference.shared_prompts import Rows
 from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.estimate import Quality
@@ -34,7 +33,6 @@ from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, standard_error_apart
 from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_interval
 from condvendi_jax.statistics.power import FEWEST_TESTED, detectable, ratio_of
-from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # The width of a 95% interval of a normal variable, in standard errors.
 _WIDTH = 2 * 1.96
@@ -65,22 +63,23 @@ def compare(
     """Scores of several models under one bandwidth, and the paired difference of every two.
 
     Args:
-      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`.
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`;
+        one model is ranked alone.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Models are compared on the prompts that they share: all on those of all models, or
         two by two where pairs share others. Models that share none are not compared.
-      encoder, output_kernel, prompt_kernel, similar_prompts: see `evaluate`.
+      encoder, output_kernel, prompt_kernel, similar_prompts, orders, truncation, method, unbiased,
+        seed, progress: see `evaluate`.
       rule: as `evaluate`; applied to the outputs of all models, an equal number of each.
-      orders, truncation, method, unbiased, seed, progress: see `evaluate`.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       quality: as `evaluate`, `[n]` for all models, or that of each model by its name.
-      at_least, draws: as `evaluate`, the same for all models, which are ranked by the number of
-        good and different outputs, too: `ranking("quality", 0)`.
+      at_least, draws: as `evaluate`; models are ranked by the number of good and different outputs,
+        too: `ranking("quality", 0)`.
       prompt_ids: which prompts are the same, within models and across them: a label, such as the
         text, for each row `[n]` of all models, or those of each model by its name.
-      groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
-        together, within models and across them.
+      groups: as `evaluate`; labels need models of the same rows. Rows of equal prompts stay
+        together across models.
       batches, weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
@@ -89,9 +88,6 @@ def compare(
         models are also compared on prompts that they do not share.
       profile: whether to say over which bandwidths the order of the models holds, at order 2; as
         `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
-
-    Returns:
-      A `Comparison`; `print` shows it as tables. Of one model it is its evaluation, ranked alone.
 
     Raises:
       TypeError, ValueError: the arrays of the models do not fit together, a model has no row in
@@ -121,81 +117,68 @@ def compare(
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
     rows = Rows.of(pairs)
     shared = None if one_population else rows.numbers()
-    together = rows.together(pairs, shared)
+    together = rows.together(shared)
     if shared is not None and shared.one_set:
         pairs, rated = together, rated and rated.of_rows(rows.chosen([*pairs]))
-    tests = _Tests(level, margin, math.comb(len(pairs), 2))
-    whole = _ranked(pairs, plan, tests)
+    of_tests = level, margin, math.comb(len(pairs), 2)
+    evaluations, units, common, tests, rankings = _ranked(pairs, plan, _Tests(*of_tests))
     if shared is not None and not shared.one_set:
-        whole = _by_two(whole, pairs, rows, shared, plan, tests)
-    evaluations, rankings, units = whole.evaluations, whole.rankings, whole.units
+        rankings = _by_two(rankings, rows, shared, plan, _Tests(*of_tests))
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
     with checks.optional("quality", failed, asked=True):
         if rated:
             scored = rated.scored(pairs, units)
-            of_models = zip(evaluations.items(), scored.values(), strict=True)
-            evaluations = {m: dataclasses.replace(e, quality=q) for (m, e), q in of_models}
-            reason = whole.tests.reason or (shared and shared.apart)
-            rankings.append(_by_quality(scored, whole.tests._replace(reason=reason)))
+            evaluations = {
+                m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()
+            }
+            reason = tests.reason or (shared and shared.apart)
+            rankings.append(_by_quality(scored, tests._replace(reason=reason)))
     with checks.optional("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and any(map(_worth_a_profile, rankings))):
         differ = shared and shared.apart
         with checks.optional("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
-    result = Comparison(
-        evaluations,
-        tuple(rankings),
-        "none" if units is None else units.matched,
-        level,
-        between,
-        over,
-        given,
-        None if all(ranking.unbiased for ranking in rankings) else whole.common.design,
-        shared,
-        failed,
-    )
+    matched = "none" if units is None else units.matched
+    at = None if all(ranking.unbiased for ranking in rankings) else common.design
+    rest = between, over, given, at, shared, failed
+    result = Comparison(evaluations, tuple(rankings), matched, level, *rest)
     return with_texts(result, plan.texts, one_population=one_population)
 
 
 class _Tests(NamedTuple):
-    """How differences are tested."""
-
     level: float
     margin: float
     number: int  # Of all pairs of models, within a score.
     matched: bool = True  # Whether outputs of different models belong together.
-    reason: Reason | None = None  # Why there are no tests.
+    reason: reasons.Reason | None = None  # Why there are no tests.
 
 
-class _Ranked(NamedTuple):
-    """Models by all scores."""
-
-    evaluations: dict[str, Evaluation]
-    units: Units | None
-    common: Common
-    tests: _Tests
-    rankings: list[Ranking]
-
-
-def _ranked(pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests) -> _Ranked:
-    """Scores models, and tests every difference."""
+def _ranked(
+    pairs: Mapping[str, Pairs], plan: Plan, tests: _Tests
+) -> tuple[dict[str, Evaluation], Units | None, Common, _Tests, list[Ranking]]:
+    """Scores models, and tests every difference; `tests` then say how they are matched."""
     evaluations, units = plan.evaluate(pairs)
     common, rankings = Common.of(pairs), []
     every = [scored for evaluation in evaluations.values() for scored in evaluation.orders]
     matched = units is not None and units.matched != "none"
     tests = tests._replace(matched=matched, reason=tests.reason or _too_few(every, plan))
-    same = _identical(pairs)
+    same = {
+        frozenset(two)
+        for two in itertools.combinations(pairs, 2)
+        if len({pairs[name].n for name in two}) == 1
+        and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
+    }
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
         compared = _compared(scored, pairs, plan, common, units)
         unbiased = plan.unbiased and of_models[0].population is not None
         for score in next(iter(evaluations.values())).names:
             rankings.append(_ranking(score, scored, compared, tests, same, unbiased=unbiased))
-    return _Ranked(evaluations, units, common, tests, rankings)
+    return evaluations, units, common, tests, rankings
 
 
-def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
+def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> reasons.Reason | None:
     """That some score has too few independent groups for a test."""
     computed = [scored.errors_by for scored in every if scored.errors_by]
     kept = [
@@ -211,47 +194,30 @@ def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> Reason | None:
     return reasons.too_few(fewest.groups, fewest.units, FEWEST_TESTED)
 
 
-def _identical(pairs: Mapping[str, Pairs]) -> set[frozenset[str]]:
-    """The pairs of models that have the same rows."""
-    return {
-        frozenset(two)
-        for two in itertools.combinations(pairs, 2)
-        if len({pairs[name].n for name in two}) == 1
-        and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
-    }
-
-
 def _by_two(
-    whole: _Ranked,
-    pairs: Mapping[str, Pairs],
-    rows: Rows,
-    shared: SharedPrompts,
-    plan: Plan,
-    tests: _Tests,
-) -> _Ranked:
+    whole: list[Ranking], rows: Rows, shared: SharedPrompts, plan: Plan, tests: _Tests
+) -> list[Ranking]:
     """Tests two models on the prompts that they share, pair by pair."""
-    if all(ranking.saturated for ranking in whole.rankings):
+    if all(ranking.saturated for ranking in whole):
         return whole
     rankings, tested = [], dict[frozenset[str], list[Ranking]]()
     for two, count in shared.pairs.items():
         if shared.enough(count, two):
             plan.progress(f"prompts that {' and '.join(two)} share")
-            restricted = _ranked(rows.restricted(pairs, two), plan, tests)
-            tested[frozenset(two)] = restricted.rankings
-    for place, ranking in enumerate(whole.rankings):
+            *_, tested[frozenset(two)] = _ranked(rows.restricted(two), plan, tests)
+    for place, ranking in enumerate(whole):
         differences = []
         for one, two in itertools.combinations(ranking.values, 2):
             value = ranking.values[one] - ranking.values[two]
-            difference = Difference(one, two, value, reason=shared.reason)
-            if of_two := tested.get(frozenset((one, two))):
-                difference = of_two[place].difference(one, two)
-            differences.append(difference)
+            untested = Difference(one, two, value, reason=shared.reason)
+            of_two = tested.get(frozenset((one, two)))
+            differences.append(of_two[place].difference(one, two) if of_two else untested)
         adjusted = _adjusted(differences)
         letters = _letters(ranking.values, adjusted, tests.level)
         winner = ranking.winner if any(d.reason is None for d in adjusted) else None
         changed = {"differences": adjusted, "letters": letters, "winner": winner}
         rankings.append(dataclasses.replace(ranking, **changed))
-    return whole._replace(rankings=rankings)
+    return rankings
 
 
 def with_texts(
@@ -339,7 +305,6 @@ def _ranking(
     *,
     unbiased: bool,
 ) -> Ranking:
-    """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     rounding = saturation.rounding(entropy, first.dtype)
@@ -361,60 +326,43 @@ def _ranking(
     errors, ends = of_models("errors"), of_models("intervals")
     noise = {} if unbiased else {m: float(np.ptp(pair)) / _WIDTH for m, pair in ends.items()}
     estimated = {m: dataclasses.replace(e, noise=noise.get(m, 0.0)) for m, e in errors.items()}
-    untested = _reasons(score, values, near, limit, same)
+
+    def reason(pair: tuple[str, str]) -> reasons.Reason | None:
+        """Why two models are not tested: they are the same, or near a limit of the score."""
+        near_ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
+        numbers = np.array([[values[name]] for name in pair])
+        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*near_ends))
+        why = why or (reasons.EQUAL if limit == "equal" else None)
+        return reasons.IDENTICAL if why and frozenset(pair) in same else why
+
+    untested = {pair: why for pair in itertools.combinations(values, 2) if (why := reason(pair))}
     differences = _differences(values, estimated, tests, untested, rounding=rounding, same=same)
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
-        unknown = {"value": math.nan, "standard_error": math.nan, "detectable": math.nan}
-        differences = tuple(
-            d._replace(**unknown) if {*d[:2]} & apart.keys() else d for d in differences
-        )
-    plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
-    known = {name: error.standard_error for name, error in errors.items()}
+        unknown = dict.fromkeys(("value", "standard_error", "detectable"), math.nan)
+        differences = [d._replace(**unknown) if {*d[:2]} & {*apart} else d for d in differences]
     return Ranking(
         score=score,
         order=first.order,
         truncation=first.truncation,
         values=values,
-        standard_errors={name: known.get(name, math.nan) for name in values},
+        standard_errors={m: errors[m].standard_error if m in errors else math.nan for m in values},
         intervals=ends or None,
-        differences=differences,
+        differences=tuple(differences),
         letters=_letters(values, differences, tests.level),
         saturated=limit,
         unbiased=unbiased,
-        plug_in=plain,
+        plug_in={m: float(getattr(scored[m].decomposition.scores, score)) for m in values},
         level=tests.level,
         margin=tests.margin,
         winner=_winner([*estimated.values()], differences, tests.level),
     )
 
 
-def _reasons(
-    score: str,
-    values: Mapping[str, float],
-    near: Mapping[str, str | None],
-    limit: saturation.Limit | None,
-    same: Collection[frozenset[str]],
-) -> dict[tuple[str, str], Reason]:
-    """Why two models are not tested: they are the same, or near a limit of the score."""
-    untested = {}
-    for pair in itertools.combinations(values, 2):
-        ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
-        numbers = np.array([[values[name]] for name in pair])
-        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*ends))
-        if why is None and limit == "equal":
-            why = reasons.EQUAL
-        if why and frozenset(pair) in same:
-            why = reasons.IDENTICAL
-        if why:
-            untested[pair] = why
-    return untested
-
-
 def _worth_a_profile(ranking: Ranking) -> bool:
     """Whether models are tested at some bandwidth, or may be at others."""
     return any(
         difference.reason in (None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT)
-        or isinstance(difference.reason, Saturated)
+        or isinstance(difference.reason, reasons.Saturated)
         for difference in ranking.differences
     )
 
@@ -479,12 +427,12 @@ def _differences(
     values: Mapping[str, float],
     errors: Mapping[str, Error],
     tests: _Tests,
-    untested: Mapping[tuple[str, str], Reason],
+    untested: Mapping[tuple[str, str], reasons.Reason],
     *,
     rounding: float,
     same: Collection[frozenset[str]] = (),
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each and all, or the reason why there are none."""
+    """Every pair of models, with p-values or why there are none; `same` have the same rows."""
     differences = []
     for pair in itertools.combinations(values, 2):
         two = [errors[name] for name in pair if name in errors]
@@ -530,7 +478,6 @@ def _tested(
 
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Differences with the p-values of all at once."""
     adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
     return tuple(
         d._replace(adjusted=p, equal=equal)

@@ -17,7 +17,6 @@ from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.records import answers
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
@@ -43,7 +42,7 @@ class Dataset:
         default_factory=dict
     )
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
-    encoder: LoadedEncoder | None = None
+    encoder: embedding.LoadedEncoder | None = None
 
     @classmethod
     def of(
@@ -87,16 +86,7 @@ class Dataset:
             equal = _repeat(self.prompts)
         return [role for role in self.embed if role == "outputs" or not equal]
 
-    def pairs(
-        self,
-        *,
-        output_kernel: Any,
-        prompt_kernel: Any,
-        rule: str,
-        similar_prompts: bool,
-        prompt_ids: Any = None,
-        **options: Any,
-    ) -> dict[str, Pairs]:
+    def pairs(self, **options: Any) -> dict[str, Pairs]:
         """The pairs of all models under the same kernels; arguments as of `Pairs.of_models`."""
         rows = {"outputs": self.outputs, "prompts": self.prompts}
         if self.compare is not None:
@@ -104,15 +94,14 @@ class Dataset:
         elif self.embed:
             for name, asked in of_each_model(self.prompts, self.outputs, "prompts").items():
                 checks.check_indices({"outputs": self.outputs[name], "prompts": asked})
-            prompt_ids = self.prompt_texts if prompt_ids is None else prompt_ids
-            for role in self.embedded(prompt_kernel, similar_prompts):
+            if options.get("prompt_ids") is None:
+                options["prompt_ids"] = self.prompt_texts
+            for role in self.embedded(options["prompt_kernel"], options["similar_prompts"]):
                 rows[role] = _together(self.embed[role], rows[role])
-        known = self.encoder and self.encoder.bandwidth
-        if output_kernel is None and rule == AUTO and self.encoder and known is not None:
+        by_rule = options["output_kernel"] is None and options["rule"] == AUTO
+        if by_rule and self.encoder and self.encoder.bandwidth is not None:
             words = f"fits people's judgements with {self.encoder.name}"
-            output_kernel = RuledBandwidth(float(known), words)
-        options |= {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel, "rule": rule}
-        options |= {"similar_prompts": similar_prompts, "prompt_ids": prompt_ids}
+            options["output_kernel"] = RuledBandwidth(float(self.encoder.bandwidth), words)
         if [*self.outputs] == [""]:  # One model may lie on several devices.
             return {"": Pairs(rows["outputs"][""], rows["prompts"], **options)}
         return Pairs.of_models(rows["outputs"], rows["prompts"], **options)

@@ -1,11 +1,12 @@
-"""Scores of any order at one design: they grow with the numbers of prompts and of answers."""
+"""The prompts that models share, and scores of any order at one design, with which they grow."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,13 +16,62 @@ from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.inference.population import Population
-from condvendi_jax.results.comparison import Design
+from condvendi_jax.results.comparison import Design, SharedPrompts
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.spectra.order_two import Answers
+from condvendi_jax.spectra.order_two import Answers, single_answers
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error
-from condvendi_jax.statistics.reasons import Reason
+
+
+class Rows(NamedTuple):
+    """The prompt of each row of several models, and which prompts count.
+
+    A difference of two models on other prompts would be one of the prompts.
+    """
+
+    models: Mapping[str, Pairs]
+    prompts: dict[str, np.ndarray]  # Of each model, the number of the prompt of each row.
+    counted: dict[str, np.ndarray]  # Whether the prompt counts in the model, `[prompts]`.
+
+    @classmethod
+    def of(cls, models: Mapping[str, Pairs]) -> Rows:
+        """Where prompts repeat, those count to which the model has several answers."""
+        every = [*models.values()]
+        count, prompts = prompts_by_model(every)
+        model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
+        draws = [pairs.draws for pairs in every]
+        answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
+        single = single_answers(np.concatenate(prompts), np.concatenate(draws), model)
+        counted = np.array(answers) > (0 if single is None else 1.5)
+        by_name = (dict(zip(models, part, strict=True)) for part in (prompts, counted))
+        return cls(models, *by_name)
+
+    def shared(self, models: Sequence[str]) -> np.ndarray:
+        """Whether all of these models have the prompt, `[prompts]`."""
+        return np.all([self.counted[name] for name in models], axis=0)
+
+    def chosen(self, models: Sequence[str]) -> dict[str, np.ndarray]:
+        """The rows of these models whose prompt they share."""
+        shared = self.shared(models)
+        return {name: np.flatnonzero(shared[self.prompts[name]]) for name in models}
+
+    def restricted(self, models: Sequence[str]) -> dict[str, Pairs]:
+        """These models on the prompts that they share."""
+        return {name: self.models[name].rows(rows) for name, rows in self.chosen(models).items()}
+
+    def together(self, shared: SharedPrompts | None) -> Mapping[str, Pairs]:
+        """All models on the prompts that they share; all rows where these are too few."""
+        return self.models if shared is None or shared.apart else self.restricted([*self.models])
+
+    def numbers(self) -> SharedPrompts | None:
+        """How many prompts models share; None where all have the same ones."""
+        counts = {name: int(counted.sum()) for name, counted in self.counted.items()}
+        of_all = int(self.shared([*counts]).sum())
+        if {*counts.values()} == {of_all}:
+            return None
+        pairs = itertools.combinations(counts, 2)
+        return SharedPrompts(counts, of_all, {pair: int(self.shared(pair).sum()) for pair in pairs})
 
 
 def design_of(pairs: Pairs) -> Design | None:
@@ -39,7 +89,7 @@ class Common(NamedTuple):
     """The design that all models have, because scores grow with prompts and answers."""
 
     design: Design | None  # The smallest common one, where designs differ.
-    reason: Reason | None  # Why scores that grow cannot be compared.
+    reason: reasons.Reason | None  # Why scores that grow cannot be compared.
 
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Common:
@@ -55,7 +105,7 @@ class Common(NamedTuple):
         return cls(None, reasons.DESIGNS)
 
     @property
-    def differ(self) -> Reason | None:
+    def differ(self) -> reasons.Reason | None:
         """That models have several designs; None where they have one."""
         return self.reason if self.design is None else reasons.GROWING
 
@@ -116,8 +166,7 @@ def at_design(
     most, rows = design_of(pairs), _rows_by_prompt(pairs)
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):
         raise ValueError(f"at: expected a design of at most {most}, received {at}.")
-    chosen = _subsets(rows, at, seed)
-    near, errors = pairs.gathered(), None
+    near, chosen, errors = pairs.gathered(), _subsets(rows, at, seed), None
     if units is None:
         parts = [near.sample(rows) for rows in chosen]
         scored = [computation.score(part, entropy.fitted(part.n), method) for part in parts]
@@ -125,17 +174,14 @@ def at_design(
         every = np.concatenate(rows)
         total = every.size if units.units == "rows" else np.unique(units.membership[every]).size
         results = [_with_influences(near, rows, entropy, method, units, total) for rows in chosen]
-        scored = [whole for whole, _ in results]
+        scored, of_subsets = zip(*results, strict=True)
     numbers = [[whole.scores, *zip(*whole.intervals, strict=True)] for whole in scored]
     scores, *ends = np.mean(np.array(numbers, np.float64), axis=0).tolist()
     if units is not None:
-        of_subsets = [subset for _, subset in results]
         replicates = min(subset.shape[1] for subset in of_subsets)
         influences = np.mean([subset[:, :replicates] for subset in of_subsets], axis=0)
-        freedom = units.independent(pairs) - 1
-        errors = PerScore(
-            *map(functools.partial(Error, units=units.units, freedom=freedom), scores, influences)
-        )
+        of_units: Any = {"units": units.units, "freedom": units.independent(pairs) - 1}
+        errors = PerScore(*map(functools.partial(Error, **of_units), scores, influences))
     estimated = PerScore(*zip(*ends, strict=True)) if scored[0].estimation else None
     return AtDesign(PerScore(*scores), errors, estimated)
 
@@ -153,7 +199,7 @@ def _with_influences(
     influences = np.array(errors_of.influences_of_units(by_row, points, local))
     if reason is not None and local.present <= errors_of.FEWEST_SPECTRAL_GROUPS:
         deleted = errors_of.delete_groups(points, entropy, local, method=method)
-        influences = np.array([error.influences for error in deleted.errors or ()])
+        influences = np.array(deleted.influences)
     elif reason is not None:
         influences = np.full_like(influences, np.nan)
     # Relative to the mean of m units, squares are too small by (m - 1) / m; of all, by less.

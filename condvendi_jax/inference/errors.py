@@ -8,6 +8,7 @@ one spectrum for each: the delete-group jackknife. See docs/errors.md.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
 import math
@@ -21,9 +22,8 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
-from condvendi_jax.results.evaluation import ErrorsBy
+from condvendi_jax.results.evaluation import ErrorsBy, ScoredOrder
 from condvendi_jax.spectra import computation
-from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
 from condvendi_jax.statistics.influences import NOISE, Error, group_influences, is_noisy
@@ -147,12 +147,11 @@ def group_models(
     if nothing_common or min(groups.present for groups in split.values()) < 2:
         if count is not None:
             count = min([count, *(kinds for kinds in kind_counts.values() if kinds > 1)])
-        return {
-            name: deal(
-                count, jax.random.fold_in(key, index), pairs.prompt_kinds[1], _numbers(pairs)
-            )
-            for index, (name, pairs) in enumerate(models.items())
-        }, "none"
+        dealt = {}
+        for index, (name, pairs) in enumerate(models.items()):
+            of_model = jax.random.fold_in(key, index)
+            dealt[name] = deal(count, of_model, pairs.prompt_kinds[1], _numbers(pairs))
+        return dealt, "none"
     if all(kind_counts[name] == pairs.total for name, pairs in models.items()):
         split = {name: groups._replace(units="rows") for name, groups in split.items()}
     same_rows = all(np.array_equal(prompts[0], other) for other in prompts[1:])
@@ -194,25 +193,13 @@ def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
     return any((rest == rest[:1]).all() for rest in rests)
 
 
-class Errors(NamedTuple):
-    """The scores of one model with their errors, as in `ScoredOrder`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Errors(ScoredOrder):
+    """The scores of one model with their errors, and what these are of."""
 
     pairs: Pairs  # The rows that were scored.
-    decomposition: Decomposition
-    errors: PerScore | None  # An `Error` for each score.
-    errors_by: ErrorsBy | None = None
     units: Groups | None = None  # The groups that count as independent.
     pair_sums: PairSums | None = None  # Of these groups, at order 2.
-
-    @property
-    def standard_errors(self) -> PerScore | None:
-        """Of each score; None where there are none."""
-        return self.errors and self.errors.map(lambda error: error.standard_error)
-
-    @property
-    def influences(self) -> PerScore | None:
-        """Of each unit on each score, `[replicates, G]`."""
-        return self.errors and self.errors.map(lambda error: error.influences)
 
 
 def standard_errors(
@@ -229,17 +216,16 @@ def standard_errors(
     """
 
     def announced() -> Iterator[tuple[str, Pairs]]:
-        """Each model, after a call of `progress`."""
         for name, pairs in models.items():
             progress(f"order {entropy.order:g}" + (f" of {name}" if name else ""))
             yield name, pairs
 
-    errors: dict[str, Errors] = {}
     if units is None:
-        for name, pairs in announced():
-            errors[name] = Errors(pairs, computation.score(pairs, entropy, method), None)
-        return errors
-    reason = None
+        return {
+            name: Errors(computation.score(pairs, entropy, method), None, pairs=pairs)
+            for name, pairs in announced()
+        }
+    errors, reason = dict[str, Errors](), None
     if units.count is None:
         few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
         reason = next(filter(None, few), None)
@@ -256,13 +242,9 @@ def standard_errors(
     models = {name: pairs.gathered() for name, pairs in models.items()}
     if all(groups.units == "rows" for groups in units.of_models.values()):
         models = {name: pairs.repeated() for name, pairs in models.items()}
-    count = DEFAULT_GROUPS if units.count is None else units.count
-    groups, _ = group_models(models, count, key=units.key)
-    for name, pairs in announced():
-        errors[name] = delete_groups(
-            pairs, entropy, groups[name], method=method, progress=progress, reason=reason
-        )
-    return errors
+    groups, _ = group_models(models, units.count or DEFAULT_GROUPS, key=units.key)
+    how: Any = {"method": method, "progress": progress, "reason": reason}
+    return {n: delete_groups(p, entropy, groups[n], **how) for n, p in announced()}
 
 
 # Influences of rows
@@ -287,12 +269,9 @@ def row_influences(
 
     def of_scores(of_terms: PerTerm) -> PerScore:
         """d exp(h) = exp(h) dh."""
-        factors = zip(decomposition.scores, _logs(of_terms), strict=True)
-        return PerScore(*(float(score) * log for score, log in factors))
+        return decomposition.scores.map(lambda score, log: float(score) * log, _logs(of_terms))
 
-    deletions = None
-    if sloped.deletions is not None:
-        deletions = PerScore(*(change[None] for change in of_scores(sloped.deletions)))
+    deletions = sloped.deletions and of_scores(sloped.deletions).map(lambda change: change[None])
     return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
 
 
@@ -307,11 +286,12 @@ def _by_influences(
         of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
-    errors = errors_of(influences.decomposition, of_units, by, [reason] * 3)
-    return Errors(pairs, influences.decomposition, errors, by, units, influences.pair_sums)
+    errors = _errors_of(influences.decomposition, of_units, by, [reason] * 3)
+    rows: Any = {"pairs": pairs, "units": units, "pair_sums": influences.pair_sums}
+    return Errors(influences.decomposition, errors, errors_by=by, **rows)
 
 
-def errors_of(
+def _errors_of(
     whole: Decomposition, of_units: Iterable[Any], by: ErrorsBy, reasons: Iterable[Reason | None]
 ) -> PerScore:
     """The `Error` of each score, from influences `[replicates, G]`."""
@@ -320,12 +300,12 @@ def errors_of(
     return PerScore(*(Error(float(x), change, by.units, freedom, why) for x, change, why in parts))
 
 
-def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
-    """Why there are too few units for influences, in words; None where there are enough."""
+def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> Reason | None:
+    """Why there are too few units for influences; None where there are enough."""
     of_groups = FEWEST_SPECTRAL_GROUPS if entropy.needs_spectrum else FEWEST_GROUPS
     fewest = FEWEST_UNITS if units.units == "rows" else of_groups
     enough = _effective_count(pairs, units) >= fewest
-    return None if enough else f"there are fewer than {fewest} {units.units}"
+    return None if enough else Reason(f"there are fewer than {fewest} {units.units}")
 
 
 def too_many_modes(pairs: Pairs, influences: Influences, units: Groups) -> str | None:
@@ -380,7 +360,7 @@ def delete_groups(
     entropy: Entropy,
     groups: Groups,
     *,
-    method: Method = AUTO,
+    method: Method = computation.AUTO,
     progress: Callable[[str], Any] = lambda _: None,
     reason: str | None = None,
 ) -> Errors:
@@ -412,8 +392,9 @@ def delete_groups(
             "and groups whose prompts differ."
         )
         influences[1:], missing = np.nan, ONE_PROMPT
-    errors = errors_of(whole, influences[:, None], by, [None, missing, missing])
-    return Errors(pairs, whole, errors, by, groups._replace(units=f"groups of {groups.units}"))
+    errors = _errors_of(whole, influences[:, None], by, [None, missing, missing])
+    units = groups._replace(units=f"groups of {groups.units}")
+    return Errors(whole, errors, errors_by=by, pairs=pairs, units=units)
 
 
 def _logs(values: PerTerm) -> PerScore:

@@ -29,9 +29,8 @@ from condvendi_jax.inference.datasets import Dataset, advised
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
-from condvendi_jax.spectra import methods
 from condvendi_jax.spectra.computation import Auto
-from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra.methods import Method, check_method
 from condvendi_jax.spectra.order_two import Answers
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason
@@ -40,10 +39,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Data(TypedDict, total=False):
-    """What `evaluate`, `compare` and the like know of the data beside outputs and prompts.
-
-    Where they are not given they are None, but for `_DEFAULTS`; signatures show them.
-    """
+    """What `evaluate`, `compare` and the like know of the data beside outputs and prompts."""
 
     encoder: Encoder | str | None
     similarity: Callable[..., Any] | str | None
@@ -56,7 +52,8 @@ class Data(TypedDict, total=False):
     weights: ArrayLike | Mapping[str, ArrayLike] | None
 
 
-_DEFAULTS: dict[str, Any] = {"rule": AUTO, "similar_prompts": False}
+_DEFAULTS: dict[str, Any] = dict.fromkeys(Data.__annotations__)
+_DEFAULTS |= {"rule": AUTO, "similar_prompts": False}
 
 
 class Keys:
@@ -89,8 +86,7 @@ class Plan:
         if not self.entropies or len(set(self.entropies)) < len(self.entropies):
             raise ValueError(f"orders: expected different numbers above 0, received {orders!r}.")
         self.keys = Keys(seed)
-        method = Auto(self.keys.probes) if method is None else method
-        self.method = methods.check_method(method)
+        self.method = check_method(Auto(self.keys.probes) if method is None else method)
         self.errors = checks.check_flag(errors, name="errors")
         number = isinstance(groups, (int, np.integer))
         self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
@@ -98,17 +94,16 @@ class Plan:
         self.seed, self.progress = seed, progress
         self.encoder: Mapping[str, Any] = {}
         self.texts: Mapping[str, Any] = {}  # Of the outputs of each model, if they are texts.
-        self.across = False  # Whether a function also compares outputs of different models.
 
     def pairs(
-        self, models: Mapping[str, Any], prompts: Any = None, **data: Unpack[Data]
+        self, models: Mapping[str, Any], prompts: Any, *, across: bool = False, **data: Unpack[Data]
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
-        options: dict[str, Any] = dict.fromkeys(Data.__annotations__) | _DEFAULTS | data
+        options: dict[str, Any] = _DEFAULTS | {**data}
         how = options.pop("encoder"), options.pop("similarity")
-        dataset = Dataset.of(models, prompts, *how, across=self.across)
+        dataset = Dataset.of(models, prompts, *how, across=across)
         self.texts = dataset.texts
         self.encoder = {} if dataset.encoder is None else dataset.encoder.described("texts")
         options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
@@ -120,27 +115,24 @@ class Plan:
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
             units = Units.of(models, self.count, self.keys.groups)
         by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
-        evaluations = {
-            name: Evaluation(
+        evaluations = {}
+        for name, pairs in models.items():
+            known = pairs.paired and pairs.layout is None
+            evaluation = Evaluation(
                 n=pairs.n,
                 dtype=pairs.dtype.name,
                 bandwidths=pairs.bandwidths,
                 orders=tuple(of_models[name] for of_models in by_order),
                 seed=self.seed,
-                distinct_prompts=pairs.prompt_kinds[0]
-                if pairs.paired and pairs.layout is None
-                else None,
+                distinct_prompts=pairs.prompt_kinds[0] if known else None,
                 weighted=pairs.weights is not None,
-                answers=_answers(pairs),
+                answers=_answers(pairs) if known else None,
                 unbiased=self.unbiased,
                 encoder=self.encoder,
             )
-            for name, pairs in models.items()
-        }
-        return {
-            name: dataclasses.replace(result, advice=saturation.advice(result, models[name]))
-            for name, result in evaluations.items()
-        }, units
+            advice = saturation.advice(evaluation, pairs)
+            evaluations[name] = dataclasses.replace(evaluation, advice=advice)
+        return evaluations, units
 
     def _scored(
         self, models: Mapping[str, Pairs], entropy: Entropy, units: Units | None
@@ -150,37 +142,29 @@ class Plan:
         Each prompt counts once, unless the papers' scores alone are wanted, or groups that split
         its answers say that rows were drawn, and not prompts.
         """
-        scored = {}
+        scored, counted = {}, models
         if self.unbiased and entropy.needs_spectrum:
-            models = {
-                name: pairs
-                if units
-                and populations.splits(units.of_models[name].membership, pairs.prompt_kinds[1])
-                else pairs.prompts_once()
-                for name, pairs in models.items()
-            }
-        errors = standard_errors(models, entropy, self.method, units, self.progress)
+            counted = {}
+            for name, pairs in models.items():
+                kinds = pairs.prompt_kinds[1]
+                rows = units and populations.splits(units.of_models[name].membership, kinds)
+                counted[name] = pairs if rows else pairs.prompts_once()
+        errors = standard_errors(counted, entropy, self.method, units, self.progress)
         for name, result in errors.items():
+            pairs, whole, errors = result.pairs, result.decomposition, result.errors
             if self.errors and units is None:
                 # Without one of two rows every score is 1, whatever they are.
-                least = f"at least three rows: it is NaN for n = {result.pairs.n}"
+                least = f"at least three rows: it is NaN for n = {pairs.n}"
                 checks.warn(f"the standard error of a score needs {least}.")
                 missing = Reason(f"a standard error of a score needs {least}")
                 error = Error(math.nan, np.full((1, 1), math.nan), reason=missing)
-                result = result._replace(errors=PerScore(error, error, error))
-            largest, population = saturation.largest_score(result.pairs, entropy), None
+                errors = PerScore(error, error, error)
+            largest, population = saturation.largest_score(pairs, entropy), None
             if not entropy.needs_spectrum:
-                population = populations.of_pairs(result.pairs, result.units, result.pair_sums)
-            scored[name] = ScoredOrder(
-                result.decomposition,
-                result.errors,
-                saturation.limits_of(
-                    result.decomposition, population, paired=result.pairs.paired, largest=largest
-                ),
-                result.errors_by,
-                largest,
-                population=population,
-            )
+                population = populations.of_pairs(pairs, result.units, result.pair_sums)
+            near = saturation.limits_of(whole, population, paired=pairs.paired, largest=largest)
+            by: Any = {"errors_by": result.errors_by, "largest": largest, "population": population}
+            scored[name] = ScoredOrder(whole, errors, near, **by)
         return scored
 
 
@@ -190,7 +174,7 @@ def takes_data(function: _Function) -> _Function:
     *given, data = signature.parameters.values()
     keyword = functools.partial(inspect.Parameter, kind=data.KEYWORD_ONLY)
     given[2:2] = [  # After outputs and prompts.
-        keyword(name, default=_DEFAULTS.get(name), annotation=hint.__forward_arg__)
+        keyword(name, default=_DEFAULTS[name], annotation=hint.__forward_arg__)
         for name, hint in Data.__annotations__.items()
     ]
     vars(function)["__signature__"] = signature.replace(parameters=given)
@@ -252,9 +236,6 @@ def evaluate(
       seed: of the rule's subsets, the groups and the probes of an estimate.
       progress: called with a few words before each step.
 
-    Returns:
-      An `Evaluation`; `print` shows it as a table. With quality it has a `Quality`, too.
-
     Raises:
       TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`; or a quality
         is missing, there is no `at_least`, rows have weights, or no prompt has so many outputs.
@@ -288,23 +269,22 @@ def evaluate(
     for scored in evaluation.orders:
         whole = scored.decomposition
         entropy = Entropy(whole.order, whole.truncation)
-        # Scores that grow with the rows.
-        if entropy.order < 2 and entropy.truncation is None:
-            progress(f"slope of order {entropy.order:g}")
-            with checks.optional(f"slope of order {entropy.order:g}", failed):
+        if entropy.order < 2 and entropy.truncation is None:  # Scores that grow with the rows.
+            what = f"slope of order {entropy.order:g}"
+            progress(what)
+            with checks.optional(what, failed):
                 slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=seed)
                 scored = dataclasses.replace(scored, slope=slope)
         orders.append(scored)
-    evaluation = dataclasses.replace(evaluation, orders=tuple(orders), failed=failed)
+    quality = None
     with checks.optional("quality", failed, asked=True):
-        scored = asked and asked.scored({"": pairs}, units)[""]
-        evaluation = dataclasses.replace(evaluation, quality=scored)
-    return evaluation
+        quality = asked and asked.scored({"": pairs}, units)[""]
+    return dataclasses.replace(evaluation, orders=tuple(orders), failed=failed, quality=quality)
 
 
 def _answers(pairs: Pairs) -> tuple[int, int] | None:
     """The fewest and the most answers to a prompt that counts, under `Indicator`."""
-    if not pairs.paired or not pairs.kernels[1].compares_equality or pairs.layout is not None:
+    if not pairs.kernels[1].compares_equality:
         return None
     answers = Answers.of(pairs)
     kinds = answers.points.prompt_kinds[1] if answers.kind is None else answers.kind

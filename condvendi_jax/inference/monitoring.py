@@ -19,8 +19,6 @@ from condvendi_jax.grams import grams_of
 from condvendi_jax.inference.evaluations import Plan
 from condvendi_jax.results.looks import Look, Looks
 from condvendi_jax.statistics import components, sequential
-from condvendi_jax.statistics.components import FEWEST_ANSWERS
-from condvendi_jax.statistics.sequential import EProcess, bounds, upper_end
 
 _LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
 
@@ -41,7 +39,7 @@ class _Sample(NamedTuple):
         """The score with its interval at 95%, over other answers to these prompts."""
         mean, fewest = np.mean(self.similarities), int(self.counts.min())
         pairs = len(self.names) * fewest * (fewest - 1) / 2
-        ends = mean, *bounds(mean, self.error, pairs, 1.96)[::-1]
+        ends = mean, *sequential.bounds(mean, self.error, pairs, 1.96)[::-1]
         score, low, high = (1 / float(end) if end > _LEAST else math.inf for end in ends)
         return score, low, high
 
@@ -58,10 +56,10 @@ class Monitor:
         self._first = first = _sample(outputs, prompts, batches, None, *how)
         self._prompts, self._batches, self._encoder = prompts, batches, how[0]
         mean, pairs = np.mean(first.similarities), len(first.names) * (int(first.counts.min()) // 2)
-        bound = min(float(upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
+        bound = min(float(sequential.upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
         if bound == 1:
             _warn_of_no_alarm(first, level, tolerated)
-        self._process = EProcess(first.similarities, first.error, bound)
+        self._process = sequential.EProcess(first.similarities, first.error, bound)
         said = first.bandwidth, first.scores(), 1 / bound, 2 / level
         self._run = Looks(level, tolerated, len(first.names), *said, ())
 
@@ -118,10 +116,9 @@ def _squares(points: Pairs) -> jax.Array:
 
 
 def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:
-    """The components of each prompt, from batches in place of answers.
+    """The components of each prompt, from batches, as similar as an answer of each on average.
 
-    Two batches are as similar as an answer of each is on average. `prompt` is that of each batch,
-    in order, and `batch` that of each row.
+    `prompt` is that of each batch, in order, and `batch` that of each row.
     """
     (sums, squares), most = np.zeros((2, prompt.size)), np.bincount(prompt[batch]).max()
     for number in range(prompt[-1] + 1):
@@ -151,13 +148,13 @@ def _sample(
         raise ValueError("batches: expected labels in `monitor` and in every look, or in none.")
     plan = Plan([2], None, None, True, None, 0, lambda _: None)
     pairs = plan.pairs({"": outputs}, prompts, encoder=encoder, output_kernel=kernel)[""].gathered()
-    labels = (
-        labelling.check_labels(batches, pairs.n, name="batches")[1] if batched else range(pairs.n)
-    )
+    labels: Any = range(pairs.n)
+    if batched:
+        labels = labelling.check_labels(batches, pairs.n, name="batches")[1]
     ids: Any = np.stack([np.asarray(pairs.prompt_ids), labels])  # By the order of their names.
     (prompt, _), batch, sizes = np.unique(ids, axis=1, return_inverse=True, return_counts=True)
     counts = np.bincount(prompt)
-    fewest, least = int(counts.min()), 2 if batched else FEWEST_ANSWERS
+    fewest, least = int(counts.min()), 2 if batched else components.FEWEST_ANSWERS
     if len(names) < 2 or fewest < least:
         unit = "batches of answers" if batched else "answers"
         raise ValueError(
@@ -180,7 +177,7 @@ def _sample(
     parts = _of_batches(pairs, prompt, batch.reshape(-1), sizes)
     similarities = np.clip(parts.similarity, 0, 1)
     error = float(np.std(similarities, ddof=1)) / math.sqrt(len(names))  # On average too large.
-    if fewest >= FEWEST_ANSWERS:
+    if fewest >= components.FEWEST_ANSWERS:
         error = parts.error(np.full(len(names), 1 / len(names)))
     chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
     return _Sample(names, counts, batched, similarities, error, columns, *chosen)
@@ -204,13 +201,12 @@ def monitor(
     not fall, an alarm has a probability of at most `level`, however many looks there are.
 
     This needs answers that are drawn independently, or `batches`. The baseline is one sample: if a
-    setting that all prompts share varies from look to look, such as the temperature, it cannot
-    bound what follows, and alarms may come too often. A rise raises no alarm.
+    setting of all prompts varies from look to look, such as the temperature, alarms may come too
+    often. A rise raises no alarm.
 
     Args:
-      outputs: as of `evaluate`: embeddings `[n, d]`, or `[prompts, k, d]`; texts `[n]`, or lists of
-        the answers to each prompt; or labels. At least 4 answers to each prompt; from 40 on, the
-        error of the baseline hides less.
+      outputs: as of `evaluate`; texts may be lists of the answers to each prompt. At least 4
+        answers to each prompt; from 40 on, the error of the baseline hides less.
       prompts: a text or label for each row, `[n]`, or for each prompt.
       batches: a label for each answer, `[n]`, in their order, also where outputs are lists. Answers
         to one prompt of one label, such as those of one request, may depend on each other: their
@@ -220,8 +216,8 @@ def monitor(
       encoder, output_kernel: as of `evaluate`. The bandwidth is the baseline's.
 
     Raises:
-      TypeError, ValueError: as `evaluate`; or a prompt has fewer than 4 answers or 2 batches,
-        there is one prompt, or `level` or `tolerated` is out of range.
+      TypeError, ValueError: as `evaluate`; a prompt has fewer than 4 answers or 2 batches; there is
+        one prompt; or a number is out of range.
 
     Examples:
       >>> import numpy as np

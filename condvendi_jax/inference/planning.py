@@ -19,7 +19,6 @@ from condvendi_jax.inference.population import Population, components_of
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels
 from condvendi_jax.results.planning import Size, StudyPlan
-from condvendi_jax.statistics.components import Components
 from condvendi_jax.statistics.power import FEWEST_TESTED, MOST, POWER, Spread, unseen_variance
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
@@ -44,24 +43,21 @@ def plan(
       pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
       models: two of a comparison; where None, those whose difference takes the most prompts.
-      ratio: of the two scores that is to be found; where None, 1.1, a difference of 10%, or with a
-        `budget` the smallest ratio that it finds.
+      ratio: of the two scores that is to be found; where None, 1.1 or, with a `budget`, the
+        smallest that it finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
       level: of the two-sided t-test; where None, 0.05, or that of the comparison, divided by the
         number of its pairs of models.
       prompts: the most that there are; any number where None.
-      prompt_cost: of one prompt, for each model, where an answer costs one.
-      budget: at most this cost for each model.
+      prompt_cost, budget: of one prompt, and the most for each model, where an answer costs one.
 
     Returns:
-      A `StudyPlan`, with the best number of prompts for each number of answers up to the pilot's;
-      `print` shows it as a table. Fewer answers than the pilot's take four or more answers to each
-      of its prompts, and an `Indicator` of prompts.
+      A `StudyPlan`, with the best number of prompts for each number of answers up to the pilot's.
+      Fewer take four or more answers to each prompt of the pilot, and an `Indicator` of prompts.
 
     Raises:
       TypeError, ValueError: the pilot has no order 2 or too few prompts; nearly all its outputs
-        count as different, so that it does not tell how many there are; or a number is out of its
-        range.
+        count as different; or a number is out of its range.
 
     Examples:
       >>> import numpy as np
@@ -92,9 +88,7 @@ def plan(
         ratio = 1.1
     ours = round(spread.answers)
     # What more answers than the pilot's would change depends on a difference of two estimates.
-    numbers = [k for k in _ANSWERS if k < ours] + [ours]
-    if math.isnan(spread.of_answers):
-        numbers = [ours]
+    numbers = [k for k in _ANSWERS if k < ours and not math.isnan(spread.of_answers)] + [ours]
     sizes = []
     for k in numbers:
         price, count = prompt_cost + k, most
@@ -173,7 +167,16 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     repeated = all(population.repeated for population in two)
     drawn = all(pairs.kernels[-1].compares_equality and pairs.batches is None for pairs in points)
     if repeated and drawn:
-        values, of_models = _by_prompt(two)
+        maybe = [components_of(model.answers, model.inside) for model in two]
+        of_models = [parts for parts in maybe if parts is not None]
+        if len(of_models) < len(two):
+            raise ValueError("pilot: expected answers of equal weight to each prompt.")
+        rows = zip(prompts_by_model(points)[1], two, of_models, strict=True)
+        # By a number of the prompt that both models share.
+        values = [
+            dict(zip(number.tolist(), c.similarity[model.answers.kind].tolist(), strict=True))
+            for number, model, c in rows
+        ]
         answers = np.mean([c.answers.mean() for c in of_models])
         means = [np.mean([c.of_answers, c.of_pairs, c.within()], axis=1) for c in of_models]
         of_answers, of_pairs, inside = np.sum(means, axis=0)
@@ -216,17 +219,3 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         float(answers),
         0.0 if math.isnan(inside) else math.hypot(*map(unseen_variance, squares)),
     )
-
-
-def _by_prompt(two: Sequence[Population]) -> tuple[list[dict[int, float]], list[Components]]:
-    """The similarities of each model by a number of the prompt that both share; and components."""
-    points = [population.answers.points for population in two]
-    numbers, values, of_models = prompts_by_model(points)[1], [], []
-    for population, number in zip(two, numbers, strict=True):
-        of_prompts = components_of(population.answers, population.inside)
-        if of_prompts is None:
-            raise ValueError("pilot: expected answers of equal weight to each prompt.")
-        similarity = of_prompts.similarity[population.answers.kind]
-        values.append(dict(zip(number.tolist(), similarity.tolist(), strict=True)))
-        of_models.append(of_prompts)
-    return values, of_models

@@ -24,7 +24,6 @@ from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans,
 from condvendi_jax.statistics import components, intervals, reasons
 from condvendi_jax.statistics.influences import Error, TwoWayError, root_mean_square
 from condvendi_jax.statistics.intervals import Ends
-from condvendi_jax.statistics.reasons import Reason
 
 _LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
@@ -36,17 +35,14 @@ class Population:
     """Unbiased scores of order 2: of the population, not of the sample.
 
     Where most rows answer a prompt that has several answers, of these prompts with any number of
-    answers to each; elsewhere of any number of rows. Errors and intervals are over other prompts
-    and answers to them. `at` gives the scores of other designs.
+    answers to each; elsewhere of any number of rows. `at` gives the scores of other designs.
 
     Attributes:
       answers: which rows count, and which answer the same prompt.
       sums, inside: `order_two.row_sums`, `[terms, n]`, and `Answers.inside`.
       units: the groups of rows that count as independent; None where there are no errors.
       leaving, among: these groups, and `order_two.sums_inside` them.
-      share: that of the pairs of a prompt with itself; where no prompt repeats, of a row. None:
-        as the sample has it, for the papers' scores.
-      same: of these pairs, the share of an answer with itself: 1 / k of k answers to each prompt.
+      share, same: see `at`; a share of None is that of the sample, for the papers' scores.
       reason: why there are no errors.
       labels: groups that split the answers to a prompt, such as by seed: the units are then the
         prompts, and errors of the conditional score are over other prompts and other labels.
@@ -60,7 +56,7 @@ class Population:
     among: Sequence[np.ndarray] = ()
     share: float | None = 0.0
     same: float = 0.0
-    reason: Reason | None = None
+    reason: reasons.Reason | None = None
     labels: Groups | None = None
 
     @property
@@ -89,9 +85,9 @@ class Population:
     def at(self, share: float | None, same: float) -> Population:
         """The scores that other numbers of prompts and of answers show on average.
 
-        The papers' scores of P prompts and k answers to each have share = 1 / P and same = 1 / k;
-        those of n rows without a repeated prompt share = 1 / n. If no pairs are of a prompt with
-        itself, share = 0, the prompts are any number of further ones.
+        `share` is that of the pairs of a prompt with itself, and of these `same` that of an answer
+        with itself: 1 / P and 1 / k in the papers' scores of P prompts and k answers to each. Of n
+        rows without a repeated prompt, share = 1 / n; of any number of further prompts, 0.
         """
         other = dataclasses.replace(self, share=share, same=same)
         other.__dict__["_means"] = self._means  # They are the same at every design.
@@ -154,11 +150,15 @@ class Population:
         """What numbers `[...]` lose without each unit, `[..., G]`."""
         return np.where(self._lost > 0, np.asarray(whole)[..., None] - without, 0)
 
+    @functools.cached_property
+    def _losses(self) -> np.ndarray:
+        """What the similarities lose without each unit, `[scores, G]`."""
+        return self._changes(*map(self._similarities, self._means))
+
     def _influences(self, changes: np.ndarray) -> np.ndarray:
         """The influences of units, `[G]`, from what a number loses without each."""
         assert self.units is not None
-        lost = self._lost
-        scaled = changes * (1 - lost) / np.where(lost > 0, lost, 1)
+        scaled = changes * (1 - self._lost) / np.where(self._lost > 0, self._lost, 1)
         return unit_influences(scaled[None], self.answers.points, self.units, deleted=True)[0]
 
     @functools.cached_property
@@ -166,17 +166,15 @@ class Population:
         """The influence of each unit on the similarities, `[1, G]`."""
         if self.units is None:
             return None
-        changes = self._changes(*map(self._similarities, self._means))
-        influences = [self._influences(of_score)[None] for of_score in changes]
+        influences = [self._influences(of_score)[None] for of_score in self._losses]
         return _per_score(influences, np.zeros_like(influences[0]))
 
     @functools.cached_property
     def errors(self) -> PerScore | None:
         """The `Error` of each score, over other prompts and answers; over rows if none repeats."""
-        if self.influences is None:
+        if self.units is None:
             return None
-        names = self.names
-        return _per_score([*map(self._error, names)], Error(1.0, np.zeros((1, 1))))
+        return _per_score([*map(self._error, self.names)], Error(1.0, np.zeros((1, 1))))
 
     @property
     def standard_errors(self) -> PerScore | None:
@@ -185,22 +183,25 @@ class Population:
 
     @property
     def intervals(self) -> PerScore | None:
-        """(low, high) at 95%, for the scores of the population, inside what is possible.
+        """(low, high) at 95%, inside what is possible.
 
-        RKE and Conditional-RKE are at least 1, and information of repeated prompts at most their
-        number. Where nearly all rows, or answers to a prompt, count as different, so few pairs are
-        alike that n rows give no upper end: high is infinite, and nothing is known of information.
+        Where nearly all rows, or answers to a prompt, count as different, so few pairs are alike
+        that n rows give no upper end: high is infinite, and nothing is known of information.
         """
         return self.errors and self.errors.map(lambda error: error.interval())
 
     def _error(self, name: str) -> Error:
-        """The error of a score, from the influences and the interval of its similarity."""
         assert self.units is not None
-        value, score = getattr(self.similarities, name), getattr(self.values, name)
-        influences, reason, ends = getattr(self.influences, name), None, self._ends(name)
-        if np.isnan(influences).any() or math.isnan(score):
-            reason = self._undefined(score)
-        freedom = self._freedom if self.repeated else self.freedom
+        influences, ends = getattr(self.influences, name), self._ends(name)
+        reason, freedom = None, self.freedom
+        if math.isnan(getattr(self.values, name)):
+            reason = reasons.NO_PAIRS
+        elif np.isnan(influences).any():
+            one_left = leaves_one_prompt(self.answers.points.prompt_kinds[1], self.units)
+            reason = reasons.ONE_PROMPT if one_left else reasons.ONE_HAS_PAIRS
+        if self.repeated:  # Of as many units of equal shares, less one.
+            freedom = max(1 / np.sum(self._shares**2) - 1, 1.0)
+        value = getattr(self.similarities, name)
         error = Error(value, influences, self.units.units, freedom, reason, ends)
         if self.labels is not None:
             error = self._two_ways(error, name)
@@ -222,20 +223,7 @@ class Population:
         rows = weights * (2 * (means - of_prompt) + of_prompt - error.value)
         cells = np.unique([kind, self.labels.membership], axis=1, return_inverse=True)[1]
         parts = [_of_sums(error.value, rows, groups) for groups in (self.labels.membership, cells)]
-        return TwoWayError(
-            *(getattr(error, field.name) for field in dataclasses.fields(Error)),
-            labels=parts[0],
-            cells=parts[1],
-        )
-
-    def _undefined(self, score: float) -> Reason:
-        """Why a score, or its error, is not a number."""
-        assert self.units is not None
-        if math.isnan(score):
-            return reasons.NO_PAIRS
-        kinds = self.answers.points.prompt_kinds[1]
-        one_left = leaves_one_prompt(kinds, self.units)
-        return reasons.ONE_PROMPT if one_left else reasons.ONE_HAS_PAIRS
+        return TwoWayError(**vars(error), labels=parts[0], cells=parts[1])
 
     def _ends(self, name: str) -> Ends:
         """The interval of a similarity at each level, inside what is possible."""
@@ -243,20 +231,13 @@ class Population:
         most = 1.0 if name in INVERTED else 1 / max(prompts, _LEAST) if self.repeated else math.inf
         if np.isnan(getattr(self.influences, name)).any():
             return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
-        if not self.repeated:
-            ends = self._of_rows(name)
-        else:
-            ends = {
-                "vendi": self._of_all_outputs,
-                "conditional": self._of_prompts,
-                "information": self._of_information,
-            }[name]()
+        of_prompts = PerScore(self._of_all_outputs, self._of_prompts, self._of_information)
+        ends = getattr(of_prompts, name)() if self.repeated else self._of_rows(name)
         if self.limits.largest[self.names.index(name)]:
             ends = intervals.open_below(ends, None if name in INVERTED else most)
         return intervals.inside(ends, 0.0, most)
 
     def _of_rows(self, name: str) -> Ends:
-        """The interval of a similarity of pairs of rows."""
         value = getattr(self.similarities, name)
         error = root_mean_square(getattr(self.influences, name)[0])
         if name not in INVERTED:
@@ -274,33 +255,20 @@ class Population:
         """The share of the pairs of a prompt with itself that each unit has."""
         return self._lost**2 / np.sum(self._lost**2)
 
-    @property
-    def _freedom(self) -> float:
-        """Of as many units of equal shares, less one."""
-        return max(1 / np.sum(self._shares**2) - 1, 1.0)
-
-    @property
-    def _conditional(self) -> tuple[float, np.ndarray]:
-        """The conditional similarity, and what it loses without each unit."""
-        changes = self._changes(*map(self._similarities, self._means))
-        return self.similarities.conditional, changes[1]
-
-    @property
-    def _between(self) -> tuple[float, np.ndarray]:
-        """The mean similarity of answers to two prompts, and what it loses without each unit."""
-        means, without = self._means
-        return means.between[0], self._changes(means.between[0], without.between[0])
+    def _of_answers(self, place: str) -> tuple[float, np.ndarray]:
+        """The mean similarity `within` or `between` prompts; what it loses without each unit."""
+        mean, without = (getattr(means, place)[0] for means in self._means)
+        return mean, self._changes(mean, without)
 
     def _of_prompts(self) -> Ends:
         """The interval of the conditional similarity, a mean over prompts."""
-        return self._mean(intervals.prompt_mean, *self._conditional)
+        return self._mean(intervals.prompt_mean, self.similarities.conditional, self._losses[1])
 
     def _of_all_outputs(self) -> Ends:
         """The interval of the similarity of two outputs: answers to one prompt, or to two."""
-        means, without = self._means
-        within, changes = means.within[0], self._changes(means.within[0], without.within[0])
-        between, of_between = self._between
-        share = means.share if self.share is None else self.share
+        within, changes = self._of_answers("within")
+        between, of_between = self._of_answers("between")
+        share = self._means[0].share if self.share is None else self.share
         shares, constant = (share * (1 - self.same), 1 - share), share * self.same
         correlation = _correlation(*map(self._influences, (changes, of_between)))
         ends = (
@@ -315,10 +283,10 @@ class Population:
 
         It moves with the conditional similarity, and with what is left of the mean between prompts.
         """
-        (conditional, changes), (between, of_between) = self._conditional, self._between
+        (between, of_between), changes = self._of_answers("between"), self._losses[1]
         assert self.influences is not None
-        value, outputs = self.similarities.information, self.similarities.vendi
-        mean = self._influences(changes)
+        outputs, conditional, value = self.similarities
+        mean = self.influences.conditional[0]
         square = max(np.sum(mean**2), _LEAST)
         slope = np.sum(self._influences(of_between) * mean) / square
         left = self._mean(intervals.between_mean, between, of_between - slope * changes)
@@ -407,7 +375,7 @@ def _leaving(
     units = units._replace(membership=units.membership[answers.rows], of_all=units.count)
     if kind is not None and splits(units.membership, kind):
         labels, units = units, Groups(kind, "rows of one prompt")
-    return units, order_two.leaving_of(answers.points, units.labels, units.count), labels
+    return units, units.leaving(answers.points), labels
 
 
 def _checked(labels: Groups | None, *parts: Any) -> Population:

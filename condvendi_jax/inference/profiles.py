@@ -1,13 +1,19 @@
 """Scores of models at every bandwidth of a ladder, and over which of them one model leads.
 
-Bands and signs come from the `Error` of each score at every bandwidth (`bands`).
+Bands and signs hold at all bandwidths at once. With a random multiplier for each independent group
+of rows, the sums of their influences have the joint distribution of the errors of all models at all
+bandwidths, and so of the largest of them (docs/bandwidths.md). An interval at the level of the
+largest is a band, and a difference whose interval excludes 0 at that level has a sign.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -18,25 +24,28 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.rows import NAMES
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference import population, saturation
-from condvendi_jax.inference.bands import Curve, Tested
-from condvendi_jax.inference.designs import Common
-from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units
+from condvendi_jax.inference.designs import Common, Rows
+from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units, too_few
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
-from condvendi_jax.inference.shared_prompts import Rows
-from condvendi_jax.results.profile import Over, Profile
+from condvendi_jax.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two
 from condvendi_jax.spectra.order_two import Leaving, to_float64
+from condvendi_jax.statistics import intervals, multiplicity, reasons
 from condvendi_jax.statistics.influences import Error
-from condvendi_jax.statistics.reasons import SPLIT, Reason
+from condvendi_jax.statistics.reasons import Reason, Saturated
 
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
 _ENTROPY = Entropy(order=2)
+# Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
+_DRAWS = 5000
+_LEAST = 1e-300  # So that nothing is divided by 0.
+_LARGEST = 1e300  # Squares that are larger may overflow where they are added.
+_TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
 
 
 @takes_data
@@ -72,9 +81,6 @@ def profile(
       level: the bands of a model cover all of its scores at once, and all signs of all pairs are
         right at once, with probability 1 - level.
 
-    Returns:
-      A `Profile`; `print` shows it, and its `plot` draws it.
-
     Raises:
       TypeError, ValueError: `over` is unknown, a kernel that moves has no bandwidth, the
         multiples are not ascending numbers above 0, or `compare` would refuse the arguments.
@@ -99,8 +105,8 @@ def profile(
     rows = Rows.of(pairs)
     shared = None if one_population else rows.numbers()
     level = checks.check_number(level, name="level", above=0, below=1)
-    options: dict[str, Any] = {"over": over, "multiples": multiples, "level": level}
-    return _of_pairs(rows.together(pairs, shared), plan, differ=shared and shared.apart, **options)
+    together, differ = rows.together(shared), shared and shared.apart
+    return _of_pairs(together, plan, over, multiples, level, differ)
 
 
 def of_plan(
@@ -124,34 +130,27 @@ def of_plan(
     few = min(rows.total for rows in pairs.values()) < FEWEST_ROWS
     if refused or few or not (asked or cheap):
         return None
-    return _of_pairs(pairs, plan, over=None, multiples=LADDER, level=level, differ=differ)
+    return _of_pairs(pairs, plan, None, LADDER, level, differ)
 
 
 def _of_pairs(
-    pairs: Mapping[str, Pairs],
-    plan: Plan,
-    *,
-    over: Any,
-    multiples: Sequence[float],
-    level: float,
-    differ: Reason | None,
+    pairs: Mapping[str, Pairs], plan: Plan, over: Any, multiples: Any, level: float, differ: Any
 ) -> Profile:
     """Computes the profile of pairs under the same kernels; `differ`: why it tests nothing."""
     first = next(iter(pairs.values()))
     moves = [kernel.known_bandwidth is not None for kernel in first.kernels]
-    of_all = "both" if all(moves) or not any(moves) else NAMES[moves.index(True)]
-    over = over or of_all
+    over = over or ("both" if all(moves) or not any(moves) else NAMES[moves.index(True)])
     moving, ladder = _moving(first, over), _check_multiples(multiples)
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
-    groups, unbiased, along = units.of_models, plan.unbiased, {}
+    unbiased, along = plan.unbiased, {}
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
-        along[name] = _populations(rows, moving, ladder, groups[name], unbiased=unbiased)
+        along[name] = _populations(rows, moving, ladder, units.of_models[name], unbiased=unbiased)
     curves = curves_of(pairs, along, units, common, unbiased=unbiased)
-    options: dict[str, Any] = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
     if not unbiased and len(pairs) > 1:
         differ = differ or common.differ
-    return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **options)
+    how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
+    return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
 
 
 def curves_of(
@@ -167,22 +166,16 @@ def curves_of(
     shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
     for name, populations in along.items():
         at = [scores.at(*shares) for scores in populations]
-        few = errors_of.too_few(pairs[name], units.of_models[name], _ENTROPY)
-        reason = at[0].reason or (Reason(few) if few else None)
-        reason = SPLIT if at[0].labels is not None else reason
-        errors = [scores.errors or _without(scores, reason) for scores in at]
+        reason = at[0].reason or too_few(pairs[name], units.of_models[name], _ENTROPY)
+        reason = reasons.SPLIT if at[0].labels is not None else reason
+        unknown = functools.partial(Error, influences=np.full((1, 1), math.nan), reason=reason)
+        errors = [scores.errors or scores.values.map(unknown) for scores in at]
         if not unbiased:
             errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
         limits = zip(*(scores.limits for scores in at), strict=True)
         limits = saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits))
         curves[name] = Curve(errors, limits, reason)
     return curves
-
-
-def _without(scores: Population, reason: Reason | None) -> PerScore:
-    """No errors of scores, for a reason."""
-    unknown = np.full((1, 1), math.nan)
-    return scores.values.map(lambda value: Error(value, unknown, reason=reason))
 
 
 def of_curves(
@@ -199,14 +192,14 @@ def of_curves(
 ) -> Profile:
     """The profile of models with these curves, with bands and signs."""
     first = next(iter(pairs.values()))
-    rounding, scores = saturation.rounding(entropy, first.dtype), 3 if first.paired else 1
+    names = PerScore._fields if first.paired else ("vendi",)
+    rounding = saturation.rounding(entropy, first.dtype)
     tested = Tested(curves, units.matched != "none", level, seed, rounding, differ)
-    names = PerScore._fields[:scores]
     bands, told = zip(*map(tested.of_score, names), strict=True)
     # Each `[scores, models, m]`, of one score without prompts, and else of three.
     values = [[curve.values(name) for curve in curves.values()] for name in names]
     saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
-    missing = [None] * (3 - scores)
+    missing = [None] * (3 - len(names))
     return Profile(
         tuple(pairs),
         tuple(rows.total for rows in pairs.values()),
@@ -264,7 +257,6 @@ def _populations(
     traced = all(any(x is kernels[k].bandwidth for x in leaves[k]) for k in moving)
 
     def along(function: Callable[..., jax.Array], *leaving: Leaving) -> np.ndarray:
-        """A function of the points at every multiple, `[m, ...]`."""
         if traced:
             multiples = jnp.asarray(ladder, points.dtype)
             return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
@@ -297,3 +289,204 @@ def _times(points: Pairs, moving: tuple[int, ...], times: Any) -> Pairs:
     for index in moving:
         kernels[index] = kernels[index].with_bandwidth(kernels[index].bandwidth * times)
     return points.under(tuple(kernels))
+
+
+# Bands and signs
+
+
+class Curve(NamedTuple):
+    """One model along the ladder."""
+
+    errors: Sequence[PerScore]  # At each bandwidth, an `Error` of each score.
+    limits: saturation.Nearly  # Where scores are nearly at a limit, `[scores, m]`.
+    reason: Reason | None = None  # Why nothing is tested.
+
+    def of(self, score: str) -> list[Error]:
+        """The errors of a score, of each bandwidth; where they may overflow, they are unknown."""
+        return [_finite(getattr(errors, score)) for errors in self.errors]
+
+    def values(self, score: str) -> np.ndarray:
+        """A score at each bandwidth, `[m]`."""
+        return np.array([error.value for error in self.of(score)])
+
+    def saturated(self, score: str) -> np.ndarray:
+        """Where a score has no band, as it is nearly at a limit, `[m]`."""
+        index = PerScore._fields.index(score)
+        few = [isinstance(error.reason, Saturated) for error in self.of(score)]
+        return self.limits.largest[index] | self.limits.smallest[index] | few
+
+
+def _finite(error: Error) -> Error:
+    """The error, or that it is not known."""
+    tested = error.inverse or error
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = tested.value**2 + np.sum(np.square(tested.influences))
+    if error.reason is not None or square < _LARGEST:
+        return error
+    return dataclasses.replace(error, reason=reasons.OVERFLOW)
+
+
+class Tested(NamedTuple):
+    """Bands and signs of models along the ladder, from draws of all their errors together."""
+
+    curves: Mapping[str, Curve]
+    matched: bool  # Whether the groups of all models are the same.
+    level: float
+    seed: int
+    rounding: float  # Relative: no difference or error counts as smaller.
+    differ: Reason | None = None  # Why the scores of models cannot be compared.
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why nothing is tested; None where something is."""
+        return reasons.first([*(curve.reason for curve in self.curves.values()), self.differ])
+
+    def of_score(self, score: str) -> tuple[np.ndarray, list[PairProfile]]:
+        """The bands of each model, `[models, m, 2]`, and every two models."""
+        count = len(next(iter(self.curves.values())).errors)
+        if self.reason is not None:
+            bands = np.full((len(self.curves), count, 2), math.nan)
+            none = np.zeros(count, int), [self.reason] * count, math.nan, math.nan
+            two = itertools.combinations(self.curves, 2)
+            return bands, [PairProfile(*names, score, *none) for names in two]
+        models = [_Drawn.of(curve, score, self.rounding) for curve in self.curves.values()]
+        freedom = min(model.freedom for model in models)
+        draws = self._draws(models, freedom, PerScore._fields.index(score))
+        bands = np.array([self._band(*pair, freedom) for pair in zip(draws, models, strict=True)])
+        return bands, self._differences(score, models, draws, freedom)
+
+    def _draws(self, models: Sequence[_Drawn], freedom: float, number: int) -> np.ndarray:
+        """Errors of each model, in standard errors, by Student's t, `[models, draws, m]`."""
+        generator, sets = np.random.default_rng([self.seed, number]), [[model] for model in models]
+        drawn = []
+        for together in [models] if self.matched else sets:
+            block = np.concatenate([model.relative for model in together])
+            normal = np.zeros(len(block)), block @ block.T / block.shape[1], _DRAWS, "ignore"
+            drawn.append(generator.multivariate_normal(*normal, method="eigh"))
+        spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1)) / freedom)
+        every = np.concatenate(drawn, axis=1) / spread
+        return np.moveaxis(every.reshape(_DRAWS, len(models), -1), 1, 0)
+
+    def _band(self, draws: np.ndarray, model: _Drawn, freedom: float) -> np.ndarray:
+        """The ends of the band of a model, `[m, 2]`: intervals at the level of the largest."""
+        band = np.full((len(model.errors), 2), math.nan)
+        if not model.kept.any():
+            return band
+        largest = np.max(np.abs(draws[:, model.kept]), axis=1)
+        level = _level_of(np.quantile(largest, 1 - self.level), freedom)
+        for place in np.flatnonzero(model.kept).tolist():
+            band[place] = model.scores[place].interval(level)
+        return band
+
+    def _differences(
+        self, score: str, models: Sequence[_Drawn], draws: np.ndarray, freedom: float
+    ) -> list[PairProfile]:
+        """Every two models: signs, why they are not tested, the p-value alone and among all."""
+        pairs = list(itertools.combinations(range(len(models)), 2))
+        if not pairs:
+            return []
+        names = list(self.curves)
+        observed, every = np.zeros((len(pairs), draws.shape[2])), []
+        drawn = np.zeros((_DRAWS, *observed.shape), np.float32)
+        for k, (one, two) in enumerate(pairs):
+            first, second = models[one], models[two]
+            why = first.untested(second, score, (names[one], names[two]))
+            tested = np.array([reason is None for reason in why])
+            every.append(why)
+            if not tested.any():
+                continue
+            correlation = np.mean(first.relative * second.relative, axis=1) if self.matched else 0.0
+            levels = first.level_apart(second, correlation)
+            apart = np.where(tested, first.values - second.values, 0)
+            largest = np.maximum(np.abs(first.values), np.abs(second.values))
+            known = tested & (np.abs(apart) > self.rounding * largest)
+            reached = np.where(known, intervals.student(freedom, levels), 0)
+            sign = -1 if first.errors[0] is not first.scores[0] else 1
+            observed[k] = sign * np.sign(apart) * reached
+            # Relative to the larger error, as scores may be as large as floating-point allows.
+            scale = np.maximum(first.scales, second.scales)
+            a, b = first.scales / scale, second.scales / scale
+            error = np.sqrt(np.maximum(a**2 - 2 * correlation * a * b + b**2, self.rounding**2))
+            difference = np.abs(a * draws[one] - b * draws[two]) / error
+            drawn[:, k, tested] = difference[:, tested]
+        largest = np.abs(observed) * (1 - _TIES)
+        told = multiplicity.stepped_down(largest, drawn, self.level)
+        p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))
+        p_values[:, [None not in why for why in every]] = math.nan
+        signs = np.where(told, np.sign(observed), 0).astype(int)
+        return [
+            PairProfile(names[one], names[two], score, signs[k], every[k], *p_values[:, k])
+            for k, (one, two) in enumerate(pairs)
+        ]
+
+
+class _Drawn(NamedTuple):
+    """One score of one model along the ladder, for draws of its errors."""
+
+    scores: list[Error]
+    errors: list[Error]  # Of one over a score, if that is what is tested.
+    limits: saturation.Nearly  # `[m]` each.
+    values: np.ndarray  # `[m]`; 1 where there is no number.
+    scales: np.ndarray  # The standard errors, `[m]`; 1 where there are none.
+    relative: np.ndarray  # Influences in standard errors, `[m, g]`; 0 where there are none.
+    kept: np.ndarray  # Where there is a band, `[m]`.
+
+    @classmethod
+    def of(cls, curve: Curve, score: str, rounding: float) -> _Drawn:
+        index, scores = PerScore._fields.index(score), curve.of(score)
+        errors = [error.inverse or error for error in scores]
+        known = np.array([error.reason is None for error in errors])
+        values = np.where(known, [error.value for error in errors], 1)
+        rows = np.array([np.mean(error.influences, axis=0) for error in errors])
+        rows = np.where(known[:, None], rows, 0)
+        scales = [error.standard_error if error.reason is None else 1.0 for error in errors]
+        scales = np.maximum(scales, np.maximum(rounding * np.abs(values), _LEAST))
+        ends = saturation.Nearly(*(end[index] for end in curve.limits))
+        kept = known & ~curve.saturated(score)
+        return cls(scores, errors, ends, values, scales, rows / scales[:, None], kept)
+
+    @property
+    def freedom(self) -> float:
+        return max(min(error.freedom for error in self.errors), 1.0)
+
+    def at_levels(self, levels: np.ndarray) -> np.ndarray:
+        """The ends of the intervals, `[2, m, levels]`; 0 where there are none."""
+        ends = np.zeros((2, len(self.errors), levels.size))
+        for place, error in enumerate(self.errors):
+            if error.reason is None:
+                ends[0, place], ends[1, place] = error.at_levels(levels)
+        return ends
+
+    def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
+        values = [[error.value for error in model.scores] for model in (self, other)]
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.array(values))
+        limits = (np.array(ends) for ends in zip(self.limits, other.limits, strict=True))
+        why = saturation.untested(score, names, logs, saturation.Nearly(*limits))
+        both = zip(self.errors, other.errors, strict=True)
+        return [
+            reason or one.reason or two.reason for reason, (one, two) in zip(why, both, strict=True)
+        ]
+
+    def level_apart(self, other: _Drawn, correlation: np.ndarray | float) -> np.ndarray:
+        """The smallest level from which on the interval of the difference excludes 0, `[m]`."""
+        values, ends = zip(*((m.values[:, None], m.at_levels) for m in (self, other)), strict=True)
+        correlation = np.reshape(correlation, (-1, 1))
+        low, high = intervals.difference(values, ends, correlation)(intervals.LEVELS)
+        margin = np.maximum(low, -high)[:, ::-1]
+        margin = np.minimum.accumulate(margin, axis=1)[:, ::-1]  # It rises with the level.
+        place = np.clip(np.argmax(margin > 0, axis=1), 1, None)
+        none = ~(margin > 0).any(axis=1)
+        before, after = (margin[np.arange(len(place)), place - step] for step in (1, 0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            part = np.nan_to_num(-before / (after - before), nan=1.0)
+        logs = np.log(intervals.LEVELS)
+        between = logs[place - 1] + np.clip(part, 0, 1) * (logs[place] - logs[place - 1])
+        return np.where(none, 1.0, np.exp(between))
+
+
+def _level_of(times: float, freedom: float) -> float:
+    """The level of an interval so many standard errors to each side."""
+    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
+
+    return float(2 * stdtr(freedom, -times))

@@ -1,12 +1,21 @@
-"""The score of the outputs of each prompt, and the contribution of the prompt to all scores."""
+"""What every row, and every prompt, contributes to the scores: to find redundant outputs."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling, memory
+from condvendi_jax.base.result import Result
+from condvendi_jax.base.tables import Table
+from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Labels, Pairs, takes_pairs
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference.row_contributions import contributions
+from condvendi_jax.inference.errors import row_influences
+from condvendi_jax.results.evaluation import score_name, score_names
 from condvendi_jax.results.prompts import PromptScore, PromptTable
 from condvendi_jax.spectra import exact, order_two
 from condvendi_jax.spectra.computation import AUTO
@@ -16,6 +25,100 @@ from condvendi_jax.statistics.reasons import Reason
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Contributions(Result):
+    """The contribution of every row to the scores, in effective numbers of modes.
+
+    Attributes:
+      decomposition: the scores of all rows.
+      influences: of each row on each score, `[n]`, of weighted mean zero: the derivative in the
+        weight of the row, while the others shrink in proportion. A negative one marks a redundant
+        row. Without prompts, information has none. Of a row of weight zero, NaN unless order 2.
+      shares: the weight of each row, `[n]`, of sum one.
+      bandwidths: of outputs and prompts, and where they come from.
+    """
+
+    decomposition: Decomposition
+    influences: PerScore
+    shares: np.ndarray
+    bandwidths: Mapping[str, RuledBandwidth]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each row."""
+        influences = self.influences._asdict().items()
+        columns = {"share": self.shares} | {f"influence_on_{name}": x for name, x in influences}
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [{"row": k, **dict(zip(columns, row, strict=True))} for k, row in enumerate(rows)]
+
+    def parts(self) -> list[str | Table]:
+        """The rows with the smallest and the largest influence on the conditional score."""
+        order = np.argsort(self.influences.conditional, kind="stable").tolist()
+        shown = order if len(order) <= 6 else [*order[:3], *order[-3:]]
+        whole, names = self.decomposition, score_names(self.bandwidths)
+        titles = {name: score_name(name, whole.order, whole.truncation) for name in names}
+        scores = [getattr(self.influences, name) for name in names]
+        rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in scores)] for k in shown]
+        main = titles.get("conditional") or titles["vendi"]
+        return [
+            f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:",
+            Table(["row", *titles.values()], rows),
+        ]
+
+    def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
+        """The contribution of the rows of each label: the sum of influences times shares.
+
+        In effective modes, in the order of the labels. All together contribute zero. To first
+        order, a score falls by the contribution of a label, divided by the share of the other rows,
+        if its rows leave.
+
+        Args:
+          labels: of prompts, models or themes, `[n]`, all numbers or all strings.
+
+        Raises:
+          TypeError, ValueError: there are not n labels, or they are of several kinds.
+        """
+        n = self.decomposition.n
+        names, numbers = labelling.check_labels(labels, n, name="labels")
+        weighed = [np.where(self.shares > 0, values * self.shares, 0) for values in self.influences]
+        sums = [np.bincount(numbers, of_rows) for of_rows in weighed]
+        scores = (PerScore(*map(float, column)) for column in zip(*sums, strict=True))
+        return labelling.by_label(names, scores)
+
+
+@checks.outside_transformations
+@takes_pairs
+def contributions(
+    pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
+) -> Contributions:
+    """The influence of every row on the three scores of `decompose`.
+
+    If c_k is the derivative of the entropy in the eigenvalue lambda_k of A = K / n, and u_k its
+    eigenvector, row i has the influence n sum_k c_k lambda_k u_ki^2 - sum_k c_k lambda_k on the
+    entropy (docs/contributions.md). At order 2 row sums of squared kernels give it, in one pass
+    over the pairs at any n; other orders and truncations take all eigenvectors, O(n^3) time, or
+    estimates of a method.
+
+    Args:
+      pairs: the data, or what makes it, as for `decompose`.
+      order, truncation, method: see `decompose`.
+
+    Raises:
+      TypeError, ValueError: `decompose` would refuse the data, or n x n arrays exceed the memory.
+
+    Examples:
+      Three outputs are the same, and the fourth stands alone:
+
+      >>> import condvendi_jax as cv
+      >>> result = cv.contributions([[0], [0], [0], [1]], kernel=cv.Gaussian(0.1), order=2)
+      >>> print(result.influences.vendi.round(2))
+      [-0.64 -0.64 -0.64  1.92]
+    """
+    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
+    result = row_influences(pairs, entropy, method)
+    of_rows = PerScore(*(rows.mean(axis=0) for rows in result.rows))
+    return Contributions(result.decomposition, of_rows, pairs.shares, pairs.bandwidths)
 
 
 @checks.outside_transformations
@@ -35,18 +138,15 @@ def prompt_table(
     those of the similarity of its outputs, at every order. Outputs count as independent.
 
     Args:
-      pairs: the data, or what makes it, as for `decompose`. Rows of equal prompts are one prompt.
+      pairs: the data, or what makes it, as for `decompose`.
       order, truncation: see `decompose`. A prompt with fewer outputs keeps all eigenvalues.
       labels: of the rows, `[n]`, in place of their prompts: texts or themes, all numbers or all
         strings.
       method: how the eigenvalues of all rows are computed. Those of a prompt are exact.
 
-    Returns:
-      A `PromptTable`; `print` shows the least and the most diverse prompts, and the mean score.
-
     Raises:
-      TypeError, ValueError: `contributions` would refuse the data; there are neither prompts nor
-        labels; there are not n labels; or the outputs of one prompt are too many for the memory.
+      TypeError, ValueError: `contributions` would refuse the data; there are neither prompts nor n
+        labels; or the outputs of one prompt are too many for the memory.
 
     Examples:
       The first prompt has two different outputs, the second has three equal ones:
@@ -70,98 +170,83 @@ def prompt_table(
         raise ValueError(
             "labels: there are outputs alone; expected the prompt of every row [n], received None."
         )
-    _, first, kinds = np.unique(numbers, return_index=True, return_inverse=True)
-    rows = np.sort(first)
-    membership = np.searchsorted(rows, first[kinds.reshape(-1)])  # In the order of the first rows.
-    scored = _ByPrompt(pairs, membership, entropy)
+    _, membership = checks.number_values(numbers)
+    rows = np.unique(membership, return_index=True)[1]  # The first of each.
+    scored, spread, reason = _by_prompt(pairs, membership, entropy)
     result = contributions(pairs, order=order, truncation=truncation, method=method)
     columns = (
         [None] * rows.size if names is None else names[numbers[rows]].tolist(),
         rows.tolist(),
-        *(column.tolist() for column in scored.columns()),
+        *(column.tolist() for column in scored),
         result.by(membership).values(),
     )
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
-    return PromptTable(prompts, result.decomposition, scored.spread, scored.reason)
+    return PromptTable(prompts, result.decomposition, spread, reason)
 
 
-class _ByPrompt:
-    """The rows of p prompts, and the score of each prompt."""
-
-    spread: PromptSpread | None = None
-    reason: Reason | None = None
-
-    def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy):
-        self.near, self.entropy, shares = pairs.gathered(), entropy, pairs.shares
-        counted = np.flatnonzero(shares > 0)
-        self.rows = counted[np.argsort(membership[counted], kind="stable")]
-        self.shares = np.bincount(membership, shares)
-        self.sizes = np.bincount(membership[counted], minlength=self.shares.size)
-        copies = np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64)
-        self.copies, self.prompt = copies[self.rows], membership[self.rows]
-        self.n = np.bincount(self.prompt, self.copies, self.shares.size).astype(int)
-        # Of a row within its prompt.
-        self.weights = shares / np.where(self.shares > 0, self.shares, 1)[membership]
-        most = int(self.sizes.max())
-        if not memory.fits(most, pairs.dtype):
-            raise ValueError(
-                f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
-                "memory; score some of them, with cv.decompose."
-            )
-
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """The columns of the prompts after their first rows, `[p]` each."""
-        score, sums = np.full(self.sizes.size, np.nan), np.zeros((2, self.rows.size))
-        present = np.flatnonzero(self.sizes)
-        of_rows = self.rows, self.sizes, present, self.weights
-        for block in exact.compute_sets(self.near, *of_rows, self.entropy):
-            score[block.sets] = np.exp(np.asarray(block.values, np.float64))
-            by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
-            sums[:, block.places[block.inside]] = by_row[:, block.inside]
-        weights = self.weights[self.rows]
-        units = weights / self.copies
-        left_out, alone = (units, units) if self.near.batches is None else self._batches()
-        squared_norm, squares, pairs = (
-            np.bincount(self.prompt, weights * values, self.sizes.size)
-            for values in (sums[0], left_out, alone)
+def _by_prompt(
+    pairs: Pairs, membership: np.ndarray, entropy: Entropy
+) -> tuple[list[np.ndarray], PromptSpread | None, Reason | None]:
+    """The columns of `PromptScore` after the first row, `[p]` each, the spread, or why not."""
+    near, shares = pairs.gathered(), pairs.shares
+    counted = np.flatnonzero(shares > 0)
+    rows = counted[np.argsort(membership[counted], kind="stable")]
+    prompt, of_prompts = membership[rows], np.bincount(membership, shares)
+    sizes = np.bincount(prompt, minlength=of_prompts.size)
+    most = int(sizes.max())
+    if not memory.fits(most, pairs.dtype):
+        raise ValueError(
+            f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
+            "memory; score some of them, with cv.decompose."
         )
-        several = (self.n > 1) & (pairs < 1 - _ROUNDING)
-        rest = np.where(several, 1 - pairs, np.nan)
-        similarity = np.clip((squared_norm - squares) / rest, 0, 1)
-        rounding = saturation.rounding(Entropy(2), self.near.dtype)
-        similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
-        similarity[several & (squared_norm >= 1 - rounding)] = 1
-        plug_in = score
-        if not self.entropy.needs_spectrum:
-            with np.errstate(divide="ignore"):
-                score = np.where(several, 1 / similarity, score)
-        scores = (score, plug_in, similarity)
-        return self.n, self.shares, *scores, *self._shrunken(similarity, sums, units)
+    copies = (np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64))[rows]
+    n = np.bincount(prompt, copies, sizes.size).astype(int)
+    within = shares / np.where(of_prompts > 0, of_prompts, 1)[membership]  # Of a row in its prompt.
+    score, sums = np.full(sizes.size, np.nan), np.zeros((2, rows.size))
+    for block in exact.compute_sets(near, rows, sizes, np.flatnonzero(sizes), within, entropy):
+        score[block.sets] = np.exp(np.asarray(block.values, np.float64))
+        by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
+        sums[:, block.places[block.inside]] = by_row[:, block.inside]
+    weights = within[rows]
+    units = weights / copies
+    left_out, alone = units, units
+    if near.batches is not None:
+        left_out, alone = (of_rows[rows] for of_rows in _of_batches(near, within))
+    squared_norm, squares, same = (
+        np.bincount(prompt, weights * values, sizes.size) for values in (sums[0], left_out, alone)
+    )
+    several = (n > 1) & (same < 1 - _ROUNDING)
+    rest = np.where(several, 1 - same, np.nan)
+    similarity = np.clip((squared_norm - squares) / rest, 0, 1)
+    rounding = saturation.rounding(Entropy(2), pairs.dtype)
+    similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
+    similarity[several & (squared_norm >= 1 - rounding)] = 1
+    columns = [n, of_prompts, score, score, similarity]
+    if not entropy.needs_spectrum:
+        with np.errstate(divide="ignore"):
+            columns[2] = np.where(several, 1 / similarity, score)
+    if near.batches is not None:
+        result = "answers of one batch depend on each other"
+    elif not np.allclose(units * n[prompt], 1, atol=0):
+        result = "the outputs of a prompt have unequal weights"
+    else:
+        similar, squared = sums / units - 1
+        parts = components.of_sums(similar, squared, copies, prompt, n.size)
+        result, failed = "", dict[str, str]()
+        with checks.optional("shrunken similarities", failed):
+            result = shrinkage.shrink(parts._replace(similarity=similarity))
+        result = result or next(iter(failed.values()))
+    if isinstance(result, str):
+        return [*columns, *np.full((3, n.size), np.nan)], None, Reason(result)
+    spread, shrunken = result
+    return [*columns, *shrunken], spread, None
 
-    def _batches(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
-        kinds, near = self.near.batch_kinds, self.near
-        outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
-        leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, self.weights)
-        inside = [order_two.to_float64(order_two.sums_inside(outputs, rows)) for rows in leaving]
-        sums = order_two.by_rows(leaving, inside, near.n)[0] + self.weights
-        return sums[self.rows], np.bincount(kinds, self.weights)[kinds][self.rows]
 
-    def _shrunken(self, similarity: np.ndarray, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """The shrunken similarities and the ends of their intervals, `[3, p]`; NaN if not known."""
-        if self.near.batches is not None:
-            result = "answers of one batch depend on each other"
-        elif not np.allclose(units * self.n[self.prompt], 1, atol=0):
-            result = "the outputs of a prompt have unequal weights"
-        else:
-            sums, squares = sums / units - 1
-            parts = components.of_sums(sums, squares, self.copies, self.prompt, self.n.size)
-            result, failed = "", dict[str, str]()
-            with checks.optional("shrunken similarities", failed):
-                result = shrinkage.shrink(parts._replace(similarity=similarity))
-            result = result or next(iter(failed.values()))
-        if isinstance(result, str):
-            self.reason = Reason(result)
-            return np.full((3, self.n.size), np.nan)
-        self.spread, shrunken = result
-        return shrunken
+def _of_batches(near: Pairs, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
+    kinds = near.batch_kinds
+    outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
+    leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, weights)
+    inside = [order_two.to_float64(order_two.sums_inside(outputs, rows)) for rows in leaving]
+    sums = order_two.by_rows(leaving, inside, near.n)[0] + weights
+    return sums, np.bincount(kinds, weights)[kinds]

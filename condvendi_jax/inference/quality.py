@@ -71,9 +71,7 @@ class Asked(NamedTuple):
 
     def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Asked:
         """The quality of the chosen rows of each model."""
-        return self._replace(
-            values={name: self.values[name][rows] for name, rows in chosen.items()}
-        )
+        return self._replace(values={m: self.values[m][rows] for m, rows in chosen.items()})
 
     def scored(self, models: Mapping[str, Pairs], units: Units | None) -> dict[str, Quality]:
         """The `Quality` of each model, with errors if there are `units`."""
@@ -84,17 +82,15 @@ class Asked(NamedTuple):
         for (name, pairs), prompt, wanted in zip(models.items(), prompts, enough, strict=True):
             groups, near = units and units.of_models[name], pairs.gathered()
             numbers, first, kinds = np.unique(prompt, True, True)
-            sizes, count = np.bincount(kinds), 1 if groups is None else groups.count
-            kept = np.flatnonzero(wanted[numbers])
+            sizes, kept = np.bincount(kinds), np.flatnonzero(wanted[numbers])
             # Python's number takes the dtype of the values: 0.7 in float32 is at least 0.7.
             good = self.values[name] >= self.at_least
             if groups is not None and population.splits(groups.membership, kinds):
                 groups = None  # Prompts are not independent units.
-            unit = None if groups is None else groups.membership[first[kept]]
             shares = (np.bincount(kinds, good) / sizes)[kept]
             numbers = _numbers(near, kinds, kept, good, self.draws)
             share, number = (
-                _mean_over_prompts(by_prompt, unit, count)
+                _mean_over_prompts(by_prompt, groups, first[kept])
                 for by_prompt in (shares, numbers / self.draws)
             )
             number = number.times(self.draws)
@@ -152,12 +148,14 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
     return good * jnp.sum(lax.fori_loop(0, points.shape[1], add, none), axis=-1)
 
 
-def _mean_over_prompts(by_prompt: np.ndarray, unit: np.ndarray | None, count: int) -> Error:
-    """The mean of values `[p]` in [0, 1] of prompts, which belong to `count` units."""
-    value, independent = float(by_prompt.mean()), 0 if unit is None else np.unique(unit).size
-    if unit is None or independent < 2:
+def _mean_over_prompts(by_prompt: np.ndarray, groups: Groups | None, rows: np.ndarray) -> Error:
+    """The mean of values `[p]` in [0, 1] of prompts, by the groups of one row of each, `[p]`."""
+    value = float(by_prompt.mean())
+    unit = np.zeros(rows.size, int) if groups is None else groups.membership[rows]
+    independent = np.unique(unit).size
+    if groups is None or independent < 2:
         return Error(value, np.full((1, 1), math.nan), reason=reasons.ONE_UNIT, freedom=0)
-    sizes = np.bincount(unit, minlength=count)
+    count, sizes = groups.count, np.bincount(unit, minlength=groups.count)
     apart = np.bincount(unit, by_prompt - value, count)
     scale = math.sqrt(count * independent / (independent - 1)) / unit.size
     error = root_mean_square(scale * apart)

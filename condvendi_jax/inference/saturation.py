@@ -58,7 +58,6 @@ def largest_score(pairs: Pairs, entropy: Entropy) -> float:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
-    """The score of eigenvalues that are these shares."""
     return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
 
 
@@ -75,11 +74,7 @@ def nearly(values: Any, largest: Any) -> Nearly:
     Args:
       values: scores of outputs or of prompts, Vendi or RKE, of any shape; effective numbers.
       largest: the largest that each can be, of a shape that fits: the number of rows, or of kept
-        eigenvalues.
-
-    Returns:
-      Two arrays of booleans. Both are False of a NaN, and where the limits are so near each other
-      that a score is near both.
+        eigenvalues. Of NaN, and where these are so few that a score is near both, both are False.
     """
     values = np.asarray(values, np.float64)
     alike, apart = values < ALIKE, values > APART * np.asarray(largest, np.float64)
@@ -173,12 +168,8 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
     """The advice on scores of one model that are nearly saturated: at most one a kernel.
 
     It looks at exp H(X) and exp H(T) of all orders: near 1, or near the largest that they can be.
-    Where prompts repeat, it also looks at how many of the answers to a prompt differ.
-    Where prompts repeat, they are also 'blended' if the kernel tells fewer than 0.9 of them apart.
-
-    Args:
-      evaluation: the result of `evaluate`, or one of `Comparison.evaluations`.
-      pairs: its data; where None, blended prompts are not looked for.
+    Where prompts repeat, it also looks at how many of the answers to a prompt differ, and in the
+    data `pairs`, if they are given, whether the kernel blends prompts: fewer than 0.9 are apart.
 
     Examples:
       >>> import numpy as np

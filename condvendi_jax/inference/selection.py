@@ -35,20 +35,15 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
 
     Every step adds the row after which the score of the chosen rows is largest; of equal ones, the
     row of the lowest number. The first is the row of largest influence (`contributions`), O(n^2 d);
-    every further step takes one row of kernel values, O(n d). Greedy sets are often, not always the
-    best.
+    every further step is O(n d). Greedy sets are often, not always the best.
 
     Conditional-RKE is large where the same prompt has different outputs, so that the rows of a few
-    prompts are chosen first. To choose the most diverse outputs of every prompt, limit their number
-    by `per_prompt`.
+    prompts are chosen first, unless `per_prompt` limits their number.
 
     Args:
       pairs: the data, or what makes it, as for `decompose`.
       k: how many rows to choose, 1 to n.
       per_prompt: the largest number of rows with equal prompts; no limit where None.
-
-    Returns:
-      A `Selection`.
 
     Raises:
       TypeError, ValueError: the pairs are not valid; a number is not an integer in its

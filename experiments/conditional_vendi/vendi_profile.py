@@ -9,7 +9,6 @@ import condvendi_jax as cv
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import errors, profiles, saturation
-from condvendi_jax.inference.bands import Curve
 from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.results.profile import Over
@@ -51,7 +50,7 @@ def _moved(pairs: cv.Pairs, over: Over, times: float) -> cv.Pairs:
     return pairs.under(tuple(map(Kernel.suited_to, moved, pairs.arrays)))
 
 
-def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> Curve:
+def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> profiles.Curve:
     """The scores of one model at every bandwidth, with the errors of groups of rows."""
     terms, of_scores, leaving = [], [], units.leaving(pairs)
     for moved in along:
@@ -69,4 +68,4 @@ def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> Curve:
     largest = saturation.largest_score(pairs, _ENTROPY)
     limits = saturation.of_entropies(np.transpose(terms), largest)
     few = errors.too_few(pairs, units, _ENTROPY)
-    return Curve(of_scores, limits, Reason(few) if few else None)
+    return profiles.Curve(of_scores, limits, Reason(few) if few else None)

@@ -10,7 +10,6 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax.inference import profiles, saturation
-from condvendi_jax.inference.bands import Tested
 from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.inference.evaluations import Keys
@@ -305,7 +304,7 @@ def _joint_signs(compared: Sequence[cv.inference.Comparison]) -> np.ndarray:
     along: Any = {name: [of[name].order(2).population for of in places] for name in pairs}
     curves = profiles.curves_of(pairs, along, units, Common.of(pairs))
     rounding = saturation.rounding(cv.Entropy(order=2), first.first.dtype)
-    tested = Tested(curves, units.matched != "none", judged.LEVEL, 0, rounding)
+    tested = profiles.Tested(curves, units.matched != "none", judged.LEVEL, 0, rounding)
     return np.array([pair.signs for pair in tested.of_score("conditional")[1]])
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference import PairProfile, bands, saturation
+from condvendi_jax.inference import PairProfile, profiles, saturation
 from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import intervals, multiplicity, reasons
 from condvendi_jax.statistics.influences import Error
@@ -91,7 +91,7 @@ def curve(values, influences):
     both = zip(values, influences, strict=True)
     errors = [Error(value, of[None], freedom=rows - 1) for value, of in both]
     none = np.zeros((3, len(values)), bool)
-    return bands.Curve([PerScore(*[of] * 3) for of in errors], saturation.Nearly(none, none))
+    return profiles.Curve([PerScore(*[of] * 3) for of in errors], saturation.Nearly(none, none))
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(48) // 6])
@@ -122,7 +122,7 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
     one = rng.normal(size=(2, 400))
     two = np.stack([one[0] + 0.1 * rng.normal(size=400), rng.normal(size=400)])
     curves = [curve([1.0, 1.0], one), curve([0.5, 1.0], two)]
-    tested = bands.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    tested = profiles.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
     (pair,) = tested.of_score("vendi")[1]
     assert pair.states == [1, 0]
     # Where one of the two has too few rows for errors, they are not tested.
@@ -244,7 +244,7 @@ def test_a_bandwidth_at_which_errors_overflow_is_not_tested(large):
     rng = np.random.default_rng(0)
     one, two = 0.1 * rng.normal(size=(2, 2, 400))
     curves = [curve([1.0, 1.0], one), curve([1.5, 1.5], two)]
-    tested = bands.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    tested = profiles.Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
     (band, expected), (pair,) = tested.of_score("vendi")[0], tested.of_score("vendi")[1]
     assert pair.states == [-1, -1]
     overflowing = {"a": curve([1.0, 1.0], one * [[large], [1]]), "b": curves[1]}

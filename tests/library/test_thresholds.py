@@ -10,7 +10,7 @@ import scipy.stats
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference import bands, comparisons, designs, saturation
+from condvendi_jax.inference import comparisons, designs, profiles, saturation
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.results.comparison import Design
@@ -197,13 +197,13 @@ def curve(values, influences, limits=None):
     errors = [Error(value, of[None], freedom=freedom) for value, of in both]
     none = np.zeros((3, len(values)), bool)
     limits = limits or saturation.Nearly(none, none)
-    return bands.Curve([PerScore(*[of] * 3) for of in errors], limits)
+    return profiles.Curve([PerScore(*[of] * 3) for of in errors], limits)
 
 
 def test_a_band_of_few_units_is_that_of_student():
     """At one bandwidth, of 5,000 draws with three degrees of freedom: 3.18, not 1.96."""
     of = np.array([[0.1, -0.1, 0.1, -0.1]])
-    tested = bands.Tested({"a": curve([1.0], of)}, True, 0.05, 0, 1e-6)
+    tested = profiles.Tested({"a": curve([1.0], of)}, True, 0.05, 0, 1e-6)
     (((low, high),),), none = tested.of_score("vendi")
     width = 0.1 * scipy.stats.t.isf(0.025, 3)
     np.testing.assert_allclose([low, high], [1 - width, 1 + width], rtol=0.03)
@@ -216,7 +216,7 @@ def test_a_sign_of_few_units_is_that_of_student(matched):
     one, two = 0.1 * rng.normal(size=(2, 1, 5))
     two += 0.8 * one
     curves = {"a": curve([1.0], one), "b": curve([1.25], two)}
-    tested = bands.Tested(curves, matched, 0.05, 0, 1e-6)
+    tested = profiles.Tested(curves, matched, 0.05, 0, 1e-6)
     (pair,) = tested.of_score("vendi")[1]
     apart = Error(1.0, one, freedom=4).minus(Error(1.25, two, freedom=4), matched=matched)
     assert 0.01 < apart.p_value < 0.3
@@ -232,7 +232,8 @@ def test_the_level_apart_is_the_p_value_of_the_difference():
     two += 0.5 * one
     values = np.array([1.0, 1.1, 1.0]), np.array([1.1, 1.1, 1.6])
     drawn = [
-        bands._Drawn.of(curve(v, i), "vendi", 1e-6) for v, i in zip(values, (one, two), strict=True)
+        profiles._Drawn.of(curve(v, i), "vendi", 1e-6)
+        for v, i in zip(values, (one, two), strict=True)
     ]
     correlation = np.mean(drawn[0].relative * drawn[1].relative, axis=1)
     found = drawn[0].level_apart(drawn[1], correlation)
@@ -253,7 +254,7 @@ def test_a_level_below_which_0_is_inside_again_does_not_count_at_a_bandwidth():
     two = dataclasses.replace(Error(0.8, np.full((1, 4), 0.0)), ends=lambda _: (0.8, 0.8))
     none = saturation.Nearly(*[np.zeros((3, 1), bool)] * 2)
     drawn = [
-        bands._Drawn.of(bands.Curve([PerScore(*[of] * 3)], none), "vendi", 1e-6)
+        profiles._Drawn.of(profiles.Curve([PerScore(*[of] * 3)], none), "vendi", 1e-6)
         for of in (one, two)
     ]
     (found,) = drawn[0].level_apart(drawn[1], 0.0)
@@ -262,10 +263,10 @@ def test_a_level_below_which_0_is_inside_again_does_not_count_at_a_bandwidth():
 
 def test_what_may_overflow_is_not_known():
     for size, known in ((0.9e150, True), (1.1e150, False)):
-        found = bands._finite(Error(1.0, np.full((1, 1), size)))
+        found = profiles._finite(Error(1.0, np.full((1, 1), size)))
         assert (found.reason is None) == known
         assert known or found.reason == reasons.OVERFLOW
-    assert bands._level_of(scipy.stats.t.isf(0.005, 7), 7) == pytest.approx(0.01)
+    assert profiles._level_of(scipy.stats.t.isf(0.005, 7), 7) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("matched", [True, False])
