@@ -14,7 +14,7 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import Layout, placed, take, to_host
 from condvendi_jax.data.bandwidth import RuledBandwidth, as_given
-from condvendi_jax.data.kernels import Kernel, WithinPrompts
+from condvendi_jax.data.kernels import Indicator, Kernel, WithinPrompts
 
 NAMES: tuple[str, str] = ("outputs", "prompts")
 # Rows that integer weights may make a rule or a jackknife see: their time grows with them.
@@ -154,6 +154,11 @@ class Rows:
     def under(self, kernels: tuple[Kernel, ...]) -> Self:
         """The same points under other kernels, which no rule has drawn."""
         return self._but(kernels=kernels, _ruled={})
+
+    def exactly(self, numbers: jax.Array) -> Self:
+        """The same rows with prompts that are equal or different, by their numbers `[n, 1]`."""
+        kernels = self.kernels[0], Indicator()
+        return self._but(arrays=(self.arrays[0], numbers), kernels=kernels, _ruled={})
 
     def weighed(self, shares: Any, *, copies: np.ndarray | None = None) -> Self:
         """The same points with other weights `[n]`, of sum one."""

@@ -122,6 +122,6 @@ def few_distances(points: Any, rows: int) -> np.ndarray:
     kernel, unit = distance_kernel(points)
     prepared = kernel.prepare(points)
     some = jax.tree.map(lambda leaf: leaf[chosen], prepared)
-    squares = np.asarray(kernel.geometry(some, prepared), np.float64)
+    squares = np.array(kernel.geometry(some, prepared), np.float64)
     squares[np.arange(chosen.size), chosen] = math.inf
     return np.sqrt(unit * np.sort(squares, axis=None)[: -chosen.size])

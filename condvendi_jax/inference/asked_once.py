@@ -1,24 +1,32 @@
-"""How many outputs to one prompt differ, where each prompt was asked once.
+"""How many outputs to one prompt differ: of prompts that repeat, or that were asked once.
 
 Outputs to near prompts are less alike than outputs to one prompt, by as much as their prompts
-differ: every mean over pairs of prompts bounds the similarity within a prompt (docs/proofs.md, "One
-output to each prompt"). What is assumed is that outputs are independent given their prompts.
+differ: every mean over pairs of prompts bounds the similarity within a prompt (docs/proofs.md,
+"Aggregation at order 2 is an identity"). It is assumed that outputs are independent given prompts.
 """
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.base.devices import to_host
+from condvendi_jax.base.devices import placed, to_host
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.grams import distances
 from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.grams.operators import factor_of
+from condvendi_jax.inference import population as populations
+from condvendi_jax.inference.errors import Units
+from condvendi_jax.inference.population import Population
+from condvendi_jax.results.evaluation import ScoredOrder
 from condvendi_jax.results.one_prompt import Curve, OnePrompt, State
+from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import asked_once as statistics
 from condvendi_jax.statistics.asked_once import Bins, Mean
+from condvendi_jax.statistics.influences import Error
 
 _ROWS_OF_EDGES = 256  # Whose distances to all others place the bins.
 _FEWEST = 3  # Prompts.
@@ -26,19 +34,126 @@ _BETTER = 1.05  # The number over all prompts, relative to a bound that says mor
 _LEVEL = 0.05
 
 
-def of_pairs(pairs: Pairs) -> OnePrompt:
+def of_models(
+    models: Mapping[str, Pairs], orders: Sequence[Mapping[str, ScoredOrder]], units: Units | None
+) -> dict[str, OnePrompt]:
+    """What is known of the outputs of each model to one prompt, if order 2 was computed.
+
+    Prompts that repeat are used where there are any; the others are asked once.
+    """
+    known, ends = dict[str, OnePrompt](), None
+    scored = next((order for order in orders if all(s.population for s in order.values())), {})
+    for name, of_order in scored.items():
+        pairs, population = models[name], of_order.population
+        if not pairs.paired:
+            return {}
+        if not population.repeated and pairs.prompt_kinds[0] > 1:
+            known[name] = one = of_pairs(pairs, ends)
+            ends = one.curve.ends if one.curve else None
+        else:
+            known[name] = _of_repeated(pairs, population, units and units.of_models[name])
+    return known
+
+
+def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
+    """Of prompts that were asked several times; or of one, to which all outputs are."""
+    borrowed, total = None, population.values.vendi
+    if population.repeated and not pairs.kernels[1].compares_equality:
+        numbers = placed(pairs.prompt_kinds[1][:, None].astype(pairs.dtype))
+        near, pairs = pairs, pairs.gathered().exactly(numbers)
+        population = populations.of_pairs(pairs, units)
+        borrowed = _borrowed(near.gathered(), population)
+    value, (low, high) = population.values.conditional, (math.nan, math.nan)
+    if population.intervals is not None:
+        low, high = map(float, population.intervals.conditional)
+    kind, left_out = population.answers.kind, population.answers.left_out
+    prompts = 1 if kind is None else int(kind.max()) + 1
+    state: State = "known" if math.isfinite(value) else "cannot be told"
+    reason = None if state == "known" else "no two answers to a prompt count as the same"
+    if state != "known":
+        value = low = high = math.nan
+    numbers = value, low, high, math.nan, total
+    return OnePrompt(
+        state,
+        *numbers,
+        prompts=prompts,
+        repeated=True,
+        left_out=left_out,
+        borrowed=borrowed,
+        reason=reason,
+    )
+
+
+def _borrowed(pairs: Pairs, exact: Population) -> float | None:
+    """The share of Conditional-RKE, over pairs of different prompts, that is not of one prompt.
+
+    By the identity (docs/proofs.md) one over it is the mean similarity within prompts less half a
+    squared MMD of near ones. Prompts count by how many others are similar to them.
+    """
+    kind, points = exact.answers.kind, exact.answers.points
+    parts = populations.components_of(exact.answers, exact.inside)
+    if kind is None or parts is None:
+        return None
+    rows = pairs.rows(exact.answers.rows)._but(weights=points.weights, copies=points.copies)
+    sums = order_two.to_float64(order_two.row_sums(rows))[:, : rows.n]
+    inside = order_two.Answers(rows, np.arange(rows.n), exact.answers.copies, kind, 0)
+    sums = sums - inside.inside(order_two.sums_inside).prompt
+    _, of_prompts, joint = sums @ rows.shares
+    if not (of_prompts > 0 and joint > 0):
+        return None
+    weights = np.bincount(kind, rows.shares * sums[1]) / of_prompts
+    return max(0.0, 1 - float(joint / of_prompts / (weights @ parts.similarity)))
+
+
+def at_one_distance(
+    known: Mapping[str, OnePrompt], units: Units | None
+) -> tuple[float, dict[str, Error]]:
+    """The number of different outputs for prompts closer than a distance, which models share.
+
+    Returns the distance, the smallest for which all models have pairs, and the errors; none if
+    prompts were not asked once.
+    """
+    curves = {name: one.curve for name, one in known.items() if one.curve}
+    if len(curves) < max(len(known), 1):
+        return math.nan, {}
+    pairs = [curve.similarity.pairs for curve in curves.values()]
+    same = len({len(of_model) for of_model in pairs}) == 1
+    places = np.flatnonzero(np.all([of_model > 0 for of_model in pairs], axis=0)) if same else []
+    if len(places) == 0:
+        return math.nan, {}
+    errors, place = {}, places[0]
+    for name, curve in curves.items():
+        value, changes = float(curve.similarity.values[place]), curve.similarity.changes[place]
+        n, shares = changes.size, np.full(changes.size, 1 / changes.size)
+        ends, label = statistics.ends_of(Mean(value, changes), shares), "rows"
+        if units is not None:
+            groups = units.of_models[name]
+            changes, label = np.bincount(groups.membership, changes, groups.count), groups.units
+        influences = changes[None] * math.sqrt(changes.size)
+        errors[name] = Error(value, influences, label, n - 1, ends=ends).inverted()
+    first = next(iter(curves.values()))
+    return float(first.ends[place]), errors
+
+
+def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     """What is known of the outputs to one prompt from rows of different prompts.
 
     Rows of one group, such as a seed or a designer that several prompts share, are not compared.
+    `ends` are those of the bins of distances; where None, each bin has twice as many pairs.
     """
     if pairs.kernels[1].compares_equality and pairs.arrays[1].shape[1] == 1:
         return _unknown(pairs, "prompts were asked once, and are labels, which have no distance")
+    if not pairs.across_models:
+        return _unknown(pairs, "prompts were asked once, and outputs to two are not compared")
     if pairs.n < _FEWEST:
         return _unknown(pairs, f"{pairs.n} prompts that were asked once are too few")
     shares, gathered = pairs.shares, pairs.gathered()
-    labels = _shared_labels(pairs.groups, pairs.n)
+    labels = _shared_labels(pairs.prompt_kinds[1] if pairs.groups is None else pairs.groups)
     prompts = gathered.arrays[1]
-    ends, centres, bins = _curve(pairs, prompts, shares, labels)
+    few = distances.few_distances(prompts, _ROWS_OF_EDGES)
+    ends = _ends(few, pairs.n) if ends is None else ends
+    bins = _bins(pairs, prompts, ends, shares, labels)
+    centres = _centres(few, ends)
     nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
     near = statistics.near_pairs(*nearest, shares)
     if near.one.size == 0:
@@ -86,26 +201,31 @@ def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
     return OnePrompt("cannot be told", *nothing, prompts=pairs.n, repeated=False, reason=reason)
 
 
-def _shared_labels(groups: np.ndarray | None, n: int) -> np.ndarray:
+def _shared_labels(groups: np.ndarray) -> np.ndarray:
     """The number of the group of each row `[n]`; -1 for a row by itself."""
-    if groups is None:
-        return np.full(n, -1)
     _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.where(counts[kinds] > 1, kinds, -1)
 
 
-def _curve(
-    pairs: Pairs, prompts: jnp.ndarray, shares: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, Bins]:
-    """Bins of distances, each with twice as many pairs: upper ends, mean distances, similarity."""
-    few = distances.few_distances(prompts, _ROWS_OF_EDGES)
-    count = max(1, int(math.log2(max(pairs.n - 1, 2) / 2)) + 1)
-    ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(pairs.n - 1, 2), 1))
+def _ends(few: np.ndarray, n: int) -> np.ndarray:
+    """The upper ends of bins, each with twice as many pairs of n rows, from some distances."""
+    count = max(1, int(math.log2(max(n - 1, 2) / 2)) + 1)
+    ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(n - 1, 2), 1))
     ends = np.unique(ends[ends > 0])
-    ends = np.append(ends[: count - 1], math.inf)
+    return np.append(ends[: count - 1], math.inf)
+
+
+def _centres(few: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The mean distance in each bin."""
     places = np.searchsorted(ends, few)
     counts, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
-    centres = sums / np.maximum(counts, 1)
+    return sums / np.maximum(counts, 1)
+
+
+def _bins(
+    pairs: Pairs, prompts: jnp.ndarray, ends: np.ndarray, shares: np.ndarray, labels: np.ndarray
+) -> Bins:
+    """The mean similarity of outputs in each bin of distances, in one pass."""
     kernel, unit = distances.distance_kernel(prompts)
     factors = [
         factor_of(kernel, array, pairs.layout)
@@ -120,7 +240,7 @@ def _curve(
         Tiles(tuple(factors), ((0,),), pairs.layout), jnp.asarray(edges, pairs.dtype), *beside
     )
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
-    return ends, centres, statistics.in_bins(weights, similar, shares, _LEVEL)
+    return statistics.in_bins(weights, similar, shares, _LEVEL)
 
 
 def _slope(pairs: Pairs) -> float:

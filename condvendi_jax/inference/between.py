@@ -197,7 +197,8 @@ class Pooled:
         once = [rows.prompts_once() for rows in models]
         self.weights = np.concatenate([rows.n * rows.shares for rows in once])
         # Where prompts repeat, those to which some model has one answer do not count.
-        single = order_two.single_answers(self.prompt, draws, self.model)
+        exact = kernels[-1].compares_equality
+        single = order_two.single_answers(self.prompt, draws, self.model, exact=exact)
         self.repeated, self.left_out = single is not None, 0
         if single is not None:
             self.left_out = np.unique(self.prompt[single]).size

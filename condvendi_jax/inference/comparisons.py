@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference import asked_once, datasets, designs, profiles, saturation
 from condvendi_jax.inference import between as between_models
-from condvendi_jax.inference import datasets, designs, profiles, saturation
 from condvendi_jax.inference.designs import AtDesign, Common, Rows
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
@@ -146,6 +146,10 @@ def compare(
     return with_texts(result, plan.texts, one_population=one_population)
 
 
+class _Near(NamedTuple):
+    near: Any  # The one score, its error or its interval, in place of `PerScore`.
+
+
 class _Tests(NamedTuple):
     level: float
     margin: float
@@ -175,6 +179,16 @@ def _ranked(
         unbiased = plan.unbiased and of_models[0].population is not None
         for score in next(iter(evaluations.values())).names:
             rankings.append(_ranking(score, scored, compared, tests, same, unbiased=unbiased))
+        if of_models[0].decomposition.order == 2:
+            known = {name: e.one_prompt for name, e in evaluations.items() if e.one_prompt}
+            within, errors = asked_once.at_one_distance(known, units)
+            near: dict[str, Any] = {
+                name: AtDesign(*map(_Near, (error.value, error, error.interval())))  # type: ignore
+                for name, error in errors.items()
+            }
+            if near:
+                ranking = _ranking("near", scored, near, tests, same, unbiased=unbiased)
+                rankings.append(dataclasses.replace(ranking, within=within))
     return evaluations, units, common, tests, rankings
 
 
@@ -309,7 +323,8 @@ def _ranking(
     entropy = Entropy(order=first.order, truncation=first.truncation)
     rounding = saturation.rounding(entropy, first.dtype)
     values = {name: float(getattr(result.scores, score)) for name, result in compared.items()}
-    near: dict[str, Any] = {name: result.saturated.get(score) for name, result in scored.items()}
+    of_limit = "vendi" if score == "near" else score
+    near: dict[str, Any] = {name: result.saturated.get(of_limit) for name, result in scored.items()}
     limit = _limit(list(values.values()), near.values(), rounding)
     if limit == "equal" and tests.number > math.comb(len(values), 2):  # Beside other models.
         limit = None
@@ -331,7 +346,7 @@ def _ranking(
         """Why two models are not tested: they are the same, or near a limit of the score."""
         near_ends = (np.array([[near[m] == end] for m in pair]) for end in ("smallest", "largest"))
         numbers = np.array([[values[name]] for name in pair])
-        (why,) = saturation.untested(score, pair, numbers, saturation.Nearly(*near_ends))
+        (why,) = saturation.untested(of_limit, pair, numbers, saturation.Nearly(*near_ends))
         why = why or (reasons.EQUAL if limit == "equal" else None)
         return reasons.IDENTICAL if why and frozenset(pair) in same else why
 
@@ -340,6 +355,7 @@ def _ranking(
     if unbiased:  # What nearly always differs has no number, and so no difference from others.
         unknown = dict.fromkeys(("value", "standard_error", "detectable"), math.nan)
         differences = [d._replace(**unknown) if {*d[:2]} & {*apart} else d for d in differences]
+    plain = {m: float(getattr(scored[m].decomposition.scores, of_limit)) for m in values}
     return Ranking(
         score=score,
         order=first.order,
@@ -351,7 +367,7 @@ def _ranking(
         letters=_letters(values, differences, tests.level),
         saturated=limit,
         unbiased=unbiased,
-        plug_in={m: float(getattr(scored[m].decomposition.scores, score)) for m in values},
+        plug_in=plain if of_limit == score else None,
         level=tests.level,
         margin=tests.margin,
         winner=_winner([*estimated.values()], differences, tests.level),

@@ -13,6 +13,7 @@ import numpy as np
 from condvendi_jax.base import checks, labelling
 from condvendi_jax.data import shapes
 from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
+from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
@@ -169,11 +170,12 @@ def _are_texts(values: Any) -> bool:
 
 
 def _repeat(texts: Any) -> bool:
-    """Whether more than half of the texts, of all models, are there several times."""
+    """Whether the texts of all models repeat: more than half of them, or enough."""
     if isinstance(texts, Mapping):
         return all(map(_repeat, texts.values()))
     kinds = labelling.check_labels(texts, len(texts), name="prompts")[1]
-    return bool(np.mean(np.bincount(kinds)[kinds] > 1) > 0.5)
+    several = np.bincount(kinds) > 1
+    return bool(several.sum() >= ENOUGH_REPEATED or np.mean(several[kinds]) > 0.5)
 
 
 def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:

@@ -23,7 +23,7 @@ from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import designs, saturation
+from condvendi_jax.inference import asked_once, designs, saturation
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.datasets import Dataset, advised
 from condvendi_jax.inference.errors import FEWEST_ROWS, Units, standard_errors
@@ -116,6 +116,7 @@ class Plan:
             units = Units.of(models, self.count, self.keys.groups)
         by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
         evaluations = {}
+        to_one = asked_once.of_models(models, by_order, units) if self.unbiased else {}
         for name, pairs in models.items():
             known = pairs.paired and pairs.layout is None
             evaluation = Evaluation(
@@ -129,6 +130,7 @@ class Plan:
                 answers=_answers(pairs) if known else None,
                 unbiased=self.unbiased,
                 encoder=self.encoder,
+                one_prompt=to_one.get(name),
             )
             advice = saturation.advice(evaluation, pairs)
             evaluations[name] = dataclasses.replace(evaluation, advice=advice)

@@ -399,9 +399,9 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
-    of_prompts = {model: result.one_prompt for model, result in evaluations.items()}
-    single = not all(result.answers and min(result.answers) > 1 for result in evaluations.values())
-    if single and (known := {model: one for model, one in of_prompts.items() if one}):
+    known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
+    given = all(result.answers for result in evaluations.values())
+    if known and (not given or any(one.left_out for one in known.values())):
         return one_prompt.in_a_sentence(known)
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)

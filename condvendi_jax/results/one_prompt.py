@@ -109,6 +109,7 @@ class OnePrompt(Result):
       total: the number over all prompts, which it cannot exceed.
       prompts: how many prompts it was computed from.
       repeated: whether these were asked several times.
+      left_out: how many others were asked once, and do not count.
       borrowed: where prompts that repeat have a kernel by which others are similar, the share of
         Conditional-RKE that is borrowed from other prompts, and would go if all were told apart.
       reason: why it cannot be told, in words; None elsewhere.
@@ -124,6 +125,7 @@ class OnePrompt(Result):
     total: float
     prompts: int
     repeated: bool
+    left_out: int = 0
     borrowed: float | None = None
     reason: str | None = None
     curve: Curve | None = None
@@ -141,6 +143,7 @@ class OnePrompt(Result):
             "total": self.total,
             "prompts": self.prompts,
             "repeated": self.repeated,
+            "left_out": self.left_out,
             "borrowed": self.borrowed,
             "reason": self.reason,
             "curve": self.curve and self.curve.as_dict(),
@@ -189,7 +192,9 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
     words = f"Different outputs to one prompt: {tables.listed(shown)}"
     if not single:
-        return f"{words}.{advice}"
+        counts = tables.span(one.prompts for one in models.values())
+        some = f", by the {counts} prompts that were asked several times"
+        return f"{words}{some if any(one.left_out for one in models.values()) else ''}.{advice}"
     near = ", and near prompts show it" if "known" in states else ""
     return f"{words}, with 95% confidence: each prompt was asked once{near}.{advice}"
 

@@ -28,6 +28,7 @@ from jax import lax
 
 from condvendi_jax import entropies
 from condvendi_jax.base import checks
+from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, PerTerm
 from condvendi_jax.entropies.eigenvalues import matmul
@@ -206,17 +207,21 @@ def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) ->
 # Means over pairs of different rows
 
 
-def single_answers(prompt: np.ndarray, draws: np.ndarray, model: np.ndarray) -> np.ndarray | None:
+def single_answers(
+    prompt: np.ndarray, draws: np.ndarray, model: np.ndarray, *, exact: bool
+) -> np.ndarray | None:
     """The rows of prompts to which some model has a single answer, booleans `[n]`.
 
-    None where they are most draws of a model, and where all prompts are equal. Prompts and models
-    have numbers from 0; `draws` are `Pairs.draws`, so that a batch is a single answer.
+    None where all prompts are equal, and where single answers are most draws of a model; if prompts
+    count as equal or different (`exact`), where too few prompts have several, too. Prompts and
+    models have numbers from 0; `draws` are `Pairs.draws`, so that a batch is a single answer.
     """
     answers = model * (prompt.max() + 1) + prompt
     alone = np.bincount(answers, draws)[answers] < 1.5
     single = np.isin(prompt, prompt[alone])
     several = np.bincount(model, draws * ~single) / np.bincount(model, draws)
-    return single if prompt.any() and several.min() >= 0.5 else None
+    enough = exact and np.unique(prompt[~single]).size >= ENOUGH_REPEATED
+    return single if prompt.any() and (enough or several.min() >= 0.5) else None
 
 
 class Inside(NamedTuple):
@@ -245,7 +250,8 @@ class Answers(NamedTuple):
     def of(cls, pairs: Pairs) -> Answers:
         """The answers of pairs that count.
 
-        Prompts repeat where at least half of the rows answer a prompt of several answers.
+        Prompts repeat where at least half of the rows answer a prompt of several answers or, if
+        prompts are equal or different, seven prompts have several.
 
         Raises:
           ValueError: inside a transformation it is not known which prompts are equal.
@@ -260,7 +266,8 @@ class Answers(NamedTuple):
                 "jax.jit it is not known which prompts are equal."
             )
         count, kind = pairs.prompt_kinds
-        single = single_answers(kind, pairs.draws, np.zeros_like(kind))
+        exact = pairs.paired and pairs.kernels[1].compares_equality
+        single = single_answers(kind, pairs.draws, np.zeros_like(kind), exact=exact)
         if single is None:
             return cls(pairs.prompts_once(), rows, copies, None, 0)
         if single.any():
