@@ -1,0 +1,233 @@
+"""Sets of which one output to each prompt is kept, and methods that read the number from them."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from scipy.optimize import isotonic_regression
+
+from condvendi_jax.grams import distances
+from condvendi_jax.statistics import asked_once
+from condvendi_jax.statistics.asked_once import Mean, Near
+from experiments import data
+from experiments.calibration.bandwidth_rules import squared_distances
+
+# The label that parts each shipped set; of captioning, all photographs are a set too.
+FAMILIES = {
+    "captioning": "pictures",
+    "human": "task",
+    **dict.fromkeys(("answers", "post_training", "gallery", "language", "video"), "models"),
+    **dict.fromkeys(("stories", "sketches", "sketched_animals", "quickdraw"), "models"),
+    "emoji": None,
+}
+WHOLE, LABELLED = "all", "designers as labels"
+FEWEST = 15  # Prompts with two outputs or more.
+# The constants that are tried, and what is read at distance 0.
+NEIGHBOURS, NARROW = (5, 8, 15), (0.05, 0.1, 0.25)
+DISTANCE, SQUARED, SHIFTED = "distance", "squared distance", "distance, shifted"
+LINES = (DISTANCE, SQUARED, SHIFTED)
+NEAREST, ISOTONIC, LEPSKI = "nearest prompt", "isotonic", "Lepski"
+READ_OUTS = (NEAREST, ISOTONIC, LEPSKI)
+_LEVEL = 0.05
+_WIDTHS = 2.0 ** np.arange(-5, 1.1, 0.5)  # Of Lepski's choice: times the median distance.
+_PAIRS, _PROMPTS, _ERRORS = 20, 8, 2.0  # The fewest that it takes, and when means differ.
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """All outputs to the prompts of a set that have several.
+
+    Attributes:
+      outputs: `[n, d]`, by prompt.
+      prompts: one row for each, `[P, d_t]`.
+      starts: where the outputs to each begin, and n, `[P + 1]`.
+      groups: labels of the outputs `[n]` whose outputs are not compared; None without any.
+    """
+
+    outputs: np.ndarray
+    prompts: np.ndarray
+    starts: np.ndarray
+    groups: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, pairs: data.PairedEmbeddings, grouped: bool = False) -> "Outputs":
+        """The outputs of pairs, those of one model in one group if `grouped`."""
+        numbers = pairs.prompt_numbers
+        several = np.bincount(numbers)[numbers] > 1
+        order = np.flatnonzero(several)[np.argsort(numbers[several], kind="stable")]
+        counts = np.unique(numbers[order], return_counts=True)[1]
+        starts = np.append(0, np.cumsum(counts))
+        groups = pairs.labels["models"][order] if grouped else None
+        return cls(pairs.outputs[order], pairs.prompts[order[starts[:-1]]], starts, groups)
+
+    def drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """The rows of one output to each prompt, `[count, P]`."""
+        counts = np.diff(self.starts)
+        return self.starts[:-1] + rng.integers(counts, size=(count, counts.size))
+
+    def similarity(self, bandwidths: Sequence[float]) -> np.ndarray:
+        """The mean over prompts of the mean squared kernel of different outputs to it, by width."""
+        found = []
+        for start, end in itertools.pairwise(self.starts):
+            squares = squared_distances(self.outputs[start:end])
+            apart = squares[np.triu_indices(end - start, 1)]
+            found.append([np.mean(np.exp(-apart / s**2)) for s in bandwidths])
+        return np.mean(found, axis=0)
+
+
+def sets_of(family: str) -> dict[str, Outputs]:
+    """The sets of a family with enough prompts, by name."""
+    pairs, role = data.load(family), FAMILIES[family]
+    if "matched" in pairs.labels:  # The same answers, cut.
+        pairs = pairs.rows(pairs.labels["matched"] == 0)
+    if role is None:
+        return {family: Outputs.of(pairs), f"{family}: {LABELLED}": Outputs.of(pairs, grouped=True)}
+    labels = pairs.labels[role]
+    parts = {name: Outputs.of(pairs.rows(labels == name)) for name in np.unique(labels).tolist()}
+    if family == "captioning":
+        parts = {WHOLE: Outputs.of(pairs), **parts}
+    return {f"{family}: {k}": part for k, part in parts.items() if len(part.prompts) >= FEWEST}
+
+
+def near_pairs(apart: np.ndarray, others: np.ndarray, narrow: float) -> Near:
+    """The library's near pairs of prompts of equal shares, with another narrowness."""
+    shares = np.full(len(apart), 1 / len(apart))
+    with mock.patch.object(asked_once, "_NARROW", narrow):
+        return asked_once.near_pairs(apart, others, shares)
+
+
+def everywhere(squares: np.ndarray, bandwidth: float) -> Mean:
+    """The mean similarity of all pairs of rows, of their squared distances `[n, n]`."""
+    n = len(squares)
+    sums = np.sum(np.exp(-squares / bandwidth**2), axis=1) - 1
+    value = float(sums.sum()) / (n * (n - 1))
+    return Mean(value, 2 * (sums - value * (n - 1)) / (n * (n - 1)))
+
+
+class Drawn(NamedTuple):
+    """One output to each prompt, in float64, and how far outputs move with their prompts."""
+
+    outputs: np.ndarray
+    prompts: np.ndarray
+    slope: float
+
+    @classmethod
+    def of(cls, outputs: np.ndarray, prompts: np.ndarray) -> "Drawn":
+        """As the library finds it; 0 where outputs and prompts have no space in common."""
+        x, t = (rows - rows.mean(axis=0) for rows in map(np.float64, (outputs, prompts)))
+        slope = max(0.0, np.sum(x * t) / np.sum(t**2)) if x.shape == t.shape else 0.0
+        return cls(x, t, slope)
+
+    def apart(self, near: Near, slope: float = 0.0) -> np.ndarray:
+        """The squared distances of outputs to near prompts, moved along with them `[m]`."""
+        moved = self.outputs - slope * self.prompts if slope else self.outputs
+        return np.sum((moved[near.one] - moved[near.other]) ** 2, axis=1)
+
+
+def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> xr.Dataset:
+    """What the library decides by, of each draw `[draws, P]`, for other constants and lines.
+
+    Returns:
+      `far`, `near`: mean similarities of all and of near pairs; `near_low` the lower limit of
+      `near`, `at_least` of the largest; `zero`, `zero_error`: what a line reads at distance 0.
+    """
+    n = len(outputs.prompts)
+    shares = np.full(n, 1 / n)
+    points = jnp.asarray(outputs.prompts)
+    apart, others = distances.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
+    nears = [
+        [near_pairs(apart[:, :count], others[:, :count], narrow) for narrow in NARROW]
+        for count in NEIGHBOURS
+    ]
+    axes = {"neighbours": NEIGHBOURS, "narrow": NARROW, "line": LINES}
+    sizes = [len(of) for of in axes.values()] + [len(bandwidths), len(drawn)]
+    dims = (*axes, "scale", "tried")
+    found = {k: np.zeros(sizes, np.float32) for k in ("zero", "zero_error")}
+    found |= {k: np.zeros(sizes[:2] + sizes[3:], np.float32) for k in ("near", "near_low")}
+    at_least, far = np.zeros(sizes[:2] + sizes[3:], np.float32), np.zeros(sizes[3:], np.float32)
+    for d, rows in enumerate(drawn):
+        draw = Drawn.of(outputs.outputs[rows], outputs.prompts)
+        squares = squared_distances(draw.outputs)
+        everything = [everywhere(squares, width) for width in bandwidths]
+        far[:, d] = [mean.value for mean in everything]
+        level = _LEVEL / (2 + (draw.slope > 0))
+        for a, of_count in enumerate(nears):
+            plain = draw.apart(of_count[0])
+            shifted = draw.apart(of_count[0], draw.slope)
+            for (b, near), (s, width) in itertools.product(
+                enumerate(of_count), enumerate(bandwidths)
+            ):
+                similar, moved = (np.exp(-of / width**2) for of in (plain, shifted))
+                means = [asked_once.near_mean(near, of) for of in (similar, moved)]
+                low = [
+                    asked_once.lower_limit(mean, shares_of, level)
+                    for mean, shares_of in zip(
+                        [everything[s], *means], (shares, near.shares, near.shares), strict=True
+                    )
+                ]
+                found["near"][a, b, s, d], found["near_low"][a, b, s, d] = means[0].value, low[1]
+                at_least[a, b, s, d] = max(low)
+                squared = near._replace(distances=near.distances**2)
+                lines = ((near, similar), (squared, similar), (near, moved))
+                for c, line in enumerate(lines):
+                    zero = asked_once.at_zero(*line)
+                    found["zero"][a, b, c, s, d] = zero.value
+                    found["zero_error"][a, b, c, s, d] = zero.error
+    variables = {k: (dims if v.ndim == 5 else dims[:2] + dims[3:], v) for k, v in found.items()}
+    variables |= {"at_least": (dims[:2] + dims[3:], at_least), "far": (dims[3:], far)}
+    return xr.Dataset(variables, {name: list(of) for name, of in axes.items()})
+
+
+def decided(
+    found: xr.Dataset, choice: Mapping[str, Any]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """By constants, as `asked_once.known`: the ends of the similarity's interval, and if given."""
+    of = found.sel({name: choice[name] for name in ("neighbours", "narrow", "line")})
+    names = ("at_least", "zero", "zero_error", "near", "near_low", "far")
+    low, zero, error, near, near_low, far = (of[name].values for name in names)
+    high = np.minimum(1, zero + choice["errors"] * error)
+    given = (high > low) & (high <= choice["widest"] * low) & (near_low > far)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rise, whole = np.log(near / far), np.log(high / far)
+    return low, high, given & (rise >= choice["seen"] * whole)
+
+
+def read_outs(outputs: Outputs, drawn: np.ndarray, bandwidth: float) -> list[list[float]]:
+    """The similarity of outputs to one prompt, of each draw by each of `READ_OUTS`."""
+    n, squares = len(outputs.prompts), squared_distances(outputs.prompts)
+    np.fill_diagonal(squares, np.inf)
+    order = np.argsort(squares, axis=1)[:, : max(NEIGHBOURS)]
+    pairs = np.stack([np.arange(n)[:, None] + 0 * order, order], axis=-1).reshape(-1, 2)
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    one, other = pairs[np.argsort(squares[tuple(pairs.T)], kind="stable")].T
+    usual, found = np.median(squares[np.triu_indices(n, 1)]), []
+    weights = [np.exp(-squares / (usual * width**2)).astype(np.float32) for width in _WIDTHS]
+    for rows in drawn:
+        similar = np.exp(-squared_distances(outputs.outputs[rows]) / bandwidth**2)
+        nearest = np.mean(similar[np.arange(n), order[:, 0]])
+        falling = isotonic_regression(similar[one, other], increasing=False).x
+        found.append([nearest, falling[0], _lepski(weights, similar)])
+    return found
+
+
+def _lepski(weights: Sequence[np.ndarray], similar: np.ndarray) -> float:
+    """The mean of the widest weights that agree with all narrower ones; NaN without any."""
+    low, high, found = -np.inf, np.inf, np.nan
+    for of_pairs in weights:
+        sums, total = np.sum(of_pairs, axis=1, dtype=float), np.sum(of_pairs, dtype=float)
+        prompts, pairs = (max(np.sum(of.astype(float) ** 2), 1e-300) for of in (sums, of_pairs))
+        if total**2 < _PROMPTS * prompts or total**2 < 2 * _PAIRS * pairs:
+            continue
+        of_rows = np.einsum("ij,ij->i", of_pairs, similar)
+        mean = of_rows.sum() / total
+        error = 2 * np.sqrt(np.sum((of_rows - mean * sums) ** 2)) / total
+        low, high = max(low, mean - _ERRORS * error), min(high, mean + _ERRORS * error)
+        if low > high:
+            break
+        found = float(mean)
+    return found
