@@ -15,11 +15,10 @@ from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.intervals import Ends
 
 # Chosen on one half of the sets of the study `asked_once`, and judged on the other.
-NEIGHBOURS = 8  # Of each prompt.
-_NARROW = 0.1  # Of a neighbour's weight: relative to the nearest, in squared distances.
-WIDEST = 2.0  # The ratio of the ends of an interval that is given.
-_SEEN = 0.25  # Of the rise of the curve, on the scale of logarithms.
-_ERRORS = 2.0  # Standard errors that are added to the similarity at distance 0.
+NEIGHBOURS = 5  # Of each prompt.
+NARROW = 0.25  # Of a neighbour's weight: relative to the nearest, in squared distances.
+WIDEST = 3.0  # The ratio of the ends of an interval that is given.
+ERRORS = 3.0  # Standard errors that are added to the similarity at distance 0.
 _BALANCED, _ROUNDS = 0.01, 200  # Of the weights of prompts.
 _DRAWS = 4000  # Of a simultaneous band.
 _LEAST = 1e-12  # A similarity that may be rounding.
@@ -69,7 +68,7 @@ def near_pairs(distances: np.ndarray, others: np.ndarray, shares: np.ndarray) ->
     nearest = np.maximum(nearest, 1e-6 * usual if usual > 0 else 1.0)
     one, other = pairs
     ratio = apart**2 / (nearest[one] * nearest[other])
-    weights = np.exp(np.maximum((1 - ratio) / _NARROW, -200.0))
+    weights = np.exp(np.maximum((1 - ratio) / NARROW, -200.0))
     near = Near(one, other, apart, weights, shares)
     for _ in range(_ROUNDS):
         sums = near.by_prompt(near.weights)
@@ -141,9 +140,9 @@ def known(
     """A lower limit of the similarity to one prompt, and an interval where the sample shows it.
 
     The limit is the largest of those of several means, at a level that holds for all. The interval
-    goes from that of near prompts up to what a line reads at distance 0. It is given where its ends
-    are within a factor of 2, near prompts are more alike than others beyond chance, and at least a
-    quarter of the rise up to its upper end was seen.
+    goes from there up to three standard errors above what a line reads at distance 0. It is given
+    where its ends are within a factor of 3, and near prompts are more alike than others beyond
+    chance.
 
     Args:
       everywhere, near: of all pairs, and of near ones.
@@ -156,11 +155,9 @@ def known(
     means = [everywhere, near, *([] if shifted is None else [shifted])]
     lower = [lower_limit(mean, shares, level / len(means)) for mean in means]
     at_least = max(lower)
-    high = min(1.0, zero.value + _ERRORS * zero.error)
-    seen = near.value > _LEAST and everywhere.value > _LEAST and high > at_least > _LEAST
-    if not seen or high > WIDEST * at_least or lower[1] <= everywhere.value:
-        return Known(at_least, math.nan, math.nan)
-    if math.log(near.value / everywhere.value) < _SEEN * math.log(high / everywhere.value):
+    high = min(1.0, zero.value + ERRORS * zero.error)
+    seen = lower[1] > everywhere.value and high > at_least > _LEAST
+    if not seen or high > WIDEST * at_least:
         return Known(at_least, math.nan, math.nan)
     return Known(at_least, at_least, high)
 

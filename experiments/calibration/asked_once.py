@@ -154,7 +154,7 @@ class AskedOnce(lab.Study):
         (run,) = runs
         found = reports.judged(run.found)
         fine, both = reports.sets_where(found), reports.halves(run.found)
-        tables = {name: getattr(reports, name)(run) for name in _TABLES}
+        tables = {name: getattr(reports, name)(run) for name in _TABLES[:-1]}
         choices = reports.choices_of(run.found)
         choices["squared"] = {**reports.OWN, "line": methods.SQUARED}
         reached = ([reports.reached(of, c) for of in both] for c in choices.values())
@@ -162,7 +162,7 @@ class AskedOnce(lab.Study):
             **tables,
             "fine": fine,
             "broken": reports.sets_where(found, keeps=False),
-            **dict(zip(("own", "chosen", "careful", "squared"), reached, strict=True)),
+            **dict(zip(("own", "chosen", "squared"), reached, strict=True)),
             "labelled": f"{BREAKING}: {methods.LABELLED}",
         }
 

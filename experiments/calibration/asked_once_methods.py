@@ -97,7 +97,7 @@ def sets_of(family: str) -> dict[str, Outputs]:
 def near_pairs(apart: np.ndarray, others: np.ndarray, narrow: float) -> Near:
     """The library's near pairs of prompts of equal shares, with another narrowness."""
     shares = np.full(len(apart), 1 / len(apart))
-    with mock.patch.object(asked_once, "_NARROW", narrow):
+    with mock.patch.object(asked_once, "NARROW", narrow):
         return asked_once.near_pairs(apart, others, shares)
 
 
