@@ -146,8 +146,8 @@ class AtDesign(NamedTuple):
     """The scores of one model at the design at which models are compared."""
 
     scores: PerScore
-    errors: PerScore | None  # An `Error` for each score.
-    intervals: PerScore | None  # Of unbiased scores, or of estimated ones.
+    errors: PerScore | None = None  # An `Error` for each score.
+    intervals: PerScore | None = None  # Of unbiased scores, or of estimated ones.
 
 
 def at_design(

@@ -16,6 +16,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.tables import listed
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.inference.population import Population, components_of
+from condvendi_jax.results import one_prompt
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels
 from condvendi_jax.results.planning import Size, StudyPlan
@@ -113,7 +114,10 @@ def plan(
     of_test, needed = (ratio, power, level, pairs, budget), None
     if ratio is not None and best in reached:
         needed = spread.needed_range(best.answers, power, spread.effect(ratio), level)
-    return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings, needed)
+    every = pilot.evaluations.values() if isinstance(pilot, Comparison) else [pilot]
+    once = [one for e in every if (one := e.one_prompt) and not one.repeated]
+    twice = one_prompt.ask_twice(once, (ratio or best.ratio) - 1) if once else ""
+    return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings, needed, twice)
 
 
 def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:

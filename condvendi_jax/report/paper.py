@@ -74,6 +74,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     errors = error_notes(o for e in evaluations.values() for o in e.orders)
     scores = " and ".join(_scores(scored, first) for scored in first.orders)
     unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
+    known = [e.one_prompt.note() for e in evaluations.values() if e.one_prompt]
     sentences = [
         *([meaning(evaluations)] if alone else result.headline()),
         f"We scored {_data(evaluations)}: {scores}",
@@ -88,6 +89,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),
         *(f"{capitalized(words)}." for words in unbiased),
+        *dict.fromkeys(f"{capitalized(words)}." for words in known if words),
         *([_BRACKETS] if alone and any(o.decomposition.estimation for o in first.orders) else []),
         *([] if alone else _on_models(result)),
         *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),

@@ -127,7 +127,8 @@ def answered(comparison: Comparison) -> tuple[str, str]:
         return words, "One model: nothing to compare."
     if over is None or over.reason is not None:
         main = "conditional" if given else "vendi"
-        ranking = max(comparison.rankings, key=lambda r: (r.score == main, r.order == 2))
+        by = [(r.score == "near", r.score == main, r.order == 2) for r in comparison.rankings]
+        ranking = comparison.rankings[by.index(max(by))]
         why = over.reason if over else "by default up to 10,000 outputs, where a bandwidth moves"
         why = comparison.failed.get("profile", why)
         why = why if over or ranking.tested else "; ".join(comparison.untested())

@@ -158,8 +158,7 @@ class OnePrompt(Result):
             return ""
         return (
             "to one prompt: each prompt counts once, and outputs are taken as independent given "
-            "their prompts; pass groups= (--groups) if outputs to several prompts share a seed, a "
-            "style or a person"
+            "their prompts; pass groups= (--groups_file) if some share a seed, a style or a person"
         )
 
     def twice(self, precision: float) -> int | None:

@@ -45,6 +45,8 @@ class StudyPlan(Result):
       settings: the kernels and the seed of the pilot, in words.
       needed: the ends of the number of prompts with the answers of `best`, in 90% of what the pilot
         leaves open, prompts unlike its own among it; None where `best` lacks the power.
+      twice: how many prompts to ask twice for the number to one prompt, in words; '' where prompts
+        of the pilot repeat.
     """
 
     models: tuple[str, ...]
@@ -58,6 +60,7 @@ class StudyPlan(Result):
     sizes: tuple[Size, ...]
     settings: str
     needed: tuple[int, int] | None = None
+    twice: str = ""
 
     @property
     def larger_pilot(self) -> int | None:
@@ -124,7 +127,17 @@ class StudyPlan(Result):
             share = spread.between / spread.variance(spread.answers)
             words = f"Of the variance of the difference at {spread.answers:.3g} answers, "
             words += f"{share:.0%} is between prompts, and more answers do not help against it"
-        return [claim, pilot, "", self.table(), "", words, self.settings]
+        once = f"Each prompt was asked once. {self.twice}"
+        return [
+            claim,
+            pilot,
+            *filter(None, [self.twice and once]),
+            "",
+            self.table(),
+            "",
+            words,
+            self.settings,
+        ]
 
     def table(self) -> Table:
         """Some sizes of the study; numbers and costs are those of one model."""

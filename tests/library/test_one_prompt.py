@@ -235,3 +235,107 @@ def test_equal_outputs_are_at_most_so_many():
     assert found.state == "at most"
     assert 1 <= found.at_most < 1.3
     assert found.total == pytest.approx(1)
+
+
+# Evaluations and comparisons.
+
+
+def answers(rng, several, count=40, each=5):
+    """Of some prompts several answers, of the others one; a third of all is one answer."""
+    numbers = np.where(np.arange(count) < several, each, 1)
+    kinds = np.repeat(np.arange(count), numbers)
+    prompts = np.random.default_rng(1).normal(size=(count, D)).astype(np.float32)[kinds]
+    own = 10 * kinds + rng.integers(4, size=kinds.size)
+    return (
+        np.where(rng.random(kinds.size) < 0.5, own, -1)[:, None].astype(np.float32),
+        prompts,
+        kinds,
+    )
+
+
+@pytest.mark.parametrize("several", [0, 8, 40])
+def test_prompts_that_repeat_are_used_however_few(several):
+    rows = answers(np.random.default_rng(2), several)
+    kernel = cv.Gaussian(0.5)
+    found = cv.evaluate(*rows[:2], prompt_ids=rows[2], output_kernel=kernel, orders=[2])
+    one: Any = found.one_prompt
+    truth = 1 / (1 / 4 + 1 / 16)
+    assert one.repeated == (several > 0)
+    first = str(found).splitlines()[0]
+    if several == 0:
+        assert one.state in ("at most", "cannot be told") and "asked once" in first
+    else:
+        assert one.state == "known" and one.low < truth < one.high
+        assert one.value == found.order(2).unbiased.conditional
+        assert (one.prompts, one.left_out) == (several, 40 - several)
+        assert first.startswith("Of 5 answers" if several == 40 else "Different outputs to one")
+    plain = found.as_dict()["one_prompt"]
+    assert (plain["state"], plain["value"]) == (one.state, one.value if several else None)
+
+
+def test_what_similar_prompts_lend_is_the_excess_of_the_identity():
+    outputs, prompts, kinds = answers(np.random.default_rng(2), 40)
+    outputs = outputs.astype(np.float64)
+    found = cv.evaluate(
+        outputs.astype(np.float32),
+        prompts,
+        prompt_ids=kinds,
+        output_kernel=cv.Gaussian(0.5),
+        prompt_kernel=cv.Gaussian(1.0),
+        orders=[2],
+    )
+    one: Any = found.one_prompt
+    same = np.exp(-squared_distances(outputs) / 0.25)
+    near, apart = np.exp(-squared_distances(prompts)), kinds[:, None] != kinds
+    conditional = np.sum(near * apart * same) / np.sum(near * apart)
+    own = np.array([(same[kinds == k][:, kinds == k].sum() - 5) / 20 for k in range(40)])
+    by = np.bincount(kinds, np.sum(near * apart, axis=1))
+    assert one.borrowed == pytest.approx(1 - conditional / (by @ own / by.sum()), rel=1e-4)
+    assert one.value == pytest.approx(1 / own.mean(), rel=1e-4)
+    assert f"{one.borrowed:.0%} of the Conditional-RKE of similar prompts" in found.details()
+
+
+def test_models_asked_once_are_compared_at_one_distance():
+    rng = np.random.default_rng(0)
+    prompts = rng.normal(size=(300, 2)).astype(np.float32)
+    real = prompts + 0.1 * rng.normal(size=(300, 2)).astype(np.float32)
+    models = {"real": real, "shuffled": rng.permutation(real)}
+    found = cv.compare(models, prompts, output_kernel=cv.Gaussian(0.5), orders=[2], profile=False)
+    ranking = found.ranking("near", 2)
+    assert found.main[0] is ranking and list(ranking.values) == ["shuffled", "real"]
+    apart = np.sqrt(squared_distances(prompts))
+    inside = (apart > 0) & (apart <= ranking.within)
+    for name, outputs in models.items():
+        squares = np.exp(-squared_distances(outputs) / 0.25)
+        assert ranking.values[name] == pytest.approx(
+            1 / squares[inside].mean(), rel=0.02
+        )  # At the edge.
+    difference = ranking.difference("shuffled", "real")
+    assert 2 < difference.ratio_low < difference.ratio_high < math.inf
+    assert "prompts closer than" in str(found) and "near" in found.to_dataframe()["score"].tolist()
+
+
+def test_a_pilot_asked_once_says_how_many_prompts_to_ask_twice(points):
+    found = cv.evaluate(*points, output_kernel=cv.Gaussian(1.0), orders=[2])
+    one: Any = found.one_prompt
+    similarity = 1 / one.at_most
+    expected = math.ceil((1.96 / 0.5) ** 2 * (1 - similarity) / similarity)
+    assert one.twice(0.5) == expected
+    assert f"Ask prompts twice: {expected:,} of them" in str(cv.plan(found, ratio=1.5))
+
+
+def test_one_prompt_is_not_said_of_outputs_alone_or_of_the_papers_scores(points):
+    options: Any = {"output_kernel": cv.Gaussian(1.0), "orders": [2]}
+    assert cv.evaluate(points[0], **options).one_prompt is None
+    assert cv.evaluate(*points, unbiased=False, **options).one_prompt is None
+    assert cv.evaluate(*points, **{**options, "orders": [1]}).one_prompt is None
+
+
+def test_weights_count_prompts(points):
+    weights = np.where(np.arange(N) < 30, 3.0, 0.0)
+    half = [of[:30] for of in points]
+    options: Any = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(1.0)}
+    found = cv.evaluate(*points, weights=weights, orders=[2], **options).one_prompt
+    alone = cv.evaluate(*half, orders=[2], **options).one_prompt
+    assert found is not None and alone is not None
+    assert found.at_most == pytest.approx(alone.at_most, rel=1e-4)

@@ -98,7 +98,7 @@ def _nothing_is_tested(ranking):
 @WIDE
 def test_scores_of_one_are_neither_ranked_nor_tested():
     found = _compare(1e5)
-    assert len(found.rankings) == 6
+    assert len(found.rankings) == 7
     for ranking in found.rankings:
         assert ranking.saturated == "smallest"
         _nothing_is_tested(ranking)
