@@ -171,7 +171,9 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     everywhere = Mean(
         float(weight[there] @ bins.values[there]), weight[there] @ bins.changes[there]
     )
-    found = statistics.known(everywhere, near_mean, shifted, zero, near.shares)
+    distance = float(near.weights @ near.distances)
+    reach = distance / few.mean() if few.mean() > 0 else 1.0
+    found = statistics.known(everywhere, near_mean, shifted, zero, near.shares, reach)
     total = 1 / everywhere.value if everywhere.value > 0 else math.inf
     at_most = 1 / found.at_least if found.at_least > 0 else math.inf
     state: State = "known"
@@ -183,7 +185,7 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
         ends=ends,
         distances=centres,
         similarity=bins,
-        distance=float(near.weights @ near.distances),
+        distance=distance,
         near=near_mean,
         read_at_0=zero.value,
     )

@@ -19,6 +19,8 @@ NEIGHBOURS = 5  # Of each prompt.
 NARROW = 0.25  # Of a neighbour's weight: relative to the nearest, in squared distances.
 WIDEST = 3.0  # The ratio of the ends of an interval that is given.
 ERRORS = 3.0  # Standard errors that are added to the similarity at distance 0.
+# Of the mean distance of all prompts: nearer ones show the number even if the curve is flat.
+CLOSE = 0.25
 _BALANCED, _ROUNDS = 0.01, 200  # Of the weights of prompts.
 _DRAWS = 4000  # Of a simultaneous band.
 _LEAST = 1e-12  # A similarity that may be rounding.
@@ -135,14 +137,15 @@ def known(
     shifted: Mean | None,
     zero: Mean,
     shares: np.ndarray,
+    reach: float = 1.0,
     level: float = 0.05,
 ) -> Known:
     """A lower limit of the similarity to one prompt, and an interval where the sample shows it.
 
     The limit is the largest of those of several means, at a level that holds for all. The interval
     goes from there up to three standard errors above what a line reads at distance 0. It is given
-    where its ends are within a factor of 3, and near prompts are more alike than others beyond
-    chance.
+    where its ends are within a factor of 3, and near prompts are close, or more alike than others
+    beyond chance: a flat curve far from distance 0 shows nothing of it.
 
     Args:
       everywhere, near: of all pairs, and of near ones.
@@ -150,14 +153,15 @@ def known(
         cannot be.
       zero: see `at_zero`.
       shares: of the prompts `[n]`.
+      reach: the mean distance of near prompts, relative to that of all.
       level: the share of samples for which the limit fails.
     """
     means = [everywhere, near, *([] if shifted is None else [shifted])]
     lower = [lower_limit(mean, shares, level / len(means)) for mean in means]
     at_least = max(lower)
     high = min(1.0, zero.value + ERRORS * zero.error)
-    seen = lower[1] > everywhere.value and high > at_least > _LEAST
-    if not seen or high > WIDEST * at_least:
+    seen = reach <= CLOSE or lower[1] > everywhere.value
+    if not (seen and high > at_least > _LEAST) or high > WIDEST * at_least:
         return Known(at_least, math.nan, math.nan)
     return Known(at_least, at_least, high)
 

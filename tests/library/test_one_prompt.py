@@ -168,6 +168,13 @@ def test_interval_is_given_where_near_prompts_are_more_alike(everywhere, near, z
         assert found.high == pytest.approx(zero, rel=1e-2)
 
 
+@pytest.mark.parametrize(("reach", "given"), [(0.24, True), (0.26, False)])
+def test_close_prompts_show_the_number_even_if_the_curve_is_flat(reach, given):
+    flat = constant(0.3)
+    found = statistics.known(flat, flat, None, flat._replace(value=0.32), SHARES, reach)
+    assert math.isfinite(found.low) == given
+
+
 def test_limit_is_the_largest_of_those_tried_at_a_level_for_all(points):
     outputs, prompts = points
     near = near_of(prompts)
@@ -228,12 +235,11 @@ def test_what_cannot_be_told_says_why(outputs, prompts, reason):
     assert found.as_dict()["value"] is None
 
 
-def test_equal_outputs_are_at_most_so_many():
+def test_equal_outputs_are_one():
     rng = np.random.default_rng(0)
     pairs = pairs_of(np.ones((N, 2)), rng.normal(size=(N, 2)))
     found = asked_once.of_pairs(pairs)
-    assert found.state == "at most"
-    assert 1 <= found.at_most < 1.3
+    assert found.low == 1 <= found.at_most < 1.3
     assert found.total == pytest.approx(1)
 
 
@@ -259,6 +265,7 @@ def test_prompts_that_repeat_are_used_however_few(several):
     kernel = cv.Gaussian(0.5)
     found = cv.evaluate(*rows[:2], prompt_ids=rows[2], output_kernel=kernel, orders=[2])
     one: Any = found.one_prompt
+    unbiased: Any = found.order(2).unbiased
     truth = 1 / (1 / 4 + 1 / 16)
     assert one.repeated == (several > 0)
     first = str(found).splitlines()[0]
@@ -266,7 +273,7 @@ def test_prompts_that_repeat_are_used_however_few(several):
         assert one.state in ("at most", "cannot be told") and "asked once" in first
     else:
         assert one.state == "known" and one.low < truth < one.high
-        assert one.value == found.order(2).unbiased.conditional
+        assert one.value == unbiased.conditional
         assert (one.prompts, one.left_out) == (several, 40 - several)
         assert first.startswith("Of 5 answers" if several == 40 else "Different outputs to one")
     plain = found.as_dict()["one_prompt"]
