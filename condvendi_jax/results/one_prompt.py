@@ -175,9 +175,8 @@ class OnePrompt(Result):
     def in_words(self) -> str:
         """'about 3.1 [2.8, 3.6]', 'at most 7.7', or 'cannot be told'."""
         if self.state == "known":
-            return (
-                f"about {tables.rough(self.value)} {tables.interval((self.low, self.high)).strip()}"
-            )
+            ends = tables.interval((self.low, self.high)).strip()
+            return f"about {self.value:.3g} {ends}"
         return f"at most {tables.rough(self.at_most)}" if self.state == "at most" else self.state
 
 
