@@ -118,7 +118,7 @@ class Options:
     equal_prompts: bool = flag(
         False,
         "Prompts count as the same only where they are equal: Conditional scores count the outputs "
-        "of one prompt. The default where more than half of the rows share their prompt.",
+        "of one prompt. The default if seven prompts repeat, or most rows share theirs.",
         excludes=("similar_prompts",),
     )
     similar_prompts: bool = flag(

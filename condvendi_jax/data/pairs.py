@@ -45,7 +45,7 @@ class Pairs(Rows):
         and so does each model. Of more than 3,000 rows their content decides which it takes. Below
         20 rows, or six prompts to compare, it is the median distance.
       similar_prompts: whether the rule also chooses a kernel for prompts that repeat. If not, they
-        are equal or different (`Indicator`) where more than half of the rows share their prompt.
+        are equal or different (`Indicator`) where seven repeat, or most rows share their prompt.
       key: draws the random subsets of a rule.
       prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
         decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts

@@ -322,7 +322,7 @@ class Comparison(Result):
         lines += self.headline()
         main, several = self.main[0], len(self.models) > 1
         if several:
-            lines.append(f"{main.name}: {main}")
+            lines.append(f"{tables.capitalized(main.name)}: {main}")
         if untested := self.untested(saturated=False):
             lines += map(tables.capitalized, untested)
         elif self.profile and self.profile.reason is None:

@@ -30,7 +30,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "papers' rule": {"color": style.VERMILION, "marker": "x", "linestyle": "", "markersize": 4},
     "truth": {"color": style.BLACK, "marker": "|", "linestyle": "", "markersize": 8},
 }
-_TABLES = ("by_family", "by_constants", "by_method", "by_set")
+_TABLES = ("by_family", "by_method", "by_constants", "by_set")
 
 
 class AskedOnce(lab.Study):
@@ -154,7 +154,7 @@ class AskedOnce(lab.Study):
         (run,) = runs
         found = reports.judged(run.found)
         fine, both = reports.sets_where(found), reports.halves(run.found)
-        tables = {name: getattr(reports, name)(run) for name in _TABLES[:-1]}
+        tables = {name: getattr(reports, name)(run) for name in _TABLES[:2]}
         choices = reports.choices_of(run.found)
         choices["squared"] = {**reports.OWN, "line": methods.SQUARED}
         reached = ([reports.reached(of, c) for of in both] for c in choices.values())

@@ -6,13 +6,14 @@ import studies
 import xarray as xr
 from small import flags
 
+from condvendi_jax.statistics import asked_once as statistics
 from experiments.calibration import asked_once_methods as methods
 from experiments.calibration import asked_once_tables as reports
 from experiments.calibration.asked_once import AskedOnce, papers_scores, said
 from experiments.calibration.asked_once_methods import Outputs
 from experiments.data import PairedEmbeddings
 
-WIDTHS = [0.4, 0.8, 1.6]
+WIDTHS = [0.1, 0.8, 1.6]
 
 
 def small(folder, seed):
@@ -62,8 +63,12 @@ def test_the_truth_counts_each_prompt_once_and_no_output_with_itself():
 
 
 @pytest.mark.parametrize("columns", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_the_librarys_constants_decide_as_the_library(columns):
-    """Where outputs and prompts have one space, and where they have none in common."""
+def test_the_librarys_constants_decide_as_the_library(columns, monkeypatch):
+    """Where outputs and prompts have one space, and where they have none in common.
+
+    No prompts of a shipped set are so close that a flat curve says something.
+    """
+    monkeypatch.setattr(statistics, "CLOSE", 0.0)
     outputs = smooth(columns=columns)
     drawn = outputs.drawn(np.random.default_rng(0), 2)
     found = methods.tried(outputs, drawn, WIDTHS)
