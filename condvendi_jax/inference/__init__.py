@@ -16,6 +16,7 @@ from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
+from condvendi_jax.results.one_prompt import Curve, OnePrompt
 from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
 from condvendi_jax.results.prompts import PromptScore, PromptTable
@@ -26,6 +27,7 @@ from condvendi_jax.statistics.shrinkage import PromptSpread
 __all__ = [
     "LADDER",
     "Between",
+    "Curve",
     "Comparison",
     "Contributions",
     "Difference",
@@ -37,6 +39,7 @@ __all__ = [
     "Monitor",
     "PairProfile",
     "Profile",
+    "OnePrompt",
     "PromptScore",
     "PromptSpread",
     "PromptTable",
