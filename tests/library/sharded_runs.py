@@ -159,7 +159,7 @@ def scores(pairs, ways=SCORED, **options):
 
 
 def errors():
-    """The standard errors of `evaluate`, of rows on one device and of the same rows on a mesh."""
+    """Standard errors, and what is known of one prompt, on one device and of rows on a mesh."""
     by_name = named(kernels("cosine"))
     points, out = draw_pairs(N, **DIMENSIONS), {}
     for name, mesh in {"one device": None, "mesh": lines(4)}.items():
@@ -167,7 +167,10 @@ def errors():
         for ids in (None, np.arange(N) // 2):  # Rows, and two answers to each prompt.
             same = cv.Pairs(*points, **by_name, mesh=mesh, prompt_ids=ids)
             parts.append(cv.decompose(same, order=2, unbiased=True).scores)
-            parts.append(cv.evaluate(same, orders=[2]).order(2).population.standard_errors)
+            found = cv.evaluate(same, orders=[2])
+            parts.append(found.order(2).population.standard_errors)
+            one = found.one_prompt
+            parts += [[one.at_most, one.total, one.curve.near.value]] if one.curve else []
         out[name] = np.array(parts, np.float64)
     return out
 
