@@ -192,7 +192,7 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     numbers = math.sqrt(low * high), low, high, at_most, total
     known = OnePrompt(state, *numbers, prompts=pairs.n, repeated=False, curve=curve)
     if state == "cannot be told":
-        reason = "each prompt was asked once, and too few are near others"
+        reason = "each prompt was asked once, and outputs to near ones are no more alike"
         known = dataclasses.replace(known, reason=reason)
     return known
 

@@ -223,7 +223,7 @@ def test_outputs_that_move_with_their_prompts_have_a_better_bound():
     [
         (np.eye(2), np.eye(2), "2 prompts that were asked once are too few"),
         (np.eye(6), np.arange(6)[:, None], "labels, which have no distance"),
-        (np.eye(6, 7), np.eye(6), "too few are near others"),
+        (np.eye(6, 7), np.eye(6), "outputs to near ones are no more alike"),
     ],
 )
 def test_what_cannot_be_told_says_why(outputs, prompts, reason):
