@@ -66,10 +66,7 @@ class Curve(Result):
         """A row for each bin."""
         rows = [
             [f"{line['from']:.3g} to {line['to']:.3g}", f"{line['similarity']:.3g}"]
-            + [
-                tables.interval((line["low"], line["high"])).strip(),
-                f"{line['share_of_pairs']:.1%}",
-            ]
+            + [tables.interval((line["low"], line["high"])), f"{line['share_of_pairs']:.1%}"]
             for line in self.lines()
         ]
         return [Table(["distance of prompts", "similarity of outputs", "95% band", "pairs"], rows)]
@@ -175,8 +172,10 @@ class OnePrompt(Result):
     def in_words(self) -> str:
         """'about 3.1 [2.8, 3.6]', 'at most 7.7', or 'cannot be told'."""
         if self.state == "known":
-            ends = tables.interval((self.low, self.high)).strip()
-            return f"about {self.value:.3g} {ends}"
+            if math.isinf(self.high):
+                return f"more than {self.low:.3g}"
+            ends = " " + tables.interval((self.low, self.high))
+            return f"about {self.value:.3g}" + ends * math.isfinite(self.low)
         return f"at most {tables.rough(self.at_most)}" if self.state == "at most" else self.state
 
 
