@@ -47,7 +47,9 @@ def of_models(
         pairs, population = models[name], of_order.population
         if not pairs.paired:
             return {}
-        if not population.repeated and pairs.prompt_kinds[0] > 1:
+        count, kinds = pairs.prompt_kinds
+        single = order_two.single_answers(kinds, pairs.draws, np.zeros_like(kinds), exact=True)
+        if single is None and count > 1:
             known[name] = one = of_pairs(pairs, ends)
             ends = one.curve.ends if one.curve else None
         else:
@@ -58,7 +60,7 @@ def of_models(
 def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
     """Of prompts that were asked several times; or of one, to which all outputs are."""
     borrowed, total = None, population.values.vendi
-    if population.repeated and not pairs.kernels[1].compares_equality:
+    if pairs.prompt_kinds[0] > 1 and not pairs.kernels[1].compares_equality:
         numbers = placed(pairs.prompt_kinds[1][:, None].astype(pairs.dtype))
         near, pairs = pairs, pairs.gathered().exactly(numbers)
         population = populations.of_pairs(pairs, units)

@@ -262,8 +262,8 @@ def answers(rng, several, count=40, each=5):
 @pytest.mark.parametrize("several", [0, 8, 40])
 def test_prompts_that_repeat_are_used_however_few(several):
     rows = answers(np.random.default_rng(2), several)
-    kernel = cv.Gaussian(0.5)
-    found = cv.evaluate(*rows[:2], prompt_ids=rows[2], output_kernel=kernel, orders=[2])
+    options: Any = {"prompt_ids": rows[2], "output_kernel": cv.Gaussian(0.5), "orders": [2]}
+    found = cv.evaluate(*rows[:2], **options)
     one: Any = found.one_prompt
     unbiased: Any = found.order(2).unbiased
     truth = 1 / (1 / 4 + 1 / 16)
@@ -274,6 +274,8 @@ def test_prompts_that_repeat_are_used_however_few(several):
     else:
         assert one.state == "known" and one.low < truth < one.high
         assert one.value == unbiased.conditional
+        similar = cv.evaluate(*rows[:2], **options, prompt_kernel=cv.Gaussian(1.0)).one_prompt
+        assert similar is not None and similar.value == pytest.approx(one.value, rel=1e-4)
         assert (one.prompts, one.left_out) == (several, 40 - several)
         assert first.startswith("Of 5 answers" if several == 40 else "Different outputs to one")
     plain = found.as_dict()["one_prompt"]
