@@ -353,12 +353,19 @@ class Evaluation(Result):
 
 
 def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
-    """That rows have weights, and what these mean for prompts; or that there are no prompts."""
+    """Of which prompts scores are, and how they count; or that there are no prompts."""
     if not all(result.paired for result in evaluations):
         return ["Without prompts: part of this diversity may be that of the prompts"]
+    lines = []
+    if any(one.curve for result in evaluations if (one := result.one_prompt)):
+        lines.append(
+            "At most: with 95% confidence; conditional and information: of similar prompts, "
+            "by the bandwidth of prompts"
+        )
     if any(result.weighted for result in evaluations):
-        return ["Weights: given; where they are not integers, prompts count by them, not each once"]
-    return []
+        words = "where they are not integers, prompts count by them, not each once"
+        lines.append(f"Weights: given; {words}")
+    return lines
 
 
 UNBIASED = "for any number of outputs or answers"

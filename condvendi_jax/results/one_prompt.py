@@ -149,7 +149,7 @@ class OnePrompt(Result):
     def note(self) -> str:
         """What was assumed, or how much of a score comes from other prompts; '' if nothing."""
         if self.borrowed is not None:
-            whose = "Conditional-RKE of similar prompts is borrowed from other prompts"
+            whose = "Conditional-RKE between similar prompts comes from other prompts"
             return f"to one prompt: {self.in_words()}; {self.borrowed:.0%} of the {whose}"
         if self.repeated or self.curve is None:
             return ""
@@ -176,24 +176,29 @@ class OnePrompt(Result):
                 return f"more than {self.low:.3g}"
             ends = " " + tables.interval((self.low, self.high))
             return f"about {self.value:.3g}" + ends * math.isfinite(self.low)
-        return f"at most {tables.rough(self.at_most)}" if self.state == "at most" else self.state
+        if math.isnan(self.at_most):
+            return self.state
+        most = f"at most {tables.rough(self.at_most)}"
+        return most if self.state == "at most" else f"{self.state} ({most}, as over all prompts)"
 
 
 def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     """The number of each model, and what to do where it cannot be told."""
     by = sorted(models.items(), key=lambda item: -np.nan_to_num(item[1].value, nan=-1))
-    states, single = {one.state for one in models.values()}, [o for _, o in by if not o.repeated]
+    first, states = by[0][1], {one.state for one in models.values()}
+    single = [one for _, one in by if not one.repeated]
     advice = f" {ask_twice(single)}." if states != {"known"} else ""
-    if states == {"cannot be told"}:
-        return f"How many outputs to one prompt differ cannot be told: {by[0][1].reason}.{advice}"
+    if states == {"cannot be told"} and len(by) == 1:
+        words = f"How many outputs to one prompt differ {first.in_words()}: {first.reason}"
+        return f"{words}.{advice}"
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
-    words = f"Different outputs to one prompt: {tables.listed(shown)}"
-    if not single:
+    start, end = "Different outputs to one prompt", ""
+    if not single and any(one.left_out for one in models.values()):
         counts = tables.span(one.prompts for one in models.values())
-        some = f", by the {counts} prompts that were asked several times"
-        return f"{words}{some if any(one.left_out for one in models.values()) else ''}.{advice}"
-    near = ", and near prompts show it" if "known" in states else ""
-    return f"{words}, with 95% confidence: each prompt was asked once{near}.{advice}"
+        end = f", by the {counts} prompts that were asked several times"
+    elif single:
+        start += ", estimated from near prompts" if states == {"known"} else ", each asked once"
+    return f"{start}: {tables.listed(shown)}{end}.{advice}"
 
 
 def ask_twice(models: Sequence[OnePrompt], precision: float = _WANTED) -> str:
@@ -201,4 +206,4 @@ def ask_twice(models: Sequence[OnePrompt], precision: float = _WANTED) -> str:
     counts = [count for one in models if (count := one.twice(precision))]
     if not counts or max(counts) > _MOST:
         return "Ask each prompt twice"
-    return f"Ask prompts twice: {max(counts):,} of them, or fewer, tell it within {precision:.0%}"
+    return f"To know it within {precision:.0%}, ask at most {max(counts):,} prompts twice"

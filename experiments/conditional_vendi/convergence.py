@@ -138,8 +138,8 @@ class Convergence(lab.Study):
     def compute(self, state, context, *, rule, repeat):
         """The `entropy` in nats by curve, term and n, for one rule and one order of the pairs.
 
-        Beside it the 95% `interval` of each score, by curve, score, end and n, and the `method` of
-        the spectra by n. NaN where a curve lacks a size.
+        Beside it the 95% `interval` of each score, by curve, score, end and n, the `method` of the
+        spectra by n, and how many outputs `to_one_prompt` differ. NaN where a curve lacks a size.
         """
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
@@ -162,6 +162,7 @@ class Convergence(lab.Study):
         (plug_in,), of_two = curve(sizes, entropies=[cv.Entropy(2)]), ["RKE", "RKE, unbiased"]
         last = settling.entropies([plug_in, plug_in.unbiased], of_two, sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
+        found = found.assign(to_one_prompt=_to_one_prompt(state, rule.kernels["output_kernel"]))
         return found.sel(curve=[*spectral, *of_two])
 
     def order_two_sizes(self, repeat: int) -> list[int]:
@@ -238,6 +239,15 @@ class Convergence(lab.Study):
         return kernels + ("-exact" if self.method == "exact" else "")
 
 
+def _to_one_prompt(pairs, kernel):
+    """How many outputs to one prompt differ, of any number; NaN where no prompt repeats."""
+    if len(np.unique(pairs.prompt_numbers)) == len(pairs):
+        return np.nan
+    kernels = {"output_kernel": kernel, "prompt_kernel": cv.Indicator()}
+    rows = pairs.outputs, pairs.prompt_numbers[:, None]
+    return cv.conditional_rke(*rows, **kernels, unbiased=True).item()
+
+
 def sizes_of(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
     """The sizes of the spectra, ascending.
 
@@ -280,7 +290,12 @@ def _figure(runs, score, exact):
     last_n, columns, legend = max(sizes), len(groups), {}
     places = list(itertools.product(found.rule.values.tolist(), groups))
     figure, panels = style.panels(len(places), columns=columns, size=(3.5, 2.4), sharex=True)
+    to_one = xr.concat([run.found.to_one_prompt.isel(repeat=0) for run in runs], "rule")
     for panel, (rule, group) in zip(panels, places, strict=True):
+        if score == "conditional" and group[0].startswith("RKE") and to_one.sel(rule=rule) > 0:
+            look = {"color": style.BLACK, "linestyle": ":", "linewidth": 1.2}
+            line = panel.axhline(to_one.sel(rule=rule).item(), **look)
+            legend["to one name, by all designers"] = line
         for name, marker, dash in zip(group, style.MARKERS, style.DASHES, strict=False):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
             if not curve.n.size:  # A truncation of another run.

@@ -301,7 +301,7 @@ def test_what_similar_prompts_lend_is_the_excess_of_the_identity():
     by = np.bincount(kinds, np.sum(near * apart, axis=1))
     assert one.borrowed == pytest.approx(1 - conditional / (by @ own / by.sum()), rel=1e-4)
     assert one.value == pytest.approx(1 / own.mean(), rel=1e-4)
-    assert f"{one.borrowed:.0%} of the Conditional-RKE of similar prompts" in found.details()
+    assert f"{one.borrowed:.0%} of the Conditional-RKE between similar" in found.details()
 
 
 def test_models_asked_once_are_compared_at_one_distance():
@@ -330,7 +330,9 @@ def test_a_pilot_asked_once_says_how_many_prompts_to_ask_twice(points):
     similarity = 1 / one.at_most
     expected = math.ceil((1.96 / 0.5) ** 2 * (1 - similarity) / similarity)
     assert one.twice(0.5) == expected
-    assert f"Ask prompts twice: {expected:,} of them" in str(cv.plan(found, ratio=1.5))
+    assert f"To know it within 50%, ask at most {expected:,} prompts twice" in str(
+        cv.plan(found, ratio=1.5)
+    )
 
 
 def test_one_prompt_is_not_said_of_outputs_alone_or_of_the_papers_scores(points):
