@@ -295,7 +295,7 @@ def _figure(runs, score, exact):
         if score == "conditional" and group[0].startswith("RKE") and to_one.sel(rule=rule) > 0:
             look = {"color": style.BLACK, "linestyle": ":", "linewidth": 1.2}
             line = panel.axhline(to_one.sel(rule=rule).item(), **look)
-            legend["to one name, by all designers"] = line
+            legend["to one prompt, of all its outputs"] = line
         for name, marker, dash in zip(group, style.MARKERS, style.DASHES, strict=False):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
             if not curve.n.size:  # A truncation of another run.
