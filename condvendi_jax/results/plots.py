@@ -69,37 +69,6 @@ def over_bandwidths(profile: Any) -> Figure:
     return drawn
 
 
-def over_distances(curve: Any) -> Figure:
-    """The similarity of outputs of a `Curve` against the distance of their prompts.
-
-    The line to distance 0 is the one through near prompts.
-    """
-    drawn = Figure(figsize=(1.4 * _PANEL_IN[0], _PANEL_IN[1]), layout="constrained")
-    panel, lines = drawn.subplots(), curve.lines()
-    middle, values, low, high = (
-        np.array([line[name] for line in lines])
-        for name in ("distance", "similarity", "low", "high")
-    )
-    look, _ = _look(0)
-    panel.errorbar(
-        middle, values, [values - low, high - values], fmt="o", markersize=3, capsize=2, **look
-    )
-    if math.isfinite(curve.read_at_0):
-        panel.plot([0, curve.distance], [curve.read_at_0, curve.near.value], "--", color="0.4")
-        panel.annotate(
-            "read at distance 0",
-            (0, curve.read_at_0),
-            fontsize=8,
-            xytext=(4, 4),
-            textcoords="offset points",
-        )
-    panel.set_xlim(left=0)
-    panel.set_ylim(bottom=0)
-    panel.set_ylabel("how often two outputs count as the same", fontsize=8)
-    _finish(panel, "Outputs to near prompts are more alike", "distance of the two prompts")
-    return drawn
-
-
 def _look(index: int) -> tuple[dict[str, Any], Any]:
     """The colour and the dashes of a model."""
     colour = _COLOURS[index % len(_COLOURS)]
