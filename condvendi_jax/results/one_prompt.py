@@ -46,20 +46,11 @@ class Curve(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each bin of distances."""
-        bins = self.similarity
-        columns = {
-            "from": [0.0, *self.ends[:-1]],
-            "to": self.ends,
-            "distance": self.distances,
-            "similarity": bins.values,
-            "low": bins.low,
-            "high": bins.high,
-            "share_of_pairs": bins.pairs,
-        }
-        lines = [
-            dict(zip(columns, map(float, line), strict=True))
-            for line in zip(*columns.values(), strict=True)
-        ]
+        names = ("from", "to", "distance", "similarity", "low", "high", "share_of_pairs")
+        values, low, high, _, pairs = self.similarity
+        ends = [0.0, *self.ends[:-1]], self.ends
+        columns = zip(*ends, self.distances, values, low, high, pairs, strict=True)
+        lines: list[Any] = [dict(zip(names, map(float, line), strict=True)) for line in columns]
         return [line for line in lines if line["share_of_pairs"] > 0]
 
     def parts(self) -> list[str | Table]:
@@ -144,18 +135,8 @@ class OnePrompt(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        numbers = {name: getattr(self, name) for name in ("value", "low", "high", "at_most")}
-        return {
-            "state": self.state,
-            **plain_ends(numbers),
-            "total": self.total,
-            "prompts": self.prompts,
-            "repeated": self.repeated,
-            "left_out": self.left_out,
-            "borrowed": self.borrowed,
-            "reason": self.reason,
-            "curve": self.curve and self.curve.as_dict(),
-        }
+        names = ("value", "low", "high", "at_most", "total")
+        return super().as_dict() | plain_ends({name: getattr(self, name) for name in names})
 
     def note(self) -> str:
         """What was assumed, or how much of a score comes from other prompts; '' if nothing."""
@@ -177,8 +158,8 @@ class OnePrompt(Result):
         similarity = 1 / (self.high if self.repeated else self.at_most)
         if not 0 < similarity <= 1:
             return None
-        variance = max((1 - similarity) / similarity, 0.0)  # Of a coin, relative to its mean.
-        return math.ceil((_TWO_SIDED / precision) ** 2 * variance)
+        # The variance of a coin, relative to its mean.
+        return math.ceil((_TWO_SIDED / precision) ** 2 * (1 - similarity) / similarity)
 
     def in_words(self) -> str:
         """'about 3.1 [2.8, 3.6]', 'at most 7.7', or 'cannot be told'."""
