@@ -171,7 +171,7 @@ class OnePrompt(Result):
         if math.isnan(self.at_most):
             return self.state
         most = f"at most {tables.rough(self.at_most)}"
-        return most if self.state == "at most" else f"{self.state} ({most}, as over all prompts)"
+        return most if self.state == "at most" else f"{self.state}, {most}"
 
 
 def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
