@@ -38,7 +38,7 @@ def smooth(count=100, each=3, columns=2, groups=None):
 @pytest.mark.slow
 def test_tables_have_a_row_for_each_set_family_and_choice(run):
     tables = [getattr(reports, name)(run) for name in ("by_set", "by_family", "by_constants")]
-    assert [len(table) for table in tables] == [1 + 5 * 3, 1 + 3 * 3, 1 + 3 + 12]
+    assert [len(table) for table in tables] == [1 + 5 * 3, 1 + 3 * 3, 1 + 2 + 12]
     assert all(len({len(row) for row in table}) == 1 for table in tables)
     assert reports.judged(run.found).held.mean() > 0.9
     assert (run.found.total > run.found.total.sel(scale=2).max()).sel(scale=0.5).all()
