@@ -84,7 +84,7 @@ def test_curve_is_the_mean_squared_kernel_in_each_bin(points, monkeypatch):
 
 def test_prompts_at_one_point_are_one_bin_with_a_95_percent_band(points):
     outputs = points[0]
-    found = asked_once.of_pairs(pairs_of(outputs, np.ones((N, D)), groups=np.arange(N)))
+    found: Any = asked_once.of_pairs(pairs_of(outputs, np.ones((N, D)), groups=np.arange(N)))
     bins, squares = found.curve.similarity, np.exp(-squared_distances(outputs))
     assert bins.values == pytest.approx((squares.sum() - N) / N / (N - 1), rel=1e-4)
     error = Mean(bins.values[0], bins.changes[0]).error
@@ -235,13 +235,12 @@ def test_limit_is_the_largest_of_those_tried_at_a_level_for_all(points):
     two = statistics.lower_limit(mean, near.shares, 0.025)
     assert alone.at_least == pytest.approx(two)
     assert two == statistics.ends_of(mean, near.shares)(0.05)[0]
-    assert statistics.lower_limit(Mean(math.nan, mean.changes), near.shares, 0.05) == 0
     three = statistics.known(mean, mean, mean, mean, near.shares).at_least
     assert three == pytest.approx(statistics.lower_limit(mean, near.shares, 0.05 / 3))
     assert three < two
 
 
-def sampled(rng, share, n=800):
+def sampled(rng, share, n=300):
     """Outputs of which a share follows the prompt, in one space, and a share is its own."""
     prompts = rng.normal(size=(n, 1))
     kinds = np.where(rng.random(n) < share, np.floor(prompts[:, 0]), rng.integers(100, 104, size=n))
@@ -269,6 +268,11 @@ def test_outputs_that_move_with_their_prompts_have_a_better_bound():
     found = asked_once.of_pairs(pairs_of(outputs, prompts))
     elsewhere = asked_once.of_pairs(pairs_of(np.c_[outputs, 0 * outputs[:, :1]], prompts))
     assert found.at_most < 1.3 < 50 < elsewhere.at_most
+
+
+def test_outputs_move_only_under_a_kernel_of_differences(points):
+    kernels: Any = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(1.0)}
+    assert asked_once._slope(Pairs(*points, **kernels)) == 0 < asked_once._slope(pairs_of(*points))
 
 
 @pytest.mark.filterwarnings("ignore:prompts")  # All are different.
@@ -324,7 +328,7 @@ def test_outputs_that_are_compared_within_prompts_alone_tell_nothing(points):
 def test_limit_is_said_where_it_is_small_or_below_the_number_over_all(
     points, monkeypatch, width, less, state
 ):
-    pairs = pairs_of(*points, width)
+    pairs = pairs_of(*points, width=width)
     total = asked_once.of_pairs(pairs).total
     known = statistics.Known(less / total, math.nan, math.nan)
     monkeypatch.setattr(statistics, "known", lambda *_: known)
@@ -419,9 +423,11 @@ def test_prompts_that_repeat_are_used_however_few(several):
     first = str(found).splitlines()[0]
     if several == 0:
         assert one.state in ("at most", "cannot be told") and "asked once" in first
+        assert one.prompts == 40
     else:
         assert one.state == "known" and one.low < truth < one.high
-        assert one.value == unbiased.conditional
+        assert (one.value, one.total) == (unbiased.conditional, unbiased.vendi)
+        assert math.isnan(one.at_most)
         assert (one.prompts, one.left_out, one.borrowed) == (several, 40 - several, None)
         assert first.startswith("Of 5 answers" if several == 40 else "Different outputs to one")
     plain = found.as_dict()["one_prompt"]
@@ -486,8 +492,8 @@ def test_models_asked_once_are_compared_at_one_distance():
     apart = np.sqrt(squared_distances(prompts))
     inside = (groups[:, None] != groups) & (apart <= ranking.within)
     for name, outputs in models.items():
-        curve: Any = found.evaluations[name].one_prompt.curve
-        changes = np.bincount(groups, curve.similarity.changes[0])
+        one: Any = found.evaluations[name].one_prompt
+        changes = np.bincount(groups, one.curve.similarity.changes[0])
         error = math.sqrt(np.sum(changes**2)) * ranking.values[name] ** 2
         assert ranking.standard_errors[name] == pytest.approx(error)
         squares = np.exp(-squared_distances(outputs) / 0.25)
@@ -504,7 +510,8 @@ def test_models_of_other_prompts_share_the_bins_of_distances(points):
     models, prompts = {"one": outputs, "two": outputs}, {"one": prompts, "two": 5 * prompts}
     options: Any = {"orders": [2], "profile": False, "one_population": True}
     found = cv.compare(models, prompts, output_kernel=cv.Gaussian(1.0), **options)
-    curves: Any = [found.evaluations[name].one_prompt.curve for name in models]
+    known: Any = [found.evaluations[name].one_prompt for name in models]
+    curves = [one.curve for one in known]
     np.testing.assert_array_equal(curves[0].ends, curves[1].ends)
     # Prompts of the second model are further apart: it has no pairs in the first bins.
     place = np.flatnonzero(curves[1].similarity.pairs > 0)[0]
@@ -520,7 +527,9 @@ def test_models_of_other_prompts_share_the_bins_of_distances(points):
 def test_no_distance_is_shared_where_a_model_has_no_curve(points):
     one = asked_once.of_pairs(pairs_of(*points))
     assert math.isfinite(asked_once.at_one_distance({"one": one}, None)[0])
-    for known in ({}, {"one": one, "two": dataclasses.replace(one, curve=None)}):
+    none = dataclasses.replace(one, curve=None)
+    other = asked_once.of_pairs(pairs_of(*points), np.array([math.inf]))  # One bin.
+    for known in ({}, {"one": one, "two": none}, {"one": one, "two": other}):
         within, errors = asked_once.at_one_distance(known, None)
         assert math.isnan(within) and not errors
 
