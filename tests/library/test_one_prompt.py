@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax.data import kernel_choice
 from condvendi_jax.data.kernels import WithinPrompts
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.grams import distances, fold
 from condvendi_jax.inference import asked_once
 from condvendi_jax.results import one_prompt
 from condvendi_jax.results.one_prompt import OnePrompt
+from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import asked_once as statistics
 from condvendi_jax.statistics.asked_once import Mean
 
@@ -72,6 +74,7 @@ def test_curve_is_the_mean_squared_kernel_in_each_bin(points, monkeypatch):
     assert curve.similarity.pairs.sum() == pytest.approx(counted.sum(), rel=1e-5)
     ends = [-1, *curve.ends]
     for k, line in enumerate(curve.lines()):
+        assert (line["from"], line["to"]) == (max(ends[k], 0), ends[k + 1])
         inside = counted * ((apart > ends[k]) & (apart <= ends[k + 1]))
         assert line["similarity"] == pytest.approx(np.average(squares, weights=inside), rel=1e-4)
         assert line["low"] < line["similarity"] < line["high"]
@@ -393,6 +396,55 @@ def test_prompts_to_ask_twice_are_for_the_model_that_needs_most_up_to_what_anyon
 def test_an_open_end_is_said_in_words():
     assert number("known", value=5.0, low=4.0, high=math.inf).in_words() == "more than 4"
     assert number("known", value=5.0).in_words() == "about 5"
+    assert number("known", value=5.0).note() == ""
+
+
+# Which prompts count as repeated.
+
+
+def asked(several, **options):
+    """Rows of which some prompts have two, and the others one."""
+    kinds = np.r_[np.repeat(np.arange(several), 2), np.arange(several, N - several)]
+    outputs = np.arange(N)[:, None] % 7
+    return pairs_of(outputs, kinds[:, None], kernel=cv.Indicator(), **options)
+
+
+def test_prompts_repeat_where_seven_of_each_model_do():
+    def repeat(*models, kernels: Any = (None, None), similar=False):
+        return kernel_choice._count_as_repeated(models, kernels, "auto", similar)
+
+    assert repeat(asked(7)) and not repeat(asked(6)) and not repeat(asked(7), asked(6))
+    once = np.where(np.arange(N) % 2, 0.0, 1.0) + (np.arange(N) >= 14)
+    assert not repeat(asked(7, weights=once))
+    assert repeat(asked(1)._but(copies=np.full(N, 2)))
+    assert not repeat(asked(7), similar=True)
+    assert repeat(asked(7), kernels=(None, cv.Indicator()), similar=True)
+    assert not repeat(asked(7), kernels=(cv.Gaussian(1.0), cv.Indicator()))
+
+
+@pytest.mark.parametrize(
+    ("several", "once", "exact", "told"),
+    [(7, 46, True, True), (7, 46, False, False), (6, 46, True, False), (5, 10, False, True)],
+)
+def test_single_answers_are_left_out_beside_enough_prompts_with_several(several, once, exact, told):
+    prompt = np.r_[np.repeat(np.arange(several), 2), several + np.arange(once)]
+    ones, model = np.ones(prompt.size), np.zeros(prompt.size, int)
+    single = order_two.single_answers(prompt, ones, model, exact=exact)
+    assert (single is not None) == told
+    if told:
+        np.testing.assert_array_equal(single, prompt >= several)
+
+
+def test_single_answers_are_counted_by_batches_and_models():
+    def left_out(prompt, draws, model):
+        return order_two.single_answers(prompt, draws, model, exact=False)
+
+    two, ones = np.repeat(np.arange(5), 2), np.ones(40)
+    assert left_out(np.zeros(40, int), ones, np.zeros(40, int)) is None
+    of_models = np.r_[two, two, np.arange(5, 25)]  # Most of the second model are single.
+    assert left_out(of_models, ones, np.repeat([0, 1], [10, 30])) is None
+    batches = np.r_[np.zeros(30, int), np.arange(1, 11)]  # Three of one prompt.
+    assert left_out(batches, np.where(batches > 0, 1.0, 0.1), np.zeros(40, int)) is None
 
 
 # Evaluations and comparisons.
@@ -423,7 +475,7 @@ def test_prompts_that_repeat_are_used_however_few(several):
     first = str(found).splitlines()[0]
     if several == 0:
         assert one.state in ("at most", "cannot be told") and "asked once" in first
-        assert one.prompts == 40
+        assert one.prompts == 40 and "independent given their prompts" in found.details()
     else:
         assert one.state == "known" and one.low < truth < one.high
         assert (one.value, one.total) == (unbiased.conditional, unbiased.vendi)
@@ -488,6 +540,7 @@ def test_models_asked_once_are_compared_at_one_distance():
     options: Any = {"output_kernel": cv.Gaussian(0.5), "orders": [2], "profile": False}
     found = cv.compare(models, prompts, groups=groups, **options)
     ranking = found.ranking("near", 2)
+    assert ranking.plug_in is None
     assert found.main[0] is ranking and list(ranking.values) == ["shuffled", "real"]
     apart = np.sqrt(squared_distances(prompts))
     inside = (groups[:, None] != groups) & (apart <= ranking.within)
@@ -517,11 +570,20 @@ def test_models_of_other_prompts_share_the_bins_of_distances(points):
     place = np.flatnonzero(curves[1].similarity.pairs > 0)[0]
     ranking = found.ranking("near", 2)
     assert place > 0 and ranking.within == curves[0].ends[place]
+    assert len(curves[1].lines()) == np.count_nonzero(curves[1].similarity.pairs)
     assert ranking.intervals is not None
     for name, curve in zip(models, curves, strict=True):
         mean = Mean(curve.similarity.values[place], curve.similarity.changes[place])
         low, high = statistics.ends_of(mean, np.full(N, 1 / N))(0.05)
         assert ranking.intervals[name] == pytest.approx((1 / high, 1 / low))
+
+
+def test_only_order_two_is_compared_at_one_distance_and_without_errors_it_has_no_interval(points):
+    models: Any = {"one": points[0], "two": 2 * points[0]}
+    options: Any = {"output_kernel": cv.Gaussian(1.0), "errors": False, "profile": False}
+    found = cv.compare(models, points[1], orders=[2, 1], **options)
+    (near,) = [ranking for ranking in found.rankings if ranking.score == "near"]
+    assert (near.order, near.intervals) == (2, None)
 
 
 def test_no_distance_is_shared_where_a_model_has_no_curve(points):
@@ -541,6 +603,15 @@ def test_a_pilot_asked_once_says_how_many_prompts_to_ask_twice(points):
     expected = math.ceil((1.96 / 0.5) ** 2 * (1 - similarity) / similarity)
     assert one.twice(0.5) == expected
     assert f"Ask prompts twice: {expected:,} of them" in str(cv.plan(found, ratio=1.5))
+    plan = cv.plan(found, budget=1000)
+    assert plan.twice == one_prompt.ask_twice([one], plan.best.ratio - 1)
+    assert "95% band" in str(one)
+
+
+def test_a_pilot_of_several_answers_says_nothing_of_asking_twice():
+    outputs, _, kinds = answers(np.random.default_rng(2), 40)
+    found = cv.evaluate(outputs, kinds, output_kernel=cv.Gaussian(0.5), orders=[2])
+    assert "asked once" not in str(cv.plan(found))
 
 
 def test_one_prompt_is_not_said_of_outputs_alone_or_of_the_papers_scores(points):
