@@ -50,7 +50,7 @@ def sums_by_distance(
             counted = (l_rows[:, None] != l_columns[None]) | (l_rows[:, None] < 0)
             if diagonal:
                 counted &= ~jnp.eye(size, dtype=bool)
-            prompts = jnp.where(counted, prompts, -1)
+            prompts = jnp.where(counted, prompts, -2)  # Below all edges.
 
             def of_bin(ends: jax.Array) -> tuple[jax.Array, jax.Array]:
                 inside = (prompts > ends[0]) & (prompts <= ends[1])

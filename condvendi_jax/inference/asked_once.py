@@ -32,6 +32,7 @@ _ROWS_OF_EDGES = 256  # Whose distances to all others place the bins.
 _FEWEST = 3  # Prompts.
 _BETTER = 1.05  # The number over all prompts, relative to a bound that says more.
 _LEVEL = 0.05
+_APART = "no two answers to a prompt count as the same; take a wider output bandwidth"
 
 
 def of_models(
@@ -71,7 +72,7 @@ def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
     kind, left_out = population.answers.kind, population.answers.left_out
     prompts = 1 if kind is None else int(kind.max()) + 1
     state: State = "known" if math.isfinite(value) else "cannot be told"
-    reason = None if state == "known" else "no two answers to a prompt count as the same"
+    reason = None if state == "known" else _APART
     if state != "known":
         value = low = high = math.nan
     numbers = value, low, high, math.nan, total
@@ -103,8 +104,8 @@ def _borrowed(pairs: Pairs, exact: Population) -> float | None:
     _, of_prompts, joint = sums @ rows.shares
     if not (of_prompts > 0 and joint > 0):
         return None
-    weights = np.bincount(kind, rows.shares * sums[1]) / of_prompts
-    return max(0.0, 1 - float(joint / of_prompts / (weights @ parts.similarity)))
+    own = float(np.bincount(kind, rows.shares * sums[1]) @ parts.similarity)
+    return max(0.0, 1 - float(joint) / own) if own > 0 else None
 
 
 def at_one_distance(
@@ -126,12 +127,13 @@ def at_one_distance(
     errors, place = {}, places[0]
     for name, curve in curves.items():
         value, changes = float(curve.similarity.values[place]), curve.similarity.changes[place]
-        n, shares = changes.size, np.full(changes.size, 1 / changes.size)
-        ends, label = statistics.ends_of(Mean(value, changes), shares), "rows"
+        label, n = "rows", changes.size
         if units is not None:
             groups = units.of_models[name]
             changes, label = np.bincount(groups.membership, changes, groups.count), groups.units
-        influences = changes[None] * math.sqrt(changes.size)
+            n = np.unique(groups.membership).size
+        ends = statistics.ends_of(Mean(value, changes), np.full(n, 1 / n))
+        influences = changes[None] * math.sqrt(changes.size * n / max(n - 1, 1))
         errors[name] = Error(value, influences, label, n - 1, ends=ends).inverted()
     first = next(iter(curves.values()))
     return float(first.ends[place]), errors
@@ -154,7 +156,7 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     prompts = gathered.arrays[1]
     few = distances.few_distances(prompts, _ROWS_OF_EDGES)
     ends = _ends(few, pairs.n) if ends is None else ends
-    bins = _bins(pairs, prompts, ends, shares, labels)
+    bins, everywhere = _bins(pairs, prompts, ends, shares, labels)
     centres = _centres(few, ends)
     nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
     near = statistics.near_pairs(*nearest, shares)
@@ -168,14 +170,10 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     if moved > 0:
         left = left - moved * (prompts[near.one] - prompts[near.other]).astype(left.dtype)
         shifted = statistics.near_mean(near, distances.squares_of_pairs(kernel, left, right))
-    weight = bins.pairs / bins.pairs.sum()
-    there = weight > 0
-    everywhere = Mean(
-        float(weight[there] @ bins.values[there]), weight[there] @ bins.changes[there]
-    )
     distance = float(near.weights @ near.distances)
     reach = distance / few.mean() if few.mean() > 0 else 1.0
-    found = statistics.known(everywhere, near_mean, shifted, zero, near.shares, reach)
+    means = everywhere, near_mean, shifted, zero
+    found = statistics.known(*means, near.shares, reach, groups=pairs.groups)
     total = 1 / everywhere.value if everywhere.value > 0 else math.inf
     at_most = 1 / found.at_least if found.at_least > 0 else math.inf
     state: State = "known"
@@ -228,15 +226,14 @@ def _centres(few: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def _bins(
     pairs: Pairs, prompts: jnp.ndarray, ends: np.ndarray, shares: np.ndarray, labels: np.ndarray
-) -> Bins:
-    """The mean similarity of outputs in each bin of distances, in one pass."""
+) -> tuple[Bins, Mean]:
+    """The mean similarity of outputs in each bin of distances, and everywhere, in one pass."""
     kernel, unit = distances.distance_kernel(prompts)
     factors = [
         factor_of(kernel, array, pairs.layout)
         for kernel, array in zip((pairs.kernels[0], kernel), pairs.arrays, strict=True)
     ]
-    edges = np.stack([np.append(-1.0, ends[:-1]), ends])
-    edges = np.sign(edges) * edges**2 / unit
+    edges = np.stack([np.append(-1.0, ends[:-1] ** 2 / unit), ends**2 / unit])
     beside = jnp.asarray(shares, pairs.dtype), jnp.asarray(labels)
     if pairs.layout is not None:
         beside = tuple(pairs.layout.place(part[:, None])[:, 0] for part in beside)
@@ -244,7 +241,10 @@ def _bins(
         Tiles(tuple(factors), ((0,),), pairs.layout), jnp.asarray(edges, pairs.dtype), *beside
     )
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
-    return statistics.in_bins(weights, similar, shares, _LEVEL)
+    whole, alike = (of_bins.sum(axis=0, keepdims=True) for of_bins in (weights, similar))
+    everywhere = statistics.in_bins(whole, alike, shares, _LEVEL)
+    bins = statistics.in_bins(weights, similar, shares, _LEVEL)
+    return bins, Mean(float(everywhere.values[0]), everywhere.changes[0])
 
 
 def _slope(pairs: Pairs) -> float:

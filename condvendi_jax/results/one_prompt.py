@@ -179,7 +179,7 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     by = sorted(models.items(), key=lambda item: -np.nan_to_num(item[1].value, nan=-1))
     first, states = by[0][1], {one.state for one in models.values()}
     single = [one for _, one in by if not one.repeated]
-    advice = f" {ask_twice(single)}." if states != {"known"} else ""
+    advice = f" {ask_twice(single)}." if states != {"known"} and single else ""
     if states == {"cannot be told"} and len(by) == 1:
         words = f"How many outputs to one prompt differ {first.in_words()}: {first.reason}"
         return f"{words}.{advice}"
@@ -188,7 +188,7 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     if not single and any(one.left_out for one in models.values()):
         counts = tables.span(one.prompts for one in models.values())
         end = f", by the {counts} prompts that were asked several times"
-    elif single:
+    elif len(single) == len(by):
         start += ", estimated from near prompts" if states == {"known"} else ", each asked once"
     return f"{start}: {tables.listed(shown)}{end}.{advice}"
 

@@ -7,7 +7,7 @@ weights of the pairs. Near prompts make it a better bound.
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -95,6 +95,13 @@ class Mean(NamedTuple):
         n = self.changes.size
         return math.sqrt(float(np.sum(self.changes**2)) * n / max(n - 1, 1))
 
+    def by(self, groups: np.ndarray | None) -> Self:
+        """The same mean, with what it loses without each group of prompts."""
+        if groups is None:
+            return self
+        _, kinds = np.unique(groups, return_inverse=True)
+        return self._replace(changes=np.bincount(kinds, self.changes))
+
 
 def near_mean(near: Near, similarities: np.ndarray) -> Mean:
     """The mean similarity `[m]` of outputs to near prompts."""
@@ -139,6 +146,7 @@ def known(
     shares: np.ndarray,
     reach: float = 1.0,
     level: float = 0.05,
+    groups: np.ndarray | None = None,
 ) -> Known:
     """A lower limit of the similarity to one prompt, and an interval where the sample shows it.
 
@@ -155,7 +163,10 @@ def known(
       shares: of the prompts `[n]`.
       reach: the mean distance of near prompts, relative to that of all.
       level: the share of samples for which the limit fails.
+      groups: labels of prompts that depend on each other `[n]`; None where none do.
     """
+    everywhere, near, zero = (mean.by(groups) for mean in (everywhere, near, zero))
+    shifted, shares = shifted and shifted.by(groups), Mean(1.0, shares).by(groups).changes
     means = [everywhere, near, *([] if shifted is None else [shifted])]
     lower = [lower_limit(mean, shares, level / len(means)) for mean in means]
     at_least = max(lower)

@@ -460,9 +460,7 @@ def test_exit_statuses(folder):
     found = _started(folder, "score", "absent.npy", "--json=absent.json")
     assert found == (2, "", ["error: absent.npy: there is no such file."])
     status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
-    assert status == 0 and out.startswith(
-        "\n".join(err) + "\nDifferent outputs to one prompt"
-    )
+    assert status == 0 and out.startswith("\n".join(err) + "\nDifferent outputs to one prompt")
     assert err[0].startswith("WARNING: different prompts count as alike (RKE 6.4 of 30")
     status, out, err = _started(folder)  # Without a verb the help answers a mistake.
     assert (status, out) == (2, "")
