@@ -94,8 +94,8 @@ def _borrowed(pairs: Pairs, exact: Population) -> float | None:
     squared MMD of near ones. Prompts count by how many others are similar to them.
     """
     kind, points = exact.answers.kind, exact.answers.points
-    parts = populations.components_of(exact.answers, exact.inside)
-    if kind is None or parts is None:
+    parts = None if kind is None else populations.components_of(exact.answers, exact.inside)
+    if parts is None or kind is None:  # One prompt, or unequal weights.
         return None
     rows = pairs.rows(exact.answers.rows)._but(weights=points.weights, copies=points.copies)
     sums = order_two.to_float64(order_two.row_sums(rows))[:, : rows.n]
