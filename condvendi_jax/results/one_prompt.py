@@ -186,8 +186,11 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
     start, end = "Different outputs to one prompt", ""
     if not single and any(one.left_out for one in models.values()):
-        counts = tables.span(one.prompts for one in models.values())
-        end = f", by the {counts} prompts that were asked several times"
+        counts = {one.prompts for one in models.values()}
+        whose = (
+            "one prompt that was" if counts == {1} else f"{tables.span(counts)} prompts that were"
+        )
+        end = f", by the {whose} asked several times"
     elif len(single) == len(by):
         start += ", estimated from near prompts" if states == {"known"} else ", each asked once"
     return f"{start}: {tables.listed(shown)}{end}.{advice}"

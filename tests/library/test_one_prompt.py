@@ -378,6 +378,7 @@ AT_MOST, KNOWN = number("at most", 8.2), number("known", 2.6, 2.0, 1.5, 2.5)
 UNKNOWN = number("cannot be told", 5.0, reason="outputs differ")
 REPEATED = number("known", value=5.0, low=4.0, high=7.0, repeated=True)
 OTHER = dataclasses.replace(KNOWN, repeated=True, left_out=3, prompts=12)
+SOLE = dataclasses.replace(OTHER, prompts=1)
 ADVICE = "To know it within 20%, ask at most 692 prompts twice."
 
 
@@ -390,6 +391,7 @@ ADVICE = "To know it within 20%, ask at most 692 prompts twice."
             ": about 5 [4, 7] (B) and about 2 [1.5, 2.5] (A), by the 10 to 12 prompts that were "
             "asked several times.",
         ),
+        ((SOLE,), ": about 2 [1.5, 2.5] (A), by the one prompt that was asked several times."),
         ((KNOWN,), ", estimated from near prompts: about 2 [1.5, 2.5] (A)."),
         ((AT_MOST,), f", each asked once: at most 8.2 (A). {ADVICE}"),
         ((AT_MOST, REPEATED), f": about 5 [4, 7] (B) and at most 8.2 (A). {ADVICE}"),
