@@ -29,22 +29,22 @@ def labelled(
     Refuses labels under a kernel of distances, and texts in place of embeddings of outputs.
     """
     roles = next(iter(models.values()))
-    found = [r for r in roles if all(are_labels(arrays[r]) for arrays in models.values())]
+    labels = [r for r in roles if all(are_labels(arrays[r]) for arrays in models.values())]
     for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):
-        if role in found and not is_equality(kernel):
+        if role in labels and not is_equality(kernel):
             raise ValueError(
                 f"{role}: expected embeddings [n, d] under {kernel!r}, received labels, which are "
                 "equal or different: leave the kernel out, or pass embeddings."
             )
-    if "prompts" in found and similar_prompts:
+    if "prompts" in labels and similar_prompts:
         raise ValueError("prompts: expected embeddings for similar_prompts, received labels.")
     for arrays in models.values():
-        if "outputs" in found and any(isinstance(x, str) for x in arrays["outputs"]):
+        if "outputs" in labels and any(isinstance(x, str) for x in arrays["outputs"]):
             raise TypeError(
                 "outputs: received texts, which cv.evaluate and cv.compare embed; expected "
                 "embeddings [n, d], or integers that say which are equal."
             )
-    return found
+    return labels
 
 
 def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:

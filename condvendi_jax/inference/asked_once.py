@@ -97,15 +97,16 @@ def _borrowed(pairs: Pairs, exact: Population) -> float | None:
     parts = None if kind is None else populations.components_of(exact.answers, exact.inside)
     if parts is None or kind is None:  # One prompt, or unequal weights.
         return None
-    rows = pairs.rows(exact.answers.rows)._but(weights=points.weights, copies=points.copies)
+    shares = points.shares.astype(points.dtype)
+    rows = pairs.rows(exact.answers.rows).weighed(shares, copies=points.copies)
     sums = order_two.to_float64(order_two.row_sums(rows))[:, : rows.n]
     inside = order_two.Answers(rows, np.arange(rows.n), exact.answers.copies, kind, 0)
     sums = sums - inside.inside(order_two.sums_inside).prompt
     _, of_prompts, joint = sums @ rows.shares
     if not (of_prompts > 0 and joint > 0):
         return None
-    own = float(np.bincount(kind, rows.shares * sums[1]) @ parts.similarity)
-    return max(0.0, 1 - float(joint) / own) if own > 0 else None
+    within = float(np.bincount(kind, rows.shares * sums[1]) @ parts.similarity)
+    return max(0.0, 1 - float(joint) / within) if within > 0 else None
 
 
 def at_one_distance(
@@ -113,20 +114,19 @@ def at_one_distance(
 ) -> tuple[float, dict[str, Error]]:
     """The number of different outputs for prompts closer than a distance, which models share.
 
-    Returns the distance, the smallest for which all models have pairs, and the errors; none if
-    prompts were not asked once.
+    Returns the upper end of the first bin, and the errors; none if prompts were not asked once, or
+    some model has no pair of prompts that are so close.
     """
     curves = {name: one.curve for name, one in known.items() if one.curve}
     if len(curves) < max(len(known), 1):
         return math.nan, {}
-    pairs = [curve.similarity.pairs for curve in curves.values()]
-    same = len({len(of_model) for of_model in pairs}) == 1
-    places = np.flatnonzero(np.all([of_model > 0 for of_model in pairs], axis=0)) if same else []
-    if len(places) == 0:
+    within = {float(curve.ends[0]) for curve in curves.values()}
+    some = all(curve.similarity.pairs[0] > 0 for curve in curves.values())
+    if not some or len(within) > 1 or math.inf in within:
         return math.nan, {}
-    errors, place = {}, places[0]
+    errors = {}
     for name, curve in curves.items():
-        value, changes = float(curve.similarity.values[place]), curve.similarity.changes[place]
+        value, changes = float(curve.similarity.values[0]), curve.similarity.changes[0]
         label, n = "rows", changes.size
         if units is not None:
             groups = units.of_models[name]
@@ -135,8 +135,7 @@ def at_one_distance(
         ends = statistics.ends_of(Mean(value, changes), np.full(n, 1 / n))
         influences = changes[None] * math.sqrt(changes.size * n / max(n - 1, 1))
         errors[name] = Error(value, influences, label, n - 1, ends=ends).inverted()
-    first = next(iter(curves.values()))
-    return float(first.ends[place]), errors
+    return within.pop(), errors
 
 
 def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
@@ -173,14 +172,14 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     distance = float(near.weights @ near.distances)
     reach = distance / few.mean() if few.mean() > 0 else 1.0
     means = everywhere, near_mean, shifted, zero
-    found = statistics.known(*means, near.shares, reach, groups=pairs.groups)
+    limits = statistics.known(*means, near.shares, reach, groups=pairs.groups)
     total = 1 / everywhere.value if everywhere.value > 0 else math.inf
-    at_most = 1 / found.at_least if found.at_least > 0 else math.inf
+    at_most = 1 / limits.at_least if limits.at_least > 0 else math.inf
     state: State = "known"
-    if math.isnan(found.low):
+    if math.isnan(limits.low):
         better = at_most < max(statistics.WIDEST, total / _BETTER)
         state = "at most" if better else "cannot be told"
-    low, high = 1 / found.high, 1 / found.low
+    low, high = 1 / limits.high, 1 / limits.low
     curve = Curve(
         ends=ends,
         distances=centres,

@@ -182,10 +182,10 @@ def _ranked(
         if of_models[0].decomposition.order == 2:
             known = {name: e.one_prompt for name, e in evaluations.items() if e.one_prompt}
             within, errors = asked_once.at_one_distance(known, units)
-            near: dict[str, Any] = {}
+            near = {}
             for name, error in errors.items():
-                parts = error, error.interval()
-                near[name] = AtDesign(_Near(error.value), *map(_Near, parts if units else ()))  # type: ignore
+                parts = (error, error.interval()) if units else ()
+                near[name] = AtDesign(_Near(error.value), *map(_Near, parts))
             if near:
                 ranking = _ranking("near", scored, near, tests, same, unbiased=unbiased)
                 rankings.append(dataclasses.replace(ranking, within=within))

@@ -155,7 +155,7 @@ class OnePrompt(Result):
 
         At most: from the smallest similarity that the outputs may have. None where that is 0.
         """
-        similarity = 1 / (self.high if self.repeated else self.at_most)
+        similarity = 1 / self.at_most
         if not 0 < similarity <= 1:
             return None
         # The variance of a coin, relative to its mean.
