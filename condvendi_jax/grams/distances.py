@@ -116,9 +116,10 @@ def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:
 
 
 def few_distances(points: Any, rows: int) -> np.ndarray:
-    """The distances of some rows, evenly spaced, to all others, sorted."""
+    """The distances of some rows, evenly spaced, to all others, sorted; fewer rows of many."""
     n = points.shape[0]
-    chosen = np.unique(np.linspace(0, n - 1, min(rows, n)).astype(int))
+    rows = min(rows, n, max(1, _AT_ONCE // n))
+    chosen = np.unique(np.linspace(0, n - 1, rows).astype(int))
     kernel, unit = distance_kernel(points)
     prepared = kernel.prepare(points)
     some = jax.tree.map(lambda leaf: leaf[chosen], prepared)

@@ -207,12 +207,23 @@ class Comparison(Result):
 
     def scores(self) -> tables.Table:
         """A row for each model: its scores with errors and letters."""
-        heading = ["model", "n", *(ranking.name for ranking in self.rankings)]
+        to_one = self._to_one_prompt
+        heading = ["model", "n", *(["to one prompt"] if to_one else [])]
         rows = [
-            [model, f"{n:,}", *(ranking.cell(model) for ranking in self.rankings)]
+            [model, f"{n:,}", *to_one.get(model, []), *(r.cell(model) for r in self.rankings)]
             for model, n in self.n.items()
         ]
-        return tables.Table(heading, rows)
+        return tables.Table([*heading, *(ranking.name for ranking in self.rankings)], rows)
+
+    @property
+    def _to_one_prompt(self) -> dict[str, list[str]]:
+        """A cell for each model on the outputs to one prompt, unless conditional says it."""
+        known = {m: e.one_prompt for m, e in self.evaluations.items() if not e.answers}
+        return {
+            model: [one.in_words()] if one else ["-"]
+            for model, one in known.items()
+            if any(known.values())
+        }
 
     def differences(self) -> tables.Table:
         """A row for each score and pair of models."""
@@ -356,9 +367,11 @@ class Comparison(Result):
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
         heading, rows, given = ["model", "n"], [], self._given
         heading += [f"differ, of {given}"] if given else []
+        heading += ["to one prompt"] if (to_one := self._to_one_prompt) else []
         heading += ["good"] if self.qualities else []
         for model, result in self.evaluations.items():
             cells = [tables.with_error(*result.order(2).given[:2])] if given else []
+            cells += to_one and to_one.get(model, ["-"])
             cells += [result.quality.percent] if result.quality else []
             for ranking in self.main:
                 short = given and ranking.unbiased

@@ -294,6 +294,9 @@ class Evaluation(Result):
             [label, *(scored.cell(name, unbiased=unbiased) for name in self.names)]
             for scored, unbiased, label in self._shown()
         ]
+        if self.one_prompt and not self.answers:
+            to_one = {"conditional": self.one_prompt.in_words()}
+            rows.append(["2, to one prompt", *(to_one.get(name, "") for name in self.names)])
         return tables.Table(["order", *(HEADINGS[name] for name in self.names)], rows)
 
     def notes(self) -> list[str]:

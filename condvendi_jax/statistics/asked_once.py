@@ -19,7 +19,8 @@ NEIGHBOURS = 5  # Of each prompt.
 NARROW = 0.25  # Of a neighbour's weight: relative to the nearest, in squared distances.
 WIDEST = 3.0  # The ratio of the ends of an interval that is given.
 ERRORS = 3.0  # Standard errors that are added to the similarity at distance 0.
-# Of the mean distance of all prompts: nearer ones show the number even if the curve is flat.
+# A choice, of the mean distance of all prompts: nearer ones show the number even if the curve is
+# flat. No shipped set has prompts that are so near.
 CLOSE = 0.25
 _BALANCED, _ROUNDS = 0.01, 200  # Of the weights of prompts.
 _DRAWS = 4000  # Of a simultaneous band.
@@ -48,7 +49,9 @@ class Near(NamedTuple):
         return np.bincount(self.one, of_pairs, n) + np.bincount(self.other, of_pairs, n)
 
 
-def near_pairs(distances: np.ndarray, others: np.ndarray, shares: np.ndarray) -> Near:
+def near_pairs(
+    distances: np.ndarray, others: np.ndarray, shares: np.ndarray, narrow: float = NARROW
+) -> Near:
     """The pairs of each prompt with its nearest ones, weighed so that prompts count by `shares`.
 
     A pair's weight falls with its distance, relative to how far the nearest of the two are, as a
@@ -59,6 +62,7 @@ def near_pairs(distances: np.ndarray, others: np.ndarray, shares: np.ndarray) ->
       distances, others: of each prompt to its nearest ones, and their numbers, `[n, k]`, by rising
         distance, which is infinite where there is none.
       shares: of the prompts, of sum one, `[n]`.
+      narrow: how fast weights fall with the squared distance, relative to the nearest.
     """
     n, count = distances.shape
     row, there = np.repeat(np.arange(n), count), np.isfinite(distances.reshape(-1))
@@ -70,7 +74,7 @@ def near_pairs(distances: np.ndarray, others: np.ndarray, shares: np.ndarray) ->
     nearest = np.maximum(nearest, 1e-6 * usual if usual > 0 else 1.0)
     one, other = pairs
     ratio = apart**2 / (nearest[one] * nearest[other])
-    weights = np.exp(np.maximum((1 - ratio) / NARROW, -200.0))
+    weights = np.exp(np.maximum((1 - ratio) / narrow, -200.0))
     near = Near(one, other, apart, weights, shares)
     for _ in range(_ROUNDS):
         sums = near.by_prompt(near.weights)
@@ -211,7 +215,7 @@ def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: fl
     """Mean similarities by distance, with a simultaneous band.
 
     The band is as wide, in standard errors, as the largest of correlated normal numbers at the
-    level: the errors of bins share prompts.
+    level: the errors of bins share prompts. These numbers are drawn with a fixed seed.
 
     Args:
       weights, sums: of each row, the weights of the others in each bin, and of their similarities,

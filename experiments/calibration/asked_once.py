@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax.inference import asked_once
@@ -16,7 +15,7 @@ from experiments.calibration import asked_once_methods as methods
 from experiments.calibration import asked_once_tables as reports
 from experiments.calibration.asked_once_methods import Outputs
 from experiments.calibration.asked_once_tables import BREAKING, SCALES, STATES
-from experiments.lab import figures, style
+from experiments.lab import figures, style, tables
 
 _PANELS = (  # Families of the figure.
     ("captioning", "human", "post_training"),
@@ -109,11 +108,7 @@ class AskedOnce(lab.Study):
     def tables(self, run):
         """By set and bandwidth; by family; other constants; other read-outs."""
         for name in _TABLES:
-            heading, *rows = getattr(reports, name)(run)
-            grid = Table(*heading)
-            for row in rows:
-                grid.add_row(*row)
-            yield grid
+            yield tables.grid_of(getattr(reports, name)(run))
 
     @classmethod
     def figures(cls, runs):
@@ -154,12 +149,12 @@ class AskedOnce(lab.Study):
         (run,) = runs
         found = reports.judged(run.found)
         fine, both = reports.sets_where(found), reports.halves(run.found)
-        tables = {name: getattr(reports, name)(run) for name in _TABLES[:2]}
+        shown = {name: getattr(reports, name)(run) for name in _TABLES[:2]}
         choices = reports.choices_of(run.found)
         choices["squared"] = {**reports.OWN, "line": methods.SQUARED}
         reached = ([reports.reached(of, c) for of in both] for c in choices.values())
         return {
-            **tables,
+            **shown,
             "fine": fine,
             "broken": reports.sets_where(found, keeps=False),
             **dict(zip(("own", "chosen", "squared"), reached, strict=True)),

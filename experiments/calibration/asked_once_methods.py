@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -96,9 +95,7 @@ def sets_of(family: str) -> dict[str, Outputs]:
 
 def near_pairs(apart: np.ndarray, others: np.ndarray, narrow: float) -> Near:
     """The library's near pairs of prompts of equal shares, with another narrowness."""
-    shares = np.full(len(apart), 1 / len(apart))
-    with mock.patch.object(asked_once, "NARROW", narrow):
-        return asked_once.near_pairs(apart, others, shares)
+    return asked_once.near_pairs(apart, others, np.full(len(apart), 1 / len(apart)), narrow)
 
 
 def everywhere(squares: np.ndarray, bandwidth: float) -> Mean:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from rich.table import Table
 from scipy.optimize import brentq
 
 import condvendi_jax as cv
@@ -16,7 +15,7 @@ from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
 from experiments.calibration.simulated import EXACT, SCORES
-from experiments.lab import figures, style
+from experiments.lab import figures, style, tables
 
 ZIPF = "Zipf"
 # The share of prompts that collapse, by population; the last has unequal answers.
@@ -87,11 +86,7 @@ class Intervals(lab.Study):
 
     def tables(self, run):
         """All shares in percent."""
-        for heading, *rows in tables_of(run.found).values():
-            grid = Table(*heading)
-            for row in rows:
-                grid.add_row(*row)
-            yield grid
+        yield from map(tables.grid_of, tables_of(run.found).values())
 
     @classmethod
     def figures(cls, runs):

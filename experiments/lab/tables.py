@@ -12,6 +12,15 @@ from rich.table import Table
 _UNLIMITED = 10_000  # Characters; wider than any table.
 
 
+def grid_of(rows: Sequence[Sequence[str]]) -> Table:
+    """A table of words, whose first row is the heading."""
+    heading, *others = rows
+    grid = Table(*heading)
+    for row in others:
+        grid.add_row(*row)
+    return grid
+
+
 def table(
     found: xr.Dataset,
     *,

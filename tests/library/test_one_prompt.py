@@ -508,6 +508,8 @@ def test_prompts_that_repeat_are_used_however_few(several):
         similar = cv.evaluate(*rows[:2], **options, prompt_kernel=cv.Gaussian(1.0)).one_prompt
         assert similar is not None and similar.value == pytest.approx(one.value, rel=1e-4)
         assert first.startswith("Of 5 answers" if several == 40 else "Different outputs to one")
+    cells = found.table().rows[-1]
+    assert (cells[2] == one.in_words()) == (several == 0)
     plain = found.as_dict()["one_prompt"]
     assert (plain["state"], plain["value"]) == (one.state, one.value if several else None)
 
@@ -582,6 +584,12 @@ def test_models_asked_once_are_compared_at_one_distance():
         )  # At the edge.
     difference = ranking.difference("shuffled", "real")
     assert 2 < difference.ratio_low < difference.ratio_high < math.inf
+    for table in (found.summary(), found.scores()):
+        known = {name: e.one_prompt for name, e in found.evaluations.items()}
+        assert table.heading[2] == "to one prompt"
+        assert {row[0]: row[2] for row in table.rows} == {
+            name: one and one.in_words() for name, one in known.items()
+        }
     assert "prompts closer than" in str(found) and "near" in found.to_dataframe()["score"].tolist()
 
 
@@ -611,12 +619,13 @@ def test_only_order_two_is_compared_at_one_distance_and_without_errors_it_has_no
     assert (near.order, near.intervals) == (2, None)
 
 
+@pytest.mark.filterwarnings("ignore:prompts")  # The far ones are all different.
 def test_no_distance_is_shared_where_a_model_has_no_curve(points):
     one = asked_once.of_pairs(pairs_of(*points))
     assert math.isfinite(asked_once.at_one_distance({"one": one}, None)[0])
     none = dataclasses.replace(one, curve=None)
     other = asked_once.of_pairs(pairs_of(*points), np.array([math.inf]))  # One bin.
-    far = asked_once.of_pairs(pairs_of(points[0], 50 * points[1]), one.curve and one.curve.ends)
+    far = asked_once.of_pairs(pairs_of(points[0], 8 * points[1]), one.curve and one.curve.ends)
     assert far.curve is not None and len(far.curve.lines()) < len(far.curve.ends)
     apart = {"one": one, "two": far}
     for known in ({}, {"one": one, "two": none}, {"one": one, "two": other}, {"": other}, apart):
