@@ -17,6 +17,7 @@ from condvendi_jax.results.evaluation import (
     score_name,
     unbiased_notes,
 )
+from condvendi_jax.results.one_prompt import notes_of
 
 _ESCAPES = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -74,7 +75,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     errors = error_notes(o for e in evaluations.values() for o in e.orders)
     scores = " and ".join(_scores(scored, first) for scored in first.orders)
     unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
-    known = [e.one_prompt.note() for e in evaluations.values() if e.one_prompt]
+    known = {name: one for name, e in evaluations.items() if (one := e.one_prompt)}
     sentences = [
         *([meaning(evaluations)] if alone else result.headline()),
         f"We scored {_data(evaluations)}: {scores}",
@@ -89,7 +90,7 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),
         *(f"{capitalized(words)}." for words in unbiased),
-        *dict.fromkeys(f"{capitalized(words)}." for words in known if words),
+        *(f"{capitalized(words)}." for words in notes_of(known)),
         *([_BRACKETS] if alone and any(o.decomposition.estimation for o in first.orders) else []),
         *([] if alone else _on_models(result)),
         *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),

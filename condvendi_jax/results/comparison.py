@@ -13,6 +13,7 @@ from condvendi_jax.results import evaluation as evaluations
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
+from condvendi_jax.results.one_prompt import notes_of
 from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.ranking import Ranking
@@ -286,10 +287,8 @@ class Comparison(Result):
             words = "a model with many rare outputs may rank too low at any n, even significantly"
             words += "; unbiased order 2 does not depend on n"
             notes.append(f"order {', '.join(growing)}: {words}")
-        for name, result in self.evaluations.items():
-            if result.one_prompt and (words := result.one_prompt.note()):
-                whose = f"{name}, " if result.one_prompt.repeated else ""
-                notes += [line for line in [whose + words] if line not in notes]
+        known = {name: one for name, e in self.evaluations.items() if (one := e.one_prompt)}
+        notes += notes_of(known)
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]

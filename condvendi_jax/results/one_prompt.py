@@ -174,6 +174,17 @@ class OnePrompt(Result):
         return most if self.state == "at most" else f"{self.state}, {most}"
 
 
+def notes_of(known: Mapping[str, OnePrompt]) -> list[str]:
+    """The notes of models by their names, each once, with the names of those that differ."""
+    words = {name: one.note() for name, one in known.items()}
+    lines = (
+        f"{name}, {words[name]}" if name and known[name].repeated else words[name]
+        for name in known
+        if words[name]
+    )
+    return list(dict.fromkeys(lines))
+
+
 def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     """The number of each model, and what to do where it cannot be told."""
     by = sorted(models.items(), key=lambda item: -np.nan_to_num(item[1].value, nan=-1))

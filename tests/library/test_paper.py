@@ -64,19 +64,20 @@ def test_hostile_names_are_printed_as_they_are():
     found = cv.compare(models, FEW, **KERNELS, orders=[2])
     report = cv.report.latex(found, encoder="clip_vit & co")
     heading, *rows = cells(report.latex)
-    assert heading == ["model", "n", "RKE", "Conditional-RKE", "Information-RKE"]
+    names = ["model", "n", "to one prompt", "RKE", "Conditional-RKE", "Information-RKE"]
+    assert heading == names
     assert [row[0] for row in rows] == list(HOSTILE)
     for name, row in zip(HOSTILE, rows, strict=True):
         open_ended = [r.intervals[name][1] > 100 * r.intervals[name][0] for r in found.rankings]
-        all_cells = zip(row[2:], found.rankings, open_ended, strict=True)
+        all_cells = zip(row[3:], found.rankings, open_ended, strict=True)
         known = [(cell.split(), r) for cell, r, open_end in all_cells if not open_end]
         shown = [float(words[0]) for words, _ in known]
         assert shown == pytest.approx([r.values[name] for _, r in known], rel=0.06)
         even = [(words, r) for words, r in known if "$\\pm$" in words]  # Others have intervals.
         shown = [float(words[2]) for words, _ in even]
         assert shown == pytest.approx([r.standard_errors[name] for _, r in even], rel=0.06)
-        assert [cell.startswith(("more than", "unknown")) for cell in row[2:]] == open_ended
-        shown = [float(cell.split("(")[1].split(")")[0]) for cell in row[2:]]
+        assert [cell.startswith(("more than", "unknown")) for cell in row[3:]] == open_ended
+        shown = [float(cell.split("(")[1].split(")")[0]) for cell in row[3:]]
         assert shown == pytest.approx([r.plug_in[name] for r in found.rankings], rel=1e-3)
     words, _ = prose(report.paragraph)
     assert f"of each of 6 models ({', '.join(HOSTILE)}): RKE" in words
