@@ -34,7 +34,7 @@ from condvendi_jax.records.record import WEIGHT_FIELD
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[Records, dict[str, Any], bool]
-_RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
+_RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
 
 
 class Model(NamedTuple):
@@ -222,7 +222,10 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
         {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
         _comparison(given, held, used, bar),
         used.get("outputs", [None])[0],
+        held.summary,
     )
+    if kind == "texts":
+        dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
     words, fields = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}

@@ -11,7 +11,7 @@ from condvendi_jax.records.answers import Unfit, messages_of
 from condvendi_jax.records.formats import FORMATS, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
-_GIVEN = (
+GIVEN = (
     *("system", "system_prompt", "system_message", "instructions", "history", "context"),
     *(*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files"),
     *("images", "image"),
@@ -56,13 +56,12 @@ class Answer(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An answer with its prompt; `reasoning` is the start of a text that begins with reasoning."""
+    """An answer with its prompt."""
 
     model: str | None
     asked: Prompt
     answer: str
     field: str
-    reasoning: str
     weight: float | None
     batch: str | None
     beside: dict[str, Any]
@@ -96,6 +95,12 @@ class Record:
             return ""
         return "" if known_fields(self.row, PROMPT_FIELDS[:-1]) else self.form.id  # Task is a name.
 
+    def given(self) -> dict[Any, Any]:
+        """The field of the prompt that the user names, or all that may be a part of it."""
+        known = known_fields(self.row, [*GIVEN, *PROMPT_FIELDS])
+        fields = [self.named.prompt] if self.named.prompt else known
+        return {field: value for field in fields if (value := self.row.get(field))}
+
     def repeats(self, filters: dict[str, Any]) -> bool:
         """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
         if "resps" not in self.row:
@@ -107,20 +112,16 @@ class Record:
             raise Unfit("repeats a sample, as lm-evaluation-harness does for each filter")
         return filters.setdefault(key, name) != name
 
-    def rows(self, *, strip: bool) -> Iterator[Row | Unfit]:
-        """A row for each answer, if `strip` without its reasoning; or why it does not fit."""
+    def rows(self) -> Iterator[Row | Unfit]:
+        """A row for each answer, or why it does not fit."""
         model, answers, prompt = self.model(), self.answers(), self.prompt()
         for answer in answers:
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
                 text = texts.assistant_text(answer.value, answer.name)
-                rest = texts.without_reasoning(text)
-                if strip and texts.is_blank(rest) and not texts.is_blank(text):
-                    raise Unfit(f"{answer.name} holds reasoning without an answer")
-                said = texts.checked(rest if strip else text, answer.name)
-                reasoning = text[:80] if rest != text else ""
-                yield Row(model, prompt, said, self._said[0], reasoning, *about, beside)
+                said = texts.checked(text, answer.name)
+                yield Row(model, prompt, said, self._said[0], *about, beside)
             except Unfit as error:
                 yield error
 
@@ -200,7 +201,7 @@ class Record:
             with contextlib.suppress(Unfit):
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
-        known = [name for name in known_fields(row, _GIVEN) if row[name]]
+        known = [name for name in known_fields(row, GIVEN) if row[name]]
         of_answers = self._said[0]
         roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
         others = [name for name in known if name not in roots]
