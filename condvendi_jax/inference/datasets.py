@@ -80,10 +80,12 @@ class Dataset:
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
         for name, said in self.texts.items():
+            checks.check_indices({"outputs": self.outputs[name], "prompts": asked[name]})
             prompts = asked[name] if _are_texts(asked[name]) else [None] * len(said)
             without = cleaning.cleaned(said, [*prompts])
             cut.update(without.cut)
-            outputs[name] = said if not clean else without.texts
+            if clean and without.cut:
+                outputs[name] = without.texts
             labels = range(len(said)) if asked[name] is None else map(str, asked[name])
             lines = answers.doubts(outputs[name], [*labels])
             doubts += [f"{name and f'{name}: '}{line}" for line in lines]

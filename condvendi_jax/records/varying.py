@@ -16,6 +16,7 @@ from condvendi_jax.records.record import (
 )
 
 _VARIES = 0.05  # The least share of prompts whose texts differ.
+_DISTINCT = 0.25  # The share of prompts with texts of their own, from which a field may answer.
 _DEEPEST = 3
 _SHOWN = 4
 # What varies beside answers, or is no answer at all: it only ever stops us from refusing.
@@ -57,6 +58,8 @@ def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:
     """The row with texts in numbered columns as one list: `answer_1`, `answer_2` -> `answer_*`."""
     columns: dict[str, dict[int, Any]] = collections.defaultdict(dict)
     for field, value in row.items():
+        if isinstance(value, dict) and (inner := with_lists(value)) is not value:
+            row = row | {field: inner}
         if isinstance(value, str) and (hit := _NUMBERED.fullmatch(str(field))):
             columns[hit[1]][int(hit[2])] = value
     lists = {f"{stem}*": cells for stem, cells in columns.items() if len(cells) > 1}
@@ -112,7 +115,7 @@ def _because(known: Iterable[Candidate], chosen: Candidate) -> str:
 def _is_rival(candidate: Candidate, known: Sequence[Candidate]) -> bool:
     """Whether a field of an unknown name may hold answers as well as those of known names."""
     varies = candidate.varies is not None and not candidate.is_fixed
-    return not known or varies or candidate.distinct > 0.5 or candidate.equals > 0
+    return not known or varies or candidate.distinct > _DISTINCT or candidate.equals > 0
 
 
 def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate]:
