@@ -123,9 +123,13 @@ def _without_tokens(texts: list[str], _: Sequence[str | None]) -> _Step:
 
 def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
     """Marks, wrappers and labels at the start or end of most answers."""
-    for pattern in (_ANSWER, _OPEN, _LAST, _LABEL):
-        hits = [pattern.search(text) if pattern in (_ANSWER, _LAST) else pattern.match(text)
-                for text in texts]  # fmt: skip
+    for pattern, find in (
+        (_ANSWER, _ANSWER.search),
+        (_OPEN, _OPEN.match),
+        (_LAST, lambda text: _LAST.search(text, max(0, len(text) - _WITHIN))),
+        (_LABEL, _LABEL.match),
+    ):
+        hits = list(map(find, texts))
         names = [_name(hit, pattern) for hit in hits]
         mark, count = collections.Counter(names).most_common(1)[0]
         if not mark or _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold()):
