@@ -258,8 +258,9 @@ def _lines(path: pathlib.Path, named: Fields) -> Iterator[tuple[int, Row | Unfit
         try:
             if isinstance(fields, Unfit):
                 raise fields
-            row = fields if named.answer in fields else with_lists(fields)
-            record = Record(row, named, f"{path}, line {line}")
+            if (named.answer or "").endswith("*"):  # Of numbered columns.
+                fields = with_lists(fields)
+            record = Record(fields, named, f"{path}, line {line}")
             if not record.repeats(filters):
                 yield from ((line, row) for row in record.rows())
         except (Unfit, RecursionError) as error:
