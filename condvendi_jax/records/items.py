@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from condvendi_jax.records.record import known_fields
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
 """Pictures that Pillow cannot decode in every installation."""
-_ALL_ENDINGS = IMAGE_ENDINGS + UNREAD_ENDINGS
+PICTURE_ENDINGS = IMAGE_ENDINGS + UNREAD_ENDINGS
 PROMPT_COLUMNS = ("prompt", "question", "caption", "text")
 TEXT_COLUMNS = ("output", "response", "answer", "completion", "text")
 IMAGE_COLUMNS = ("image", "file_name", "filename", "file", "path")
@@ -25,6 +26,7 @@ _NUMBER = re.compile(r"[-+]?(\d+|\d*\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _SHOWN = 3
 _Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
+_TEXT = "text of the prompt in the names"
 _NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
 
 
@@ -124,7 +126,7 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
     shown = [path for path in folder.rglob("*") if "/." not in f"/{path.relative_to(folder)}"]
-    paths = [p for p in shown if p.is_file() and p.name.lower().endswith(_ALL_ENDINGS)]
+    paths = [p for p in shown if p.is_file() and p.name.lower().endswith(PICTURE_ENDINGS)]
     images = [path for path in paths if path.name.lower().endswith(IMAGE_ENDINGS)]
     if below:  # Beside the samples GenEval puts a picture of all.
         samples = {path.parent.parent for path in images if path.parent.name == "samples"}
@@ -158,9 +160,10 @@ def pair_images(
     """The pictures, the row of the prompt of each, the column that names them, and how, in words.
 
     The column `column`, or else one of `IMAGE_COLUMNS` or of names of pictures, names the picture
-    of each prompt. Without it, as many pictures as prompts are paired by order. Otherwise the names
-    of the pictures, or of their folders, begin with the number of the prompt from 0 or 1, or with
-    what one of the columns holds: `000_3.png`, `000/3.png`.
+    of each prompt. Without it, the names of the pictures, or of their folders, hold the text of the
+    prompt, which may be cut: `a_red_car_3.png`. Else, as many pictures as prompts are paired by
+    order. Otherwise the names begin with the number of the prompt from 0 or 1, or with what one of
+    the columns holds: `000_3.png`, `000/3.png`.
 
     Pictures that the column does not name are left out, with a warning. What has two meanings, or
     none, is a ValueError.
@@ -172,7 +175,7 @@ def pair_images(
     if column is not None:
         _column(prompts, column, (), "pictures")
     else:
-        named = [n for n in cells if all(c.lower().endswith(_ALL_ENDINGS) for c in cells[n])]
+        named = [n for n in cells if all(c.lower().endswith(PICTURE_ENDINGS) for c in cells[n])]
         column = next(iter([*known_fields(cells, IMAGE_COLUMNS), *named]), None)
     if column is not None:
         cells = {column: _cells(prompts, column)}
@@ -188,8 +191,13 @@ def pair_images(
     if column is None:
         keys |= {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
     starts, ends = _ways(names, keys)
-    if column is None and len(images) == count and not in_folders:
-        starts = {"order": list(range(count)), **starts}
+    if column is None:
+        held = _by_text(list(map(_words, names)), list(map(_words, prompts.texts)))
+        by_text: list[int | None] = [min(rows) if len(rows) == 1 else None for rows in held]
+        if len(images) == count and not in_folders and len({*by_text} - {None}) < count:
+            starts = {"order": list(range(count)), **starts}
+            by_text = [k if k in rows else min(rows, default=None) for k, rows in enumerate(held)]
+        starts = {_TEXT: by_text, **starts}
     ways = starts | ends  # Numbers at the end may be of samples, and can only deny.
     lacks = {how: (rows.count(None), count - len({*rows} - {None})) for how, rows in ways.items()}
     how = min(starts, key=lacks.__getitem__)
@@ -205,8 +213,9 @@ def pair_images(
             f"pictures match no prompt and {without:,} of {count:,} prompts have no picture. "
             f"{remedy}"
         )
-    for other, rows in ways.items():
-        decides = lacks[other] == (0, 0) or (other in starts and other.startswith("column"))
+    certain = ("column", _TEXT)[: 1 + (how == "order")]  # Also where some pictures have no prompt.
+    for other, rows in (starts if how == _TEXT else ways).items():
+        decides = lacks[other] == (0, 0) or (other in starts and other.startswith(certain))
         if decides and any(row not in (None, k) for row, k in zip(rows, ways[how], strict=True)):
             raise ValueError(f"{prompts.path}: the {how} and the {other} disagree. {remedy}")
     rows = [row for row in ways[how] if row is not None]
@@ -277,7 +286,8 @@ def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Row
 
 def _words(text: str) -> tuple[str, ...]:
     """The words and numbers of a name, numbers without zeros before them."""
-    words = re.findall(r"\d+|[^\W\d_]+", text.casefold())
+    plain = re.sub("['’\u0300-\u036f]", "", unicodedata.normalize("NFKD", text.casefold()))
+    words = re.findall(r"\d+|[^\W\d_]+", plain)
     return tuple(str(int(word)) if word.isdecimal() else word for word in words)
 
 
@@ -288,6 +298,33 @@ def _matches(names: Sequence[Any], keys: Sequence[Any]) -> list[int | None]:
         return [None] * len(names)
     hits = [{rows[name[:k]] for k in range(len(name) + 1) if name[:k] in rows} for name in names]
     return [some.pop() if len(some) == 1 else None for some in hits]
+
+
+def _by_text(names: Sequence[Any], texts: Sequence[Any]) -> list[set[int]]:
+    """The texts that each name holds, the longest; or are cut to it; or share its rarest words.
+
+    Names and texts are tuples of words. Words that all names have, and short ones, are not shared.
+    """
+    rows_of, in_all = collections.defaultdict(set), set.intersection(*map(set, names))
+    for row, text in enumerate(texts):
+        for word in text:
+            rows_of[word].add(row)
+
+    def sharing(words: set[str]) -> set[int]:
+        rows: set[int] = set()
+        for some in sorted((rows_of[word] for word in words & rows_of.keys()), key=len):
+            rows = rows & some or rows or some
+        return rows
+
+    found = []
+    for name in names:
+        words, whole = {word for word in name if not word.isdecimal()}, " ".join(name)
+        near = {row: " ".join(texts[row]) for row in sharing(words)}
+        held = {row for row, text in near.items() if f" {text} " in f" {whole} "}
+        longest = {row for row in held if len(near[row]) == max(len(near[r]) for r in held)}
+        cut = {row for row, text in near.items() if text.startswith(whole.strip("0123456789 "))}
+        found.append(longest or cut or sharing({w for w in words - in_all if len(w) > 2}))
+    return found
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:
