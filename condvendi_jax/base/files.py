@@ -170,7 +170,7 @@ def atomic_writer(path: StrPath) -> Iterator[BinaryIO]:
         content = io.BytesIO()
         yield content
         with _naming(path):
-            if str(path) == STANDARD_OUTPUT:
+            if path.as_posix() == STANDARD_OUTPUT:
                 sys.stdout.flush()  # What was printed before comes first.
                 sys.stdout.buffer.write(content.getvalue())
                 sys.stdout.buffer.flush()
@@ -203,7 +203,7 @@ def check_writable(path: StrPath) -> None:
     if target is not None:
         with _naming(path), tempfile.TemporaryFile(dir=target.parent):
             return
-    if str(path) != STANDARD_OUTPUT and not os.access(path, os.W_OK):
+    if path.as_posix() != STANDARD_OUTPUT and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "cannot be written to", str(path))
 
 
@@ -262,7 +262,7 @@ def _same(path: pathlib.Path, other: pathlib.Path) -> bool:
 
 def _target(path: pathlib.Path) -> pathlib.Path | None:
     """The regular file, there or to be, that a path means; None for what is written through."""
-    if str(path) == STANDARD_OUTPUT:
+    if path.as_posix() == STANDARD_OUTPUT:
         return None
     target = pathlib.Path(os.path.realpath(path))
     try:
