@@ -99,13 +99,24 @@ def _opened(path: pathlib.Path, newline: str) -> Any:
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
+def _keyed_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; `Unfit` if it has a key twice, of which Python would take the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise answers.Unfit(f"has the key {max(names, key=names.count)!r} twice; leave one out")
+    return content
+
+
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     with _opened(path, "\n") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line, object_pairs_hook=_keyed_once)
+            except answers.Unfit as error:
+                record = error
             except ValueError as error:
                 record = answers.Unfit(f"is not JSON ({getattr(error, 'msg', error)})")
             except RecursionError:
@@ -150,7 +161,7 @@ def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     """An array of records, an object that holds one, a record a line, or a log of Inspect."""
     with _opened(path, "\n") as stream:
         try:
-            content = json.load(stream)
+            content = json.load(stream, object_pairs_hook=_keyed_once)
         except (ValueError, RecursionError) as error:
             if getattr(error, "msg", "") != "Extra data":
                 raise ValueError(f"{path}: cannot be read as JSON: {error}") from error

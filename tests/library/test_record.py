@@ -123,9 +123,9 @@ def parsed(monkeypatch):
     """The names of the files that were parsed as JSON."""
     names, load = [], json.load
 
-    def counting(stream):
+    def counting(stream, **options):
         names.append(stream.name.rpartition("/")[2])
-        return load(stream)
+        return load(stream, **options)
 
     monkeypatch.setattr(json, "load", counting)
     return names
@@ -162,3 +162,17 @@ def test_what_is_kept_of_files_that_were_looked_at_is_bounded(tmp_path, parsed, 
     for path in paths:
         cv.read_records(path)
     assert parsed == ["0.json", "1.json", "2.json", "0.json", "1.json"]
+
+
+@pytest.mark.parametrize(("suffix", "between"), [("jsonl", "\n"), ("json", "\n"), ("json", ",")])
+def test_a_key_that_stands_twice_is_refused_by_its_name(tmp_path, suffix, between):
+    rows = ['{"prompt": "p", "answer": "a"}', '{"prompt": "p", "answer": {"b": 1, "b": 2}}']
+    path = tmp_path / f"x.{suffix}"
+    path.write_text(f"[{between.join(rows)}]" if between == "," else "\n".join(rows))
+    if between == ",":
+        with pytest.raises(ValueError, match=r"x\.json: .* has the key 'b' twice"):
+            list(files.read_rows(path))
+    else:
+        (_, first), (line, second) = files.read_rows(path)
+        assert first["answer"] == "a"
+        assert (line, str(second)) == (2, "has the key 'b' twice; leave one out")
