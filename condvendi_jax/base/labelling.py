@@ -44,6 +44,18 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     return values, np.fromiter(map(numbers.__getitem__, kinds), int, n)
 
 
+def refuse_noise(distinct: np.ndarray, kinds: np.ndarray, *, name: str) -> None:
+    """Raises ValueError where rows have the class -1: of clusters, it means that they have none."""
+    count = int(np.count_nonzero(kinds == 0))
+    if str(distinct[0]) in ("-1", "-1.0") and count > 1:
+        own = f"np.where(np.equal({name}, -1), -2 - np.arange(len({name})), {name})"
+        raise ValueError(
+            f"{name}: received -1 in {count:,} rows, which clustering gives to rows of no class. "
+            f"Give each of them a label of its own, `{name} = {own}`; or, if it is a class, give "
+            f"that another label, `{name} = np.add({name}, 1)`."
+        )
+
+
 def typed(labels: Iterable[Any]) -> list[tuple[Any, str]]:
     """Labels, without NumPy's types, and the names of their types, which tell 1 from True."""
     values = (label.item() if isinstance(label, np.generic) else label for label in labels)

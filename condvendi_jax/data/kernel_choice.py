@@ -105,6 +105,9 @@ def chosen(
             ruled[name] = RuledBandwidth(None, f"{kernel.words}, because prompts repeat")
         elif kernel is None:
             progress(f"bandwidth of {name}")
+            for model, arrays in content.items() if name == "outputs" else ():
+                with checks.naming(model):
+                    _refuse_ids(arrays[name])
             if rule == bandwidth.AUTO:
                 compared = _compared(models, content, name)
                 kernel = bandwidth.by_default(*compared, name=name, repeated=repeated)
@@ -125,6 +128,18 @@ def chosen(
             suited = tuple(_suited(*part) for part in parts)
         made[model] = pairs._but(kernels=suited, _ruled=ruled)
     return made
+
+
+def _refuse_ids(outputs: Any) -> None:
+    """Raises ValueError for integers of above 8 bits, of which a rule would measure distances."""
+    dtype, (n, k) = np.dtype(outputs.dtype), outputs.shape
+    if k > 1 and dtype.kind in "iu" and dtype.itemsize > 1:
+        raise ValueError(
+            f"outputs: received integers [{n}, {k}]. Of {k} ids or classes to a prompt: "
+            f"`prompts = np.repeat(prompts, {k}, axis=0)` where there are prompts, then "
+            "`outputs = np.reshape(outputs, -1)`. Of counts or other coordinates: `outputs = "
+            "np.asarray(outputs, np.float32)`. Of tokens: decode them to texts."
+        )
 
 
 def _count_as_repeated(

@@ -95,7 +95,8 @@ class Similarities:
           prompts, name: see `Similarities`.
         """
         checks.check_indices({"classes": classes, "prompts": prompts})
-        kinds = labelling.check_labels(classes, len(classes), name="classes")[1]
+        distinct, kinds = labelling.check_labels(classes, len(classes), name="classes")
+        labelling.refuse_noise(distinct, kinds, name="classes")
         rows_of = _rows_of(prompts, len(kinds))
         equal = {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
         return cls(equal, prompts=prompts, name=name)

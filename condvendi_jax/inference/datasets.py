@@ -18,7 +18,7 @@ from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders import embedding, pictures
 from condvendi_jax.records import answers, cleaning
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
@@ -56,20 +56,27 @@ class Dataset:
 
         A function compares outputs within each model, or also `across` models.
         """
-        outputs, prompts = by_row(outputs, prompts, lists=similarity is not None)
         check_names(outputs)
+        for name, asked in of_each_model(prompts, outputs, "prompts").items():
+            checks.check_indices({"outputs": outputs[name], "prompts": asked})
+        outputs, prompts = by_row(outputs, prompts, lists=similarity is not None)
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             compare = functools.partial(compare_pairs, similarity, across=across)
             return cls(outputs, prompts, compare=compare).cleaned(clean)
-        if not _are_texts(outputs):
-            if encoder is not None:
-                raise TypeError("encoder: expected texts as the outputs of all models.")
+        seen = {name: pictures.checked(rows, "outputs") for name, rows in outputs.items()}
+        kind = "images" if all(seen.values()) else "texts"
+        if kind == "texts" and not _are_texts(outputs):
+            for rows in outputs.values():
+                shapes.refuse_missing(rows, "outputs")
+            if encoder is not None or any(seen.values()):
+                raise TypeError("encoder: expected texts as the outputs of all models, or pictures")
             return cls(outputs, prompts)
-        loaded = embedding.encoder_of_texts(encoder)
-        rows = functools.partial(embedding.embed, encoder=loaded, kind="texts")
-        embed = {"outputs": rows, "prompts": rows}
+        loaded = embedding.encoder_of(kind, encoder)
+        rows = functools.partial(embedding.embed, encoder=loaded, kind=kind)
+        embed = {"outputs": rows, "prompts": rows if kind == "texts" else _embed_texts}
+        outputs = outputs if kind == "texts" else seen
         return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
 
     def cleaned(self, clean: bool) -> Dataset:
@@ -80,7 +87,6 @@ class Dataset:
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
         for name, said in self.texts.items():
-            checks.check_indices({"outputs": self.outputs[name], "prompts": asked[name]})
             prompts = asked[name] if _are_texts(asked[name]) else [None] * len(said)
             without = cleaning.cleaned(said, [*prompts])
             cut.update(without.cut)
@@ -122,8 +128,6 @@ class Dataset:
         if self.compare is not None:
             rows = {"outputs": self.compare(self.outputs, self.prompts), "prompts": None}
         elif self.embed:
-            for name, asked in of_each_model(self.prompts, self.outputs, "prompts").items():
-                checks.check_indices({"outputs": self.outputs[name], "prompts": asked})
             if options.get("prompt_ids") is None:
                 options["prompt_ids"] = self.prompt_texts
             for role in self.embedded(options["prompt_kernel"], options["similar_prompts"]):
@@ -147,9 +151,9 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
     if not all(isinstance(rows, list | tuple) for rows in of_models):
         return outputs, prompts
     rows = [*itertools.chain(*of_models)]
-    if not rows or not all(isinstance(row, list) if lists else _are_texts(row) for row in rows):
+    if not rows or not all(isinstance(row, list) if lists else _are_items(row) for row in rows):
         return outputs, prompts
-    flat = {name: [*itertools.chain(*rows)] for name, rows in outputs.items()}
+    flat = {name: shapes.listed([*itertools.chain(*rows)]) for name, rows in outputs.items()}
     if prompts is None and not lists:
         return flat, None
     if prompts is None:
@@ -204,6 +208,17 @@ def _are_texts(values: Any) -> bool:
     return shapes.are_labels(values) and all(isinstance(value, str) for value in values)
 
 
+def _embed_texts(texts: Sequence[str]) -> np.ndarray:
+    return embedding.embed(texts, embedding.encoder_of("texts", None), kind="texts")
+
+
+def _are_items(row: Any) -> bool:
+    """Whether a row is a list, not one answer, and some of its entries are texts or pictures."""
+    row = shapes.listed(row)
+    items = row if isinstance(row, (list, tuple)) else ()
+    return any(isinstance(item, (str, bytes)) or pictures.is_picture(item) for item in items)
+
+
 def _repeat(texts: Any) -> bool:
     """Whether the texts of all models repeat: more than half of them, or enough."""
     if isinstance(texts, Mapping):
@@ -216,7 +231,7 @@ def _repeat(texts: Any) -> bool:
 def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:
     """The embeddings of items, or of those of each model by its name, made in one call."""
     if not isinstance(items, Mapping):
-        return embed([*map(str, items)])
+        return embed([str(item) if isinstance(item, str) else item for item in items])
     ends = np.cumsum([*map(len, items.values())])
-    rows = embed([str(item) for of_model in items.values() for item in of_model])
+    rows = _together(embed, [*itertools.chain(*items.values())])
     return dict(zip(items, np.split(rows, ends[:-1]), strict=True))
