@@ -51,8 +51,8 @@ def refuse_noise(distinct: np.ndarray, kinds: np.ndarray, *, name: str) -> None:
         own = f"np.where(np.equal({name}, -1), -2 - np.arange(len({name})), {name})"
         raise ValueError(
             f"{name}: received -1 in {count:,} rows, which clustering gives to rows of no class. "
-            f"Give each of them a label of its own, `{name} = {own}`; or, if it is a class, give "
-            f"that another label, `{name} = np.add({name}, 1)`."
+            f"Give each its own label (in a file, such as none-17): `{name} = {own}`; or, if -1 is "
+            f"a class, another label: `{name} = np.add({name}, 1)`."
         )
 
 

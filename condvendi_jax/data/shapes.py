@@ -12,13 +12,13 @@ from condvendi_jax.data.kernels import is_equality
 
 def are_labels(values: Any) -> bool:
     """Whether values are a label for each row, `[n]`: strings, integers or booleans."""
-    array = _column(values)
-    if array is None or array.size == 0:
+    values = listed(values)
+    if isinstance(values, (list, tuple)):
+        labels = (str, int, np.integer, np.bool_)
+        return bool(values) and all(isinstance(value, labels) for value in values)
+    if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1 or len(values) == 0:
         return False
-    if array.dtype.kind == "O":
-        labels = (str, bytes, int, np.integer, np.bool_)
-        return all(isinstance(value, labels) for value in array.tolist())
-    return array.dtype.kind in "iubUS"
+    return checks.to_numpy(values).dtype.kind in "iub"
 
 
 def labelled(
@@ -57,7 +57,8 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     if getattr(outputs, "ndim", None) != 3 or prompts is None or outputs.dtype == np.uint8:
         return made
     outputs, answers = checks.as_array(outputs, name="outputs"), outputs.shape[1]
-    column: Any = _column(prompts) if are_labels(prompts) else prompts
+    labels = isinstance(prompts, (list, tuple)) and are_labels(prompts)
+    column: Any = np.fromiter(prompts, object) if labels else prompts
     prompts = checks.as_array(column, name="prompts")
     flat = outputs.reshape(-1, outputs.shape[2])
     if prompts.ndim == 3 and prompts.shape[:2] == outputs.shape[:2]:
@@ -144,14 +145,3 @@ def _axes(values: Any) -> int:
     if hasattr(values, "ndim") or not isinstance(values, (list, tuple)):
         return getattr(values, "ndim", 0)
     return 1 + (_axes(values[0]) if values else 0)
-
-
-def _column(values: Any) -> np.ndarray | None:
-    """Values that have one axis, outside of JAX; None elsewhere."""
-    values = listed(values)
-    if isinstance(values, (list, tuple)):
-        plain = bool(values) and np.isscalar(values[0])
-        return np.fromiter(values, object, len(values)) if plain else None
-    if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1:
-        return None
-    return checks.to_numpy(values) if hasattr(values, "dtype") else None
