@@ -173,8 +173,10 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
         real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
         if not real and array.dtype != np.bool_:
+            hint = f" For texts or numbers, pass lists: `{name} = np.asarray({name}).tolist()`."
             raise TypeError(
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
+                f"{hint * (array.dtype.kind in 'OU' and array.ndim > 1)}"
             )
         if array.ndim != 2:
             column = f"For one number a row: `{name} = np.reshape({name}, (-1, 1))`; labels are "

@@ -208,6 +208,9 @@ def test_lists_of_answers_by_group_are_answers(files, monkeypatch):
     lists = data.groupby("prompt")["output"].apply(list)
     expected = pytest.approx(score(TEXTS))
     assert score(lists, lists.index) == expected
+    assert mends(score, outputs=data[["output"]]) == [expected]
+    two = mends(score, outputs=np.array(TEXTS).reshape(2, 2), prompts=["p", "q"])
+    assert two == [expected]
     assert score([[b"a", b"bb"], [b"ccc", b"a"]], ["p", "q"]) == expected
 
 
