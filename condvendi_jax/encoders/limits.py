@@ -11,9 +11,9 @@ from condvendi_jax.encoders.similarity import exact
 
 _READ = 2000  # Characters of a text that are looked at: 256 tokens have fewer.
 _APART = 0.25  # A choice: the share of letters in other scripts from which models are unlike.
-_NOTATION = 30  # A choice: the most characters beside an answer that are notation.
-_FEWER = "Eight unlike sentences then count as 4 to 7"
+_SHORT = 60  # A choice: texts of more characters say more than an answer.
 _MULTILINGUAL = "Try --text_encoder=st:Qwen/Qwen3-Embedding-0.6B (encoder= in Python)"
+_FEWER = f"Eight unlike sentences then count as 4 to 7. {_MULTILINGUAL}"
 _WAYS = "The number then counts ways of writing, too: try --similarity={} (similarity= in Python)"
 _KINDS = {
     "code": r"(?m)^(?:```|#include|\s*(?:def|class|import|function|public|const) \w)"
@@ -51,24 +51,24 @@ def limits_of(
 
     Beside cut texts, this is known of one language alone, with `shares` of the `scripts` of models.
     """
-    if cut := encoder and getattr(encoder.encoder, "describe_cut", lambda _: None)(texts):
-        remedy = f"The number is that of what is read. {_MULTILINGUAL}"
-        yield "cut", "these texts are not all read", re.split("; |[.] ", cut)[0], remedy
-    if model not in shares:
-        return
-    (main, share), *_ = *shares[model].items(), ("LATIN", 1)
+    (main, share), *_ = *shares.get(model, {}).items(), ("LATIN", 1)
     unlike = model in frozenset().union(*apart(shares))
     if unlike or main != "LATIN":
         what = "these models are written in different scripts and cannot be compared by"
         what = what if unlike else "these texts are in a script that is foreign to"
         language = f"{encoder.name}, an encoder of {encoder.encoder.language}"
-        yield "scripts", f"{what} {language}", f"{main} {share:.0%}", f"{_FEWER}. {_MULTILINGUAL}"
+        yield "scripts", f"{what} {language}", f"{main} {share:.0%}", _FEWER
+    if cut := encoder and getattr(encoder.encoder, "describe_cut", lambda _: None)(texts):
+        remedy = f"The number is that of what is read. {_MULTILINGUAL}"
+        yield "cut", "these texts are not all read", re.split("; |[.] ", cut)[0], remedy
+    if model not in shares:
+        return
     starts = [text[:_READ].strip() for text in texts]
     for kind, pattern in _KINDS.items():
         if 2 * (count := sum(map(bool, map(re.compile(pattern).search, starts)))) > len(texts):
             what = f"most texts are or hold {kind}", f"{count:,} of {len(texts):,}"
             yield kind, *what, _WAYS.format("code" if kind == "code" else "exact")
-    keys = [key if len(t) - len(key := exact(t)) <= _NOTATION else t for t in starts]
+    keys = [exact(t) if len(t) <= _SHORT else t for t in starts]
     rows = [*zip(prompts, keys, strict=True)]
     ways = {(*row, " ".join(t.casefold().split())) for row, t in zip(rows, starts, strict=True)}
     several = collections.Counter(way[:2] for way in ways)

@@ -4,6 +4,7 @@ import json
 import math
 import pathlib
 import re
+import types
 
 import fake_encoders
 import numpy as np
@@ -87,6 +88,13 @@ def test_what_an_encoder_of_english_does_not_see_is_named(name):
     assert [kind for kind, *_ in lines] == UNSEEN.get(name, [])
     assert all(re.search("--[a-z_]+=", remedy) for *_, remedy in lines)
     assert not limits(SETS[name], embedding.as_loaded(fake_encoders.Means()))
+
+
+def test_texts_that_are_cut_are_named_under_any_encoder():
+    words = "1 of 2 texts are longer than the 8 tokens that x reads"
+    reads = types.SimpleNamespace(describe_cut=lambda _: f"{words}; the rest of each is ignored.")
+    ((kind, _, evidence, _),) = limits(LATIN, embedding.as_loaded(reads))
+    assert (kind, evidence) == ("cut", words)
 
 
 def test_nothing_is_said_of_ordinary_english():
