@@ -10,6 +10,7 @@ import pickle
 import re
 import time
 import unicodedata
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +69,8 @@ def code(text: str) -> str:
     Of a text with blocks of Markdown, these alone.
     """
     text = "\n".join(_FENCED.findall(text)) or text
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+    errors = SyntaxError, ValueError, RecursionError, MemoryError
+    with contextlib.suppress(*errors), warnings.catch_warnings(action="ignore"):
         nodes = [*ast.walk(tree := ast.parse(_DOCSTRING.sub(r"\1", text)))]
         given = (  # In the order of the tree.
             getattr(node, _NAMED[type(node)])

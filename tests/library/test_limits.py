@@ -49,6 +49,7 @@ OTHER = [
     (exact, ["nan", "inf", "1e999999999", "1/0", "∞"]),
     (code, SETS["eight sorting algorithms"]),
     (code, SETS["`x + 1` and `x - 1`"]),
+    (code, ["re.match('\\d', x)", "re.match('\\w', x)"]),
     (code, ["max(x)", "min(x)", "x.max()", "42", "'42'"]),
     (code, ["def f(a):\n    print('a')", "def f(b):\n    print('b')"]),
     (code, ["i-- > 1", "i--", "a = http://x/1", "a = http://x/2"]),
@@ -113,6 +114,11 @@ def is_tested(p_value):
     return not math.isnan(p_value)
 
 
+def write(path, records):
+    lines = [json.dumps({"prompt": prompt, "answers": row}) for prompt, row in records]
+    pathlib.Path(path).write_text("\n".join(lines))
+
+
 QUESTIONS = [f"question {k}" for k in range(12)]
 MIXED = [text for two in zip(LATIN, RUSSIAN, strict=True) for text in two]
 
@@ -139,6 +145,20 @@ def test_models_in_other_scripts_are_not_tested(other, encoder, compared):
     assert "leads" not in str(found) or compared
 
 
+@pytest.mark.slow
+def test_the_command_says_that_scripts_differ(tmp_path, monkeypatch, run_command):
+    monkeypatch.chdir(tmp_path)
+    for name, texts in {"a": LATIN, "b": RUSSIAN}.items():
+        write(f"{name}.jsonl", zip(QUESTIONS, drawn(texts), strict=True))
+    flags = ["--text_encoder=fake_encoders:English", "--order=2", "--output_bandwidth=1"]
+    report, out = run_command("report", "a.jsonl", "b.jsonl", *flags, "--output=page.html")
+    assert report["advice"][0]["code"] == "scripts"
+    assert all(ranking["letters"] == {"a": "", "b": ""} for ranking in report["rankings"])
+    assert "written in different scripts" in out
+    assert "written in different scripts" in pathlib.Path("page.html").read_text()
+    assert "leads" not in pathlib.Path("page.html").read_text()
+
+
 def test_models_of_two_scripts_each_are_compared():
     models = {"a": drawn(MIXED), "b": drawn(MIXED, 3)}
     found = cv.compare(models, QUESTIONS, encoder=ENGLISH, output_kernel=cv.Gaussian(1))
@@ -157,9 +177,7 @@ def test_similarities_by_name_are_classes_of_equal_keys(name, tmp_path, monkeypa
     found = cv.evaluate(answers, QUESTIONS, similarity=name, orders=[2])
     assert found.order(2).unbiased == wanted.order(2).unbiased
     assert f"similarities: {name}" in str(found) and not found.advice
-    records = zip(QUESTIONS, answers, strict=True)
-    lines = [json.dumps({"prompt": prompt, "answers": row}) for prompt, row in records]
-    pathlib.Path("m.jsonl").write_text("\n".join(lines))
+    write("m.jsonl", zip(QUESTIONS, answers, strict=True))
     report, _ = run_command("score", "m.jsonl", f"--similarity={name}", "--order=2")
     assert report["scores"][0]["unbiased"]["conditional"] == wanted.order(2).unbiased.conditional
     both = cv.Similarities.from_classes([*map(key, flat + flat)], [*asked, *asked])
