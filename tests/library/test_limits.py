@@ -155,8 +155,8 @@ def test_the_command_says_that_scripts_differ(tmp_path, monkeypatch, run_command
     assert report["advice"][0]["code"] == "scripts"
     assert all(ranking["letters"] == {"a": "", "b": ""} for ranking in report["rankings"])
     assert "written in different scripts" in out
-    assert "written in different scripts" in pathlib.Path("page.html").read_text()
-    assert "leads" not in pathlib.Path("page.html").read_text()
+    page = pathlib.Path("page.html").read_text()
+    assert "written in different scripts" in page and not re.search(r"\b[ab] leads", page)
 
 
 def test_models_of_two_scripts_each_are_compared():
