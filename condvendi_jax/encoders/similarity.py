@@ -40,7 +40,6 @@ _FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _DOCSTRING = re.compile(r"(:\s*\n\s*)(\"{3}|'{3}).*?\2\s*(?=\S)", re.DOTALL)
 _NAMED = {ast.FunctionDef: "name", ast.ClassDef: "name", ast.arg: "arg", ast.alias: "asname"}
 _NAMED |= {ast.AsyncFunctionDef: "name", ast.Name: "id"}
-_USED = {**_NAMED, ast.Attribute: "attr", ast.keyword: "arg"}
 
 
 def exact(text: str) -> str:
@@ -72,15 +71,13 @@ def code(text: str) -> str:
     errors = SyntaxError, ValueError, RecursionError, MemoryError
     with contextlib.suppress(*errors), warnings.catch_warnings(action="ignore"):
         nodes = [*ast.walk(tree := ast.parse(_DOCSTRING.sub(r"\1", text)))]
-        given = (  # In the order of the tree.
-            getattr(node, _NAMED[type(node)])
-            for node in nodes
-            if type(node) in _NAMED and not isinstance(getattr(node, "ctx", None), ast.Load)
-        )
-        numbers = {name: f"_{k}" for k, name in enumerate(dict.fromkeys(filter(None, given)))}
-        for node in nodes:
-            if name := numbers.get(getattr(node, _USED.get(type(node), ""), "")):
-                setattr(node, _USED[type(node)], name)
+        named = [(node, field) for node in nodes if (field := _NAMED.get(type(node)))]
+        given = (getattr(*at) for at in named if not isinstance(getattr(at[0], "ctx", 0), ast.Load))
+        kept = {getattr(node, "attr", None) for node in nodes}  # Also names of others, perhaps.
+        kept |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
+        numbers = {name: f"_{k}" for k, name in enumerate(dict.fromkeys(given)) if name not in kept}
+        for node, field in named:
+            setattr(node, field, numbers.get(name := getattr(node, field), name))
         return ast.unparse(tree)
     return " ".join(re.findall(r"\w+|[^\w\s]", _COMMENTS.sub(lambda match: match[1] or "", text)))
 

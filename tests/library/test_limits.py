@@ -50,6 +50,8 @@ OTHER = [
     (code, SETS["eight sorting algorithms"]),
     (code, SETS["`x + 1` and `x - 1`"]),
     (code, ["re.match('\\d', x)", "re.match('\\w', x)"]),
+    (code, ["def f(key): sorted(x, key=1)", "def f(reverse): sorted(x, reverse=1)"]),
+    (code, ["def f(pop): x.pop()", "def f(sort): x.sort()"]),
     (code, ["max(x)", "min(x)", "x.max()", "42", "'42'"]),
     (code, ["def f(a):\n    print('a')", "def f(b):\n    print('b')"]),
     (code, ["i-- > 1", "i--", "a = http://x/1", "a = http://x/2"]),
