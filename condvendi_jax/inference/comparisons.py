@@ -171,7 +171,7 @@ def _ranked(
     same = {
         frozenset(two)
         for two in itertools.combinations(pairs, 2)
-        if len({pairs[name].n for name in two}) == 1
+        if len({pairs[name].n for name in two}) == 1 and all(pairs[m].across_models for m in two)
         and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
     }
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):

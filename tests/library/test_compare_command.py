@@ -224,7 +224,8 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
     assert advice.evidence.startswith(f"refuses: {doubt}") and str(advice).endswith(f". {ranked}")
     assert str(advice) in str(found) and "Conditional-RKE: refuses" in str(found)
     assert cv.evaluate(models["answers"], prompts, **options).advice == ()
-    alone = cv.evaluate(models["refuses"], prompts, **options)
+    with pytest.warns(UserWarning, match="80 of 320 repeat a text"):
+        alone = cv.evaluate(models["refuses"], prompts, **options)
     assert alone.advice[0].evidence.startswith(doubt) and ranked not in str(alone)
     words = ("--text_encoder=fake_encoders:Ideas", "--output_bandwidth=0.3", "--order=2")
     files = ("answers.jsonl", "refuses.jsonl")
