@@ -32,7 +32,7 @@ _LOADED = {  # What loads the array or table of a file in Python, after its modu
     ".pt .pth": "torch: torch.load({0!r}, map_location='cpu').float().numpy()",
     ".h5 .hdf5": "h5py: [*h5py.File({0!r}).values()][0][()]",
     ".mat": "scipy.io: [*scipy.io.loadmat({0!r}).values()][-1]",
-    ".pkl .pickle": "pickle: np.asarray(pickle.load(open({0!r}, 'rb')))",
+    ".pkl .pickle": "numpy: np.asarray(np.load({0!r}, allow_pickle=True))",
     ".xlsx .xls": "pandas: pandas.read_excel({0!r}).to_csv({1!r}, index=False)",
 }
 STANDARD_OUTPUT = "/dev/stdout"
@@ -70,7 +70,7 @@ def unread(path: pathlib.Path, endings: Iterable[str], remedy: str = "") -> Valu
             line = line if "to_csv" in line else f"import numpy as np; np.save({{2!r}}, {line})"
             line = line.format(*(str(path.with_suffix(s)) for s in (path.suffix, ".csv", ".npy")))
             remedy = f"Convert it: import {module}; {line}"
-            remedy += "; this can run any program: trust who wrote it" * (module == "pickle")
+            remedy += "; this can run any program: trust who wrote it" * ("pickle" in line)
     return ValueError(f"{path}: expected a file ending in {', '.join(endings)}. {remedy}".strip())
 
 

@@ -197,8 +197,9 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
             "Move them into the folder, or convert them to .png; if the folders are named by their "
             f"prompts, add --prompts={folder}."
         )
+    kinds = ", ".join(IMAGE_ENDINGS)
     if not images:
-        raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}). {why}")
+        raise ValueError(f"{folder}: holds no pictures ({kinds}), and no records of answers. {why}")
     if why:
         checks.warn(why)
     return sorted(images, key=_natural)
