@@ -35,7 +35,7 @@ _ALONE = "prompts with their answers: name such files alone, without --prompts"
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[Records, dict[str, Any], bool]
-_RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "strip_thinking", "batch_field")
+_RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
 
 
 class Model(NamedTuple):
@@ -236,7 +236,10 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
         {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
         _comparison(given, held, used, bar),
         used.get("outputs", [None])[0],
+        held.summary,
     )
+    if kind == "texts":
+        dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
     words, fields = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
@@ -359,8 +362,6 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
     described["skipped"] = [*map(str, read.skipped)]
-    for line in read.notes[: len(read.tasks)]:
-        _note(given, line)
     if read.by_id:
         _note(given, "ids stand for prompts, as equal or different")
     if records.ASKED_ONCE in read.notes:

@@ -102,8 +102,8 @@ class Options:
         help="The field with the request or batch of an answer: pairs of answers of one batch are "
         "left out at order 2. If unset, requests of formats that have them."
     )
-    strip_thinking: bool = flag(
-        True, "Read an answer after <think>...</think>; if false, the reasoning is embedded too."
+    clean: bool = flag(
+        True, "Cut reasoning, repeated prompts, and marks that most answers share from answers."
     )
     kernel: str = flag("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
     output_bandwidth: float | None = flag(

@@ -122,7 +122,7 @@ def score(argv: Sequence[str]) -> None:
         read = inputs.read(given, models, bar)
         pairs, settings, show = read.pairs()[""], read.settings, read.settings["progress"]
         scores = inference.evaluate(pairs, **settings, errors=given.errors)
-        scores = datasets.advised(scores, pairs, read.items.get(""))
+        scores = datasets.advised(scores, pairs, read.dataset)
         if given.by_prompt:
             chosen = {name: settings[name] for name in ("truncation", "method")}
             chosen |= {"labels": read.dataset.prompt_texts}
@@ -181,4 +181,4 @@ def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Input
         read = inputs.read(given, models, bar)
         settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
         compared = comparisons.compare(read.pairs(), **settings)
-        return read, comparisons.with_texts(compared, read.items, **one)
+        return read, comparisons.with_texts(compared, read.dataset, **one)

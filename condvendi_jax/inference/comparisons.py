@@ -143,7 +143,7 @@ def compare(
     at = None if all(ranking.unbiased for ranking in rankings) else common.design
     rest = between, over, given, at, shared, failed
     result = Comparison(evaluations, tuple(rankings), matched, level, *rest)
-    return with_texts(result, plan.texts, one_population=one_population)
+    return with_texts(result, plan.dataset, one_population=one_population)
 
 
 class _Near(NamedTuple):
@@ -235,21 +235,24 @@ def _by_two(
 
 
 def with_texts(
-    comparison: Comparison, texts: Mapping[str, Sequence[Any]], *, one_population: bool
+    comparison: Comparison, dataset: datasets.Dataset | None, *, one_population: bool
 ) -> Comparison:
-    """The comparison with advice on texts of its rows that may not be what a model said.
+    """The comparison with what was read, and advice on texts that may not be what a model said.
 
     Where some answer many prompts, with the order of models `without` them if it is another.
     """
+    if dataset is None:
+        return comparison
     evaluations = {
-        name: datasets.advised(evaluation, comparison.pairs[name], texts.get(name))
+        name: datasets.advised(evaluation, comparison.pairs[name], dataset, name)
         for name, evaluation in comparison.evaluations.items()
     }
-    comparison, fewer, left_out = dataclasses.replace(comparison, evaluations=evaluations), {}, []
+    known: Any = {"evaluations": evaluations, "read": dataset.read}
+    comparison, fewer, left_out = dataclasses.replace(comparison, **known), {}, []
     if not any(item.code == DOUBT for item in comparison.advice):
         return comparison
     for name, pairs in comparison.pairs.items():
-        of_model = [text.strip() for text in texts[name]]
+        of_model = [text.strip() for text in dataset.texts[name]]
         common = recurring(of_model, pairs.prompt_kinds[1].tolist())
         left_out += [text for text in of_model if text in common]
         rows = np.flatnonzero([text not in common for text in of_model])

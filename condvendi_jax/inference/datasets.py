@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -18,7 +19,7 @@ from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding
-from condvendi_jax.records import answers
+from condvendi_jax.records import answers, cleaning
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
 _LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
@@ -35,6 +36,7 @@ class Dataset:
       embed: makes the embeddings of `outputs` and of texts of `prompts`; by role, where there are.
       compare: makes `Similarities` of outputs and prompts, in place of embeddings.
       encoder: that of the outputs; the rule 'auto' takes its bandwidth, if it has one.
+      read: what the outputs and prompts are and what was cut from them, in a line.
     """
 
     outputs: Mapping[str, Any]
@@ -44,10 +46,11 @@ class Dataset:
     )
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
     encoder: embedding.LoadedEncoder | None = None
+    read: str = ""
 
     @classmethod
     def of(
-        cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, *, across: bool
+        cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, clean: bool, *, across: bool
     ) -> Dataset:
         """What the arguments of `evaluate` and `compare` name; texts are embedded unless compared.
 
@@ -59,14 +62,40 @@ class Dataset:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             compare = functools.partial(compare_pairs, similarity, across=across)
-            return cls(outputs, prompts, compare=compare)
+            return cls(outputs, prompts, compare=compare).cleaned(clean)
         if not _are_texts(outputs):
             if encoder is not None:
                 raise TypeError("encoder: expected texts as the outputs of all models.")
             return cls(outputs, prompts)
         loaded = embedding.encoder_of_texts(encoder)
         rows = functools.partial(embedding.embed, encoder=loaded, kind="texts")
-        return cls(outputs, prompts, {"outputs": rows, "prompts": rows}, encoder=loaded)
+        embed = {"outputs": rows, "prompts": rows}
+        return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
+
+    def cleaned(self, clean: bool) -> Dataset:
+        """The dataset with texts as `cleaning.cleaned` leaves them, if `clean`, and a warning.
+
+        The warning also counts texts that may not be what a model said.
+        """
+        outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
+        asked = of_each_model(self.prompts, self.outputs, "prompts")
+        for name, said in self.texts.items():
+            checks.check_indices({"outputs": self.outputs[name], "prompts": asked[name]})
+            prompts = asked[name] if _are_texts(asked[name]) else [None] * len(said)
+            without = cleaning.cleaned(said, [*prompts])
+            cut.update(without.cut)
+            if clean and without.cut:
+                outputs[name] = without.texts
+            labels = range(len(said)) if asked[name] is None else map(str, asked[name])
+            lines = answers.doubts(outputs[name], [*labels])
+            doubts += [f"{name and f'{name}: '}{line}" for line in lines]
+        words = str(cleaning.Cleaned([], cut))
+        if cut:
+            kept = "; pass clean=False to keep it" if clean else " stands around answers"
+            checks.warn(f"outputs: {'cut ' if clean else ''}{words}{kept}.")
+        if doubts:
+            checks.warn("\n".join(["some outputs may not be what a model said:", *doubts]))
+        return dataclasses.replace(self, outputs=outputs, read=words and clean and f"cut: {words}")
 
     @property
     def texts(self) -> dict[str, list[str]]:
@@ -138,9 +167,15 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
     return flat, first if all(asked == first for asked in repeated.values()) else repeated
 
 
-def advised(evaluation: Evaluation, pairs: Pairs, texts: Sequence[Any] | None) -> Evaluation:
-    """The evaluation of pairs with advice on texts that may not be what a model said."""
-    if not texts or not pairs.paired or not all(isinstance(text, str) for text in texts):
+def advised(
+    evaluation: Evaluation, pairs: Pairs, dataset: Dataset | None, name: str = ""
+) -> Evaluation:
+    """The evaluation of a model's pairs with what was read, and advice on texts that are odd."""
+    if dataset is None:
+        return evaluation
+    evaluation = dataclasses.replace(evaluation, read=dataset.read)
+    texts = dataset.texts.get(name)
+    if not texts or not pairs.paired:
         return evaluation
     lines = answers.doubts(texts, pairs.prompt_kinds[1].tolist())
     doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)

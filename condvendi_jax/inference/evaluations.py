@@ -43,6 +43,7 @@ class Data(TypedDict, total=False):
 
     encoder: Encoder | str | None
     similarity: Callable[..., Any] | str | None
+    clean: bool
     output_kernel: KernelChoice
     prompt_kernel: KernelChoice
     rule: str
@@ -53,7 +54,7 @@ class Data(TypedDict, total=False):
 
 
 _DEFAULTS: dict[str, Any] = dict.fromkeys(Data.__annotations__)
-_DEFAULTS |= {"rule": AUTO, "similar_prompts": False}
+_DEFAULTS |= {"rule": AUTO, "similar_prompts": False, "clean": True}
 
 
 class Keys:
@@ -93,7 +94,7 @@ class Plan:
         self.labels: Any = None if number else groups
         self.seed, self.progress = seed, progress
         self.encoder: Mapping[str, Any] = {}
-        self.texts: Mapping[str, Any] = {}  # Of the outputs of each model, if they are texts.
+        self.dataset: Dataset | None = None
 
     def pairs(
         self, models: Mapping[str, Any], prompts: Any, *, across: bool = False, **data: Unpack[Data]
@@ -102,9 +103,9 @@ class Plan:
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
         options: dict[str, Any] = _DEFAULTS | {**data}
-        how = options.pop("encoder"), options.pop("similarity")
+        how = [options.pop(name) for name in ("encoder", "similarity", "clean")]
         dataset = Dataset.of(models, prompts, *how, across=across)
-        self.texts = dataset.texts
+        self.dataset = dataset
         self.encoder = {} if dataset.encoder is None else dataset.encoder.described("texts")
         options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
         return dataset.pairs(**options)
@@ -212,6 +213,8 @@ def evaluate(
       encoder: of outputs that are texts, or its name (`load_encoder`); all-MiniLM-L6-v2 where None.
       similarity: in place of embeddings, a function that returns how similar two outputs are, or
         its import path: see `Similarities.from_function`. Prompts are labels.
+      clean: whether to cut what stands around outputs that are texts, with a warning: reasoning,
+        prompts that most repeat, and marks and labels that most share.
       output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule; for
         prompts that repeat, `Indicator` (they are equal or different) unless `similar_prompts`.
       rule: 'auto', the default rule (see `Pairs`), half of it for outputs where prompts repeat; or
@@ -266,7 +269,7 @@ def evaluate(
     asked = Asked.of({"": pairs}, quality, at_least, draws)
     rows, pairs = pairs, pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
-    evaluation = advised(evaluations[""], rows, plan.texts.get(""))
+    evaluation = advised(evaluations[""], rows, plan.dataset)
     orders, failed = [], dict[str, str]()
     for scored in evaluation.orders:
         whole = scored.decomposition

@@ -12,6 +12,7 @@ from condvendi_jax.data.kernels import Gaussian, Indicator
 from condvendi_jax.encoders import embedding
 from condvendi_jax.inference import evaluate
 from condvendi_jax.records import answers as texts
+from condvendi_jax.records.cleaning import cleaned
 from condvendi_jax.records.files import INSPECT_METRIC as _NAME
 from condvendi_jax.spectra import AUTO
 
@@ -22,7 +23,7 @@ def answer_diversity(
     order: float = 2,
     encoder: Any = None,
     cache: str | None = None,
-    strip_thinking: bool = True,
+    clean: bool = True,
 ) -> Any:
     """A metric of Inspect: the conditional score of all answers, and its error over the samples.
 
@@ -37,7 +38,7 @@ def answer_diversity(
       order: in (0, inf].
       encoder: an import path or an object with `encode(texts)`; None is all-MiniLM-L6-v2.
       cache: the folder of embeddings; the user's cache folder if None.
-      strip_thinking: as of `cv.read_records`.
+      clean: as of `cv.read_records`.
 
     Returns:
       A metric of the values `answer_diversity` and `answer_diversity_stderr`, effective numbers,
@@ -49,14 +50,12 @@ def answer_diversity(
     """
     with extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
         metric = importlib.import_module("inspect_ai.scorer").metric
-    options = {"encoder": encoder, "cache": cache, "strip_thinking": strip_thinking}
+    options = {"encoder": encoder, "cache": cache, "clean": clean}
     made = metric(name=_NAME, scores="unreduced")(_metric)
     return made(bandwidth=bandwidth, order=order, **options)
 
 
-def _metric(
-    *, bandwidth: float, order: float, encoder: Any, cache: Any, strip_thinking: bool
-) -> Any:
+def _metric(*, bandwidth: float, order: float, encoder: Any, cache: Any, clean: bool) -> Any:
     kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
     orders = [checks.check_order(order)]
     encoder = embedding.encoder_of_texts(encoder)
@@ -65,11 +64,12 @@ def _metric(
     def compute(scores: list[Any]) -> dict[str, float]:
         answers, samples = [], []
         for one in scores:
-            text = one.score.answer or ""
-            text = texts.without_reasoning(text) if strip_thinking else text
-            if one.sample_id is not None and not texts.is_blank(text):
-                answers.append(text)
+            if one.sample_id is not None:
+                answers.append(one.score.answer or "")
                 samples.append(repr(one.sample_id))  # 1 is another sample than "1".
+        answers = cleaned(answers, [None] * len(answers)).texts if clean else answers
+        kept = [k for k, text in enumerate(answers) if not texts.is_blank(text)]
+        answers, samples = ([rows[k] for k in kept] for rows in (answers, samples))
         if left := len(scores) - len(answers):
             tell(f"{_NAME}: {left} scores without an answer or a sample id are left out.")
         for line in texts.doubts(answers, samples):

@@ -16,12 +16,6 @@ _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 _ATTACHED = ("tool_calls", "function_call", "images", "files")  # Beside the content of a message.
 _LONGEST = 1000  # Characters of JSON that are shown.
-_END = "</(?:think|thinking|reasoning)>"
-_REASONING = re.compile(
-    r"(?:\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z))+"
-    rf"|.*?(?:(?:\A|\n)[ \t]*{_END}|{_END}(?=[ \t]*(?:\n|\Z)))",
-    re.DOTALL | re.IGNORECASE,
-)
 _ERROR = re.compile(
     r"\W*(none|null|nan|n/?a|undefined|(no|empty) (answer|response|output))\W*\Z"
     r"|\(?-\d+\.\d{2,}\b"  # A log-likelihood.
@@ -51,16 +45,6 @@ def checked(text: str, name: str) -> str:
     return text
 
 
-def without_reasoning(text: str) -> str:
-    """Return the text after the blocks `<think>...</think>` that it starts with.
-
-    A block that was cut off leaves nothing. If the prompt holds the start of the block, its end is
-    recognized at the start or the end of a line.
-    """
-    block = _REASONING.match(text) if "<" in text else None
-    return text[block.end() :].lstrip() if block else text
-
-
 def listed(text: str) -> Any:
     """Return the list that a text holds in JSON or as Python prints it, or else the text.
 
@@ -81,7 +65,9 @@ def listed(text: str) -> Any:
 
 
 def assistant_text(completion: Any, name: str = "completion") -> str:
-    """Return the assistant's text in a completion, a text or chat messages; it may be empty."""
+    """Return the assistant's text in a completion, which may be empty: messages, text or number."""
+    if type(completion) in (int, float, bool) and completion == completion:
+        return json.dumps(completion)
     turns = _turns(completion, name, ASSISTANTS[0], attached=False)
     return "\n\n".join(text for role, text in turns if role in ASSISTANTS and text)
 
@@ -168,6 +154,7 @@ def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
     places = _places(answers, prompts)
     errors, lines = set(filter(_ERROR.match, places)), []
     for what, texts, least in (
+        ("are empty, or hold reasoning without an answer", {""} & places.keys(), 1),
         ("look like errors, placeholders or log-likelihoods", errors, min(many, max(2, many / 20))),
         ("look like lists, each read as one answer", filter(_LIST.fullmatch, places), many / 2),
         ("repeat a text that answers many prompts", recurring(answers, prompts) - errors, 1),

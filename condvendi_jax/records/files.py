@@ -88,7 +88,7 @@ def misfit(path: files.StrPath, named: Fields | None = None) -> str:
     """Why a file, or one that a pattern or a folder names, is none of records; '' if all are."""
     try:
         for file in record_files(path, named):
-            record = Record(first_row(file), named)
+            record = Record(next(iter(first_rows(file)), {}), named)
             if not record.is_complete:
                 record.answers()
                 record.prompt()
@@ -121,22 +121,23 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
         yield line, record
 
 
-def first_row(path: files.StrPath) -> dict[Any, Any]:
-    """The first record of a file; {} where there is none, or the file is not of records.
+def first_rows(path: files.StrPath, count: int = 1) -> list[dict[Any, Any]]:
+    """The first records of a file; none where the file is not of records.
 
     What is parsed whole for it is kept for `read_rows`, which then does not parse it again.
     """
     path = files.expanded(path)
     if ending(path) not in _READERS or not path.is_file():
-        return {}
+        return []
     if ending(path) in _PARSED_WHOLE:
-        rows = _parsed[_version(path)] = list(read_rows(path))
+        if (rows := _parsed.get(_version(path))) is None:
+            rows = _parsed[_version(path)] = list(read_rows(path))
         while sum(size for *_, size in _parsed) > _KEPT_BYTES:
             del _parsed[next(iter(_parsed))]
     else:
         rows = read_rows(path)
-    _, row = next(iter(rows), (1, {}))
-    return row if isinstance(row, dict) else {}
+    first = itertools.islice(rows, count)
+    return [row for _, row in first if isinstance(row, dict)]
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:

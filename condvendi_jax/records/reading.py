@@ -11,14 +11,18 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files
-from condvendi_jax.records.answers import Unfit, doubts
-from condvendi_jax.records.files import first_row, read_rows, record_files
+from condvendi_jax.base.tables import listed
+from condvendi_jax.records.answers import Unfit, doubts, is_blank
+from condvendi_jax.records.cleaning import Cleaned, cleaned
+from condvendi_jax.records.files import first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
 from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row
+from condvendi_jax.records.varying import answer_field, with_lists
 
 #: A note on answers whose own pairs cannot be left out.
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
+_LOOKED_AT = 2_000  # Records of a file that say which field has the answers.
 
 
 class Skipped(NamedTuple):
@@ -42,7 +46,8 @@ class Records:
     sum one for each prompt, or None without any. `by_id` says whether ids stand for prompts.
     `beside[field][model][i]` is what a field holds for that answer. `batches[model][i]` is a label
     of its request, where most prompts were asked several times with several answers each.
-    `tasks[model][i]` is the file that it comes from, by its name, of models with several files.
+    `summary` says in a line what was read and cut. `tasks[model][i]` is the name of the file that
+    it comes from, where a model has several.
     """
 
     answers: dict[str, list[str]]
@@ -54,6 +59,7 @@ class Records:
     by_id: bool = False
     beside: dict[str, dict[str, list[Any]]] = dataclasses.field(default_factory=dict)
     batches: dict[str, list[str]] | None = None
+    summary: str = ""
     tasks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -78,7 +84,7 @@ def read_records(
     prompt_field: str | None = None,
     answer_field: str | None = None,
     model_field: str | None = None,
-    strip_thinking: bool = True,
+    clean: bool = True,
     names: Mapping[str, str] = types.MappingProxyType({}),
     beside: Sequence[str] = (),
     batch_field: str | None = None,
@@ -100,7 +106,8 @@ def read_records(
       answer_field: the field of the answer or answers; if unset, the one of `ANSWER_FIELDS`.
       model_field: the field of the model's name. If unset, `model`, or else the file names it.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
-      strip_thinking: read the text after `<think>...</think>` as the answer, not all of the text.
+      clean: cut what stands around answers: reasoning such as `<think>...</think>`, the prompt
+        where most answers repeat it, and marks and labels that most share.
       beside: fields with something of each answer, such as its class: a list in the order of the
         answers, or a value of one answer. Answers without it are left out.
       batch_field: the field with the request or batch that an answer comes from. If unset, a record
@@ -127,7 +134,7 @@ def read_records(
     named = Fields(prompt_field, answer_field, model_field, batch_field, beside)
     sources = record_files(paths, named)
     named = named._replace(asked=_texts_by_id(prompts_by_id, beside=sources))
-    rows_of, files_of, skipped, notes = _by_model(sources, names, named, strip_thinking)
+    rows_of, files_of, skipped, notes, cut = _by_model(sources, names, named, clean)
     tasks = {m: _tasks(used) for m, used in files_of.items() if len({*used}) > 1}
     every = [row for rows in rows_of.values() for row in rows]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
@@ -146,13 +153,9 @@ def read_records(
         notes.append("pairs of answers of one request or batch are left out at order 2")
     if asked_once:
         notes.append(ASKED_ONCE)
-    reasoning = [row.reasoning for row in every if row.reasoning]
-    started = f"{len(reasoning):,} answers start with reasoning"
-    if reasoning and strip_thinking:
-        notes.append(f"{started}, which is removed")
     doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
-    if reasoning and not strip_thinking:
-        doubtful.append(f"{started}, for example {reasoning[0]!r}")
+    if cut and not clean:
+        doubtful.append(f"kept, since clean is false: {Cleaned([], cut)}")
     if skipped:
         lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
@@ -167,19 +170,20 @@ def read_records(
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
     }
-    read = Records(
-        answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches, tasks
-    )
+    said = _summary(every, len(skipped), fields, cut if clean else {})
+    known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
+    said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
+    read = Records(*known, said, tasks)
     for model, counts in read.of_tasks.items():
-        listed = [f"{t} ({c['n']:,} answers, {c['prompts']:,} prompts)" for t, c in counts.items()]
-        notes.insert(0, f"{model}: answers of {len(counts):,} files: {', '.join(listed)}")
+        numbers = [f"{t} ({c['n']:,} answers, {c['prompts']:,} prompts)" for t, c in counts.items()]
+        notes.insert(0, f"{model}: answers of {len(counts):,} files: {', '.join(numbers)}")
     return read
 
 
 def known_by(path: str | PathLike[str]) -> str:
     """The field whose id stands for the prompt in the first row of a file; '' if none does."""
     with contextlib.suppress(ValueError):
-        return Record(first_row(next(iter(record_files(path))))).id
+        return next((Record(row).id for file in record_files(path) for row in first_rows(file)), "")
     return ""
 
 
@@ -215,24 +219,26 @@ def _tasks(paths: Sequence[pathlib.Path]) -> list[str]:
 
 
 def _by_model(
-    paths: Mapping[pathlib.Path, Any], names: Mapping[str, str], named: Fields, strip: bool
-) -> tuple[dict[str, list[Row]], dict[str, list[pathlib.Path]], list[Skipped], list[str]]:
-    """The rows of each model and the file of each row, what is left out, and notes."""
+    paths: Mapping[pathlib.Path, Any], names: Mapping[str, str], named: Fields, clean: bool
+) -> tuple[dict[str, list[Row]], dict[str, list[pathlib.Path]], list[Skipped], list[str], dict]:
+    """The rows of each model and the file of each, what is left out, notes, and what was cut."""
     given = {file: name for p, name in names.items() for file in record_files(p, named)}
     labels = {path: str(paths[path] or path) for path in paths if path not in given}
     named_by = dict.fromkeys(labels.values())
     plain = dict(zip(named_by, files.names_of([*named_by]), strict=True))
     files_of: dict[str, list[pathlib.Path]] = collections.defaultdict(list)
-    notes: list[str] = []
     rows_of: dict[str, list[Row]] = collections.defaultdict(list)
     sources: dict[str, dict[pathlib.Path, Any]] = collections.defaultdict(dict)
     skipped: list[Skipped] = []
+    cut = collections.Counter[str]()
+    fields, notes = _answer_fields(paths, named)
     for path in paths:
         shown = path.name == "display_predictions.json" and not named.asked
         beside = [other for other in map(path.with_name, BESIDE) if shown and other.exists()][:1]
         notes += [f"the prompts of {path} are those of {other}" for other in beside]
         asked = named.asked or _texts_by_id(beside)
-        rows, unfit = _read_file(path, named._replace(asked=asked), strip)
+        rows, unfit, of_file = _read_file(path, fields[path]._replace(asked=asked), clean)
+        cut.update(of_file)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
             raise ValueError(f"{path}: {why}")
@@ -255,11 +261,46 @@ def _by_model(
                 "them name alike: give each file a name of its own, as "
                 f"other={next(reversed(places))}."
             )
-    return rows_of, files_of, skipped, notes
+    return rows_of, files_of, skipped, notes, dict(cut)
 
 
-def _read_file(path: pathlib.Path, named: Fields, strip: bool) -> tuple[list[Row], list[Skipped]]:
-    lines = list(_lines(path, named, strip))
+def _answer_fields(
+    paths: Iterable[pathlib.Path], named: Fields
+) -> tuple[dict[pathlib.Path, Fields], list[str]]:
+    """The fields of each file with that of its answers, and why; files of like fields go together.
+
+    The first records of each file decide. Formats and users that name the field decide before.
+    """
+    alike: dict[Any, list[pathlib.Path]] = collections.defaultdict(list)
+    heads = {path: [with_lists(row) for row in first_rows(path, _LOOKED_AT)] for path in paths}
+    for path, rows in heads.items():
+        if rows and named.answer is None and not Record(rows[0]).form.answers:
+            alike[frozenset(rows[0])].append(path)
+    fields, notes = dict.fromkeys(paths, named), []
+    for some in alike.values():
+        rows = [row for path in some for row in heads[path]]
+        field, why = answer_field(rows, named, " and ".join(map(str, some)))
+        fields |= {path: named._replace(answer=field or None) for path in some}
+        notes += [why] * bool(field)
+    return fields, notes
+
+
+def _read_file(
+    path: pathlib.Path, named: Fields, clean: bool
+) -> tuple[list[Row], list[Skipped], dict[str, int]]:
+    lines = list(_lines(path, named))
+    cut = collections.Counter[str]()
+    places: dict[str | None, list[tuple[int, Row]]] = collections.defaultdict(list)
+    for k, (_, row) in enumerate(lines):
+        if isinstance(row, Row):
+            places[row.model].append((k, row))
+    for of_model in places.values():
+        prompts = [None if row.asked.is_id else row.asked.text for _, row in of_model]
+        texts = cleaned([row.answer for _, row in of_model], prompts)
+        cut.update(texts.cut)
+        for (k, row), text in zip(of_model if clean else [], texts.texts, strict=False):
+            nothing = Unfit(f"{row.field!r} holds reasoning, or its prompt, without an answer")
+            lines[k] = lines[k][0], nothing if is_blank(text) else row._replace(answer=text)
     rows = [(line, row) for line, row in lines if isinstance(row, Row)]
     of_models = any(row.model for _, row in rows)
     lacking = {line for line, row in rows if row.model is None} if of_models else set()
@@ -267,21 +308,37 @@ def _read_file(path: pathlib.Path, named: Fields, strip: bool) -> tuple[list[Row
     skipped = [Skipped(path, line, str(row)) for line, row in lines if isinstance(row, Unfit)]
     skipped += [Skipped(path, line, why) for line in lacking]
     skipped.sort(key=lambda entry: entry.line)
-    return [row for line, row in rows if line not in lacking], skipped
+    return [row for line, row in rows if line not in lacking], skipped, cut
 
 
-def _lines(path: pathlib.Path, named: Fields, strip: bool) -> Iterator[tuple[int, Row | Unfit]]:
+def _lines(path: pathlib.Path, named: Fields) -> Iterator[tuple[int, Row | Unfit]]:
     """Each answer, or why a record or an answer does not fit, with its line."""
     filters: dict[str, Any] = {}
     for line, fields in read_rows(path):
         try:
             if isinstance(fields, Unfit):
                 raise fields
+            if (named.answer or "").endswith("*"):  # Of numbered columns.
+                fields = with_lists(fields)
             record = Record(fields, named, f"{path}, line {line}")
             if not record.repeats(filters):
-                yield from ((line, row) for row in record.rows(strip=strip))
+                yield from ((line, row) for row in record.rows())
         except (Unfit, RecursionError) as error:
             yield line, error if isinstance(error, Unfit) else Unfit("is nested too deeply")
+
+
+def _summary(
+    rows: Sequence[Row], left_out: int, fields: Mapping[str, list[str]], cut: dict[str, int]
+) -> str:
+    """What was read, from which fields, and what was cut, in a line."""
+    said, asked = (
+        f"{'fields' if len(names) > 1 else 'field'} {listed(list(map(repr, names)))}"
+        for names in fields.values()
+    )
+    prompts = len({row.asked.text for row in rows})
+    lost = f", {left_out:,} left out" if left_out else ""
+    words = f"{len(rows):,} answers ({said}{lost}) to {prompts:,} prompts ({asked})"
+    return f"{words}; cut: {Cleaned([], cut)}" if cut else words
 
 
 def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, bool]:

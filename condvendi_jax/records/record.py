@@ -12,23 +12,23 @@ from condvendi_jax.records.answers import Unfit, messages_of
 from condvendi_jax.records.formats import FORMATS, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
-_GIVEN = (
+GIVEN = (
     *("system", "system_prompt", "system_message", "instructions", "history", "context"),
     *(*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files"),
     *("images", "image"),
 )
 _TEXTS = ("history", "context", "choices", "options")
 _LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions")
+LAST_TURN = "messages[-1]"
 ANSWER_FIELDS = (
     *_LISTS,
     *("generation", "response", "completion", "output", "answer", "prediction"),
-    *("predicted_text", "generated_text", "model_output"),
+    *("predicted_text", "generated_text", "model_output", LAST_TURN),
 )
 MODEL_FIELD = "model"
 WEIGHT_FIELD = "probability"
 _PLAIN = Format(tool="", marks="")  # Of records whose fields have plain names.
 _CHATS = ("messages", "conversations", "conversation")
-_LAST_TURN = "messages, last turn"
 
 
 class Fields(NamedTuple):
@@ -60,13 +60,12 @@ class Answer(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An answer with its prompt; `reasoning` is the start of a text that begins with reasoning."""
+    """An answer with its prompt."""
 
     model: str | None
     asked: Prompt
     answer: str
     field: str
-    reasoning: str
     weight: float | None
     batch: str | None
     beside: dict[str, Any]
@@ -89,12 +88,13 @@ class Record:
         self.form = next(marked, _PLAIN)
         if self.named.answer in self.form.answers.replace("[", " ").split():
             self.named = self.named._replace(answer=None)  # Its place in the field is known.
-        if not (self.form.answers or self.named.answer or known_fields(row, ANSWER_FIELDS)):
+        said = [] if self.form.answers else known_fields(row, ANSWER_FIELDS)
+        self.row |= {field: _inner(row[field]) for field in said}
+        if not (self.form.answers or self.named.answer or said) or self.named.answer == LAST_TURN:
             for field in known_fields(row, _CHATS):
                 turns = messages_of(row[field]) or [{}]  # The last turn answers those before.
                 if turns[1:] and turns[-1].get("role") in texts.ASSISTANTS:
-                    self.row |= {"messages": turns[:-1], _LAST_TURN: turns[-1]}
-                    self.named = self.named._replace(answer=_LAST_TURN)
+                    self.row |= {"messages": turns[:-1], LAST_TURN: turns[-1]}
 
     @property
     def is_complete(self) -> bool:
@@ -110,6 +110,12 @@ class Record:
             return ""
         return "" if known_fields(self.row, PROMPT_FIELDS[:-1]) else self.form.id  # Task is a name.
 
+    def given(self) -> dict[Any, Any]:
+        """The field of the prompt that the user names, or all that may be a part of it."""
+        known = known_fields(self.row, [*GIVEN, *PROMPT_FIELDS])
+        fields = [self.named.prompt] if self.named.prompt else known
+        return {field: value for field in fields if (value := self.row.get(field))}
+
     def repeats(self, filters: dict[str, Any]) -> bool:
         """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
         if "resps" not in self.row:
@@ -121,20 +127,16 @@ class Record:
             raise Unfit("repeats a sample, as lm-evaluation-harness does for each filter")
         return filters.setdefault(key, name) != name
 
-    def rows(self, *, strip: bool) -> Iterator[Row | Unfit]:
-        """A row for each answer, if `strip` without its reasoning; or why it does not fit."""
+    def rows(self) -> Iterator[Row | Unfit]:
+        """A row for each answer, or why it does not fit."""
         model, answers, prompt = self.model(), self.answers(), self.prompt()
         for answer in answers:
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
                 text = texts.assistant_text(answer.value, answer.name)
-                rest = texts.without_reasoning(text)
-                if strip and texts.is_blank(rest) and not texts.is_blank(text):
-                    raise Unfit(f"{answer.name} holds reasoning without an answer")
-                said = texts.checked(rest if strip else text, answer.name)
-                reasoning = text[:80] if rest != text else ""
-                yield Row(model, prompt, said, self._said[0], reasoning, *about, beside)
+                said = texts.checked(text, answer.name)
+                yield Row(model, prompt, said, self._said[0], *about, beside)
             except Unfit as error:
                 yield error
 
@@ -162,7 +164,7 @@ class Record:
             one = len(held) == 1 and path == field
             return field, _inner(held[0]) if one else held, not one
         field = self._answer_field()
-        value = _inner(self.row[field])
+        value = self.row[field]
         if isinstance(value, str) and field.strip().casefold() in _LISTS:
             value = texts.listed(value)
         parts = value if isinstance(value, list) else []
@@ -222,9 +224,10 @@ class Record:
             with contextlib.suppress(Unfit):
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
-        known = [name for name in known_fields(row, _GIVEN) if row[name]]
+        known = [name for name in known_fields(row, GIVEN) if row[name]]
         of_answers = self._said[0]
-        roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
+        root = re.split(r"[.\[]", of_answers)[0] if of_answers != LAST_TURN else ""
+        roots = (field, of_answers, root)
         others = [name for name in known if name not in roots]
         if self.named.prompt is not None:
             return Prompt(text, [field], others)

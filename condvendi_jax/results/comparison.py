@@ -118,6 +118,7 @@ class Comparison(Result):
       at: the design at which models of other designs are scored; None where none is needed.
       shared_prompts: how many prompts models share; None if they are the same or one population.
       failed: why optional parts, such as 'profile', could not be computed, by name.
+      read: which outputs and prompts these are, and what was cut from them; '' of arrays.
     """
 
     evaluations: dict[str, Evaluation]
@@ -131,6 +132,7 @@ class Comparison(Result):
     shared_prompts: SharedPrompts | None = None
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     without: str = ""
+    read: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -189,6 +191,7 @@ class Comparison(Result):
             **self.first.choices(),
             "n": self.n,
             "matched": self.matched,
+            "read": self.read,
             "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
             "level": self.level,
             "untested": self.untested(),
@@ -307,6 +310,7 @@ class Comparison(Result):
             notes.append(f"over the bandwidths: {self.profile.joint_confidence()}")
         if self.between:
             notes += self.between.notes()
+        notes += evaluations.read_lines(self.read)
         return [*notes, f"outputs of different models are {MATCHED[self.matched]}"]
 
     @property
@@ -354,7 +358,19 @@ class Comparison(Result):
         if main.tested and several:
             notes.append("models that share a letter cannot be told apart")
         failed = evaluations.not_computed(self.failed)
-        return [*lines, "; ".join(notes), *failed, evaluations.MORE]
+        read = evaluations.read_lines(self.read and f"{self.read}; {self._matching}")
+        return [*lines, "; ".join(notes), *failed, *read, evaluations.MORE]
+
+    @property
+    def _matching(self) -> str:
+        """How models belong together, and on how many prompts."""
+        words = f"models {MATCHED[self.matched].partition(':')[0]}"
+        numbers = [e.distinct_prompts or 0 for e in self.evaluations.values()]
+        count = min(numbers)
+        if self.shared_prompts:
+            count, numbers = self.shared_prompts.all, [*self.shared_prompts.models.values()]
+        known = self.matched in ("rows", "prompts") and max(numbers)
+        return f"{words}, {count:,} of {max(numbers):,} prompts" if known else words
 
     @property
     def _given(self) -> str:

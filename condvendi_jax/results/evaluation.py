@@ -212,6 +212,7 @@ class Evaluation(Result):
         papers' scores alone are wanted.
       quality: how many outputs are good, and good and different; None without quality.
       failed: why optional parts, such as 'quality', could not be computed, by name.
+      read: which outputs and prompts these are, and what was cut from them; '' of arrays.
     """
 
     n: int
@@ -228,6 +229,7 @@ class Evaluation(Result):
     one_prompt: OnePrompt | None = None
     quality: Quality | None = None
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    read: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -258,7 +260,7 @@ class Evaluation(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON."""
-        names = ("distinct_prompts", "answers", "advice", "one_prompt", "quality", "failed")
+        names = ("distinct_prompts", "answers", "advice", "one_prompt", "quality", "failed", "read")
         shown = {name: plain(getattr(self, name)) for name in names}
         scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
         return {"n": self.n, **self.choices(), **shown, "scores": scores}
@@ -322,7 +324,7 @@ class Evaluation(Result):
             if moved > _ROUNDED:
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
                 notes.append(f"order {scored.name}: {words}")
-        return notes + error_notes(self.orders) + not_computed(self.failed)
+        return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
 
     def embedded(self) -> list[str]:
         """Which encoder embedded texts, if `evaluate` or `compare` did."""
@@ -346,13 +348,18 @@ class Evaluation(Result):
             lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
-        return [*lines, *not_computed(self.failed), MORE]
+        return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
         kind = "pairs" if self.paired else "outputs"
         title = f"{self.n:,} {kind}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
+
+
+def read_lines(words: str) -> list[str]:
+    """What was read, as a line of its own; none of arrays."""
+    return [f"Read: {words}"] if words else []
 
 
 def about_rows(evaluations: Collection[Evaluation]) -> list[str]:

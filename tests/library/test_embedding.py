@@ -172,7 +172,7 @@ class Scaled:
 def test_nothing_is_kept_of_an_encoder_without_a_name_or_details(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for scale in (1, 2, 1):  # As `evaluate`, `compare` and `monitor` embed.
-        data = datasets.Dataset.of({"A": ["1", "5"]}, None, Scaled(scale), None, across=False)
+        data = datasets.Dataset.of({"A": ["1", "5"]}, None, Scaled(scale), None, True, across=False)
         np.testing.assert_array_equal(data.embed["outputs"](["1", "5"]), [[scale], [5 * scale]])
     with pytest.warns(UserWarning, match="^cache: not used, since .*Scaled has neither a `name`"):
         embed(["1"], Scaled(1), kind="texts", cache=tmp_path)

@@ -109,7 +109,7 @@ def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):
 def test_reasoning_is_removed_unless_it_is_kept(measure):
     rows = [(name, f"<think>{text * 9}</think>\n{text}") for name, text in ROWS]
     assert measure(rows) == measure(ROWS)
-    assert measure(rows, strip_thinking=False)[0] > measure(ROWS)[0] + 0.01
+    assert measure(rows, clean=False)[0] > measure(ROWS)[0] + 0.01
 
 
 @pytest.mark.parametrize("rows", [[("q", "a"), ("r", "b")], [("q", None)]])
@@ -131,7 +131,7 @@ def test_bad_arguments_are_refused_at_once(measure):
 def test_inspect_keeps_the_parameters(inspect_ai):
     options = {"bandwidth": 1.0, "order": 3, "encoder": "fake_encoders:Means"}
     answer_diversity(**options, cache="folder")
-    assert inspect_ai == [options | {"cache": "folder", "strip_thinking": True}]
+    assert inspect_ai == [options | {"cache": "folder", "clean": True}]
 
 
 def test_inspect_is_named_where_it_is_missing(monkeypatch):

@@ -155,14 +155,14 @@ class Numbers:
     name = "numbers"
 
     def encode(self, texts):
-        return np.array([[float(text)] for text in texts], np.float32)
+        return np.array([[float(text.removeprefix("x = "))] for text in texts], np.float32)
 
 
 def test_texts_are_embedded_and_the_bandwidth_is_kept():
     rng, names = np.random.default_rng(0), ["a", "b", "c", "d"]
 
     def texts(spread):
-        return [[f"{x:.4f}" for x in spread * of] for of in rng.normal(size=(4, 6))]
+        return [[f"x = {x:.4f}" for x in spread * of] for of in rng.normal(size=(4, 6))]
 
     monitor = cv.monitor(texts(1), names, encoder=Numbers())
     looks = monitor.look(texts(1.1))

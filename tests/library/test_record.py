@@ -162,4 +162,4 @@ def test_what_is_kept_of_files_that_were_looked_at_is_bounded(tmp_path, parsed, 
     assert not any(map(misfit, paths))
     for path in paths:
         cv.read_records(path)
-    assert parsed == ["0.json", "1.json", "2.json", "0.json"]
+    assert parsed == ["0.json", "1.json", "2.json", "0.json", "1.json"]

@@ -492,6 +492,15 @@ def test_the_last_turn_of_a_chat_answers_those_before(write, name):
         cv.read_records(write("m.jsonl", jsonl([open_chat])))
 
 
+def test_the_last_turn_may_be_gold_beside_what_a_model_said(write):
+    gold = one_each(lambda k, p, a, i: {"messages": [*CHAT[k], said("gold")], "generated": a})
+    path = write("m.jsonl", jsonl(gold))
+    with pytest.raises(ValueError, match="ends with a message of the assistant that is not the an"):
+        cv.read_records(path)
+    read = cv.read_records(path, answer_field="messages[-1]")
+    assert (read.answers, read.counts["m"]) == ({"m": ["gold"] * 4}, dict.fromkeys(PROMPTS, 2))
+
+
 def test_an_object_with_several_fields_asks_for_one(write):
     run = {"run_type": "chain", "inputs": {"q": "p", "k": 3}, "outputs": {"why": "w", "end": "a"}}
     path = write("m.jsonl", jsonl([run]))

@@ -211,11 +211,11 @@ def test_the_answer_is_the_text_after_the_reasoning(write):
     path = write(lines(*records))
     rows, skipped = read(path)
     assert [row[2] for row in rows] == [text for text in THOUGHTS.values() if text]
-    assert skipped == [(6, "'answer' holds reasoning without an answer")]
-    with pytest.warns(UserWarning, match="reasoning without an answer"):
-        assert cv.read_records(path).notes == ["5 answers start with reasoning, which is removed"]
-    with pytest.warns(UserWarning, match="6 answers start with reasoning, for example '<think>l"):
-        found = cv.read_records(path, strip_thinking=False)
+    assert skipped == [(6, "'answer' holds reasoning, or its prompt, without an answer")]
+    with pytest.warns(UserWarning, match="without an answer"):
+        assert cv.read_records(path).summary.endswith("; cut: reasoning from 6 answers")
+    with pytest.warns(UserWarning, match="kept, since clean is false: reasoning from 6 answers"):
+        found = cv.read_records(path, clean=False)
     assert found.answers == {"m": list(THOUGHTS)}
 
 
@@ -311,7 +311,7 @@ UNFIT = {
     b'{"prompt": " ", "answer": "a"}': "'prompt' is empty",
     b'{"prompt": "p", "answer": "\\u200b \\ufeff"}': "'answer' is empty",
     b'{"prompt": {"role": "assistant", "content": "b"}, "answer": "a"}': "is not the answer",
-    b'{"prompt": "p", "answer": 42}': "expected a text in 'answer', received 42",
+    b'{"prompt": "p", "answer": NaN}': "expected a text in 'answer', received null",
     b'{"prompt": "p", "answers": []}': "'answers' holds no answers",
     b'{"prompt": "p", "answers": {"0": "a", "1": "b"}}': "'answers', received an object; name",
     b'{"prompt": "p", "answers": ["c", null]}': r"expected a text in 'answers'\[1\], received null",
@@ -478,7 +478,7 @@ def test_answers_of_the_metric_are_those_of_its_scorer(write, inspect_log):
     texts = [types.SimpleNamespace(message=types.SimpleNamespace(text=text)) for text in "xy"]
     samples[0].output.choices = texts  # All are answers.
     inspect_log(samples)
-    assert [row[2] for row in read("x.eval")[0]] == ["x", "y", *(f"ANSWER: {k}" for k in (1, 2, 3))]
+    assert [row[2] for row in read("x.eval")[0]] == ["x", "y", "1", "2", "3"]  # Of "ANSWER: 1".
 
 
 OPTIONS = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--order=2")
@@ -512,13 +512,14 @@ def test_records_of_one_model_are_scored(run):
     score = report["scores"][0]["conditional"]
     assert score == pytest.approx(float(expected.conditional), rel=1e-5)
     assert "x: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out
-    assert "1 answers start with reasoning, which is removed" in out
+    cut = "cut: reasoning from 1 answers"
+    assert f"13 answers (fields 'answers' and 'answer') to 4 prompts (field 'prompt'); {cut}" in out
     assert report["inputs"]["answers"] == {"x": {"n": 13, "prompts": 4, "least": 3, "most": 4}}
     assert report["inputs"]["fields"] == {"prompts": ["prompt"], "answers": ["answers", "answer"]}
     with open("by.csv") as stream:
         assert [row["prompt"] for row in csv.DictReader(stream)] == ["p0", "p1", "p2", "p3"]
-    with pytest.warns(UserWarning, match="1 answers start with reasoning, for example '<think>"):
-        kept, _ = run("score", "x.jsonl", "--strip_thinking=false")
+    with pytest.warns(UserWarning, match="kept, since clean is false: reasoning from 1"):
+        kept, _ = run("score", "x.jsonl", "--noclean")
     assert kept["scores"][0]["conditional"] != score
 
 
@@ -631,7 +632,7 @@ BAD_INPUTS = {
     "score x.jsonl y.jsonl": "expected answers of one model, .* received those of x, y",
     "score x.jsonl --prompts_key=a": "--prompts_key=a: has no effect",
     "score x.txt --model_field=a": "--model_field=a: has no effect",
-    "score x.txt --strip_thinking=false": "--strip_thinking=False: has no effect",
+    "score x.txt --noclean": "--clean=False: has no effect",
     "score x.jsonl --latex=x.jsonl": "would replace x.jsonl",
     "score x.jsonl --answer_field=prompt": "outputs of x and their prompts are equal",
 }

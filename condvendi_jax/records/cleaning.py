@@ -1,0 +1,184 @@
+"""What stands around the answers of a model: reasoning, prompts, and marks that most share.
+
+A block, a label or a token is found by what the answers have in common, not by a list of models.
+"""
+
+import collections
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from condvendi_jax.base.tables import listed
+from condvendi_jax.records.answers import is_blank
+
+_ROUNDS = 6  # Marks may stand around marks.
+_WITHIN = 80  # Characters before a prompt that an answer repeats, and of tokens at an end.
+_REASONS = r"think|thought|reason|scratchpad|\bcot\b|deliberat|monolog|ponder"
+_ANSWERS = "answer|response|output|completion|solution|result|final"
+_ROLES = f"(?:final )?(?:{_ANSWERS}|assistant|model|bot|ai)"
+_FLAGS = re.DOTALL | re.IGNORECASE
+# Elements of pages and drawings are a part of what a model writes.
+_HTML = re.compile(
+    "[abipqsu]|h[1-6r]|br|dl|em|li|ol|td|th|tr|ul|sub|sup|div|nav|pre|img|svg|html|head|body|code|"
+    "main|math|form|font|span|text|title|table|small|strong|center|figure|section|article|header|"
+    "iframe|canvas|script|style|details|summary|blockquote"
+)
+_START, _END, _NAME = r"([<\[◁⟨【])", r"([>\]▷⟩】])", r"[^\s<>\[\]◁▷⟨⟩【】/|]{1,30}"
+_OPEN = re.compile(rf"\s*{_START}(?!\d)({_NAME})(\s[^<>\[\]]{{0,80}})?{_END}")
+_LAST = re.compile(rf"({_START}/?{_NAME}{_END})\s*\Z")
+_LABEL = re.compile(rf"\W*{_ROLES}\W{{0,3}}(?::|\n)\W{{0,4}}", re.IGNORECASE)
+_ANSWER = re.compile(
+    rf"[<\[◁]((?:{_ANSWERS})\w*)[>\]▷](.*)[<\[◁]/\1[>\]▷]\W{{0,9}}\Z", _FLAGS
+)  # Often after reasoning without a mark.
+# Tokens of chat templates, which decoding leaves out unless it is told to keep them.
+_TOKEN = r"<[|｜][^|｜<>\s]{1,40}[|｜]>|<(?:bos|eos|pad|unk|(?:end|start)_of_turn)>|\[/?INST\]"
+_TOKENS = re.compile(_TOKEN)
+_AROUND = re.compile(rf"\A\s*<s>\s*|(?:\s*(?:{_TOKEN}|</s>))+\s*\Z")
+_ROLE = re.compile(rf"\s*{_ROLES}\s*[:\n]\s*", re.IGNORECASE)
+_UNFINISHED = re.compile(rf"(?:analysis|(?:begin|start)\w*(?:{_REASONS}))\S*\Z", re.IGNORECASE)
+_REASONED = re.compile(  # Words in place of marks, as some templates write them.
+    r"analysis(?=[A-Z\W]).*?assistant\s*final|Thinking\.\.\..*?\.\.\.done thinking\.?"
+    rf"|\W*(?:{_REASONS})\w*\W*?[:\n].*\n\W*(?:final )?(?:{_ANSWERS})\W{{0,3}}[:\n]\W{{0,4}}",
+    _FLAGS,
+)
+_STRAY = re.compile(  # The end of reasoning whose start was a part of the prompt.
+    rf"((?:\A|\n)[ \t]*)?[<\[◁]/(?:{_REASONS})\w*[>\]▷]([ \t]*(?:\n|\Z))?", re.IGNORECASE
+)
+
+
+class Cleaned(NamedTuple):
+    """Answers without what stands around them, and what was cut from how many of them.
+
+    An answer is empty where nothing is left: reasoning was not finished.
+    """
+
+    texts: list[str]
+    cut: dict[str, int]
+
+    def __str__(self) -> str:
+        words = [f"{what} from {count:,} answers" for what, count in self.cut.items()]
+        return listed(words) if words else ""
+
+
+def cleaned(answers: Sequence[str], prompts: Sequence[str | None]) -> Cleaned:
+    """Cut reasoning, repeated prompts, and marks that most share from the answers of one model.
+
+    `prompts` has that of each answer, None where it is not known, as of ids.
+    """
+    now = [text.rstrip() for text in answers]
+    rows: dict[str, set[int]] = collections.defaultdict(set)
+    for _ in range(_ROUNDS):
+        before = now
+        for step in (_without_reasoning, _without_tokens, _without_marks, _without_prompts):
+            after, what = step(now, prompts)
+            if changed := {k for k, old in enumerate(now) if old != after[k]}:
+                rows[what] |= changed
+            now = after
+        if now == before:
+            break
+    cut = {what: len(changed) for what, changed in rows.items()}
+    # Blank lines and a single space before a text go; the indent of code stays.
+    return Cleaned([re.sub(r"\A(?:[ \t]*\n)+|\A (?! )", "", text) for text in now], cut)
+
+
+_Step = tuple[list[str], str]
+
+
+def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> _Step:
+    """Blocks and words of reasoning at the start of any answer, which templates name so."""
+    closed = [any(mark in text for mark in ("</", "[/", "◁/")) for text in texts]
+    common = _most(closed)
+
+    def rest(text: str, closed: bool) -> str:
+        mark = _OPEN.match(text)
+        if mark and re.search(_REASONS, f"{mark[2]}{mark[3] or ''}", re.IGNORECASE):
+            if close := _closing(mark).search(text, mark.end()):
+                return text[close.end() :].lstrip()
+            return "" if mark[1] in "<◁" else text
+        hits = _STRAY.finditer(text) if closed else ()
+        ends = [hit for hit in hits if common or hit[1] is not None or hit[2]]
+        opened = re.search(rf"[<\[◁](?:{_REASONS})", text[: ends[-1].start()]) if ends else None
+        end = ends[-1] if ends and not opened else _REASONED.match(text)
+        return text[end.end() :].lstrip() if end else text
+
+    return list(map(rest, texts, closed)), "reasoning"
+
+
+def _without_tokens(texts: list[str], _: Sequence[str | None]) -> _Step:
+    """What follows the last token of a chat template, and is not one."""
+    texts = [f"{text[:-_WITHIN]}{_AROUND.sub('', text[-_WITHIN:])}" for text in texts]
+    marked = [_TOKENS.search(text) is not None for text in texts]
+    common = _most(marked)
+
+    def rest(text: str, has_token: bool) -> str:
+        parts = _TOKENS.split(text) if has_token else [text]
+        if not has_token or not (common or is_blank(parts[0])):
+            return text
+        tokens = _TOKENS.findall(text)
+        unfinished = _UNFINISHED.search((parts[-2] or tokens[-1]).strip("<|> \n"))
+        return "" if unfinished else _ROLE.sub("", parts[-1], count=1).lstrip()
+
+    return list(map(rest, texts, marked)), "tokens of a template"
+
+
+def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
+    """Marks, wrappers and labels at the start or end of most answers."""
+    for pattern, find in (
+        (_ANSWER, _ANSWER.search),
+        (_OPEN, _OPEN.match),
+        (_LAST, lambda text: _LAST.search(text, max(0, len(text) - _WITHIN))),
+        (_LABEL, _LABEL.match),
+    ):
+        hits = list(map(find, texts))
+        names = [_name(hit, pattern) for hit in hits]
+        mark, count = collections.Counter(names).most_common(1)[0]
+        if not mark or _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold()):
+            continue
+        rests = [
+            _inside(text, hit, pattern) if hit and name == mark else text
+            for text, hit, name in zip(texts, hits, names, strict=True)
+        ]
+        if _most(name == mark for name in names) and sum(map(is_blank, rests)) <= count / 10:
+            return rests, repr(mark)
+    return texts, ""
+
+
+def _name(hit: re.Match[str] | None, pattern: re.Pattern[str]) -> str:
+    return "" if hit is None else f"<{hit[1]}>" if pattern == _ANSWER else hit[0].strip()
+
+
+def _inside(text: str, hit: re.Match[str], pattern: re.Pattern[str]) -> str:
+    """What is left of an answer with a mark: the inside of a wrapper, or what follows a block."""
+    if pattern == _ANSWER:
+        return hit[2].strip()
+    if pattern == _LAST:
+        return text[: hit.start()].rstrip()
+    close = _closing(hit).search(text, hit.end()) if pattern == _OPEN else None
+    rest = text[close.end() if close else hit.end() :].strip()
+    return text[hit.end() : close.start()].strip() if close and is_blank(rest) else rest
+
+
+def _closing(mark: re.Match[str]) -> re.Pattern[str]:
+    name = re.sub(r"\A(?:begin|start)(?:_of)?_", "", mark[2], flags=re.IGNORECASE)
+    start, name, end = map(re.escape, (mark[1], name, mark[4]))
+    return re.compile(rf"{start}\s*(?:/|end(?:_of)?_)\s*{name}\s*{end}", re.IGNORECASE)
+
+
+def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> _Step:
+    """What follows the prompt, where most answers begin with theirs."""
+
+    def end(text: str, prompt: str | None) -> int:
+        asked = (prompt or "").rpartition("\n\nuser: ")[2].strip()
+        place = text.find(asked, 0, len(asked) + _WITHIN) if len(asked.split()) > 1 else -1
+        return place + len(asked) if 0 <= place < len(asked) else 0
+
+    ends = [end(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
+    if not _most(place > 0 for place in ends):
+        return texts, ""
+    return [t[k:].lstrip() if k else t for t, k in zip(texts, ends, strict=True)], "the prompt"
+
+
+def _most(marked: Iterable[bool]) -> bool:
+    """Whether more than half, and at least two, are marked."""
+    several = list(marked)
+    return sum(several) > max(1, len(several) / 2)

@@ -1,0 +1,185 @@
+"""Which field of a file holds the answers: the one whose texts vary where the prompt does not."""
+
+import collections
+import contextlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from condvendi_jax.records import answers as texts
+from condvendi_jax.records import record
+from condvendi_jax.records.record import Fields, known_fields
+
+_VARIES = 0.05  # The least share of prompts whose texts differ.
+_DISTINCT = 0.25  # The share of prompts with texts of their own, from which a field may answer.
+_DEEPEST = 3
+_SHOWN = 4
+# Fields that seldom hold answers: they are never chosen.
+_NOTES = re.compile(
+    r"reason|thought|thinking|rationale|explan|\bcot\b|critique|feedback|comment|judg|grad(e|ing)"
+    r"|meta|categor|topic|subject|source|title|author|descr|finish|stop|status|error|warning|type"
+    r"|role|lang|split|date|time|stamp|hash|uuid|url|path|file|version|config|param|log|usage|ideal"
+    r"|option|choice|reference|gold|target|expected|truth|gts|label|correct|template|\bids?\b|_id",
+    re.IGNORECASE,
+)
+_MACHINE = re.compile(r"(?=\S*\d)[\w.:/+#@-]{6,}|\W*|true|false|null|none", re.IGNORECASE)
+_NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
+
+
+class Candidate(NamedTuple):
+    """A field that may hold answers, and of each record the prompt and the texts in it.
+
+    `equals` is the number of records in which a field of a known name holds one of them, too.
+    """
+
+    field: str
+    known: bool
+    held: list[tuple[str, list[str]]]
+    equals: int
+
+    @property
+    def by_prompt(self) -> list[list[str]]:
+        """The texts that answer each prompt."""
+        texts_of = collections.defaultdict(list)
+        for prompt, said in self.held:
+            texts_of[prompt] += said
+        return [*texts_of.values()]
+
+    @property
+    def varies(self) -> bool | None:
+        """Whether texts that answer one prompt differ; None where no prompt has several."""
+        repeated = [said for said in self.by_prompt if len(said) > 1]
+        differ = sum(len({*said}) > 1 for said in repeated)
+        return differ >= _VARIES * len(repeated) and differ > 0 if repeated else None
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether many prompts have texts of their own."""
+        first = [said[0] for said in self.by_prompt]
+        return len(first) > 1 and len({*first}) > _DISTINCT * len(first)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether a record has several texts in it."""
+        return any(len(said) > 1 for _, said in self.held)
+
+
+def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:
+    """The row with texts in numbered columns as one list: `answer_1`, `answer_2` -> `answer_*`."""
+    lists: dict[str, dict[int, str]] = collections.defaultdict(dict)
+    for field, value in row.items():
+        if isinstance(value, dict) and (inner := with_lists(value)) is not value:
+            row = row | {field: inner}
+        if isinstance(value, str) and (hit := _NUMBERED.fullmatch(str(field))):
+            lists[f"{hit[1]}*"][int(hit[2])] = value
+    several = {name: cells for name, cells in lists.items() if len(cells) > 1}
+    if not several:
+        return row
+    row = {key: v for key, v in row.items() if _NUMBERED.sub(r"\1*", str(key)) not in several}
+    return row | {key: [v for _, v in sorted(c.items()) if v.strip()] for key, c in several.items()}
+
+
+def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> tuple[str, str]:
+    """The field of the answers, '' where usual names tell, and why, in words.
+
+    `ValueError` with the fields where the rows cannot tell.
+    """
+    candidates = _candidates(rows, named)
+    known = [c for c in candidates if c.known]
+    fixed = [c for c in known if c.varies is False]
+    varying = [c for c in known if c.varies]
+    noted = [c for c in candidates if not c.known and _NOTES.search(c.field)]
+    rivals = [
+        c
+        for c in candidates
+        if c not in (*known, *noted) and (not known or c.varies or c.is_distinct or c.equals)
+    ]
+    aliases = any(c.is_listed for c in varying) and any(
+        c.equals and not c.is_listed for c in rivals
+    )
+    best = [c for c in rivals if c.varies]
+    if len(varying) == 1 and fixed and len(varying[0].held) == len(rows):
+        chosen = varying
+    elif varying and not aliases:
+        return "", ""
+    elif not best and fixed and len(fixed) == len(known):
+        best = [c for c in noted if c.varies]  # As sure as the others, but the names are odd.
+        if not best and not rivals:
+            return "", ""
+        chosen = []
+    elif not rivals:
+        return "", ""
+    else:
+        once = not known and len(rivals) == 1 and rivals[0].varies is None
+        chosen = best if len(best) == 1 else rivals if once else []
+    if chosen:
+        words = f"answers are read from {chosen[0].field!r}"
+        others = " and ".join(repr(c.field) for c in fixed)
+        because = f"because {others} is the same for all answers to a prompt"
+        return chosen[0].field, f"{words}, {because}" if fixed else words
+    fields = [c.field for c in [*known, *(best or rivals)]][: _SHOWN + len(known)]
+    flags = " or ".join(f"--answer_field={field}" for field in fields)
+    raise ValueError(
+        f"{place}: {' and '.join(map(repr, fields))} may all be what the model said. "
+        f"Name the right one: {flags}."
+    )
+
+
+def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate]:
+    """The fields of texts that are no part of the prompt, nor named for something else."""
+    held: dict[str, list[tuple[str, list[str]]]] = collections.defaultdict(list)
+    equal, known = collections.Counter[str](), set[str]()
+    for row in rows:
+        of_row = record.Record(row, named)
+        row, given = of_row.row, of_row.given()
+        if not given:
+            continue  # No prompt is known, so nothing can vary within one.
+        names = {str(name) for name in known_fields(row, record.ANSWER_FIELDS)}
+        prompt = texts.label([*given.values()])
+        others = *known_fields(row, record.GIVEN), *named[1:4], *named.beside, record.MODEL_FIELD
+        said = _texts(row, {*given, *others})
+        usual = {text.casefold() for name in names for text in said.get(name, ())}
+        for field, values in said.items():
+            same = bool(usual.intersection(map(str.casefold, values)))
+            if field in names or not _is_beside(values, prompt, usual, same=same):
+                known |= {field} & names
+                equal[field] += same
+                held[field].append((prompt, values))
+    return [Candidate(f, f in known, of_field, equal[f]) for f, of_field in held.items()]
+
+
+def _is_beside(values: Sequence[str], prompt: str, usual: Iterable[str], *, same: bool) -> bool:
+    """Whether texts are ids, times or numbers, a part of the prompt, or prompt and answer in one.
+
+    Numbers that a field of a known name has as well, `same`, may be answers.
+    """
+    asked = " ".join(prompt.split()).casefold()
+    plain = [" ".join(text.split()).casefold() for text in values]
+    part = any(len(text.split()) > 2 and text in asked for text in plain)
+    whole = any(asked.strip('[]"') in text and any(u in text for u in usual) for text in plain)
+    return part or whole or (not same and all(map(_is_machine, values)))
+
+
+def _texts(row: Mapping[Any, Any], without: Iterable[Any], path: str = "") -> dict[str, list[str]]:
+    """The texts of every field that has some, by its path; a list of texts is one field."""
+    held: dict[str, list[str]] = {}
+    for key, value in row.items():
+        field, nested = f"{path}{key}", isinstance(value, dict) and "role" not in value
+        if key in without or (nested and str(key).casefold() in record.ANSWER_FIELDS):
+            continue
+        if nested and field.count(".") < _DEEPEST:
+            held |= _texts(value, (), f"{field}.")
+            continue
+        values = [
+            v.get("content", v.get("text")) if isinstance(v, dict) else v
+            for v in (value if isinstance(value, list) else [value])
+        ]
+        if all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values):
+            held[field] = [text for v in values if (text := str(v).strip())]
+    return {field: values for field, values in held.items() if values}
+
+
+def _is_machine(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return float(text) is not None
+    return _MACHINE.fullmatch(text) is not None

@@ -1,0 +1,100 @@
+"""What is cut from around answers: by what they share, with marks made up by a generator."""
+
+import random
+
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.records.cleaning import cleaned
+
+THOUGHT = "Let me think about the map, and so"
+PROMPT = "Which city is the capital of France?"
+AROUND = {  # A text around the answer "Paris", and what is said to be cut.
+    "<think>{t}</think>\n\n{a}": "reasoning",
+    "<think>{t}</think><think></think> {a}": "reasoning",
+    "[THINK]{t}[/THINK]{a}": "reasoning",
+    "◁think▷{t}◁/think▷{a}": "reasoning",
+    "<seed:think>{t}</seed:think>{a}": "reasoning",
+    '<details type="reasoning">{t}</details>{a}': "reasoning",
+    "Thinking...\n{t}\n...done thinking.\n\n{a}": "reasoning",
+    "analysis{t}assistantfinal{a}": "reasoning",
+    "Thought: {t}\nFinal Answer: {a}": "reasoning",
+    "{t}</think>{a}": "reasoning",
+    "<|channel|>analysis<|message|>{t}<|end|><|start|>assistant<|channel|>final<|message|>{a}": (
+        "tokens of a template"
+    ),
+    "<|begin_of_thought|>{t}<|end_of_thought|>{a}": "tokens of a template",
+    "<|im_start|>assistant\n{a}<|im_end|>": "tokens of a template",
+    "<start_of_turn>model\n{a}<end_of_turn>": "tokens of a template",
+    "[INST] {p} [/INST] {a} </s>": "tokens of a template",
+    "<answer>{a}</answer>": "'<answer>'",
+    "{t} <answer>{a}</answer>": "'<answer>'",
+    "<plan>{t}</plan>{a}": "'<plan>'",
+    "### Response:\n{a}": "'### Response:'",
+    "{p} {a}": "the prompt",
+    "User: {p}\nAssistant: {a}": "the prompt",
+}
+KEPT = ["<p>Paris</p><p>Lyon</p>", "so <think> and </think> are tags", "    return 1", "1 < 2 > 0"]
+BRACKETS = ["<>", "[]", "◁▷", "⟨⟩", "【】"]
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_what_stands_around_answers_is_cut(around):
+    said = [around.format(t=THOUGHT, a=city, p=PROMPT) for city in ("Paris", "Lyon")]
+    result = cleaned(said, [PROMPT] * 2)
+    assert result.texts == ["Paris", "Lyon"]
+    assert str(result).startswith(f"{AROUND[around]} from 2 answers")
+
+
+def test_what_is_the_answer_stays():
+    assert cleaned(KEPT, [PROMPT] * 4) == (KEPT, {})
+    for text in KEPT:
+        assert cleaned([text] * 3, [PROMPT] * 3) == ([text] * 3, {})
+    assert cleaned(["Paris <b>x</b>", "<plan>a</plan>b", "c"], [None] * 3).cut == {}
+
+
+@pytest.mark.parametrize("unfinished", ["<think>so", "<|channel|>analysis<|message|>so"])
+def test_of_reasoning_that_was_cut_off_nothing_is_left(unfinished):
+    assert cleaned([unfinished, "Paris", "Lyon"], [None] * 3).texts == ["", "Paris", "Lyon"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_marks_that_nobody_knows_are_cut_where_most_answers_share_them(seed):
+    rng = random.Random(seed)
+    word = "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(3))
+    start, end = rng.choice(BRACKETS)
+    opened, closed, token = f"{start}{word}{end}", f"{start}/{word}{end}", f"<|{word}|>"
+    forms = {
+        "block": lambda text: f"{opened}{rng.random()} is it{closed}\n{text}",
+        "wrapper": lambda text: f"{opened}\n{text}\n{closed}",
+        "open": lambda text: f"{opened} {text}",
+        "end": lambda text: f"{text}{closed}",
+        "token": lambda text: f"{token}{text}{token}",
+    }
+    texts = [f"answer {rng.randrange(5)} of {k}" for k in range(8)]
+    for name, dressed in forms.items():
+        assert cleaned([*map(dressed, texts)], [None] * 8).texts == texts, name
+        few = [dressed(texts[0]), *texts[1:]]
+        if name != "token":  # No model says these.
+            assert cleaned(few, [None] * 8).texts[1:] == texts[1:], name
+
+
+def test_texts_from_python_are_cut_as_those_of_files_are():
+    prompts = [f"Name a city, number {k}." for k in range(8)]
+    cities = ["Paris", "Rome", "Bonn"]
+    echoed = [[f"{prompt} {city}" for city in cities] for prompt in prompts]
+
+    def alike(one, other):
+        return float(one == other)
+
+    options = {"similarity": alike, "orders": [2], "errors": False}
+    with pytest.warns(UserWarning, match=r"cut the prompt from 24 answers; pass clean=False"):
+        result = cv.evaluate(echoed, prompts, **options)
+    assert "Read: cut: the prompt from 24 answers" in str(result)
+    assert result.as_dict()["read"] == result.read
+    with pytest.warns(UserWarning, match="the prompt from 24 answers stands around answers"):
+        kept = cv.evaluate(echoed, prompts, **options, clean=False)
+    assert not kept.read
+    for odd, words in (("", "8 of 32 are empty"), ("None", "8 of 32 look like errors")):
+        with pytest.warns(UserWarning, match=words):
+            cv.evaluate([[*cities, odd]] * 8, prompts, **options)
