@@ -31,7 +31,6 @@ from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_f
 from condvendi_jax.records.reading import Records
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 
-_ALONE = "prompts with their answers: name such files alone, without --prompts"
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[Records, dict[str, Any], bool]
@@ -120,10 +119,9 @@ def _hold(paths: Sequence[str], given: Options) -> bool:
     if given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}:
         return True
     why = {path: misfit(path, _fields(given)) for path in paths}
-    wrong, good = ([path for path in paths if bool(why[path]) == is_wrong] for is_wrong in (1, 0))
-    if wrong and good:
-        reason = f"is no file of records, which {good[0]} is: {why[wrong[0]]}"
-        raise ValueError(f"{wrong[0]}: {reason}")
+    good, wrong = [p for p in paths if not why[p]], [p for p in paths if why[p]]
+    if good and wrong:
+        raise ValueError(f"{wrong[0]}: is no file of records, as {good[0]} is: {why[wrong[0]]}")
     return not wrong
 
 
@@ -431,7 +429,8 @@ def _read_outputs(
         texts = items.read_texts(model.path, column=given.text_column)
     except ValueError as error:
         why = misfit(model.path)
-        error.add_note(f"As a file of records: {why}" if why else f"It holds {_ALONE}.")
+        alone = "It holds prompts with their answers: name such files alone, without --prompts."
+        error.add_note(f"As a file of records: {why}" if why else alone)
         raise
     if prompts is not None:
         items.pair_texts(prompts, texts)

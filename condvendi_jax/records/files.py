@@ -195,14 +195,12 @@ def _read_columns(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             if kind == ".parquet":
                 batches = package.ParquetFile(stream).iter_batches()
             else:
-                opened = (
-                    package.open_file if stream.peek(6)[:6] == b"ARROW1" else package.open_stream
-                )
+                is_file = stream.peek(6)[:6] == b"ARROW1"
+                opened = package.open_file if is_file else package.open_stream
                 batches = opened(stream).read_all().to_batches()
             yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
     except Exception as error:  # Damaged files fail in any of the reader's ways.
-        name = kind[1:].capitalize()
-        raise ValueError(f"{path}: cannot be read as {name}: {error}") from error
+        raise ValueError(f"{path}: cannot be read as {kind[1:].title()}: {error}") from error
 
 
 def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:

@@ -75,10 +75,8 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
         value, place = row.get(column), f"{path}, line {line}"
         if not isinstance(value, str):
             received = "nothing" if column not in row else f"{json.dumps(value)!s:.80}"
-            raise ValueError(
-                f"{place}: expected a text in {column!r}, received {received}."
-                f"{_saved(table, column)}"
-            )
+            expected = f"{place}: expected a text in {column!r}, received {received}."
+            raise ValueError(f"{expected}{_saved(table, column)}")
         if prompts and not value.strip():
             raise ValueError(f"{place}: {column!r} is blank.")
         if SURROGATES.search(value):
@@ -113,10 +111,8 @@ def _saved(table: Texts, column: Any) -> str:
 def are_described(folder: files.StrPath) -> bool:
     """Whether files `metadata` in a folder hold a prompt for each of its pictures."""
     with contextlib.suppress(ValueError):
-        if _metadata(files.expanded(folder)):
-            return len(read_texts(folder, prompts=True).texts) == len(
-                list_images(folder, below=True)
-            )
+        images, names = list_images(folder, below=True), _metadata(files.expanded(folder))
+        return bool(names) and len(read_texts(folder, prompts=True).texts) == len(images)
     return False
 
 
@@ -134,12 +130,12 @@ def _of_pictures(folder: pathlib.Path) -> list[tuple[int, dict[str, Any]]]:
     images, rows = list_images(folder, below=True), list[dict[str, Any]]()
     for path in _metadata(folder):
         table = list(_rows(path))
+        inside = [i for i in images if i.is_relative_to(path.parent)] if len(table) == 1 else []
         for line, row in table:
             names = known_fields(row, IMAGE_COLUMNS)[:1]
-            if not names and len(table) > 1:
+            places = [path.parent / str(row[name]) for name in names] or inside
+            if not places:
                 raise ValueError(f"{path}, line {line}: has no {' or '.join(IMAGE_COLUMNS)}.")
-            places = [path.parent / str(row[name]) for name in names]
-            places = places or [image for image in images if image.is_relative_to(path.parent)]
             more = {key: cell for key, cell in row.items() if key not in names}
             rows += [{"image": place.as_posix(), **more} for place in places]
     if not rows and folder not in {image.parent for image in images}:
@@ -197,9 +193,8 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
             "Move them into the folder, or convert them to .png; if the folders are named by their "
             f"prompts, add --prompts={folder}."
         )
-    kinds = ", ".join(IMAGE_ENDINGS)
     if not images:
-        raise ValueError(f"{folder}: holds no pictures ({kinds}), and no records of answers. {why}")
+        raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}). {why}")
     if why:
         checks.warn(why)
     return sorted(images, key=_natural)

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import re
 import types
@@ -170,6 +171,8 @@ def read_records(
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
     }
+    if len(folders := {*sources.values()}) == 1 and not names and (folder := folders.pop()):
+        _refuse_models(folder, tasks, prompts)
     said = _summary(every, len(skipped), fields, cut if clean else {})
     known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
     said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
@@ -178,6 +181,21 @@ def read_records(
         numbers = [f"{t} ({c['n']:,} answers, {c['prompts']:,} prompts)" for t, c in counts.items()]
         notes.insert(0, f"{model}: answers of {len(counts):,} files: {', '.join(numbers)}")
     return read
+
+
+def _refuse_models(folder: Any, tasks: Mapping[str, Any], prompts: Mapping[str, Any]) -> None:
+    """ValueError where files of a folder that was given alone answer the same prompts."""
+    for model, labels in tasks.items():
+        asked: dict[str, set[str]] = collections.defaultdict(set)
+        for task, prompt in zip(labels, prompts[model], strict=True):
+            asked[task].add(prompt)
+        for one, other in itertools.combinations(asked, 2):
+            if 2 * len(asked[one] & asked[other]) > min(len(asked[one]), len(asked[other])):
+                raise ValueError(
+                    f"{folder}: its files {one} and {other} answer the same prompts. If each is a "
+                    f"model, give the files, {folder}/*. If all are of one model, name it, "
+                    f"{model}={folder} or, in Python, names={{'{folder}': {model!r}}}."
+                )
 
 
 def known_by(path: str | PathLike[str]) -> str:

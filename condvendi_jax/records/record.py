@@ -84,9 +84,10 @@ class Record:
         inner = {path: values(row, path) for path in paths if path}
         inner = {path: held if "[" in path else held[0] for path, held in inner.items() if held}
         self.row = {**row, **inner}
-        marked = (form for form in FORMATS if all(map(self._has, form.marks.split())))
-        self.form = next(marked, _PLAIN)
-        if self.named.answer in self.form.answers.replace("[", " ").split():
+        forms = _forms_of(tuple(self.row))
+        marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
+        self.form = next(marked, _PLAIN)  # A path may lead to null.
+        if self.named.answer and self.named.answer in re.split(r"[ \[]", self.form.answers):
             self.named = self.named._replace(answer=None)  # Its place in the field is known.
         said = [] if self.form.answers else known_fields(row, ANSWER_FIELDS)
         self.row |= {field: _inner(row[field]) for field in said}
@@ -277,10 +278,6 @@ class Record:
             raise Unfit(f"has no {field!r} for {answer.name}")
         return value
 
-    def _has(self, mark: str) -> bool:
-        """Whether a path leads somewhere, if only to null."""
-        return re.split(r"[.\[]", mark)[0] in self.row and bool(values(self.row, mark))
-
     def _first(self, paths: str) -> tuple[str, list[Any]]:
         """The first of several paths that leads somewhere, and to what; the last if none does."""
         held = [(path, values(self.row, path)) for path in paths.split()]
@@ -323,6 +320,13 @@ def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
     """The fields among `names`, in the order of `names`, whatever their capitals."""
     plain = _plain(tuple(fields))
     return [plain[name] for name in names if name in plain]
+
+
+@functools.lru_cache
+def _forms_of(fields: tuple[Any, ...]) -> list[Format]:
+    """The formats whose marks may be in a record with these fields."""
+    roots = ({re.split(r"[.\[]", path)[0] for path in form.marks.split()} for form in FORMATS)
+    return [form for form, of_form in zip(FORMATS, roots, strict=True) if of_form <= {*fields}]
 
 
 @functools.lru_cache

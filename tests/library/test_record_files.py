@@ -206,6 +206,22 @@ def test_a_file_beside_a_folder_is_another_model(folder):
     assert models == ["llama", "other/llama.jsonl"]
 
 
+@pytest.mark.parametrize("place", [".", "runs"])
+def test_files_of_one_folder_that_answer_the_same_prompts_are_models_or_one(folder, place):
+    (folder / place / "m").mkdir(exist_ok=True, parents=True)
+    for name in ("one", "two"):
+        rows = [{"prompt": f"p{k}", "answer": name} for k in range(2)]
+        (folder / f"{place}/m/{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = pathlib.Path(place, "m")
+    words = rf"{path}: its files one and two answer the same prompts.* {path}/\*.* m={path} or, in"
+    for given in {path, pathlib.Path("m" if place == "." else place)}:
+        with pytest.raises(ValueError, match=words):
+            cv.read_records(given)
+        read = cv.read_records(given, names={str(path): "m"})
+        assert read.answers == {"m": ["one", "one", "two", "two"]}
+    assert [*cv.read_records(f"{path}/*").answers] == ["one", "two"]
+
+
 def _models(*words, verb=verbs.Compare, **flags):
     return inputs.models_of(words, verb(**flags))
 
@@ -239,7 +255,7 @@ def test_the_file_that_is_not_of_records_is_blamed(name, first):
     pathlib.Path("good.jsonl").write_text(CONTENTS["m.jsonl"])
     if content is not None:
         pathlib.Path(name).write_text(content)
-    blamed = f"^{re.escape(name)}: is no file of records, which good.jsonl is: .*{words}"
+    blamed = f"^{re.escape(name)}: is no file of records, as good.jsonl is: .*{words}"
     with pytest.raises(ValueError, match=blamed):
         _models(*(["good.jsonl", name] if first else [name, "good.jsonl"]))
 
