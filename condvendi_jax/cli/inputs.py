@@ -351,11 +351,12 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
             "expected answers of one model, or condvendi compare, received those of "
             f"{', '.join(read.answers)}."
         )
-    notes, counted, of_tasks = list(read.notes), {}, read.of_tasks
+    notes, counted, by_task = list(read.notes), {}, read.by_task
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
-        counted[name] |= {"tasks": of_tasks[name]} if name in of_tasks else {}
+        tasks = {t: {"n": len(p), "prompts": len({*p})} for t, p in by_task.get(name, {}).items()}
+        counted[name] |= {"tasks": tasks} if tasks else {}
         several = span(counts.values())
         notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}

@@ -18,9 +18,10 @@ from condvendi_jax.records.record import Fields, Record
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
 _EMPTY = {"NA", "NaN", "nan", "<NA>"}  # How pandas writes a missing cell.
 _PARSED_WHOLE = (".json", ".eval")
-_BESIDES = re.compile(  # What folders hold beside records: hidden, of Hugging Face, HELM's copy.
-    r"/\.|/(dataset_info|dataset_dict|state|display_\w+|instances)\.json$|/cache-[^/]*\.arrow$"
+_BESIDES = re.compile(  # What folders hold beside records: hidden, of Hugging Face and of HELM.
+    r"/\.|/(dataset_info|dataset_dict|state|display_requests|instances)\.json$|/cache-[^/]*\.arrow$"
 )
+_COPY, _WHOLE = "display_predictions.json", "scenario_state.json"  # Of HELM.
 _KEPT_BYTES = 2**28  # Of files that are parsed.
 INSPECT_METRIC = "answer_diversity"
 _PACKAGES = {
@@ -74,6 +75,7 @@ def _below(folder: pathlib.Path, named: Fields | None) -> list[pathlib.Path]:
         for path in sorted(folder.rglob("*"))
         if ending(path) in _READERS and path.is_file()
         if not _BESIDES.search(f"/{path.relative_to(folder).as_posix()}")
+        if not (path.name == _COPY and path.with_name(_WHOLE).exists())
     }
     others = [f"{path}: {reason}" for path, reason in why.items() if reason]
     if len(others) == len(why):
@@ -234,6 +236,10 @@ def _listed(content: dict[Any, Any]) -> list[Any]:
         rows = (dict(zip(keys, row, strict=False)) for row in content["data"])
         return [row if len(row) == len(keys) else wrong for row in rows]
     inside = [part for part in (content, *content.values()) if isinstance(part, dict)]
+    if len(inside) == len(content) + 1 and Record(inside[-1]).is_complete:  # Records by their ids.
+        return inside[1:]
+    if len(inside) == len(content) + 1 and "0" in inside[-1]:  # Columns, as pandas writes them.
+        return [{key: column.get(row) for key, column in content.items()} for row in inside[-1]]
     lists = [held for part in inside for held in part.values() if isinstance(held, list)]
     lists = [held for held in lists if {*map(type, held)} == {dict}]
     if not lists or Record(content).is_complete:

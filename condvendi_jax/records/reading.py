@@ -69,14 +69,13 @@ class Records:
         return {name: dict(collections.Counter(texts)) for name, texts in self.prompts.items()}
 
     @property
-    def of_tasks(self) -> dict[str, dict[str, dict[str, int]]]:
-        """The numbers of answers `n` and of `prompts`, by model and task."""
-        counts: Any = collections.defaultdict(dict)
+    def by_task(self) -> dict[str, dict[str, list[str]]]:
+        """The prompt of each answer, by model and task."""
+        asked: dict[str, dict[str, list[str]]] = {model: {} for model in self.tasks}
         for model, labels in self.tasks.items():
-            for task in dict.fromkeys(labels):
-                asked = [p for p, t in zip(self.prompts[model], labels, strict=True) if t == task]
-                counts[model][task] = {"n": len(asked), "prompts": len({*asked})}
-        return counts
+            for task, prompt in zip(labels, self.prompts[model], strict=True):
+                asked[model].setdefault(task, []).append(prompt)
+        return asked
 
 
 def read_records(
@@ -171,26 +170,23 @@ def read_records(
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
     }
-    if len(folders := {*sources.values()}) == 1 and not names and (folder := folders.pop()):
-        _refuse_models(folder, tasks, prompts)
     said = _summary(every, len(skipped), fields, cut if clean else {})
     known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
     said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
     read = Records(*known, said, tasks)
-    for model, counts in read.of_tasks.items():
-        numbers = [f"{t} ({c['n']:,} answers, {c['prompts']:,} prompts)" for t, c in counts.items()]
-        notes.insert(0, f"{model}: answers of {len(counts):,} files: {', '.join(numbers)}")
+    for model, asked in read.by_task.items():
+        numbers = [f"{t} ({len(p):,} answers, {len({*p}):,} prompts)" for t, p in asked.items()]
+        notes.insert(0, f"{model}: answers of {len(asked):,} files: {', '.join(numbers)}")
+    if len(folders := {*sources.values()}) == 1 and not names and (folder := folders.pop()):
+        _refuse_models(folder, read.by_task)
     return read
 
 
-def _refuse_models(folder: Any, tasks: Mapping[str, Any], prompts: Mapping[str, Any]) -> None:
+def _refuse_models(folder: pathlib.Path, by_task: Mapping[str, Mapping[str, list[str]]]) -> None:
     """ValueError where files of a folder that was given alone answer the same prompts."""
-    for model, labels in tasks.items():
-        asked: dict[str, set[str]] = collections.defaultdict(set)
-        for task, prompt in zip(labels, prompts[model], strict=True):
-            asked[task].add(prompt)
-        for one, other in itertools.combinations(asked, 2):
-            if 2 * len(asked[one] & asked[other]) > min(len(asked[one]), len(asked[other])):
+    for model, tasks in by_task.items():
+        for (one, asked), (other, too) in itertools.combinations(tasks.items(), 2):
+            if 2 * len({*asked} & {*too}) > min(len({*asked}), len({*too})):
                 raise ValueError(
                     f"{folder}: its files {one} and {other} answer the same prompts. If each is a "
                     f"model, give the files, {folder}/*. If all are of one model, name it, "

@@ -309,7 +309,11 @@ class Record:
         row, named = self.row if row is None else row, getattr(self.named, what)
         known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
-            wanted = repr(named) if named is not None else " or ".join(names)
+            wanted = (
+                repr(named)
+                if named is not None
+                else " or ".join([*names[:6], *["..."] * (len(names) > 6)])
+            )
             there = ", ".join(map(str, row))[:200] or "none"
             flag = f"--{what}_field=NAME, or A.B for B within A, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")

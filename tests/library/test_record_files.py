@@ -160,7 +160,6 @@ def _results(folder, *models, tasks=("a", "b")):
         (folder / model / "results_1.json").write_text(json.dumps({"results": {"a": {"x": 1}}}))
 
 
-TASKS = {task: {"n": 6, "prompts": 3} for task in "ab"}
 WAYS = {
     "a folder of folders": ("results", {}),
     "folders": (["results/llama", "results/mistral"], {}),
@@ -182,7 +181,8 @@ def test_results_of_models_and_tasks_are_read_in_one_call(folder, name):
         "llama": 12,
         "mistral": 12,
     }
-    assert read.of_tasks == {"llama": TASKS, "mistral": TASKS}
+    counts = {task: (len(p), len({*p})) for task, p in read.by_task["mistral"].items()}
+    assert counts == dict.fromkeys("ab", (6, 3))
     assert read.tasks["llama"] == ["a"] * 6 + ["b"] * 6
     counted = "a (6 answers, 3 prompts), b (6 answers, 3 prompts)"
     assert f"llama: answers of 2 files: {counted}" in read.notes
@@ -220,6 +220,18 @@ def test_files_of_one_folder_that_answer_the_same_prompts_are_models_or_one(fold
         read = cv.read_records(given, names={str(path): "m"})
         assert read.answers == {"m": ["one", "one", "two", "two"]}
     assert [*cv.read_records(f"{path}/*").answers] == ["one", "two"]
+
+
+@pytest.mark.filterwarnings("ignore:. files hold no records")
+def test_the_numbers_of_tasks_are_in_the_json(folder):
+    _results(folder / "results", "llama", "mistral")
+    given = verbs.Compare()
+    _, described, _ = inputs._read_records(given, inputs.models_of(["results"], given))
+    tasks = {task: {"n": 6, "prompts": 3} for task in "ab"}
+    assert {name: of["tasks"] for name, of in described["answers"].items()} == {
+        "llama": tasks,
+        "mistral": tasks,
+    }
 
 
 def _models(*words, verb=verbs.Compare, **flags):

@@ -267,6 +267,19 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
         ]})),
         False,
     ),
+    "records by their ids": (
+        "m.json",
+        json.dumps({f"q{k}": r for k, r in enumerate(
+            each(lambda _, p, a: {"prompt": p, "answers": a}))}),
+        False,
+    ),
+    "columns of pandas": (
+        "m.json",
+        json.dumps({name: {str(k): r[name] for k, r in enumerate(
+            one_each(lambda _, p, a, __: {"prompt": p, "answer": a})
+        )} for name in ("prompt", "answer")}),
+        False,
+    ),
     "a list of objects under a key": (
         "m.json",
         json.dumps({"date": "d", "runs": each(lambda _, p, a: {"prompt": p, "answers": a})}),
@@ -464,6 +477,9 @@ def test_prompts_beside_the_display_files_of_helm_are_joined(write):
     read = cv.read_records(path)
     assert list(read.prompts.values()) == [list(np.repeat(PROMPTS, 2))]
     assert read.notes[0].endswith("display_requests.json")
+    assert cv.read_records(path.parent).prompts == {path.parent.name: [*read.prompts.values()][0]}
+    write("scenario_state.json", LOGS["HELM"][1])
+    assert cv.read_records(path.parent).answers == {"m": sum(ANSWERS, [])}
 
 
 CHATS = {
