@@ -48,7 +48,8 @@ class Model(NamedTuple):
 
 def is_text(path: str) -> bool:
     """Whether a path has an ending of files of texts, or is a folder of pictures."""
-    return ending(pathlib.Path(path)) in items.TEXT_ENDINGS or files.expanded(path).is_dir()
+    is_folder = bool(path) and files.expanded(path).is_dir()
+    return is_folder or ending(pathlib.Path(path)) in items.TEXT_ENDINGS
 
 
 def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:

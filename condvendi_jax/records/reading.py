@@ -218,7 +218,9 @@ def _texts_by_id(paths: Any, beside: Iterable[pathlib.Path] = ()) -> dict[str, s
                 record.form = Format("", "", prompt=QUESTIONS[name], id=name)
                 key, text = str(record.row[name]), record.prompt().text
                 if texts.setdefault(key, text) != text:
-                    raise Unfit(f"{name!r} {key!r} has a second prompt; write it into the records")
+                    raise Unfit(
+                        f"{name!r} {key!r} has a second prompt; read records that hold theirs"
+                    )
             except Unfit as error:
                 raise ValueError(f"{path}, line {line}: {error}.") from error
     return texts

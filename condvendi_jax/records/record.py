@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -213,7 +214,11 @@ class Record:
         """The field of the prompt and, unless it is named, all others that the model was given."""
         if not (row is self.row or self.named.prompt or known_fields(row, PROMPT_FIELDS)):
             only = next(iter(row.values())) if len(row) == 1 else None
-            row = {"prompt": only if texts.holds_text(only) else texts.label(row)}
+            row = {
+                "prompt": only
+                if texts.holds_text(only)
+                else json.dumps(row, sort_keys=True, default=repr)
+            }
         field = self._field("prompt", PROMPT_FIELDS, row=row)
         value = row[field]
         if isinstance(value, dict) and not (self.named.prompt or messages_of(value)):
@@ -342,7 +347,7 @@ def _inner(value: Any) -> Any:
     """The answer in an object: its field of answers, or its only one; other values as they are."""
     if not isinstance(value, dict) or messages_of(value):
         return value
-    known = known_fields(value, ANSWER_FIELDS) or [*value]
+    known = known_fields(value, ANSWER_FIELDS) or [key for key in value if key != "error"]
     return value[known[0]] if len(known) == 1 else value
 
 

@@ -272,6 +272,13 @@ def test_the_file_that_is_not_of_records_is_blamed(name, first):
         _models(*(["good.jsonl", name] if first else [name, "good.jsonl"]))
 
 
+def test_outputs_without_prompts_need_no_encoder_of_texts(folder):
+    np.save("x.npy", np.eye(3))
+    given = verbs.Score()
+    models = inputs.models_of(["x.npy"], given)
+    assert inputs._load_encoders(given, models, "embeddings") == {}
+
+
 def test_a_file_of_texts_says_why_it_is_none_of_records():
     pathlib.Path("m.jsonl").write_text(json.dumps({"prompt": "p", "mine": "a"}))
     table = inputs.Model("texts", "m.jsonl")

@@ -518,6 +518,9 @@ def test_the_last_turn_may_be_gold_beside_what_a_model_said(write):
 
 
 def test_an_object_with_several_fields_asks_for_one(write):
+    failed = {"prompt": "p", "response": {"error": "rate limit"}}
+    with pytest.raises(ValueError, match="'response', received an object"):
+        cv.read_records(write("m.jsonl", jsonl([failed])))
     run = {"run_type": "chain", "inputs": {"q": "p", "k": 3}, "outputs": {"why": "w", "end": "a"}}
     path = write("m.jsonl", jsonl([run]))
     with pytest.raises(ValueError, match="'outputs', received an object; name a field in it as A"):
