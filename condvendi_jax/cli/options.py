@@ -61,7 +61,7 @@ class Options:
     encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
     similarity: str | None = flag(
         help="In place of embeddings, package.module:function of two outputs to one prompt that "
-        "returns their similarity: 1 if they are the same, 0 if they have nothing in common.",
+        "returns their similarity, from 0 to 1; exact or code: 1 if equal but for how written.",
         excludes=("image_encoder", "text_encoder", "class_field"),
     )
     class_field: str | None = flag(
