@@ -251,6 +251,12 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
     "Every Eval Ever, a line an answer": (
         "samples.jsonl", jsonl(one_each(lambda k, p, a, _: every_eval_ever(k, p, [a]))), False,
     ),
+    "Every Eval Ever, turns": (
+        "samples.jsonl",
+        jsonl(one_each(lambda k, p, a, _: every_eval_ever(k, p, []) | {"output": None}
+                       | {"messages": [*CHAT[k], said(a)], "interaction_type": "multi_turn"})),
+        False,
+    ),
     "Weights & Biases, a table": (
         "table.json",
         json.dumps({"columns": ["prompt", "answer"],
