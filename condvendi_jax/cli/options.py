@@ -45,7 +45,8 @@ class Options:
     several = False  # Whether the verb takes several models.
     prompts: Source | None = flag(
         help="Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or "
-        ".jsonl file. One file, or one for each model with commas. Records have their own."
+        ".jsonl file. One file, or one for each model with commas. Records have their own, or "
+        "the ids of those in this file."
     )
     outputs_key: str | None = flag(None, "The array to read from a file of outputs.")
     prompts_key: str | None = flag(None, "The array to read from a file of prompts.")

@@ -326,7 +326,8 @@ def test_names_of_records_are_not_mixed_up(folder):
     for words, message in (
         (("z=r/both.jsonl", "r/x.jsonl", *TEXT), "holds answers of x, y, which are not all 'z'"),
         (("x=r/x.jsonl", "x=r/y.jsonl"), "'x' names both r/x.jsonl and r/y.jsonl"),
-        (("r/x.jsonl", "labels.txt", *TEXT), "It holds prompts with their answers"),
+        (("r/x.jsonl", "labels.txt"), "labels.txt: is no file of records, as r/x.jsonl is: exp"),
+        (("r/x.jsonl", "--prompts=labels.txt", *TEXT), "It holds prompts with their answers"),
         (("absent", "few.npy"), "absent: there is no such file or folder"),
     ):
         with pytest.raises(ValueError) as caught:
