@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
+from condvendi_jax.encoders import limits
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import asked_once, datasets, designs, profiles, saturation
 from condvendi_jax.inference import between as between_models
@@ -171,6 +172,7 @@ def _ranked(
         frozenset(two)
         for two in itertools.combinations(pairs, 2)
         if len({pairs[name].n for name in two}) == 1
+        and all(pairs[m].across_models for m in two)
         and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
     }
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
@@ -239,7 +241,8 @@ def with_texts(
 ) -> Comparison:
     """The comparison with what was read, and advice on texts that may not be what a model said.
 
-    Where some answer many prompts, with the order of models `without` them if it is another.
+    Where some answer many prompts, with the order of models `without` them if it is another. Models
+    in scripts that the encoder cannot compare are not tested.
     """
     if dataset is None:
         return comparison
@@ -249,6 +252,8 @@ def with_texts(
     }
     known: Any = {"evaluations": evaluations, "read": dataset.read}
     comparison, fewer, left_out = dataclasses.replace(comparison, **known), {}, []
+    if apart := limits.apart(dataset.scripts):
+        return _untested(comparison, apart)
     if not any(item.code == DOUBT for item in comparison.advice):
         return comparison
     for name, pairs in comparison.pairs.items():
@@ -278,6 +283,22 @@ def with_texts(
     whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
     without = "" if words == str(main) else f"Without {whose}: {words}"
     return dataclasses.replace(comparison, without=without)
+
+
+def _untested(comparison: Comparison, apart: Collection[frozenset[str]]) -> Comparison:
+    """The comparison without tests of models that are `apart`, and without what rests on them."""
+    rankings, why = [], reasons.SCRIPTS
+    for ranking in comparison.rankings:
+        differences = [
+            Difference(*d[:3], reason=why) if {*d[:2]} in apart else d for d in ranking.differences
+        ]
+        letters = _letters(ranking.values, differences, ranking.level)
+        changed: Any = {"differences": tuple(differences), "letters": letters, "winner": None}
+        rankings.append(dataclasses.replace(ranking, **changed))
+    failed = {**comparison.failed, "overlaps": why}
+    over = comparison.profile and dataclasses.replace(comparison.profile, reason=why)
+    changed = {"rankings": tuple(rankings), "between": None, "profile": over, "failed": failed}
+    return dataclasses.replace(comparison, **changed)
 
 
 def _compared(

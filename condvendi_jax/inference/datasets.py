@@ -18,7 +18,7 @@ from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding, pictures
+from condvendi_jax.encoders import embedding, limits, pictures
 from condvendi_jax.records import answers, cleaning
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
@@ -109,6 +109,12 @@ class Dataset:
         outputs = self.outputs.items()
         return {name: [*map(str, texts)] for name, texts in outputs if _are_texts(texts)}
 
+    @functools.cached_property
+    def scripts(self) -> dict[str, dict[str, float]]:
+        """The shares of scripts in the texts of each model, under an encoder of one language."""
+        known = hasattr(self.encoder and self.encoder.encoder, "language")
+        return {name: limits.scripts(texts) for name, texts in self.texts.items() if known}
+
     @property
     def prompt_texts(self) -> Any:
         """The prompts, if they are texts: they say which prompts are the same."""
@@ -178,12 +184,14 @@ def advised(
     if dataset is None:
         return evaluation
     evaluation = dataclasses.replace(evaluation, read=dataset.read)
-    texts = dataset.texts.get(name)
-    if not texts or not pairs.paired:
+    if not (texts := dataset.texts.get(name)):
         return evaluation
-    lines = answers.doubts(texts, pairs.prompt_kinds[1].tolist())
+    kinds = pairs.prompt_kinds[1].tolist() if pairs.paired else [0] * len(texts)
+    lines = answers.doubts(texts, kinds) if pairs.paired else []
     doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
-    return dataclasses.replace(evaluation, advice=(*evaluation.advice, *[doubt] * bool(lines)))
+    unseen = limits.limits_of(name, texts, kinds, dataset.scripts, dataset.encoder)
+    advice = (*itertools.starmap(Advice, unseen), *evaluation.advice, *[doubt] * bool(lines))
+    return dataclasses.replace(evaluation, advice=advice)
 
 
 def compare_pairs(

@@ -1,13 +1,14 @@
 """A user's prompts, texts and pictures: reading them, and which belongs to which."""
 
 import collections
+import contextlib
 import itertools
 import json
 import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files, tables
@@ -23,7 +24,7 @@ PROMPT_COLUMNS = ("prompt", "question", "caption", "text")
 TEXT_COLUMNS = ("output", "response", "answer", "completion", "text")
 IMAGE_COLUMNS = ("image", "file_name", "filename", "file", "path")
 _NUMBER = re.compile(r"[-+]?(\d+|\d*\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
-TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
+TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow")
 _SHOWN = 3
 _Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
 _TEXT = "text of the prompt in the names"
@@ -51,23 +52,23 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
     """Reads texts, at least one, or raises ValueError with the path and line.
 
     The lines of a .txt file, or the `column` of a table, where None the first of `TEXT_COLUMNS`. Of
-    `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank.
+    `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank. A folder of pictures has
+    the prompts of its files `metadata`, or the names of the folders in it.
     """
     path = files.expanded(path)
-    if ending(path) not in TEXT_ENDINGS:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(TEXT_ENDINGS)}.")
     table = Texts([], "", path, [])
-    if ending(path) == ".txt":
+    if path.is_dir():
+        table.rows.extend(_of_pictures(path))
+    elif ending(path) not in TEXT_ENDINGS:
+        raise files.unread(path, TEXT_ENDINGS)
+    elif ending(path) == ".txt":
         table.texts.extend(files.read_lines(path))
         table.rows.extend((k, {}) for k, _ in enumerate(table.texts, 1))
         _refuse_numbers(path, table.texts)
     elif not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     else:
-        for line, row in read_rows(path):
-            if isinstance(row, Unfit):
-                raise ValueError(f"{path}, line {line}: {row}.")
-            table.rows.append((line, row))
+        table.rows.extend(_rows(path))
     if not table.rows:
         raise ValueError(f"{path}: holds no rows.")
     names, what = (PROMPT_COLUMNS, "prompts") if prompts else (TEXT_COLUMNS, "texts")
@@ -75,8 +76,9 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
     for line, row in table.rows if column else ():
         value, place = row.get(column), f"{path}, line {line}"
         if not isinstance(value, str):
-            received = "nothing" if column not in row else json.dumps(value)
-            raise ValueError(f"{place}: expected a text in {column!r}, received {received}.")
+            received = "nothing" if column not in row else f"{json.dumps(value)!s:.80}"
+            expected = f"{place}: expected a text in {column!r}, received {received}."
+            raise ValueError(f"{expected}{_saved(table, column)}")
         if prompts and not value.strip():
             raise ValueError(f"{place}: {column!r} is blank.")
         if SURROGATES.search(value):
@@ -99,6 +101,58 @@ def _refuse_numbers(path: pathlib.Path, texts: Sequence[str]) -> None:
         )
 
 
+def _saved(table: Texts, column: Any) -> str:
+    """The line of Python that saves a column of embeddings of a table in Parquet."""
+    if ending(table.path) != ".parquet" or not isinstance(table.rows[0][1].get(column), list):
+        return ""
+    rows = f"pandas.read_parquet({str(table.path)!r})[{column!r}]"
+    line = f"import numpy as np, pandas; np.save('x.npy', np.stack({rows}))"
+    return f" If {column!r} holds embeddings, save them as an array: {line}"
+
+
+def are_described(folder: files.StrPath) -> bool:
+    """Whether files `metadata` in a folder hold a prompt for each of its pictures."""
+    with contextlib.suppress(ValueError):
+        images, names = list_images(folder, below=True), _metadata(files.expanded(folder))
+        return bool(names) and len(read_texts(folder, prompts=True).texts) == len(images)
+    return False
+
+
+def _metadata(folder: pathlib.Path) -> list[pathlib.Path]:
+    paths = (path for path in folder.rglob("metadata.*") if ending(path) in TEXT_ENDINGS[1:])
+    return sorted(paths, key=_natural)
+
+
+def _of_pictures(folder: pathlib.Path) -> list[tuple[int, dict[str, Any]]]:
+    """A row for each picture of a folder, with its prompt.
+
+    A row of a file `metadata` is of the picture that it names or, if it is the only one, of all in
+    its folder and below. Without such files, folders are named by prompts.
+    """
+    images, rows = list_images(folder, below=True), list[dict[str, Any]]()
+    for path in _metadata(folder):
+        table = list(_rows(path))
+        inside = [i for i in images if i.is_relative_to(path.parent)] if len(table) == 1 else []
+        for line, row in table:
+            names = known_fields(row, IMAGE_COLUMNS)[:1]
+            places = [path.parent / str(row[name]) for name in names] or inside
+            if not places:
+                raise ValueError(f"{path}, line {line}: has no {' or '.join(IMAGE_COLUMNS)}.")
+            more = {key: cell for key, cell in row.items() if key not in names}
+            rows += [{"image": place.as_posix(), **more} for place in places]
+    if not rows and folder not in {image.parent for image in images}:
+        named = [(image.as_posix(), image.parent.relative_to(folder)) for image in images]
+        rows = [{"image": image, "prompt": place.as_posix()} for image, place in named]
+    return list(enumerate(rows, 1))
+
+
+def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for line, row in read_rows(path):
+        if isinstance(row, Unfit):
+            raise ValueError(f"{path}, line {line}: {row}.")
+        yield line, row
+
+
 def _column(table: Texts, named: str | None, names: Sequence[str], what: str) -> str:
     """The column that is named, or else the first of `names`; '' in a .txt file."""
     columns = table.columns
@@ -112,7 +166,7 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     wanted = repr(named) if named is not None else " or ".join(names)
     raise ValueError(
         f"{table.path}: has no column {wanted} for its {what}; its columns are "
-        f"{', '.join(columns)}."
+        f"{', '.join(columns)}.{''.join(_saved(table, name) for name in columns)}"
     )
 
 
@@ -138,7 +192,8 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
             f"{len(left_out):,} pictures are left out, as they lie in folders below {folder}, "
             "beside a folder of samples, or in formats that may not be decoded: "
             f"{_some(sorted(path.name for path in left_out))}. "
-            "Move them into the folder, or convert them to .png."
+            "Move them into the folder, or convert them to .png; if the folders are named by their "
+            f"prompts, add --prompts={folder}."
         )
     if not images:
         raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}). {why}")

@@ -369,8 +369,8 @@ class Comparison(Result):
         count = min(numbers)
         if self.shared_prompts:
             count, numbers = self.shared_prompts.all, [*self.shared_prompts.models.values()]
-        known = self.matched == "prompts" and max(numbers)
-        return f"{words}, {count:,} of {max(numbers):,}" if known else words
+        known = self.matched in ("rows", "prompts") and max(numbers)
+        return f"{words}, {count:,} of {max(numbers):,} prompts" if known else words
 
     @property
     def _given(self) -> str:

@@ -447,3 +447,78 @@ def test_without_pillow_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ValueError, match=r"needs Pillow.*: pip install 'condvendi_jax\[embed\]'"):
         pictures.decode_image(b"", name="x")
+
+
+def _lines(folder, name, *rows):
+    (folder / name).parent.mkdir(exist_ok=True, parents=True)
+    (folder / name).write_text(_jsonl(*rows))
+
+
+def _geneval(folder):
+    for k, prompt in enumerate("pq"):
+        _touch(folder, f"0000{k}/grid.png", *(f"0000{k}/samples/000{i}.png" for i in range(2)))
+        _lines(folder, f"0000{k}/metadata.jsonl", {"tag": "two", "include": [], "prompt": prompt})
+
+
+def _imagefolder(folder):
+    _touch(folder, "train/b.png", "train/a.png")
+    named = [{"file_name": f"{x}.png", "text": p} for x, p in (("b", "q"), ("a", "p"))]
+    _lines(folder, "train/metadata.jsonl", *named)
+
+
+def _table(folder):
+    _touch(folder, "b.png", "a.png")
+    (folder / "metadata.csv").write_text("file_name,prompt\na.png,p\nb.png,q\n")
+
+
+def _named_folders(folder):
+    _touch(folder, *(f"{p}/{k}.png" for p in "pq" for k in range(2)))
+
+
+DESCRIBED = {
+    "GenEval": (_geneval, ["p/0000", "p/0001", "q/0000", "q/0001"]),
+    "imagefolder": (_imagefolder, ["p/a", "q/b"]),
+    "a table": (_table, ["p/a", "q/b"]),
+    "folders named by prompts": (_named_folders, ["p/0", "p/1", "q/0", "q/1"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:2 pictures are left out, .* beside a folder of samples")
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_prompts_of_pictures_are_in_their_folder(tmp_path, name):
+    make, expected = DESCRIBED[name]
+    make(tmp_path)
+    prompts = items.read_texts(tmp_path, prompts=True)
+    images, rows, *_ = items.pair_images(prompts, items.list_images(tmp_path, below=True))
+    paired = [f"{prompts.texts[k]}/{image.stem}" for image, k in zip(images, rows, strict=True)]
+    assert sorted(paired) == expected
+    assert items.are_described(tmp_path) == (name != "folders named by prompts")
+
+
+def _undescribed(folder, name):
+    _table(folder)
+    if name == "a picture without a row":
+        _touch(folder, "c.png")
+    elif name == "no names":
+        (folder / "metadata.csv").write_text("prompt\np\nq\n")
+    elif name == "no prompts":
+        (folder / "metadata.csv").write_text("file_name,kind\na.png,1\nb.png,2\n")
+    elif name == "two files":
+        _lines(folder, "metadata.jsonl", {"file_name": "a.png", "prompt": "other"})
+    else:
+        _lines(folder, "metadata.jsonl", {"file_name": "a.png", "prompt": "p"})
+        (folder / "metadata.csv").unlink()
+
+
+@pytest.mark.parametrize(
+    "name", ["a picture without a row", "no names", "no prompts", "two files", "a part"]
+)
+def test_prompts_in_a_folder_are_not_taken_unless_all_pictures_have_one(tmp_path, name):
+    _undescribed(tmp_path, name)
+    assert not items.are_described(tmp_path)
+
+
+def test_pictures_in_folders_alone_name_the_flag_that_takes_their_names(tmp_path):
+    _named_folders(tmp_path)
+    with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path}\."):
+        items.list_images(tmp_path)

@@ -112,3 +112,20 @@ def test_two_texts_that_vary_are_refused_by_name(tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(ValueError, match="'one' and 'other' may all .*=one or --answer_field=oth"):
         cv.read_records(path)
+
+
+def test_a_field_of_an_odd_name_is_refused_beside_gold_answers(tmp_path):
+    path = tmp_path / "m.jsonl"
+    rows = [{"prompt": f"p{i}", "answer": f"gold {i}", "description": f"{i} {k} of it"}
+            for i in range(3) for k in range(3)]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match="'answer' and 'description' may all be"):
+        cv.read_records(path)
+    assert cv.read_records(path, answer_field="description").answers["m"][0] == "0 0 of it"
+
+
+def test_numbers_are_answers(tmp_path):
+    path = tmp_path / "m.jsonl"
+    rows = [{"prompt": "p", "answer": value} for value in (4, 4.5, True, "4")]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert cv.read_records(path).answers["m"] == ["4", "4.5", "true", "4"]
