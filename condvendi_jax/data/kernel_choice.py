@@ -105,9 +105,6 @@ def chosen(
             ruled[name] = RuledBandwidth(None, f"{kernel.words}, because prompts repeat")
         elif kernel is None:
             progress(f"bandwidth of {name}")
-            for model, arrays in content.items() if name == "outputs" else ():
-                with checks.naming(model):
-                    _refuse_ids(arrays[name])
             if rule == bandwidth.AUTO:
                 compared = _compared(models, content, name)
                 kernel = bandwidth.by_default(*compared, name=name, repeated=repeated)
@@ -130,7 +127,7 @@ def chosen(
     return made
 
 
-def _refuse_ids(outputs: Any) -> None:
+def refuse_ids(outputs: Any) -> None:
     """Raises ValueError for integers of above 8 bits, of which a rule would measure distances."""
     dtype, (n, k) = np.dtype(outputs.dtype), outputs.shape
     if k > 1 and dtype.kind in "iu" and dtype.itemsize > 1:

@@ -200,6 +200,8 @@ def _make(
             arrays = by_row[name]
             kinds = {r: _numbers(arrays[r], r, numbers.setdefault(r, {})) for r in labelled}
             named[name] = checks.as_paired(arrays | kinds)
+            if given[0] is None and rule is not None:
+                kernel_choice.refuse_ids(named[name]["outputs"])
             n = named[name]["outputs"].shape[0]
             about[name] = labels = {"index": checks.index_of(rows["outputs"])}
             ids = rows["prompt_ids"]

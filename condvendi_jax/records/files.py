@@ -162,10 +162,9 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 continue
             try:
                 record = json.loads(line, object_pairs_hook=_keyed_once)
-            except answers.Unfit as error:
-                record = error
             except ValueError as error:
-                record = answers.Unfit(f"is not JSON ({getattr(error, 'msg', error)})")
+                unfit = answers.Unfit(f"is not JSON ({getattr(error, 'msg', error)})")
+                record = error if isinstance(error, answers.Unfit) else unfit
             except RecursionError:
                 record = answers.Unfit("is nested too deeply")
             yield number, record
