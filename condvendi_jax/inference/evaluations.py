@@ -105,6 +105,8 @@ class Plan:
         options: dict[str, Any] = _DEFAULTS | {**data}
         how = [options.pop(name) for name in ("encoder", "similarity", "clean")]
         dataset = Dataset.of(models, prompts, *how, across=across)
+        if options["prompt_ids"] is None:
+            dataset = dataset.matched(refuse=True)
         self.dataset = dataset
         self.encoder = {} if dataset.encoder is None else dataset.encoder.described("texts")
         options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
