@@ -236,7 +236,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
         _comparison(given, held, used, bar),
         used.get("outputs", [None])[0],
         held.summary,
-    )
+        held.fields if kind == "records" else {},
+    ).matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)

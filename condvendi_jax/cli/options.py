@@ -84,7 +84,7 @@ class Options:
         None, "The folder that keeps embeddings; the user's cache folder if unset."
     )
     prompt_field: str | None = flag(
-        None, "The only field with the prompt; if unset, all that the model was given."
+        None, "The only field with the prompt, as messages[-1]; if unset, all that was given."
     )
     answer_field: str | None = flag(None, "The field that holds the answer, or a list of them.")
     model_field: str | None = flag(

@@ -24,10 +24,11 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
+from condvendi_jax.records import matching
 from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.estimate import Quality
-from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
+from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import reasons
@@ -239,7 +240,7 @@ def _by_two(
 def with_texts(
     comparison: Comparison, dataset: datasets.Dataset | None, *, one_population: bool
 ) -> Comparison:
-    """The comparison with what was read, and advice on texts that may not be what a model said.
+    """The comparison with what was read, and advice on prompts and on what models said.
 
     Where some answer many prompts, with the order of models `without` them if it is another. Models
     in scripts that the encoder cannot compare are not tested.
@@ -250,7 +251,11 @@ def with_texts(
         name: datasets.advised(evaluation, comparison.pairs[name], dataset, name)
         for name, evaluation in comparison.evaluations.items()
     }
-    known: Any = {"evaluations": evaluations, "read": dataset.read}
+    asked, said = dataset.asked, dataset.texts
+    odd = matching.few(asked, dataset.fields) if comparison.shared_prompts else []
+    odd += matching.copies({m: zip(asked.get(m, said[m]), said[m], strict=True) for m in said})
+    advice = tuple(Advice("models", *words) for words in odd)
+    known: Any = {"evaluations": evaluations, "read": dataset.read, "matching": advice}
     comparison, fewer, left_out = dataclasses.replace(comparison, **known), {}, []
     if apart := limits.apart(dataset.scripts):
         return _untested(comparison, apart)

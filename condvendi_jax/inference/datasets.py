@@ -19,7 +19,7 @@ from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, limits, pictures
-from condvendi_jax.records import answers, cleaning
+from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
 _LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
@@ -37,6 +37,7 @@ class Dataset:
       compare: makes `Similarities` of outputs and prompts, in place of embeddings.
       encoder: that of the outputs; the rule 'auto' takes its bandwidth, if it has one.
       read: what the outputs and prompts are and what was cut from them, in a line.
+      fields: of records, the names of those of `prompts` and of `answers`.
     """
 
     outputs: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Dataset:
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
     encoder: embedding.LoadedEncoder | None = None
     read: str = ""
+    fields: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -119,6 +121,20 @@ class Dataset:
     def prompt_texts(self) -> Any:
         """The prompts, if they are texts: they say which prompts are the same."""
         return self.prompts if _are_texts(self.prompts) else None
+
+    @property
+    def asked(self) -> dict[str, Sequence[str]]:
+        """The texts of the prompts of each model; {} without."""
+        texts = self.prompt_texts
+        return {} if texts is None else of_each_model(texts, self.outputs, "prompts")
+
+    def matched(self, *, refuse: bool) -> Dataset:
+        """With the prompts of `matching.without_samples`; `read` says which texts are the same."""
+        if not self.asked:
+            return self
+        lines = [self.read, *matching.forms(itertools.chain(*self.asked.values()))]
+        prompts = matching.without_samples(self.prompts, refuse=refuse)
+        return dataclasses.replace(self, prompts=prompts, read="; ".join(filter(None, lines)))
 
     def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
         """Which of outputs and prompts are embedded: not prompts that are equal or different."""

@@ -105,6 +105,8 @@ class Plan:
         options: dict[str, Any] = _DEFAULTS | {**data}
         how = [options.pop(name) for name in ("encoder", "similarity", "clean")]
         dataset = Dataset.of(models, prompts, *how, across=across)
+        if options["prompt_ids"] is None:
+            dataset = dataset.matched(refuse=True)
         self.dataset = dataset
         kind = "texts" if dataset.texts else "images"
         self.encoder = {} if dataset.encoder is None else dataset.encoder.described(kind)

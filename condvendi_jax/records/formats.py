@@ -2,7 +2,8 @@
 
 Plain names of fields, such as `prompt` and `answers`, need no row: `record` knows them. A path is
 `a.b`: a key, then a key below it. `a[]` is every entry of a list, or the value where it is none,
-`a[1]` the only entry, `a[message]` the list of its entries of this type, and `*` the first entry.
+`a[only]` the only entry, `a[message]` the list of its entries of this type, and `*` the first
+entry. `a[0]` and `a[-1]` are the first and the last entry.
 """
 
 from typing import NamedTuple
@@ -36,13 +37,13 @@ _ASKED = "request.messages request.prompt"
 _CHOICES = "choices[].message choices[].text"
 _MESSAGE, _MODEL, _RAW = "result.message.content", "result.message.model", "output.raw[] messages"
 _RESPONSE = "response.choices[].message response.choices[].text"
-_OUTPUTS = "outputs.generations[1] outputs"
+_OUTPUTS = "outputs.generations[only] outputs"
 _PROVIDER = "provider.label provider.id provider"
 _ITEM = "sample.input datasource_item"
 
 FORMATS = (  # Tool, marks, answers, prompt, id, model, request.
-    Format("lmms-eval", "resps input doc_id", "resps[1]", "input", "doc_id"),
-    Format("lm-evaluation-harness", "resps", "resps[1]", "arguments.*.*.* doc"),
+    Format("lmms-eval", "resps input doc_id", "resps[only]", "input", "doc_id"),
+    Format("lm-evaluation-harness", "resps", "resps[only]", "arguments.*.*.* doc"),
     Format("HELM", _STATE, "result.completions[].text", _ASKED, "", "request.model", True),
     Format("HELM, displayed", "instance_id predicted_text", _SHOWN, "", "instance_id"),
     Format(

@@ -12,7 +12,9 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files
+from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
+from condvendi_jax.records import matching
 from condvendi_jax.records.answers import Unfit, doubts, is_blank
 from condvendi_jax.records.cleaning import Cleaned, cleaned
 from condvendi_jax.records.files import first_rows, read_rows, record_files
@@ -66,7 +68,8 @@ class Records:
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """The number of answers, by model and prompt."""
-        return {name: dict(collections.Counter(texts)) for name, texts in self.prompts.items()}
+        asked = {name: map(identity, texts) for name, texts in self.prompts.items()}
+        return {name: dict(collections.Counter(texts)) for name, texts in asked.items()}
 
     @property
     def by_task(self) -> dict[str, dict[str, list[str]]]:
@@ -245,6 +248,7 @@ def _by_model(
     files_of: dict[str, list[pathlib.Path]] = collections.defaultdict(list)
     rows_of: dict[str, list[Row]] = collections.defaultdict(list)
     sources: dict[str, dict[pathlib.Path, Any]] = collections.defaultdict(dict)
+    said: dict[str, dict[str, list[tuple[str, str]]]] = collections.defaultdict(dict)
     skipped: list[Skipped] = []
     cut = collections.Counter[str]()
     fields, notes = _answer_fields(paths, named)
@@ -270,6 +274,7 @@ def _by_model(
             sources[model][path] = path in given, row.model is not None
             rows_of[model].append(row)
             files_of[model].append(path)
+            said[model].setdefault(f"{path}", []).append((row.asked.text, row.answer))
     for model, places in sources.items():
         if len({*places.values()}) > 1:
             raise ValueError(
@@ -277,6 +282,8 @@ def _by_model(
                 "them name alike: give each file a name of its own, as "
                 f"other={next(reversed(places))}."
             )
+    for line, *_, mend in itertools.chain(*map(matching.copies, said.values())):
+        checks.warn(f"{line}, and both count. {mend}.")
     return rows_of, files_of, skipped, notes, dict(cut)
 
 
@@ -351,7 +358,7 @@ def _summary(
         f"{'fields' if len(names) > 1 else 'field'} {listed(list(map(repr, names)))}"
         for names in fields.values()
     )
-    prompts = len({row.asked.text for row in rows})
+    prompts = len({identity(row.asked.text) for row in rows})
     lost = f", {left_out:,} left out" if left_out else ""
     words = f"{len(rows):,} answers ({said}{lost}) to {prompts:,} prompts ({asked})"
     return f"{words}; cut: {Cleaned([], cut)}" if cut else words
@@ -370,9 +377,10 @@ def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]]
     if all(len({*batches}) == len(batches) for batches in labels.values()):
         return None, False
     for model, rows in rows_of.items():
-        asked = {(row.asked.text, label) for row, label in zip(rows, labels[model], strict=True)}
+        prompts = [identity(row.asked.text) for row in rows]
+        asked = {*zip(prompts, labels[model], strict=True)}
         times = collections.Counter(prompt for prompt, _ in asked)
-        if sum(times[row.asked.text] > 1 for row in rows) < len(rows) / 2:
+        if sum(times[prompt] > 1 for prompt in prompts) < len(rows) / 2:
             return None, True
     return labels, False
 
@@ -391,9 +399,9 @@ def _shares(rows_of: Mapping[str, Sequence[Row]]) -> dict[str, list[float]] | No
                     "others have. Answers with probabilities are a distribution, and others a "
                     "sample: score them one by one."
                 )
-            totals[row.asked.text] += row.weight
+            totals[identity(row.asked.text)] += row.weight
         if not all(totals.values()):
             prompt = min(totals, key=totals.__getitem__)
             raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
-        shares[model] = [(row.weight or 0.0) / totals[row.asked.text] for row in rows]
+        shares[model] = [(row.weight or 0.0) / totals[identity(row.asked.text)] for row in rows]
     return shares

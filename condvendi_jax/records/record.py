@@ -28,6 +28,7 @@ ANSWER_FIELDS = (
 )
 MODEL_FIELD = "model"
 WEIGHT_FIELD = "probability"
+_NOTHING: Any = ([], [None], [""], [[]])
 _PLAIN = Format(tool="", marks="")  # Of records whose fields have plain names.
 _CHATS = ("messages", "conversations", "conversation")
 
@@ -83,7 +84,8 @@ class Record:
         self.named, self.place = named or Fields(), place
         paths = [path for path in (*self.named[:4], *self.named.beside) if path not in row]
         inner = {path: values(row, path) for path in paths if path}
-        inner = {path: held if "[" in path else held[0] for path, held in inner.items() if held}
+        lists = {path for path in inner if re.search(r"\[(?!-?\d)", path)}
+        inner = {path: held if path in lists else held[0] for path, held in inner.items() if held}
         self.row = {**row, **inner}
         forms = _forms_of(tuple(self.row))
         marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
@@ -225,6 +227,8 @@ class Record:
             value = self._by_fields(value).text
         if self.named.prompt is not None and type(value) is int:  # The number of a question.
             value = str(value)
+        elif isinstance(value, dict) and value.get("role") not in (None, *texts.ASSISTANTS):
+            value = {**value, "role": "user"}  # A message alone: its text is the prompt.
         said: set[str] = set()
         for answer in self.answers():
             with contextlib.suppress(Unfit):
@@ -286,7 +290,7 @@ class Record:
     def _first(self, paths: str) -> tuple[str, list[Any]]:
         """The first of several paths that leads somewhere, and to what; the last if none does."""
         held = [(path, values(self.row, path)) for path in paths.split()]
-        return next((one for one in held if one[1] not in ([], [None], [""], [[]])), held[-1])
+        return next((one for one in held if one[1] not in _NOTHING), held[-1])
 
     def _answer_field(self) -> Any:
         """The field that is named, or the only one that may hold answers; ValueError if two do."""
@@ -295,6 +299,7 @@ class Record:
             return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
 
         known = known_fields(self.row, ANSWER_FIELDS) if self.named.answer is None else []
+        known = [field for field in known if field != self.named.prompt]
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise ValueError(
@@ -320,7 +325,7 @@ class Record:
                 else " or ".join([*names[:6], *["..."] * (len(names) > 6)])
             )
             there = ", ".join(map(str, row))[:200] or "none"
-            flag = f"--{what}_field=NAME, or A.B for B within A, chooses one"
+            flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
         return next((field for field in known if fits(row[field])), known[0])
 
@@ -352,7 +357,13 @@ def _inner(value: Any) -> Any:
 
 
 def values(record: Any, path: str) -> list[Any]:
-    """What a path leads to in a record, [] if nowhere; `Unfit` if to several in place of one."""
+    """What a path, or the first of several with commas that leads to something, leads to.
+
+    [] if nowhere; `Unfit` if to several in place of one.
+    """
+    if "," in path:
+        every = [values(record, part) for part in path.split(",")]
+        return next((held for held in every if held not in _NOTHING), [])
     held = [record]
     for step in path.split("."):
         key, *marks = step.replace("]", "").split("[")
@@ -371,12 +382,17 @@ def _below(value: Any, key: str) -> list[Any]:
 
 
 def _entries(value: Any, mark: str, step: str) -> list[Any]:
+    place = int(mark) if re.fullmatch(r"-?\d+", mark) else None
+    if place is not None and isinstance(value, str):
+        value = messages_of(value) or value
     if not isinstance(value, list):
         return [value]
-    if mark == "1" and any(isinstance(entry, list) for entry in value):
+    if place is not None:
+        return value[place : place + 1 or None]
+    if mark == "only" and any(isinstance(entry, list) for entry in value):
         if len(value) != 1:
             raise Unfit(f"expected one list of answers in {step.partition('[')[0]!r}")
         return value[0]
-    if mark in ("", "1"):
+    if mark in ("", "only"):
         return value
     return [[entry for entry in value if isinstance(entry, dict) and entry.get("type") == mark]]

@@ -171,8 +171,8 @@ class Advice(NamedTuple):
     """What is nearly saturated, no answer or not seen, and what to do. `str` gives the sentence.
 
     The code is 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by
-    the truncation) or 'blended'; 'answers doubtful'; or of what the encoder does not see, 'cut',
-    'scripts', 'code', 'formulas', 'numbers or letters' or 'notations'.
+    the truncation) or 'blended'; 'answers doubtful'; 'models', of what they share; or of what the
+    encoder does not see, 'cut', 'scripts', 'code', 'formulas', 'numbers or letters' or 'notations'.
     """
 
     code: str

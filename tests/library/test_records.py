@@ -269,7 +269,7 @@ def test_a_file_and_a_field_of_one_name_are_refused(write):
     plain, named = write(lines(record)), write(lines(record | {"model": "m"}), "o.jsonl")
     with pytest.raises(ValueError, match=r"m\.jsonl and .*o\.jsonl hold answers of 'm'"):
         cv.read_records([plain, named])
-    more = write(lines(record | {"model": "m"}), "more.jsonl")
+    more = write(lines(record | {"model": "m", "prompt": "q"}), "more.jsonl")
     assert cv.read_records([named, more]).notes == [
         "m: answers of 2 files: o (1 answers, 1 prompts), more (1 answers, 1 prompts)"
     ]
