@@ -39,6 +39,10 @@ class Ideas:
         return np.column_stack([first, 0.02 * np.array(rest)]).astype(np.float32)
 
 
+class English(Means):
+    name, language = "english", "English"
+
+
 class Others(Means):
     name = "others"
 

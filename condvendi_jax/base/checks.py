@@ -31,6 +31,9 @@ _JITTER = ((1e-3, 2), (1e-6, 1))
 # Along this many random directions no rows look alike that are not. Divided by its root, they keep
 # distances in the mean.
 _DIRECTIONS = 16
+PICTURES = (
+    "For pictures: `from PIL import Image`, then `outputs = [Image.fromarray(x) for x in outputs]`."
+)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -80,7 +83,9 @@ def check_keywords(given: Iterable[str], signature: inspect.Signature, *, name: 
         return
     for word in given:
         if word not in known:
-            near = difflib.get_close_matches(word, known, n=1)
+            near = difflib.get_close_matches(
+                {"kernel": "output_kernel"}.get(word, word), known, n=1
+            )
             meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}."
             if difflib.get_close_matches(word, ("bandwidth", "output_bandwidth", "sigma"), n=1):
                 meant = "for a bandwidth of 0.5, say, pass output_kernel=cv.Gaussian(0.5)."
@@ -168,16 +173,18 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
         real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
         if not real and array.dtype != np.bool_:
+            hint = f" For texts or numbers, pass lists: `{name} = np.asarray({name}).tolist()`."
             raise TypeError(
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
+                f"{hint * (array.dtype.kind in 'OU' and array.ndim > 1)}"
             )
         if array.ndim != 2:
-            column = f" For one number a row: `{name} = np.reshape({name}, (-1, 1))`; labels are "
-            column += "strings or integers."
-            raise ValueError(
-                f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
-                f"{column if array.ndim == 1 else ''}"
-            )
+            column = f"For one number a row: `{name} = np.reshape({name}, (-1, 1))`; labels are "
+            column += f"strings or integers: np.unique({name}, return_inverse=True)[1]."
+            small = f"{PICTURES} For embeddings: `{name} = {name}.astype(np.float32)`."
+            hints = {1: column, 3: small if array.dtype == np.uint8 else "", 4: PICTURES}
+            expected = f"{name}: expected a two-dimensional array [n, d], received shape"
+            raise ValueError(f"{expected} {array.shape}. {hints.get(array.ndim, '')}".strip())
         if 0 in array.shape:
             raise ValueError(
                 f"{name}: expected at least one row and one column, received shape {array.shape}."

@@ -1,7 +1,9 @@
 """Reading embeddings and writing results: nothing is half read or half written."""
 
+import codecs
 import contextlib
 import errno
+import gzip
 import io
 import json
 import math
@@ -11,6 +13,7 @@ import secrets
 import stat
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -25,6 +28,13 @@ _SAVE = "Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32)
 _PICKLED = (
     f"it holds pickled Python objects, which are never loaded: they can run any program. {_SAVE}"
 )
+_LOADED = {  # What loads the array or table of a file in Python, after its module.
+    ".pt .pth": "torch: torch.load({0!r}, map_location='cpu').float().numpy()",
+    ".h5 .hdf5": "h5py: [*h5py.File({0!r}).values()][0][()]",
+    ".mat": "scipy.io: [*scipy.io.loadmat({0!r}).values()][-1]",
+    ".pkl .pickle": "numpy: np.asarray(np.load({0!r}, allow_pickle=True))",
+    ".xlsx .xls": "pandas: pandas.read_excel({0!r}).to_csv({1!r}, index=False)",
+}
 STANDARD_OUTPUT = "/dev/stdout"
 UNFINISHED: set[pathlib.Path] = set()
 """The temporary files that are being written; an interrupt removes them."""
@@ -52,6 +62,18 @@ def names_of(paths: Sequence[str]) -> list[str]:
     return names
 
 
+def unread(path: pathlib.Path, endings: Iterable[str], remedy: str = "") -> ValueError:
+    """The error of a file with another ending, with a line of Python that converts it."""
+    for kinds, loaded in _LOADED.items():
+        if path.suffix.lower() in kinds.split():
+            module, line = loaded.split(": ", 1)
+            line = line if "to_csv" in line else f"import numpy as np; np.save({{2!r}}, {line})"
+            line = line.format(*(str(path.with_suffix(s)) for s in (path.suffix, ".csv", ".npy")))
+            remedy = f"Convert it: import {module}; {line}"
+            remedy += "; this can run any program: trust who wrote it" * ("pickle" in line)
+    return ValueError(f"{path}: expected a file ending in {', '.join(endings)}. {remedy}".strip())
+
+
 def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
     """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
@@ -61,7 +83,7 @@ def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
     path = expanded(path)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}. {_SAVE}")
+        raise unread(path, _SUFFIXES, _SAVE)
     if not path.is_file():
         why = "is no regular file" if path.exists() else "there is no such file"
         raise ValueError(f"{path}: {why}.")
@@ -104,21 +126,34 @@ def read_labels(path: StrPath, *, key: str | None = None, kind: str = "label") -
     return np.array(labels, object)
 
 
+@contextlib.contextmanager
+def open_text(path: pathlib.Path, newline: str) -> Iterator[io.TextIOWrapper]:
+    """A text file, packed (.gz) or not, in UTF-8 or, if it is marked so, in UTF-16.
+
+    Bytes that are not UTF-8 become halves of surrogate pairs.
+    """
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
+            wide = stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            encoding = "utf-16" if wide else "utf-8-sig"
+            yield io.TextIOWrapper(stream, encoding, "surrogateescape", newline)
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}.") from error
+
+
 def read_lines(path: pathlib.Path) -> list[str]:
-    """The lines of a text file in UTF-8, without their ends and a byte order mark."""
+    """The lines of a text file, as `open_text` reads it, without their ends."""
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
+    with open_text(path, "\n") as stream:
+        text = stream.read()
     # Not `splitlines`: a text may hold the other characters that Unicode counts as line ends.
     lines = text.removesuffix("\n").split("\n") if text else []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise ValueError(f"{path}, line {number}: is blank.")
+        if not line.isascii() and any("\ud800" <= char <= "\udfff" for char in line):
+            raise ValueError(f"{path}, line {number}: is not UTF-8.")
     return [line.removesuffix("\r") for line in lines]
 
 
@@ -170,7 +205,7 @@ def atomic_writer(path: StrPath) -> Iterator[BinaryIO]:
         content = io.BytesIO()
         yield content
         with _naming(path):
-            if str(path) == STANDARD_OUTPUT:
+            if path.as_posix() == STANDARD_OUTPUT:
                 sys.stdout.flush()  # What was printed before comes first.
                 sys.stdout.buffer.write(content.getvalue())
                 sys.stdout.buffer.flush()
@@ -203,7 +238,7 @@ def check_writable(path: StrPath) -> None:
     if target is not None:
         with _naming(path), tempfile.TemporaryFile(dir=target.parent):
             return
-    if str(path) != STANDARD_OUTPUT and not os.access(path, os.W_OK):
+    if path.as_posix() != STANDARD_OUTPUT and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "cannot be written to", str(path))
 
 
@@ -262,7 +297,7 @@ def _same(path: pathlib.Path, other: pathlib.Path) -> bool:
 
 def _target(path: pathlib.Path) -> pathlib.Path | None:
     """The regular file, there or to be, that a path means; None for what is written through."""
-    if str(path) == STANDARD_OUTPUT:
+    if path.as_posix() == STANDARD_OUTPUT:
         return None
     target = pathlib.Path(os.path.realpath(path))
     try:

@@ -1,5 +1,6 @@
 """What makes two labels of rows the same."""
 
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
 
     A label of another type is another label: 1, 1.0, True and "1" are four; np.int64(1) is 1.
+    Texts of one `identity` are one label, which is returned as it stands in the first row.
     """
     if not checks.is_concrete(labels):
         raise TypeError(
@@ -32,7 +34,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     missing = np.asarray(array != array, bool)
     if missing.any():
         raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
-    if array.dtype != object:
+    if array.dtype.kind not in "OU":
         return np.unique(array, return_inverse=True)
     try:
         kinds = typed(array)
@@ -40,14 +42,35 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     except TypeError as error:
         raise TypeError(f"{name}: expected all numbers or all strings: {error}.") from error
     numbers = {kind: number for number, kind in enumerate(distinct)}
-    values = np.fromiter((value for value, _ in distinct), object, len(distinct))
+    written = dict(zip(reversed(kinds), reversed(array.tolist()), strict=True))
+    values = np.fromiter(map(written.__getitem__, distinct), object, len(distinct))
     return values, np.fromiter(map(numbers.__getitem__, kinds), int, n)
 
 
+def refuse_noise(distinct: np.ndarray, kinds: np.ndarray, *, name: str) -> None:
+    """Raises ValueError where rows have the class -1: of clusters, it means that they have none."""
+    count = int(np.count_nonzero(kinds == 0))
+    if str(distinct[0]) in ("-1", "-1.0") and count > 1:
+        own = f"np.where(np.equal({name}, -1), -2 - np.arange(len({name})), {name})"
+        raise ValueError(
+            f"{name}: received -1 in {count:,} rows, which clustering gives to rows of no class. "
+            f"Give each its own label (in a file, such as none-17): `{name} = {own}`; or, if -1 is "
+            f"a class, another label: `{name} = np.add({name}, 1)`."
+        )
+
+
 def typed(labels: Iterable[Any]) -> list[tuple[Any, str]]:
-    """Labels, without NumPy's types, and the names of their types, which tell 1 from True."""
+    """Labels by `identity`, without NumPy's types, with names of types, which tell 1 from True."""
     values = (label.item() if isinstance(label, np.generic) else label for label in labels)
-    return [(value, type(value).__name__) for value in values]
+    return [(identity(value), type(value).__name__) for value in values]
+
+
+def identity(label: Any) -> Any:
+    """A text in one Unicode form and with one kind of line ends, without blanks at its ends."""
+    if not isinstance(label, str):
+        return label
+    text = label.replace("\r\n", "\n").replace("\r", "\n").strip()
+    return unicodedata.normalize("NFC", text)
 
 
 def by_label(labels: np.ndarray, values: Iterable[Any]) -> dict[Any, Any]:

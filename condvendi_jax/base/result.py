@@ -6,6 +6,7 @@ import base64
 import csv
 import html
 import io
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+_RUN = re.compile(r"^(?=[=+@\t\r-])(?![+-]?[\d.]+$)")  # The start of what spreadsheets would run.
 _LINES = 15  # Of `repr`, which a notebook or a session of Python shows unasked.
 
 
@@ -97,6 +99,7 @@ def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
     """CSV of lines with the same names; nothing for None and NaN."""
     # NaN is no number that equals itself; the writer leaves None out.
     rows = [["" if value != value else value for value in line.values()] for line in lines]
+    rows = [[_RUN.sub("'", cell) if isinstance(cell, str) else cell for cell in r] for r in rows]
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows([lines[0], *rows])
     return stream.getvalue()

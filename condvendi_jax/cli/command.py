@@ -5,6 +5,7 @@ import datetime
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ _one_thread = False  # Whether we have set the number of threads.
 
 def run(main: Callable[[list[str]], Any]) -> None:
     """Runs `main`, which takes `sys.argv` and may return a status; bad input ends in one line."""
-    _replace_closed_streams()
+    _prepare_streams()
     _end_on_interrupt()
     warnings.showwarning = _show_warning
     try:
@@ -55,15 +56,15 @@ def _end_on_interrupt() -> None:
     # minutes. But it writes the signal's number to the wakeup descriptor at once.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    reading, writing = socket.socketpair()  # Of pipes, Windows has no way not to wait in 3.11.
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, lambda *_: None)
-    threading.Thread(target=_end_when_told, args=(reading,), daemon=True).start()
+    threading.Thread(target=_end_when_told, args=(reading, writing), daemon=True).start()
 
 
-def _end_when_told(reading: int) -> None:
-    while os.read(reading, 1) != bytes([signal.SIGINT]):
+def _end_when_told(reading: socket.socket, _: socket.socket) -> None:
+    while reading.recv(1) != bytes([signal.SIGINT]):
         pass
     # Before the module that writes files is imported, there are none to remove.
     for path in list(getattr(sys.modules.get("condvendi_jax.base.files"), "UNFINISHED", ())):
@@ -74,11 +75,13 @@ def _end_when_told(reading: int) -> None:
     os._exit(INTERRUPTED)
 
 
-def _replace_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Opens the null device for closed streams; otherwise the next file takes their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we run.
+    # A question mark stands for a character that it cannot encode.
+    getattr(sys.stdout, "reconfigure", lambda **_: None)(errors="replace")
 
 
 def _discard_output() -> None:

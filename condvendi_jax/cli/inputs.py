@@ -27,9 +27,9 @@ from condvendi_jax.inference.datasets import Dataset, compare_pairs
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
-from condvendi_jax.records.files import RECORD_ENDINGS, ending, record_files
+from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
 from condvendi_jax.records.reading import Records
-from condvendi_jax.records.record import WEIGHT_FIELD
+from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
@@ -47,8 +47,9 @@ class Model(NamedTuple):
 
 
 def is_text(path: str) -> bool:
-    """Whether a path has an ending of files of texts."""
-    return ending(pathlib.Path(path)) in items.TEXT_ENDINGS
+    """Whether a path has an ending of files of texts, or is a folder of pictures."""
+    is_folder = bool(path) and files.expanded(path).is_dir()
+    return is_folder or ending(pathlib.Path(path)) in items.TEXT_ENDINGS
 
 
 def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
@@ -68,6 +69,9 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     names = names if answers or given.several else [""] * len(names)
     # Those beside records are joined to their ids.
     prompts, shared = ({}, None) if answers else (given.prompts_of(names), given.prompts)
+    if not answers and given.prompts is None and all(map(items.are_described, paths)):
+        prompts = dict(zip(names, paths, strict=True))
+        _note(given, f"prompts are those of the files metadata in {', '.join(paths)}")
     models: dict[str, Model] = {}
     for model, (name, path) in zip(names, named, strict=True):
         if model in models:
@@ -94,6 +98,10 @@ def _kind_of(path: str) -> str:
     return "images" if place.is_dir() else "texts" if is_text(path) else "embeddings"
 
 
+def _fields(given: Options) -> Fields:
+    return Fields(given.prompt_field, given.answer_field, given.model_field, given.batch_field)
+
+
 def _split(word: str) -> tuple[str | None, str]:
     """The name that a word gives to a model, None if it gives none, and the path."""
     name, equals, path = word.partition("=")
@@ -105,11 +113,17 @@ def _split(word: str) -> tuple[str | None, str]:
 
 
 def _hold(paths: Sequence[str], given: Options) -> bool:
+    """Whether all paths are of records; ValueError, with the reason, where only some are."""
     if given.prompts is not None:  # The prompts of answers with ids, or of texts in their order.
         return all(map(records.known_by, paths))
     endings = {ending(pathlib.Path(path)) for path in paths}
-    named = given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}
-    return named or all(map(records.holds_records, paths))
+    if given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}:
+        return True
+    why = {path: misfit(path, _fields(given)) for path in paths}
+    good, wrong = [p for p in paths if not why[p]], [p for p in paths if why[p]]
+    if good and wrong:
+        raise ValueError(f"{wrong[0]}: is no file of records, as {good[0]} is: {why[wrong[0]]}")
+    return not wrong
 
 
 def _check(given: Options, models: Mapping[str, Model]) -> None:
@@ -147,7 +161,6 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
-        "prompts": not answers,
         "similarity": kind != "embeddings",
         "class_field quality_field": answers,
         "kernel rule": embedded,
@@ -173,7 +186,7 @@ def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]
     read: dict[str, list[Any]] = {flag: options.paths_in(value) for flag, value in sources}
     for name, (kind, path, *_) in models.items():
         reader = f"the model {name}" if len(models) > 1 else "this command"
-        read[reader] = list(record_files(path)) if kind == "records" else [path]
+        read[reader] = list(record_files(path, _fields(given))) if kind == "records" else [path]
     return read
 
 
@@ -223,7 +236,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
         _comparison(given, held, used, bar),
         used.get("outputs", [None])[0],
         held.summary,
-    )
+        held.fields if kind == "records" else {},
+    ).matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
@@ -332,16 +346,19 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
     beside = [field for field in (given.class_field, given.quality_field) if field]
-    read = records.read_records(paths, names=names, beside=beside, **fields)
+    asked = [] if given.prompts is None else options.paths_in(given.prompts)
+    read = records.read_records(paths, names=names, beside=beside, prompts_by_id=asked, **fields)
     if len(read.answers) > 1 and not given.several:
         raise ValueError(
             "expected answers of one model, or condvendi compare, received those of "
             f"{', '.join(read.answers)}."
         )
-    notes, counted = list(read.notes), {}
+    notes, counted, by_task = list(read.notes), {}, read.by_task
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
+        tasks = {t: {"n": len(p), "prompts": len({*p})} for t, p in by_task.get(name, {}).items()}
+        counted[name] |= {"tasks": tasks} if tasks else {}
         several = span(counts.values())
         notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
@@ -414,10 +431,9 @@ def _read_outputs(
     try:
         texts = items.read_texts(model.path, column=given.text_column)
     except ValueError as error:
-        if records.holds_records(model.path):
-            error.add_note(
-                "It holds prompts with their answers: name such files alone, without --prompts."
-            )
+        why = misfit(model.path)
+        alone = "It holds prompts with their answers: name such files alone, without --prompts."
+        error.add_note(f"As a file of records: {why}" if why else alone)
         raise
     if prompts is not None:
         items.pair_texts(prompts, texts)

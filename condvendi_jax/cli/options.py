@@ -45,7 +45,8 @@ class Options:
     several = False  # Whether the verb takes several models.
     prompts: Source | None = flag(
         help="Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or "
-        ".jsonl file. One file, or one for each model with commas. Records have their own."
+        ".jsonl file. One file, or one for each model with commas. Records have their own, or "
+        "the ids of those in this file."
     )
     outputs_key: str | None = flag(None, "The array to read from a file of outputs.")
     prompts_key: str | None = flag(None, "The array to read from a file of prompts.")
@@ -60,7 +61,7 @@ class Options:
     encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
     similarity: str | None = flag(
         help="In place of embeddings, package.module:function of two outputs to one prompt that "
-        "returns their similarity: 1 if they are the same, 0 if they have nothing in common.",
+        "returns their similarity, from 0 to 1; exact or code: 1 if equal but for how written.",
         excludes=("image_encoder", "text_encoder", "class_field"),
     )
     class_field: str | None = flag(
@@ -83,7 +84,7 @@ class Options:
         None, "The folder that keeps embeddings; the user's cache folder if unset."
     )
     prompt_field: str | None = flag(
-        None, "The only field with the prompt; if unset, all that the model was given."
+        None, "The only field with the prompt, as messages[-1]; if unset, all that was given."
     )
     answer_field: str | None = flag(None, "The field that holds the answer, or a list of them.")
     model_field: str | None = flag(

@@ -46,8 +46,8 @@ class Compare(Options):
            condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
 
     A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv, .tsv,
-    .parquet, .eval), of embeddings (.npy, .npz, .safetensors), of texts (.txt, .csv, .jsonl), or a
-    folder of pictures; all models are of one kind. Pictures and texts are embedded. A model
+    .parquet, .eval), or a folder of them, a file of embeddings (.npy, .npz, .safetensors) or texts
+    (.txt, .csv, .jsonl), or a folder of pictures, all of one kind. Names may be patterns. A model
     may be given a name, name=path; else it has that of its file or, if two share it, its path. All
     models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
     """

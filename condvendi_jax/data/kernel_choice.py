@@ -127,6 +127,18 @@ def chosen(
     return made
 
 
+def refuse_ids(outputs: Any) -> None:
+    """Raises ValueError for integers of above 8 bits, of which a rule would measure distances."""
+    dtype, (n, k) = np.dtype(outputs.dtype), outputs.shape
+    if k > 1 and dtype.kind in "iu" and dtype.itemsize > 1:
+        raise ValueError(
+            f"outputs: received integers [{n}, {k}]. Of {k} ids or classes to a prompt: "
+            f"`prompts = np.repeat(prompts, {k}, axis=0)` where there are prompts, then "
+            "`outputs = np.reshape(outputs, -1)`. Of counts or other coordinates: `outputs = "
+            "np.asarray(outputs, np.float32)`. Of tokens: decode them to texts."
+        )
+
+
 def _count_as_repeated(
     models: Sequence[Rows], given: Sequence[Any], rule: str | None, similar: bool
 ) -> bool:

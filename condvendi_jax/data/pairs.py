@@ -60,6 +60,7 @@ class Pairs(Rows):
         11), and not each prompt once. The rules that need a key resample the rows by either.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       progress: called with a few words before each bandwidth is chosen.
+      kernel: another name of `output_kernel`.
 
     Attributes:
       arrays: `[n, d_x]` and, where there are prompts, `[n, d_t]`, in the compute dtype;
@@ -105,7 +106,11 @@ class Pairs(Rows):
         weights: ArrayLike | None = None,
         mesh: Mesh | None = None,
         progress: Callable[[str], Any] = lambda _: None,
+        kernel: Kernel | None = None,
     ):
+        if kernel is not None and output_kernel is not None:
+            raise TypeError("kernel: received beside output_kernel, which it is short for.")
+        output_kernel = output_kernel if kernel is None else check_kernel(kernel, name="kernel")
         given = {"outputs": outputs, "prompts": prompts, "prompt_ids": prompt_ids}
         given |= {"groups": groups, "weights": weights, "batches": batches}
         kernels = output_kernel, prompt_kernel
@@ -141,12 +146,14 @@ class Pairs(Rows):
             there is no model, or the arrays of the models do not fit together.
         """
         check_names(models)
+        checks.check_keywords(options, inspect.signature(cls), name="Pairs.of_models")
         given = {"prompts": prompts, "prompt_ids": prompt_ids, "weights": weights}
         rows = {name: {"outputs": outputs, "groups": groups} for name, outputs in models.items()}
         for role, value in (given | {"batches": batches}).items():
             for name, of_model in of_each_model(value, models, role).items():
                 rows[name][role] = of_model
-        kernels = options.pop("output_kernel", None), options.pop("prompt_kernel", None)
+        of_outputs = options.pop("kernel", None) or options.pop("output_kernel", None)
+        kernels = of_outputs, options.pop("prompt_kernel", None)
         shared = not isinstance(prompts, Mapping)
         return _make(rows, kernels, shared=shared, together=True, **options)
 
@@ -193,6 +200,8 @@ def _make(
             arrays = by_row[name]
             kinds = {r: _numbers(arrays[r], r, numbers.setdefault(r, {})) for r in labelled}
             named[name] = checks.as_paired(arrays | kinds)
+            if given[0] is None and rule is not None:
+                kernel_choice.refuse_ids(named[name]["outputs"])
             n = named[name]["outputs"].shape[0]
             about[name] = labels = {"index": checks.index_of(rows["outputs"])}
             ids = rows["prompt_ids"]
@@ -253,6 +262,8 @@ def _make(
 def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None) -> np.ndarray:
     """The number of the label of each row, `[n, 1]`; those that are `known` keep theirs."""
     distinct, kinds = labelling.check_labels(labels, len(labels) if n is None else n, name=name)
+    if name == "outputs":
+        labelling.refuse_noise(distinct, kinds, name=name)
     numbers = [known.setdefault(label, len(known)) for label in labelling.typed(distinct)]
     return np.array(numbers)[kinds][:, None]
 
@@ -310,8 +321,8 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
     """Lets a function of `Pairs` take arrays in their place.
 
     `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
-    `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. `kernel` is another
-    name of `output_kernel`. The signature that Python shows is the one for arrays.
+    `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. The signature that
+    Python shows is the one for arrays.
     """
     signature = _signature_of_arrays(function)
 
@@ -323,10 +334,6 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
         making = {name: kwargs.pop(name, None) for name in _MAKING}
         making = {name: value for name, value in making.items() if value is not None}
         if not args or not isinstance(args[0], Pairs):
-            if "kernel" in making:
-                if "output_kernel" in making:
-                    raise TypeError("kernel: received beside output_kernel, which it is short for.")
-                making["output_kernel"] = check_kernel(making.pop("kernel"), name="kernel")
             args = (Pairs(*args[:2], **making), *args[2:])
         elif making:
             raise TypeError(
@@ -346,8 +353,7 @@ _MAKING += ("prompt_ids", "weights", "mesh")
 def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a function of `Pairs` for the arguments of `Pairs` in their place."""
     makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
-    making = {name: makers[name] for name in _MAKING if name in makers}
-    making["kernel"] = makers["output_kernel"].replace(name="kernel")
+    making = {name: makers[name] for name in _MAKING}
     further = [*signature.parameters.values()][1:]
     if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
         making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)

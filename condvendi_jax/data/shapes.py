@@ -12,13 +12,13 @@ from condvendi_jax.data.kernels import is_equality
 
 def are_labels(values: Any) -> bool:
     """Whether values are a label for each row, `[n]`: strings, integers or booleans."""
-    array = _column(values)
-    if array is None or array.size == 0:
+    values = listed(values)
+    if isinstance(values, (list, tuple)):
+        labels = (str, int, np.integer, np.bool_)
+        return bool(values) and all(isinstance(value, labels) for value in values)
+    if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1 or len(values) == 0:
         return False
-    if array.dtype.kind == "O":
-        labels = (str, bytes, int, np.integer, np.bool_)
-        return all(isinstance(value, labels) for value in array.tolist())
-    return array.dtype.kind in "iubUS"
+    return checks.to_numpy(values).dtype.kind in "iub"
 
 
 def labelled(
@@ -54,10 +54,11 @@ def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """
     made = {name: _stacked(unpacked(values, name), name) for name, values in arrays.items()}
     outputs, prompts = made["outputs"], made.get("prompts")
-    if getattr(outputs, "ndim", None) != 3 or prompts is None:
+    if getattr(outputs, "ndim", None) != 3 or prompts is None or outputs.dtype == np.uint8:
         return made
     outputs, answers = checks.as_array(outputs, name="outputs"), outputs.shape[1]
-    column: Any = _column(prompts) if are_labels(prompts) else prompts
+    labels = isinstance(prompts, (list, tuple)) and are_labels(prompts)
+    column: Any = np.fromiter(prompts, object) if labels else prompts
     prompts = checks.as_array(column, name="prompts")
     flat = outputs.reshape(-1, outputs.shape[2])
     if prompts.ndim == 3 and prompts.shape[:2] == outputs.shape[:2]:
@@ -87,35 +88,56 @@ def unpacked(values: Any, name: str) -> Any:
 
 
 def listed(values: Any) -> Any:
-    """What columns of a Hugging Face Dataset hold, in its format; other values as they are."""
+    """What columns of data sets hold, as they hand it out; columns of objects or texts as lists.
+
+    Bytes are texts in UTF-8. Other values are as they were.
+    """
     if isinstance(values, Mapping):
         return {name: listed(column) for name, column in values.items()}
-    plain = not isinstance(values, Sequence) or isinstance(values, (list, tuple, str, bytes))
-    return values if plain else values[:]
+    if hasattr(values, "to_pylist") and not hasattr(values, "column_names"):  # Of Arrow.
+        return values.to_pylist()
+    if getattr(getattr(values, "dtype", None), "kind", None) in tuple("OSTU") and values.ndim == 1:
+        values = (values if hasattr(values, "tolist") else checks.to_numpy(values)).tolist()
+    elif isinstance(values, Sequence) and not isinstance(values, (list, tuple, str, bytes)):
+        return values[:]
+    if isinstance(values, (list, tuple)) and any(isinstance(value, bytes) for value in values):
+        return [value.decode() if isinstance(value, bytes) else value for value in values]
+    return values
+
+
+def refuse_missing(values: Any, name: str) -> None:
+    """Raises ValueError where a row of a list is None, NaN or NA."""
+    for row, value in enumerate(values if isinstance(values, (list, tuple)) else ()):
+        number = isinstance(value, float) and value != value
+        if value is None or number or type(value).__name__ == "NAType":
+            raise ValueError(
+                f"{name}: expected a text or label in every row, received {value!r} in row {row}. "
+                "Leave such rows out: of a DataFrame of outputs and prompts, `data.dropna()`."
+            )
 
 
 def _stacked(values: Any, name: str) -> Any:
     """Vectors or matrices that are apart as one array; other values as they are."""
-    rows, column = values, _column(values)
-    if column is not None and column.dtype.kind == "O" and not are_labels(column):
-        rows = column.tolist()
-    axes = list(map(_axes, rows)) if isinstance(rows, (list, tuple)) else []
+    axes = list(map(_axes, values)) if isinstance(values, (list, tuple)) else []
     if not any(axes):
+        refuse_missing(values, name)
         return values
     if 0 in axes:
-        empty = f"received {rows[axes.index(0)]!r} in row {axes.index(0)}: leave it out"
+        empty = f"received {values[axes.index(0)]!r} in row {axes.index(0)}: leave it out"
         raise ValueError(f"{name}: expected a vector in every row, {empty}.")
-    rows = [unpacked(row, name) for row in rows]
+    rows: Any = [unpacked(row, name) for row in values]
     lengths = list(map(len, rows))
     if len(set(lengths)) == 1:
         return checks.as_array(rows, name=name)
     row = next(row for row, length in enumerate(lengths) if length != lengths[0])
     received = f"received {lengths[0]} in row 0, {lengths[row]} in row {row}"
     hint = (
-        " For rows in turn, `prompts = np.repeat(prompts, [len(of) for of in outputs], axis=0)` "
+        " For rows in turn, `prompts = np.repeat(prompts, [*map(len, outputs)], axis=0)` "
         "where there are prompts, then `outputs = np.concatenate(outputs)`."
     )
-    raise ValueError(f"{name}: expected rows of one length, {received}.{hint * (axes[0] > 1)}")
+    several = axes[0] > 1 or np.asarray(rows[0]).dtype.kind in "iu"
+    hint = f" {checks.PICTURES}" if axes[0] > 2 else hint * several
+    raise ValueError(f"{name}: expected rows of one length, {received}.{hint}")
 
 
 def _axes(values: Any) -> int:
@@ -123,14 +145,3 @@ def _axes(values: Any) -> int:
     if hasattr(values, "ndim") or not isinstance(values, (list, tuple)):
         return getattr(values, "ndim", 0)
     return 1 + (_axes(values[0]) if values else 0)
-
-
-def _column(values: Any) -> np.ndarray | None:
-    """Values that have one axis, outside of JAX; None elsewhere."""
-    values = listed(values)
-    if isinstance(values, (list, tuple)):
-        plain = bool(values) and np.isscalar(values[0])
-        return np.fromiter(values, object, len(values)) if plain else None
-    if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1:
-        return None
-    return checks.to_numpy(values) if hasattr(values, "dtype") else None

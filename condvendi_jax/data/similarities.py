@@ -95,7 +95,8 @@ class Similarities:
           prompts, name: see `Similarities`.
         """
         checks.check_indices({"classes": classes, "prompts": prompts})
-        kinds = labelling.check_labels(classes, len(classes), name="classes")[1]
+        distinct, kinds = labelling.check_labels(classes, len(classes), name="classes")
+        labelling.refuse_noise(distinct, kinds, name="classes")
         rows_of = _rows_of(prompts, len(kinds))
         equal = {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
         return cls(equal, prompts=prompts, name=name)
@@ -114,7 +115,8 @@ class Similarities:
         """Outputs that a function compares: every two different outputs of a prompt, once.
 
         Args:
-          function: returns the similarity of two outputs, 1 for equal ones, or its import path.
+          function: returns the similarity of two outputs, 1 for equal ones, or its import path;
+            'exact' or 'code' for texts that are equal but for how they are written.
             With an attribute `batch_size`, it takes two lists of at most so many outputs and
             returns a number for each pair. Ten pairs are tried in both orders, which must agree.
             `details` is a mapping of what else its values depend on, such as weights.

@@ -23,15 +23,16 @@ import numpy as np
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.extras import MissingExtra
+from condvendi_jax.encoders import pictures
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
-from condvendi_jax.encoders.pictures import decode_image
 
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 256}
 _BYTES = 2**28  # Of decoded pictures that are held at once.
 _ROUNDING = 1e-5  # Of a row's largest entry. Encoders round at 1e-6; one pixel's step moves 8e-5.
 
+_MODELS = {"clip": "open_clip:ViT-B-32/openai", "dino": "timm:vit_small_patch14_dinov2.lvd142m"}
 Kind = Literal["images", "texts"]
 
 
@@ -104,10 +105,11 @@ def as_loaded(encoder: Any) -> LoadedEncoder:
     return encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
 
 
-def encoder_of_texts(encoder: Any) -> LoadedEncoder:
-    """An encoder that is passed or named, as in `load_encoder`; all-MiniLM-L6-v2 where None."""
+def encoder_of(kind: Kind, encoder: Any) -> LoadedEncoder:
+    """An encoder that is passed or named; all-MiniLM-L6-v2 or EfficientNet-Lite0 where None."""
     if encoder is None or isinstance(encoder, str):
-        return load_encoder(encoder, encoders.load_minilm)
+        default = encoders.load_minilm if kind == "texts" else encoders.load_efficientnet
+        return load_encoder(encoder, default, named={"kind": kind})
     return as_loaded(encoder)
 
 
@@ -131,7 +133,9 @@ def imported(spec: str, named: Mapping[str, Any] | None = None) -> Any:
     if named is not None and spec.startswith(PREFIXES):
         return functools.partial(NamedEncoder, spec, **named)
     if not all(spec.partition(":")):
-        raise ValueError(f"{spec!r}: expected package.module:attribute.")
+        model = next((m for key, m in _MODELS.items() if key in spec.lower()), f"st:{spec}")
+        names = f", or by name ({', '.join(PREFIXES)}), such as {model}" * (named is not None)
+        raise ValueError(f"{spec!r}: expected package.module:attribute{names}.")
     if not {"", os.getcwd()} & {*sys.path}:
         sys.path.append(os.getcwd())  # An installed command does not look there, `python -m` does.
     try:
@@ -147,7 +151,7 @@ def default_cache() -> pathlib.Path:
 
 
 def embed(
-    items: Sequence[str | os.PathLike[str]],
+    items: Sequence[Any],
     encoder: Any,
     *,
     kind: Kind,
@@ -162,7 +166,7 @@ def embed(
     `name` nor `details`. What is finished is kept when a call is interrupted.
 
     Args:
-      items: n paths of pictures, or n texts.
+      items: n paths of pictures or pictures of Pillow, or n texts.
       encoder: with `encode(items) -> [n, d]`. Pictures are lists of uint8 `[height, width, 3]`.
       kind: `images` or `texts`.
       cache: folder of the cache; `default_cache()` if None. Where that cannot be written, nothing
@@ -172,7 +176,7 @@ def embed(
     if kind not in _BATCHES:
         raise ValueError(f"kind: expected one of {', '.join(_BATCHES)}, received {kind!r}.")
     check_several(items)
-    items = checked_texts(items) if kind == "texts" else [files.expanded(item) for item in items]
+    items = checked_texts(items) if kind == "texts" else [*map(pictures.located, items)]
     if not items:
         raise ValueError(f"no {kind} to embed.")
     loaded = as_loaded(encoder)
@@ -182,7 +186,7 @@ def embed(
     shelf = Shelf.of(cache, loaded, kind) if loaded.is_known else None
     if cache is not None and not loaded.is_known:
         checks.warn(f"cache: not used, since {loaded.name} has neither a `name` nor `details`.")
-    contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
+    contents = (i.encode() if isinstance(i, str) else i.read_bytes() for i in items)
     digests = list(map(digest_of, contents))
     counts = collections.Counter(digests)
     # Of equal contents the first stands for all.
@@ -232,16 +236,14 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _batches(
-    missing: Mapping[str, str | pathlib.Path], kind: Kind, side: int | None
-) -> Iterator[dict[str, Any]]:
+def _batches(missing: Mapping[str, Any], kind: Kind, side: int | None) -> Iterator[dict[str, Any]]:
     """Yield decoded items by digest, a batch at a time."""
     batch: dict[str, Any] = {}
     held = 0
     for digest, item in missing.items():
         batch[digest] = item
-        if isinstance(item, pathlib.Path):
-            batch[digest] = decode_image(item.read_bytes(), name=str(item), side=side)
+        if kind == "images":
+            batch[digest] = pictures.decode_image(item.read_bytes(), name=f"{item}", side=side)
             held += batch[digest].nbytes
         if len(batch) == _BATCHES[kind] or held > _BYTES:
             yield batch

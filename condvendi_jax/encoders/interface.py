@@ -26,6 +26,7 @@ class Encoder(Protocol):
     - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
       to the end, or not know the words of, or None.
     - `details = {"weights": "1a2b"}`: what else the embeddings depend on, for JSON and the cache.
+    - `language = "English"`: of its texts; results then name what it does not see (`limits`).
     - `bandwidth = 0.5`: the default of its outputs, which should fit people's judgements.
     """
 

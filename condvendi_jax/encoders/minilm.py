@@ -87,6 +87,7 @@ class MiniLMEncoder:
 
     name = "all-MiniLM-L6-v2"
     dimension = 384
+    language = "English"
     #: From pairs that people called the same or different (docs/studies/same_answers.md).
     bandwidth = 0.5
 

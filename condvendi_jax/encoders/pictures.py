@@ -1,11 +1,15 @@
 """Pictures as colours, the way that a viewer shows them."""
 
 import io
-from typing import Any
+import os
+import pathlib
+import sys
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax.base import extras
+from condvendi_jax.base import extras, files
+from condvendi_jax.records.items import PICTURE_ENDINGS
 
 
 def pillow() -> tuple[Any, Any]:
@@ -13,6 +17,55 @@ def pillow() -> tuple[Any, Any]:
     with extras.needed("embed", package="Pillow", purpose="decoding pictures"):
         from PIL import Image, ImageOps
     return Image, ImageOps
+
+
+class Content(NamedTuple):
+    """A picture of Pillow as a file would hold it, in place of a path."""
+
+    name: str
+    content: bytes
+
+    def read_bytes(self) -> bytes:
+        """The content, a PNG."""
+        return self.content
+
+
+def is_picture(item: Any) -> bool:
+    """Whether an item is a path, a text that ends as names of pictures do, or of Pillow."""
+    named = isinstance(item, str) and item.lower().endswith(PICTURE_ENDINGS)
+    pillow = getattr(sys.modules.get("PIL.Image"), "Image", ())
+    return named or isinstance(item, (os.PathLike, Content, pillow))
+
+
+def located(item: Any, row: int = 0) -> pathlib.Path | Content:
+    """The path of a picture, or the content of one of Pillow."""
+    if isinstance(item, (str, os.PathLike, Content)):
+        return item if isinstance(item, Content) else files.expanded(item)
+    stream = io.BytesIO()
+    as_viewed(item).save(stream, "PNG", compress_level=1)
+    return Content(f"row {row}", stream.getvalue())
+
+
+def checked(values: Any, name: str) -> list[Any] | None:
+    """The pictures of a list as `located` gives them; None where it is a list of other things.
+
+    A file's name is no text: ValueError if a file is missing, or some rows are no pictures. But a
+    few texts may end as names do.
+    """
+    items = values if isinstance(values, (list, tuple)) else []
+    shown = [located(x, row) if is_picture(x) else "" for row, x in enumerate(items)]
+    there = [isinstance(x, Content) or os.path.isfile(x) for x in shown]
+    few = not any(there) and 2 * sum(map(bool, shown)) < len(items)
+    if not any(shown) or (few and all(isinstance(item, str) for item in items)):
+        return None
+    if not all(there):
+        row = there.index(False)
+        raise ValueError(
+            f"{name}: expected a picture in every row, received {str(items[row])[:80]!r} in row "
+            f"{row}, which is no file from {os.getcwd()}: correct the path, or leave the row out. "
+            f"If these are texts, pass `cv.encoders.load_minilm().encode({name})`."
+        )
+    return shown
 
 
 def as_viewed(opened: Any) -> Any:

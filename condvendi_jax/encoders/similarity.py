@@ -1,10 +1,16 @@
 """Matrices of similarities by a function of two items: every pair once, kept by its contents."""
 
+import ast
+import contextlib
+import fractions
 import inspect
 import itertools
 import os
 import pickle
+import re
 import time
+import unicodedata
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,17 +19,80 @@ import numpy as np
 from condvendi_jax.base import checks, files
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, Shelf, digest_of, imported, made, told
-from condvendi_jax.encoders.interface import EncoderError
+from condvendi_jax.encoders.interface import EncoderError, checked_texts
 
 _KEPT_EVERY = 10.0  # Seconds between two files of the cache.
 _BOTH_ORDERS = 10  # Pairs that are compared in both orders, to see whether a function is symmetric.
 _SYMMETRIC, _ITSELF = 1e-4, 0.1  # How far orders, and an item and itself, may be apart.
+_FINAL = re.compile(  # What is in a box, or follows 'the answer is' or '####' at the end.
+    r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+    r"|(?:\banswer(?: is:?|:)|^####)[*\s]*(\S[^\n]{0,99})\Z",
+    re.MULTILINE,
+)
+_MARKED = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,300}?)(?<=\S)\1(?!\w)", re.DOTALL)
+_STARTS = re.compile(r"^[ \t]*(?:```\w*$|(?:#{1,6}|>|\d\d?[.)])(?=\s)|[-*+•](?=\s+[^\d\s]))", re.M)
+_AROUND = re.compile(r"\A(?:\$+([^$]+)\$+|\\[(\[](.+)\\[)\]]|\((\w+)\)|\\text\{([^{}]*)\})\Z")
+_STRAIGHT = str.maketrans("“”„«»‘’−", '"""""\'\'-')
+_COMMENTS = re.compile(  # And what may hold their signs.
+    r"(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|(?:(?<!:)//|#\s)[^\n]*|(?s:/\*.*?\*/)"
+)
+_FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_DOCSTRING = re.compile(r"(:\s*\n\s*)(\"{3}|'{3}).*?\2\s*(?=\S)", re.DOTALL)
+_NAMED = {ast.FunctionDef: "name", ast.ClassDef: "name", ast.arg: "arg", ast.alias: "asname"}
+_NAMED |= {ast.AsyncFunctionDef: "name", ast.Name: "id"}
+
+
+def exact(text: str) -> str:
+    r"""What answers share that are equal but for capitals, blanks, quotes, Markdown or notation.
+
+    Of a text that holds `\boxed{42}` or ends in 'The answer is 42' or '#### 42', this answer alone.
+    """
+    whole = key = unicodedata.normalize("NFC", text).translate(_STRAIGHT).casefold().strip()
+    while marked := [*_FINAL.finditer(key)]:
+        key = marked[-1][marked[-1].lastindex or 0].strip()
+    key = re.sub(r"\\[dt]?frac\{(\w+)\}\{(\w+)\}", r"\1/\2", _STARTS.sub("", key))
+    key, before = " ".join(key.split()), ""
+    while key != before:
+        before, key = key, _MARKED.sub(r"\2", key).lstrip(" \"',;:").rstrip(" \"',;:.。")
+        key = re.sub(r"(?<=[^\W\d_]{2})[!?]+\Z", "", key)
+        key = _AROUND.sub(lambda match: match[match.lastindex or 0], key)
+    with contextlib.suppress(ValueError, ZeroDivisionError):
+        number = re.sub(r"(?<=\d)(?<!\b0),(?=\d{3}\b)", "", key)
+        return str(fractions.Fraction(number.replace("e", "!")))  # A power may be too large.
+    return re.sub(r" (?=[^\w\s])|(?<=[^\w\s]) ", "", key) or whole
+
+
+def code(text: str) -> str:
+    """What programs share that are equal but for comments, blanks and, in Python, their names.
+
+    Of a text with blocks of Markdown, these alone.
+    """
+    text = "\n".join(_FENCED.findall(text)) or text
+    errors = SyntaxError, ValueError, RecursionError, MemoryError
+    with contextlib.suppress(*errors), warnings.catch_warnings(action="ignore"):
+        nodes = [*ast.walk(tree := ast.parse(_DOCSTRING.sub(r"\1", text)))]
+        named = [(node, field) for node in nodes if (field := _NAMED.get(type(node)))]
+        given = (getattr(*at) for at in named if not isinstance(getattr(at[0], "ctx", 0), ast.Load))
+        kept = {getattr(node, "attr", None) for node in nodes}  # Also names of others, perhaps.
+        kept |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
+        numbers = {name: f"_{k}" for k, name in enumerate(dict.fromkeys(given)) if name not in kept}
+        for node, field in named:
+            setattr(node, field, numbers.get(name := getattr(node, field), name))
+        return ast.unparse(tree)
+    return " ".join(re.findall(r"\w+|[^\w\s]", _COMMENTS.sub(lambda match: match[1] or "", text)))
+
+
+#: By name: texts are the same if their keys are equal.
+BUILT_IN = {"exact": exact, "code": code}
 
 
 def as_loaded(function: Any) -> LoadedEncoder:
-    """The function, object or class, with its import path, from which it is imported if given."""
+    """The function, object or class, with its name or import path, which may be given alone."""
     if isinstance(function, str):
-        function = LoadedEncoder(imported(function), function)
+        if function not in BUILT_IN and ":" not in function:
+            expected = f"{', '.join(BUILT_IN)} or package.module:function"
+            raise ValueError(f"similarity: expected {expected}, received {function!r}.")
+        function = LoadedEncoder(BUILT_IN.get(function) or imported(function), function)
     loaded = embedding.as_loaded(function)
     if isinstance(loaded.encoder, type):
         loaded = LoadedEncoder(made(loaded.spec, loaded.encoder), loaded.spec)
@@ -43,6 +112,11 @@ def matrices(
 ) -> dict[Any, np.ndarray]:
     """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
+    if loaded.spec in BUILT_IN:
+        numbers: dict[str, int] = {}
+        keys = map(loaded.encoder, checked_texts(items))
+        kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+        return {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
     keys = list(map(_key, items))
     item_of = dict(zip(keys, items, strict=True))
     # Every two contents of a label, in the order of their keys, which is not that of the rows.

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
+from condvendi_jax.encoders import limits
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import asked_once, datasets, designs, profiles, saturation
 from condvendi_jax.inference import between as between_models
@@ -23,10 +24,11 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
+from condvendi_jax.records import matching
 from condvendi_jax.records.answers import recurring
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.estimate import Quality
-from condvendi_jax.results.evaluation import DOUBT, Evaluation, ScoredOrder
+from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import reasons
@@ -171,6 +173,7 @@ def _ranked(
         frozenset(two)
         for two in itertools.combinations(pairs, 2)
         if len({pairs[name].n for name in two}) == 1
+        and all(pairs[m].across_models for m in two)
         and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
     }
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
@@ -237,9 +240,10 @@ def _by_two(
 def with_texts(
     comparison: Comparison, dataset: datasets.Dataset | None, *, one_population: bool
 ) -> Comparison:
-    """The comparison with what was read, and advice on texts that may not be what a model said.
+    """The comparison with what was read, and advice on prompts and on what models said.
 
-    Where some answer many prompts, with the order of models `without` them if it is another.
+    Where some answer many prompts, with the order of models `without` them if it is another. Models
+    in scripts that the encoder cannot compare are not tested.
     """
     if dataset is None:
         return comparison
@@ -247,8 +251,14 @@ def with_texts(
         name: datasets.advised(evaluation, comparison.pairs[name], dataset, name)
         for name, evaluation in comparison.evaluations.items()
     }
-    known: Any = {"evaluations": evaluations, "read": dataset.read}
+    asked, said = dataset.asked, dataset.texts
+    odd = matching.few(asked, dataset.fields) if comparison.shared_prompts else []
+    odd += matching.copies({m: zip(asked.get(m, said[m]), said[m], strict=True) for m in said})
+    advice = tuple(Advice("models", *words) for words in odd)
+    known: Any = {"evaluations": evaluations, "read": dataset.read, "matching": advice}
     comparison, fewer, left_out = dataclasses.replace(comparison, **known), {}, []
+    if apart := limits.apart(dataset.scripts):
+        return _untested(comparison, apart)
     if not any(item.code == DOUBT for item in comparison.advice):
         return comparison
     for name, pairs in comparison.pairs.items():
@@ -278,6 +288,22 @@ def with_texts(
     whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
     without = "" if words == str(main) else f"Without {whose}: {words}"
     return dataclasses.replace(comparison, without=without)
+
+
+def _untested(comparison: Comparison, apart: Collection[frozenset[str]]) -> Comparison:
+    """The comparison without tests of models that are `apart`, and without what rests on them."""
+    rankings, why = [], reasons.SCRIPTS
+    for ranking in comparison.rankings:
+        differences = [
+            Difference(*d[:3], reason=why) if {*d[:2]} in apart else d for d in ranking.differences
+        ]
+        letters = _letters(ranking.values, differences, ranking.level)
+        changed: Any = {"differences": tuple(differences), "letters": letters, "winner": None}
+        rankings.append(dataclasses.replace(ranking, **changed))
+    failed = {**comparison.failed, "overlaps": why}
+    over = comparison.profile and dataclasses.replace(comparison.profile, reason=why)
+    changed = {"rankings": tuple(rankings), "between": None, "profile": over, "failed": failed}
+    return dataclasses.replace(comparison, **changed)
 
 
 def _compared(

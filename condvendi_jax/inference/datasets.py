@@ -18,8 +18,8 @@ from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.encoders import embedding
-from condvendi_jax.records import answers, cleaning
+from condvendi_jax.encoders import embedding, limits, pictures
+from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
 _LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
@@ -37,6 +37,7 @@ class Dataset:
       compare: makes `Similarities` of outputs and prompts, in place of embeddings.
       encoder: that of the outputs; the rule 'auto' takes its bandwidth, if it has one.
       read: what the outputs and prompts are and what was cut from them, in a line.
+      fields: of records, the names of those of `prompts` and of `answers`.
     """
 
     outputs: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Dataset:
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
     encoder: embedding.LoadedEncoder | None = None
     read: str = ""
+    fields: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -56,20 +58,27 @@ class Dataset:
 
         A function compares outputs within each model, or also `across` models.
         """
-        outputs, prompts = by_row(outputs, prompts, lists=similarity is not None)
         check_names(outputs)
+        for name, asked in of_each_model(prompts, outputs, "prompts").items():
+            checks.check_indices({"outputs": outputs[name], "prompts": asked})
+        outputs, prompts = by_row(outputs, prompts, lists=similarity is not None)
         if similarity is not None:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             compare = functools.partial(compare_pairs, similarity, across=across)
             return cls(outputs, prompts, compare=compare).cleaned(clean)
-        if not _are_texts(outputs):
-            if encoder is not None:
-                raise TypeError("encoder: expected texts as the outputs of all models.")
+        seen = {name: pictures.checked(rows, "outputs") for name, rows in outputs.items()}
+        kind = "images" if all(seen.values()) else "texts"
+        if kind == "texts" and not _are_texts(outputs):
+            for rows in outputs.values():
+                shapes.refuse_missing(rows, "outputs")
+            if encoder is not None or any(seen.values()):
+                raise TypeError("encoder: expected texts as the outputs of all models, or pictures")
             return cls(outputs, prompts)
-        loaded = embedding.encoder_of_texts(encoder)
-        rows = functools.partial(embedding.embed, encoder=loaded, kind="texts")
-        embed = {"outputs": rows, "prompts": rows}
+        loaded = embedding.encoder_of(kind, encoder)
+        rows = functools.partial(embedding.embed, encoder=loaded, kind=kind)
+        embed = {"outputs": rows, "prompts": rows if kind == "texts" else _embed_texts}
+        outputs = outputs if kind == "texts" else seen
         return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
 
     def cleaned(self, clean: bool) -> Dataset:
@@ -80,7 +89,6 @@ class Dataset:
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
         for name, said in self.texts.items():
-            checks.check_indices({"outputs": self.outputs[name], "prompts": asked[name]})
             prompts = asked[name] if _are_texts(asked[name]) else [None] * len(said)
             without = cleaning.cleaned(said, [*prompts])
             cut.update(without.cut)
@@ -103,10 +111,30 @@ class Dataset:
         outputs = self.outputs.items()
         return {name: [*map(str, texts)] for name, texts in outputs if _are_texts(texts)}
 
+    @functools.cached_property
+    def scripts(self) -> dict[str, dict[str, float]]:
+        """The shares of scripts in the texts of each model, under an encoder of one language."""
+        known = hasattr(self.encoder and self.encoder.encoder, "language")
+        return {name: limits.scripts(texts) for name, texts in self.texts.items() if known}
+
     @property
     def prompt_texts(self) -> Any:
         """The prompts, if they are texts: they say which prompts are the same."""
         return self.prompts if _are_texts(self.prompts) else None
+
+    @property
+    def asked(self) -> dict[str, Sequence[str]]:
+        """The texts of the prompts of each model; {} without."""
+        texts = self.prompt_texts
+        return {} if texts is None else of_each_model(texts, self.outputs, "prompts")
+
+    def matched(self, *, refuse: bool) -> Dataset:
+        """With the prompts of `matching.without_samples`; `read` says which texts are the same."""
+        if not self.asked:
+            return self
+        lines = [self.read, *matching.forms(itertools.chain(*self.asked.values()))]
+        prompts = matching.without_samples(self.prompts, refuse=refuse)
+        return dataclasses.replace(self, prompts=prompts, read="; ".join(filter(None, lines)))
 
     def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
         """Which of outputs and prompts are embedded: not prompts that are equal or different."""
@@ -122,8 +150,6 @@ class Dataset:
         if self.compare is not None:
             rows = {"outputs": self.compare(self.outputs, self.prompts), "prompts": None}
         elif self.embed:
-            for name, asked in of_each_model(self.prompts, self.outputs, "prompts").items():
-                checks.check_indices({"outputs": self.outputs[name], "prompts": asked})
             if options.get("prompt_ids") is None:
                 options["prompt_ids"] = self.prompt_texts
             for role in self.embedded(options["prompt_kernel"], options["similar_prompts"]):
@@ -147,9 +173,9 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
     if not all(isinstance(rows, list | tuple) for rows in of_models):
         return outputs, prompts
     rows = [*itertools.chain(*of_models)]
-    if not rows or not all(isinstance(row, list) if lists else _are_texts(row) for row in rows):
+    if not rows or not all(isinstance(row, list) if lists else _are_items(row) for row in rows):
         return outputs, prompts
-    flat = {name: [*itertools.chain(*rows)] for name, rows in outputs.items()}
+    flat = {name: shapes.listed([*itertools.chain(*rows)]) for name, rows in outputs.items()}
     if prompts is None and not lists:
         return flat, None
     if prompts is None:
@@ -174,12 +200,14 @@ def advised(
     if dataset is None:
         return evaluation
     evaluation = dataclasses.replace(evaluation, read=dataset.read)
-    texts = dataset.texts.get(name)
-    if not texts or not pairs.paired:
+    if not (texts := dataset.texts.get(name)):
         return evaluation
-    lines = answers.doubts(texts, pairs.prompt_kinds[1].tolist())
+    kinds = pairs.prompt_kinds[1].tolist() if pairs.paired else [0] * len(texts)
+    lines = answers.doubts(texts, kinds) if pairs.paired else []
     doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
-    return dataclasses.replace(evaluation, advice=(*evaluation.advice, *[doubt] * bool(lines)))
+    unseen = limits.limits_of(name, texts, kinds, dataset.scripts, dataset.encoder)
+    advice = (*itertools.starmap(Advice, unseen), *evaluation.advice, *[doubt] * bool(lines))
+    return dataclasses.replace(evaluation, advice=advice)
 
 
 def compare_pairs(
@@ -204,6 +232,17 @@ def _are_texts(values: Any) -> bool:
     return shapes.are_labels(values) and all(isinstance(value, str) for value in values)
 
 
+def _embed_texts(texts: Sequence[str]) -> np.ndarray:
+    return embedding.embed(texts, embedding.encoder_of("texts", None), kind="texts")
+
+
+def _are_items(row: Any) -> bool:
+    """Whether a row is a list, not one answer, and some of its entries are texts or pictures."""
+    row = shapes.listed(row)
+    items = row if isinstance(row, (list, tuple)) else ()
+    return any(isinstance(item, (str, bytes)) or pictures.is_picture(item) for item in items)
+
+
 def _repeat(texts: Any) -> bool:
     """Whether the texts of all models repeat: more than half of them, or enough."""
     if isinstance(texts, Mapping):
@@ -216,7 +255,7 @@ def _repeat(texts: Any) -> bool:
 def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:
     """The embeddings of items, or of those of each model by its name, made in one call."""
     if not isinstance(items, Mapping):
-        return embed([*map(str, items)])
+        return embed([str(item) if isinstance(item, str) else item for item in items])
     ends = np.cumsum([*map(len, items.values())])
-    rows = embed([str(item) for of_model in items.values() for item in of_model])
+    rows = _together(embed, [*itertools.chain(*items.values())])
     return dict(zip(items, np.split(rows, ends[:-1]), strict=True))

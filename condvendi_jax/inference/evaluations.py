@@ -105,8 +105,11 @@ class Plan:
         options: dict[str, Any] = _DEFAULTS | {**data}
         how = [options.pop(name) for name in ("encoder", "similarity", "clean")]
         dataset = Dataset.of(models, prompts, *how, across=across)
+        if options["prompt_ids"] is None:
+            dataset = dataset.matched(refuse=True)
         self.dataset = dataset
-        self.encoder = {} if dataset.encoder is None else dataset.encoder.described("texts")
+        kind = "texts" if dataset.texts else "images"
+        self.encoder = {} if dataset.encoder is None else dataset.encoder.described(kind)
         options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
         return dataset.pairs(**options)
 
@@ -205,12 +208,13 @@ def evaluate(
     """The scores of one model with standard errors: what most callers want, in one call.
 
     Args:
-      outputs: X, embeddings `[n, d_x]`, or `[prompts, k, d_x]` of k answers to each prompt; texts,
-        which are embedded; integer labels `[n]`, which are equal or different; `Similarities`; or
-        `Pairs`, which already have prompts, kernels and groups.
+      outputs: X, embeddings `[n, d_x]`, or `[prompts, k, d_x]` of k answers to each prompt; texts
+        or pictures (paths, or of Pillow), which are embedded; integer labels `[n]`, which are equal
+        or different; `Similarities`; or `Pairs`, which already have prompts, kernels and groups.
       prompts: T, embeddings `[n, d_t]`, or texts or other labels `[n]`, row by row of the prompts
         that gave the outputs; without them the scores are Vendi and RKE.
-      encoder: of outputs that are texts, or its name (`load_encoder`); all-MiniLM-L6-v2 where None.
+      encoder: of outputs that are texts or pictures, or its name (`load_encoder`); where None,
+        all-MiniLM-L6-v2 or EfficientNet-Lite0.
       similarity: in place of embeddings, a function that returns how similar two outputs are, or
         its import path: see `Similarities.from_function`. Prompts are labels.
       clean: whether to cut what stands around outputs that are texts, with a warning: reasoning,

@@ -58,7 +58,7 @@ def answer_diversity(
 def _metric(*, bandwidth: float, order: float, encoder: Any, cache: Any, clean: bool) -> Any:
     kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
     orders = [checks.check_order(order)]
-    encoder = embedding.encoder_of_texts(encoder)
+    encoder = embedding.encoder_of("texts", encoder)
     tell = functools.cache(logging.getLogger(__name__).warning)  # Each warning once.
 
     def compute(scores: list[Any]) -> dict[str, float]:

@@ -43,7 +43,7 @@ class DiversityReward:
     ) -> None:
         self._kernel, self._order = Gaussian(bandwidth), checks.check_order(order)
         self._size = checks.check_count(num_generations, name="num_generations", minimum=2)
-        self._encoder, self._warned = embedding.encoder_of_texts(encoder).encoder, False
+        self._encoder, self._warned = embedding.encoder_of("texts", encoder).encoder, False
 
     def __call__(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 
 ASSISTANTS = ("assistant", "model")
 _USERS = ("user", "human")
+_SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 _ATTACHED = ("tool_calls", "function_call", "images", "files")  # Beside the content of a message.
 _LONGEST = 1000  # Characters of JSON that are shown.
@@ -115,6 +116,9 @@ def messages_of(value: Any) -> list[dict[str, Any]] | None:
         value = listed(value) if re.match(r"\s*\[\s*{", value) else None
     needed = {"role", "content"} if packed else set()
     parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    if parts and all(isinstance(p, dict) and {"from", "value"} <= p.keys() for p in parts):
+        named = [(_SHAREGPT.get(p["from"], p["from"]), p["value"]) for p in parts]
+        parts = [{"role": role, "content": text} for role, text in named]
     fits = all(isinstance(p, dict) and p.keys() & _PARTS and p.keys() >= needed for p in parts)
     return parts if parts and fits else None
 
@@ -125,7 +129,7 @@ def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[st
     if messages is None and isinstance(value, str):
         return [(role, value)]
     if messages is None:
-        kinds = {dict: "an object", list: "a list", type(None): "null"}
+        kinds = {dict: "an object; name a field in it as A.B", list: "a list", type(None): "null"}
         kind = kinds.get(type(value)) or repr(value)[:40]
         raise Unfit(f"expected a text in {name}, received {kind}")
     turns = []

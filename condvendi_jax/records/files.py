@@ -1,4 +1,4 @@
-"""Tables of records: JSONL, CSV, TSV, Parquet, JSON and logs of Inspect, row by row."""
+"""Tables of records: JSONL, CSV, TSV, Parquet, Arrow, JSON and logs of Inspect, row by row."""
 
 import csv
 import glob
@@ -7,52 +7,101 @@ import itertools
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from condvendi_jax.base import extras, files
+from condvendi_jax.base import checks, extras, files
 from condvendi_jax.records import answers
+from condvendi_jax.records.record import Fields, Record
 
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
-_HELM = "request_states"  # The key of the records in a scenario_state.json.
+_EMPTY = {"NA", "NaN", "nan", "<NA>"}  # How pandas writes a missing cell.
 _PARSED_WHOLE = (".json", ".eval")
+_BESIDES = re.compile(  # What folders hold beside records: hidden, of Hugging Face and of HELM.
+    r"/\.|/(dataset_info|dataset_dict|state|display_requests|instances)\.json$|/cache-[^/]*\.arrow$"
+)
+_COPY, _WHOLE = "display_predictions.json", "scenario_state.json"  # Of HELM.
 _KEPT_BYTES = 2**28  # Of files that are parsed.
 INSPECT_METRIC = "answer_diversity"
 _PACKAGES = {
     ".parquet": ("pyarrow", "pyarrow.parquet", "reading Parquet"),
+    ".arrow": ("pyarrow", "pyarrow.ipc", "reading Arrow"),
     ".eval": ("inspect_ai", "inspect_ai.log", "reading logs of Inspect"),
 }
 
 
-def record_files(paths: files.StrPath | Iterable[files.StrPath]) -> list[pathlib.Path]:
-    """The files that paths and patterns name, each once; ValueError for one that cannot be read."""
-    named: list[pathlib.Path] = []
-    for given in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        path = files.expanded(given)
+def record_files(
+    paths: files.StrPath | Iterable[files.StrPath], named: Fields | None = None
+) -> dict[pathlib.Path, pathlib.Path | None]:
+    """The files that paths, patterns and folders name, each once, and the folder that is its model.
+
+    A folder is a model, with all files of records in it and below; one that is given alone and has
+    folders alone is a model for each. ValueError for a file that cannot be read.
+    """
+    given: list[pathlib.Path] = []
+    for path in map(files.expanded, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         matches = [path]
         if glob.has_magic(str(path)) and not path.exists():
             matches = sorted(map(pathlib.Path, glob.glob(str(path), recursive=True)))
         if not matches:
             raise ValueError(f"{path}: matches no file.")
-        named += matches
-    if not named:
+        given += matches
+    if not given:
         raise ValueError("expected at least one file of records, received none.")
-    for kind in set(map(ending, named)) & {*_PACKAGES}:
+    for kind in set(map(ending, given)) & {*_PACKAGES}:
         _package(kind)  # Before anything is read.
-    for k, path in enumerate(named):
-        if ending(path) not in _READERS or path.is_dir():
-            raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}.")
-        if not path.exists():
-            raise ValueError(f"{path}: there is no such file.")
-        for other in named[:k]:
-            if os.path.samefile(path, other):
-                raise ValueError(f"{path}: is given twice, also as {other}.")
-    return named
+    models: dict[pathlib.Path, pathlib.Path | None] = {}
+    for path in given:
+        inside = _below(path, named) if path.is_dir() else [path]
+        several = len(given) == 1 and not {path, path.parent} & {file.parent for file in inside}
+        for file in inside:
+            if ending(file) not in _READERS:
+                raise files.unread(file, _READERS)
+            if not file.exists():
+                raise ValueError(f"{file}: there is no such file.")
+            for other in models:
+                if os.path.samefile(file, other):
+                    raise ValueError(f"{file}: is given twice, also as {other}.")
+            folder = path if path.is_dir() else None
+            models[file] = path / file.relative_to(path).parts[0] if several else folder
+    return models
+
+
+def _below(folder: pathlib.Path, named: Fields | None) -> list[pathlib.Path]:
+    """The files of records in a folder and those below; a warning names the others."""
+    why = {
+        path: misfit(path, named)
+        for path in sorted(folder.rglob("*"))
+        if ending(path) in _READERS and path.is_file()
+        if not _BESIDES.search(f"/{path.relative_to(folder).as_posix()}")
+        if not (path.name == _COPY and path.with_name(_WHOLE).exists())
+    }
+    others = [f"{path}: {reason}" for path, reason in why.items() if reason]
+    if len(others) == len(why):
+        others.insert(0, f"{folder}: holds no files of records ({', '.join(_READERS)}).")
+        raise ValueError(" ".join(others[:2]))
+    if others:
+        checks.warn(f"{len(others):,} files hold no records, for example {others[0]}")
+    return [path for path, reason in why.items() if not reason]
+
+
+def misfit(path: files.StrPath, named: Fields | None = None) -> str:
+    """Why a file, or one that a pattern or a folder names, is none of records; '' if all are."""
+    try:
+        for file in record_files(path, named):
+            record = Record(next(iter(first_rows(file)), {}), named)
+            if not record.is_complete:
+                record.answers()
+                record.prompt()
+    except ValueError as error:
+        return str(error).removeprefix(f"{path}: ")
+    return ""
 
 
 def ending(path: pathlib.Path) -> str:
-    """The ending of a file's name in small letters."""
-    return path.suffix.lower()
+    """The ending of a file's name in small letters, that of a packed file without its .gz."""
+    return pathlib.PurePath(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _package(kind: str) -> Any:
@@ -67,7 +116,9 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
     Blank lines hold no record. Bytes that are not UTF-8 become halves of surrogate pairs.
     """
     for line, record in _parsed.pop(_version(path), None) or _READERS[ending(path)](path):
-        if not isinstance(record, (dict, answers.Unfit)):
+        if isinstance(record, dict):  # NaN is how pandas marks an empty cell.
+            record = {key: None if cell != cell else cell for key, cell in record.items()}
+        elif not isinstance(record, answers.Unfit):
             record = answers.Unfit("expected an object {...}")
         yield line, record
 
@@ -95,19 +146,25 @@ def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
     return path, path.stat().st_mtime_ns, path.stat().st_size
 
 
-def _opened(path: pathlib.Path, newline: str) -> Any:
-    return open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+def _keyed_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; `Unfit` if it has a key twice, of which Python would take the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise answers.Unfit(f"has the key {max(names, key=names.count)!r} twice; leave one out")
+    return content
 
 
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    with _opened(path, "\n") as stream:
+    with files.open_text(path, "\n") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line, object_pairs_hook=_keyed_once)
             except ValueError as error:
-                record = answers.Unfit(f"is not JSON ({getattr(error, 'msg', error)})")
+                unfit = answers.Unfit(f"is not JSON ({getattr(error, 'msg', error)})")
+                record = error if isinstance(error, answers.Unfit) else unfit
             except RecursionError:
                 record = answers.Unfit("is nested too deeply")
             yield number, record
@@ -117,15 +174,19 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     limit, line = csv.field_size_limit(_LONGEST), 1
     columns: list[str] = []
     try:
-        with _opened(path, "") as stream:
-            between = "\t" if ending(path) == ".tsv" else ","
-            reader = csv.reader(stream, strict=True, delimiter=between)
+        with files.open_text(path, "") as stream:
+            head = next(stream, "")
+            between = next((mark for mark in ",;\t" if mark in head), ",")
+            between = "\t" if ending(path) == ".tsv" else between
+            lines = itertools.chain([head], stream)
+            reader = csv.reader(lines, strict=True, delimiter=between)
             for cells in reader:
                 if cells and not columns:
                     columns = cells
                     if len({*columns}) < len(columns):
                         raise ValueError(f"{path}, line {line}: names a column twice.")
                 elif cells and len(cells) == len(columns):
+                    cells = ["" if cell in _EMPTY else cell for cell in cells]
                     yield line, dict(zip(columns, cells, strict=True))
                 elif cells:
                     counts = f"{len(cells)} cells, the header {len(columns)}"
@@ -137,43 +198,64 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
         csv.field_size_limit(limit)
 
 
-def _read_parquet(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    parquet = _package(".parquet")
+def _read_columns(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
+    """The rows of Parquet, or of Arrow as a stream or as a file."""
+    kind = ending(path)
+    package = _package(kind)
     try:
-        batches = parquet.ParquetFile(path).iter_batches()
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+        with open(path, "rb") as stream:
+            if kind == ".parquet":
+                batches = package.ParquetFile(stream).iter_batches()
+            else:
+                is_file = stream.peek(6)[:6] == b"ARROW1"
+                opened = package.open_file if is_file else package.open_stream
+                batches = opened(stream).read_all().to_batches()
+            yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
     except Exception as error:  # Damaged files fail in any of the reader's ways.
-        raise ValueError(f"{path}: cannot be read as Parquet: {error}") from error
+        raise ValueError(f"{path}: cannot be read as {kind[1:].title()}: {error}") from error
 
 
 def _read_json(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     """An array of records, an object that holds one, a record a line, or a log of Inspect."""
-    with _opened(path, "\n") as stream:
+    with files.open_text(path, "\n") as stream:
         try:
-            content = json.load(stream)
+            content = json.load(stream, object_pairs_hook=_keyed_once)
         except (ValueError, RecursionError) as error:
             if getattr(error, "msg", "") != "Extra data":
                 raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
             content = None  # A record a line.
     keyed = isinstance(content, dict)
-    rows = content.get(_HELM) if keyed else content
     if content is None:
         yield from _read_jsonl(path)
-    elif isinstance(rows, list):
-        yield from enumerate(rows, 1)
     elif keyed and {"eval", "version"} <= content.keys():
         yield from _read_inspect(path)
-    elif keyed and not any(
-        isinstance(held, list) and {*map(type, held)} <= {dict} for held in content.values()
-    ):
-        yield 1, content
-    else:
-        seen = f"the keys {', '.join(map(repr, content))}" if keyed else content
+    elif rows := _listed(content) if keyed else content if isinstance(content, list) else [content]:
+        yield from enumerate(rows, 1)
+    elif not isinstance(content, list):
         raise ValueError(
-            f"{path}: expected an array of records, an object with {_HELM!r}, or a log of Inspect, "
-            f"received {seen!s:.200}. If one key holds the "
-            "records, save what it holds: json.dump(json.load(open(OLD))[KEY], open(NEW, 'w'))."
+            f"{path}: expected an array of records, an object with one list of them, or a log of "
+            f"Inspect, received the keys {', '.join(map(repr, content))!s:.200}. If one key holds "
+            "the records, save it: json.dump(json.load(open(OLD))[KEY], open(NEW, 'w'))."
         )
+
+
+def _listed(content: dict[Any, Any]) -> list[Any]:
+    """The records in an object: itself, a table of W&B, or its only list of them; [] if several."""
+    if {"columns", "data"} <= content.keys():
+        keys, wrong = content["columns"], answers.Unfit("does not hold a cell for each column")
+        rows = (dict(zip(keys, row, strict=False)) for row in content["data"])
+        return [row if len(row) == len(keys) else wrong for row in rows]
+    inside = [part for part in (content, *content.values()) if isinstance(part, dict)]
+    if len(inside) == len(content) + 1 and Record(inside[-1]).is_complete:  # Records by their ids.
+        return inside[1:]
+    if len(inside) == len(content) + 1 and "0" in inside[-1]:  # Columns, as pandas writes them.
+        return [{key: column.get(row) for key, column in content.items()} for row in inside[-1]]
+    lists = [held for part in inside for held in part.values() if isinstance(held, list)]
+    lists = [held for held in lists if {*map(type, held)} == {dict}]
+    if not lists or Record(content).is_complete:
+        return [content]
+    lists = [rows for rows in lists if any(Record(row).is_complete for row in rows)] or lists
+    return lists[0] if len(lists) == 1 else []
 
 
 def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
@@ -216,7 +298,8 @@ _READERS = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
     ".tsv": _read_csv,
-    ".parquet": _read_parquet,
+    ".parquet": _read_columns,
+    ".arrow": _read_columns,
     ".eval": _read_inspect,
     ".json": _read_json,
 }

@@ -1,12 +1,14 @@
 """A user's prompts, texts and pictures: reading them, and which belongs to which."""
 
 import collections
+import contextlib
 import itertools
 import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files, tables
@@ -17,14 +19,15 @@ from condvendi_jax.records.record import known_fields
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
 """Pictures that Pillow cannot decode in every installation."""
-_ALL_ENDINGS = IMAGE_ENDINGS + UNREAD_ENDINGS
+PICTURE_ENDINGS = IMAGE_ENDINGS + UNREAD_ENDINGS
 PROMPT_COLUMNS = ("prompt", "question", "caption", "text")
 TEXT_COLUMNS = ("output", "response", "answer", "completion", "text")
 IMAGE_COLUMNS = ("image", "file_name", "filename", "file", "path")
 _NUMBER = re.compile(r"[-+]?(\d+|\d*\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
-TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
+TEXT_ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow")
 _SHOWN = 3
 _Rows = dict[str, list[int | None]]  # Of prompts, by how they are known.
+_TEXT = "text of the prompt in the names"
 _NUMBERS = ("number of the prompt from 0", "number of the prompt from 1")
 
 
@@ -49,23 +52,23 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
     """Reads texts, at least one, or raises ValueError with the path and line.
 
     The lines of a .txt file, or the `column` of a table, where None the first of `TEXT_COLUMNS`. Of
-    `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank.
+    `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank. A folder of pictures has
+    the prompts of its files `metadata`, or the names of the folders in it.
     """
     path = files.expanded(path)
-    if ending(path) not in TEXT_ENDINGS:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(TEXT_ENDINGS)}.")
     table = Texts([], "", path, [])
-    if ending(path) == ".txt":
+    if path.is_dir():
+        table.rows.extend(_of_pictures(path))
+    elif ending(path) not in TEXT_ENDINGS:
+        raise files.unread(path, TEXT_ENDINGS)
+    elif ending(path) == ".txt":
         table.texts.extend(files.read_lines(path))
         table.rows.extend((k, {}) for k, _ in enumerate(table.texts, 1))
         _refuse_numbers(path, table.texts)
     elif not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     else:
-        for line, row in read_rows(path):
-            if isinstance(row, Unfit):
-                raise ValueError(f"{path}, line {line}: {row}.")
-            table.rows.append((line, row))
+        table.rows.extend(_rows(path))
     if not table.rows:
         raise ValueError(f"{path}: holds no rows.")
     names, what = (PROMPT_COLUMNS, "prompts") if prompts else (TEXT_COLUMNS, "texts")
@@ -73,8 +76,9 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
     for line, row in table.rows if column else ():
         value, place = row.get(column), f"{path}, line {line}"
         if not isinstance(value, str):
-            received = "nothing" if column not in row else json.dumps(value)
-            raise ValueError(f"{place}: expected a text in {column!r}, received {received}.")
+            received = "nothing" if column not in row else f"{json.dumps(value)!s:.80}"
+            expected = f"{place}: expected a text in {column!r}, received {received}."
+            raise ValueError(f"{expected}{_saved(table, column)}")
         if prompts and not value.strip():
             raise ValueError(f"{place}: {column!r} is blank.")
         if SURROGATES.search(value):
@@ -97,6 +101,58 @@ def _refuse_numbers(path: pathlib.Path, texts: Sequence[str]) -> None:
         )
 
 
+def _saved(table: Texts, column: Any) -> str:
+    """The line of Python that saves a column of embeddings of a table in Parquet."""
+    if ending(table.path) != ".parquet" or not isinstance(table.rows[0][1].get(column), list):
+        return ""
+    rows = f"pandas.read_parquet({str(table.path)!r})[{column!r}]"
+    line = f"import numpy as np, pandas; np.save('x.npy', np.stack({rows}))"
+    return f" If {column!r} holds embeddings, save them as an array: {line}"
+
+
+def are_described(folder: files.StrPath) -> bool:
+    """Whether files `metadata` in a folder hold a prompt for each of its pictures."""
+    with contextlib.suppress(ValueError):
+        images, names = list_images(folder, below=True), _metadata(files.expanded(folder))
+        return bool(names) and len(read_texts(folder, prompts=True).texts) == len(images)
+    return False
+
+
+def _metadata(folder: pathlib.Path) -> list[pathlib.Path]:
+    paths = (path for path in folder.rglob("metadata.*") if ending(path) in TEXT_ENDINGS[1:])
+    return sorted(paths, key=_natural)
+
+
+def _of_pictures(folder: pathlib.Path) -> list[tuple[int, dict[str, Any]]]:
+    """A row for each picture of a folder, with its prompt.
+
+    A row of a file `metadata` is of the picture that it names or, if it is the only one, of all in
+    its folder and below. Without such files, folders are named by prompts.
+    """
+    images, rows = list_images(folder, below=True), list[dict[str, Any]]()
+    for path in _metadata(folder):
+        table = list(_rows(path))
+        inside = [i for i in images if i.is_relative_to(path.parent)] if len(table) == 1 else []
+        for line, row in table:
+            names = known_fields(row, IMAGE_COLUMNS)[:1]
+            places = [path.parent / str(row[name]) for name in names] or inside
+            if not places:
+                raise ValueError(f"{path}, line {line}: has no {' or '.join(IMAGE_COLUMNS)}.")
+            more = {key: cell for key, cell in row.items() if key not in names}
+            rows += [{"image": place.as_posix(), **more} for place in places]
+    if not rows and folder not in {image.parent for image in images}:
+        named = [(image.as_posix(), image.parent.relative_to(folder)) for image in images]
+        rows = [{"image": image, "prompt": place.as_posix()} for image, place in named]
+    return list(enumerate(rows, 1))
+
+
+def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for line, row in read_rows(path):
+        if isinstance(row, Unfit):
+            raise ValueError(f"{path}, line {line}: {row}.")
+        yield line, row
+
+
 def _column(table: Texts, named: str | None, names: Sequence[str], what: str) -> str:
     """The column that is named, or else the first of `names`; '' in a .txt file."""
     columns = table.columns
@@ -110,7 +166,7 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     wanted = repr(named) if named is not None else " or ".join(names)
     raise ValueError(
         f"{table.path}: has no column {wanted} for its {what}; its columns are "
-        f"{', '.join(columns)}."
+        f"{', '.join(columns)}.{''.join(_saved(table, name) for name in columns)}"
     )
 
 
@@ -124,7 +180,7 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
     shown = [path for path in folder.rglob("*") if "/." not in f"/{path.relative_to(folder)}"]
-    paths = [p for p in shown if p.is_file() and p.name.lower().endswith(_ALL_ENDINGS)]
+    paths = [p for p in shown if p.is_file() and p.name.lower().endswith(PICTURE_ENDINGS)]
     images = [path for path in paths if path.name.lower().endswith(IMAGE_ENDINGS)]
     if below:  # Beside the samples GenEval puts a picture of all.
         samples = {path.parent.parent for path in images if path.parent.name == "samples"}
@@ -136,7 +192,8 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
             f"{len(left_out):,} pictures are left out, as they lie in folders below {folder}, "
             "beside a folder of samples, or in formats that may not be decoded: "
             f"{_some(sorted(path.name for path in left_out))}. "
-            "Move them into the folder, or convert them to .png."
+            "Move them into the folder, or convert them to .png; if the folders are named by their "
+            f"prompts, add --prompts={folder}."
         )
     if not images:
         raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}). {why}")
@@ -158,9 +215,10 @@ def pair_images(
     """The pictures, the row of the prompt of each, the column that names them, and how, in words.
 
     The column `column`, or else one of `IMAGE_COLUMNS` or of names of pictures, names the picture
-    of each prompt. Without it, as many pictures as prompts are paired by order. Otherwise the names
-    of the pictures, or of their folders, begin with the number of the prompt from 0 or 1, or with
-    what one of the columns holds: `000_3.png`, `000/3.png`.
+    of each prompt. Without it, the names of the pictures, or of their folders, hold the text of the
+    prompt, which may be cut: `a_red_car_3.png`. Else, as many pictures as prompts are paired by
+    order. Otherwise the names begin with the number of the prompt from 0 or 1, or with what one of
+    the columns holds: `000_3.png`, `000/3.png`.
 
     Pictures that the column does not name are left out, with a warning. What has two meanings, or
     none, is a ValueError.
@@ -172,7 +230,7 @@ def pair_images(
     if column is not None:
         _column(prompts, column, (), "pictures")
     else:
-        named = [n for n in cells if all(c.lower().endswith(_ALL_ENDINGS) for c in cells[n])]
+        named = [n for n in cells if all(c.lower().endswith(PICTURE_ENDINGS) for c in cells[n])]
         column = next(iter([*known_fields(cells, IMAGE_COLUMNS), *named]), None)
     if column is not None:
         cells = {column: _cells(prompts, column)}
@@ -188,8 +246,13 @@ def pair_images(
     if column is None:
         keys |= {how: list(map(str, range(k, count + k))) for k, how in enumerate(_NUMBERS)}
     starts, ends = _ways(names, keys)
-    if column is None and len(images) == count and not in_folders:
-        starts = {"order": list(range(count)), **starts}
+    if column is None:
+        held = _by_text(list(map(_words, names)), list(map(_words, prompts.texts)))
+        by_text: list[int | None] = [min(rows) if len(rows) == 1 else None for rows in held]
+        if len(images) == count and not in_folders and len({*by_text} - {None}) < count:
+            starts = {"order": list(range(count)), **starts}
+            by_text = [k if k in rows else min(rows, default=None) for k, rows in enumerate(held)]
+        starts = {_TEXT: by_text, **starts}
     ways = starts | ends  # Numbers at the end may be of samples, and can only deny.
     lacks = {how: (rows.count(None), count - len({*rows} - {None})) for how, rows in ways.items()}
     how = min(starts, key=lacks.__getitem__)
@@ -205,8 +268,9 @@ def pair_images(
             f"pictures match no prompt and {without:,} of {count:,} prompts have no picture. "
             f"{remedy}"
         )
-    for other, rows in ways.items():
-        decides = lacks[other] == (0, 0) or (other in starts and other.startswith("column"))
+    certain = ("column", _TEXT)[: 1 + (how == "order")]  # Also where some pictures have no prompt.
+    for other, rows in (starts if how == _TEXT else ways).items():
+        decides = lacks[other] == (0, 0) or (other in starts and other.startswith(certain))
         if decides and any(row not in (None, k) for row, k in zip(rows, ways[how], strict=True)):
             raise ValueError(f"{prompts.path}: the {how} and the {other} disagree. {remedy}")
     rows = [row for row in ways[how] if row is not None]
@@ -277,7 +341,8 @@ def _ways(names: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[_Row
 
 def _words(text: str) -> tuple[str, ...]:
     """The words and numbers of a name, numbers without zeros before them."""
-    words = re.findall(r"\d+|[^\W\d_]+", text.casefold())
+    plain = re.sub("['’\u0300-\u036f]", "", unicodedata.normalize("NFKD", text.casefold()))
+    words = re.findall(r"\d+|[^\W\d_]+", plain)
     return tuple(str(int(word)) if word.isdecimal() else word for word in words)
 
 
@@ -288,6 +353,33 @@ def _matches(names: Sequence[Any], keys: Sequence[Any]) -> list[int | None]:
         return [None] * len(names)
     hits = [{rows[name[:k]] for k in range(len(name) + 1) if name[:k] in rows} for name in names]
     return [some.pop() if len(some) == 1 else None for some in hits]
+
+
+def _by_text(names: Sequence[Any], texts: Sequence[Any]) -> list[set[int]]:
+    """The texts that each name holds, the longest; or are cut to it; or share its rarest words.
+
+    Names and texts are tuples of words. Words that all names have, and short ones, are not shared.
+    """
+    rows_of, in_all = collections.defaultdict(set), set.intersection(*map(set, names))
+    for row, text in enumerate(texts):
+        for word in text:
+            rows_of[word].add(row)
+
+    def sharing(words: set[str]) -> set[int]:
+        rows: set[int] = set()
+        for some in sorted((rows_of[word] for word in words & rows_of.keys()), key=len):
+            rows = rows & some or rows or some
+        return rows
+
+    found = []
+    for name in names:
+        words, whole = {word for word in name if not word.isdecimal()}, " ".join(name)
+        near = {row: " ".join(texts[row]) for row in sharing(words)}
+        held = {row for row, text in near.items() if f" {text} " in f" {whole} "}
+        longest = {row for row in held if len(near[row]) == max(len(near[r]) for r in held)}
+        cut = {row for row, text in near.items() if text.startswith(whole.strip("0123456789 "))}
+        found.append(longest or cut or sharing({w for w in words - in_all if len(w) > 2}))
+    return found
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:

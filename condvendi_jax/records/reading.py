@@ -1,18 +1,24 @@
 """Files of records to the answers of models: which model said what to which prompt."""
 
 import collections
+import contextlib
 import dataclasses
+import itertools
 import pathlib
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files
+from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
+from condvendi_jax.records import matching
 from condvendi_jax.records.answers import Unfit, doubts, is_blank
 from condvendi_jax.records.cleaning import Cleaned, cleaned
 from condvendi_jax.records.files import first_rows, read_rows, record_files
+from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
 from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row
 from condvendi_jax.records.varying import answer_field, with_lists
 
@@ -43,7 +49,8 @@ class Records:
     sum one for each prompt, or None without any. `by_id` says whether ids stand for prompts.
     `beside[field][model][i]` is what a field holds for that answer. `batches[model][i]` is a label
     of its request, where most prompts were asked several times with several answers each.
-    `summary` says in a line what was read and cut.
+    `summary` says in a line what was read and cut. `tasks[model][i]` is the name of the file that
+    it comes from, where a model has several.
     """
 
     answers: dict[str, list[str]]
@@ -56,11 +63,22 @@ class Records:
     beside: dict[str, dict[str, list[Any]]] = dataclasses.field(default_factory=dict)
     batches: dict[str, list[str]] | None = None
     summary: str = ""
+    tasks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """The number of answers, by model and prompt."""
-        return {name: dict(collections.Counter(texts)) for name, texts in self.prompts.items()}
+        asked = {name: map(identity, texts) for name, texts in self.prompts.items()}
+        return {name: dict(collections.Counter(texts)) for name, texts in asked.items()}
+
+    @property
+    def by_task(self) -> dict[str, dict[str, list[str]]]:
+        """The prompt of each answer, by model and task."""
+        asked: dict[str, dict[str, list[str]]] = {model: {} for model in self.tasks}
+        for model, labels in self.tasks.items():
+            for task, prompt in zip(labels, self.prompts[model], strict=True):
+                asked[model].setdefault(task, []).append(prompt)
+        return asked
 
 
 def read_records(
@@ -73,17 +91,19 @@ def read_records(
     names: Mapping[str, str] = types.MappingProxyType({}),
     beside: Sequence[str] = (),
     batch_field: str | None = None,
+    prompts_by_id: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
-    A file ends in .jsonl, .csv, .tsv or .parquet, holds an array of records (.json), or is a log of
-    Inspect (.eval, .json). A record is one answer, or one prompt with a list of answers, as plain
-    texts or as chat messages, or a record of a tool in `formats`. The prompt is all that the
-    model was given: a chat with its system message and earlier turns, and several fields, such as
+    A file is .jsonl, .csv, .tsv, also packed (.gz), .parquet or .arrow, holds a list of records
+    (.json), or is a log of Inspect (.eval, .json). A folder of files is a model, and a folder of
+    folders one model each. A record is one answer, or one prompt with a list of answers, as plain
+    texts or as chat messages, or a record of a tool in `formats`. The prompt is all that the model
+    was given: a chat with its system message and earlier turns, and several fields, such as
     `instruction` and `input`, one after the other.
 
     Args:
-      paths: files, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
+      paths: files, folders, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
       prompt_field: the only field of the prompt; if unset, all fields that the model was given.
         Fields within fields are `a.b`.
       answer_field: the field of the answer or answers; if unset, the one of `ANSWER_FIELDS`.
@@ -95,6 +115,7 @@ def read_records(
         answers, or a value of one answer. Answers without it are left out.
       batch_field: the field with the request or batch that an answer comes from. If unset, a record
         is a request in formats where it is one.
+      prompts_by_id: files with the prompts of records that have ids alone, as a batch's requests.
 
     Returns:
       At least one answer of each file. Records and answers that do not fit are in `skipped`, and a
@@ -114,7 +135,10 @@ def read_records(
       ({'small': ['a pear', 'a fig']}, {'small': {'Name a fruit.': 2}})
     """
     named = Fields(prompt_field, answer_field, model_field, batch_field, beside)
-    rows_of, skipped, notes, cut = _by_model(record_files(paths), names, named, clean)
+    sources = record_files(paths, named)
+    named = named._replace(asked=_texts_by_id(prompts_by_id, beside=sources))
+    rows_of, files_of, skipped, notes, cut = _by_model(sources, names, named, clean)
+    tasks = {m: _tasks(used) for m, used in files_of.items() if len({*used}) > 1}
     every = [row for rows in rows_of.values() for row in rows]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
@@ -149,34 +173,91 @@ def read_records(
         field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
         for field in beside
     }
-    read = _summary(every, len(skipped), fields, cut if clean else {})
-    return Records(answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches, read)
+    said = _summary(every, len(skipped), fields, cut if clean else {})
+    known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
+    said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
+    read = Records(*known, said, tasks)
+    for model, asked in read.by_task.items():
+        numbers = [f"{t} ({len(p):,} answers, {len({*p}):,} prompts)" for t, p in asked.items()]
+        notes.insert(0, f"{model}: answers of {len(asked):,} files: {', '.join(numbers)}")
+    if len(folders := {*sources.values()}) == 1 and not names and (folder := folders.pop()):
+        _refuse_models(folder, read.by_task)
+    return read
 
 
-def holds_records(path: str | PathLike[str]) -> bool:
-    """Whether the first row of a file has fields of a prompt, or its id, and of an answer."""
-    return any(Record(row).is_complete for row in first_rows(path))
+def _refuse_models(folder: pathlib.Path, by_task: Mapping[str, Mapping[str, list[str]]]) -> None:
+    """ValueError where files of a folder that was given alone answer the same prompts."""
+    for model, tasks in by_task.items():
+        for (one, asked), (other, too) in itertools.combinations(tasks.items(), 2):
+            if 2 * len({*asked} & {*too}) > min(len({*asked}), len({*too})):
+                raise ValueError(
+                    f"{folder}: its files {one} and {other} answer the same prompts. If each is a "
+                    f"model, give the files, {folder}/*. If all are of one model, name it, "
+                    f"{model}={folder} or, in Python, names={{'{folder}': {model!r}}}."
+                )
 
 
 def known_by(path: str | PathLike[str]) -> str:
     """The field whose id stands for the prompt in the first row of a file; '' if none does."""
-    return next((Record(row).id for row in first_rows(path)), "")
+    with contextlib.suppress(ValueError):
+        return next((Record(row).id for file in record_files(path) for row in first_rows(file)), "")
+    return ""
+
+
+def _texts_by_id(paths: Any, beside: Iterable[pathlib.Path] = ()) -> dict[str, str]:
+    """The texts of files of prompts by their ids; the records beside them must have ids alone."""
+    texts: dict[str, str] = {}
+    for path in record_files(paths) if isinstance(paths, (str, PathLike)) or paths else ():
+        if with_prompts := [str(source) for source in beside if not known_by(source)]:
+            raise ValueError(f"{path}: has no effect, as {with_prompts[0]} has prompts itself.")
+        for line, row in read_rows(path):
+            try:
+                if isinstance(row, Unfit):
+                    raise row
+                record = Record({**row, " ": ""}, Fields(answer=" "))  # It has no answer.
+                name = next((name for name in QUESTIONS if record.row.get(name) is not None), "")
+                if not name:
+                    raise Unfit(f"expected a prompt with its {' or '.join(QUESTIONS)}")
+                record.form = Format("", "", prompt=QUESTIONS[name], id=name)
+                key, text = str(record.row[name]), record.prompt().text
+                if texts.setdefault(key, text) != text:
+                    raise Unfit(
+                        f"{name!r} {key!r} has a second prompt; read records that hold theirs"
+                    )
+            except Unfit as error:
+                raise ValueError(f"{path}, line {line}: {error}.") from error
+    return texts
+
+
+def _tasks(paths: Sequence[pathlib.Path]) -> list[str]:
+    """The task of each answer: the name of its file, without dates and parts."""
+    names = files.names_of(list(map(str, dict.fromkeys(paths))))
+    extra = r"^samples_|_\d{4}-\d\d-\d\dT[\d.:-]+$|-\d+-of-\d+$"
+    tasks = dict(zip(dict.fromkeys(paths), (re.sub(extra, "", n) for n in names), strict=True))
+    return [tasks[path] for path in paths]
 
 
 def _by_model(
-    paths: Sequence[pathlib.Path], names: Mapping[str, str], named: Fields, clean: bool
-) -> tuple[dict[str, list[Row]], list[Skipped], list[str], dict[str, int]]:
-    """The rows of each model, what is left out, what to note, and what was cut from how many."""
-    given = {file: name for pattern, name in names.items() for file in record_files(pattern)}
-    others = [path for path in paths if path not in given]
-    plain = dict(zip(others, files.names_of(list(map(str, others))), strict=True))
+    paths: Mapping[pathlib.Path, Any], names: Mapping[str, str], named: Fields, clean: bool
+) -> tuple[dict[str, list[Row]], dict[str, list[pathlib.Path]], list[Skipped], list[str], dict]:
+    """The rows of each model and the file of each, what is left out, notes, and what was cut."""
+    given = {file: name for p, name in names.items() for file in record_files(p, named)}
+    labels = {path: str(paths[path] or path) for path in paths if path not in given}
+    named_by = dict.fromkeys(labels.values())
+    plain = dict(zip(named_by, files.names_of([*named_by]), strict=True))
+    files_of: dict[str, list[pathlib.Path]] = collections.defaultdict(list)
     rows_of: dict[str, list[Row]] = collections.defaultdict(list)
     sources: dict[str, dict[pathlib.Path, Any]] = collections.defaultdict(dict)
+    said: dict[str, dict[str, list[tuple[str, str]]]] = collections.defaultdict(dict)
     skipped: list[Skipped] = []
     cut = collections.Counter[str]()
     fields, notes = _answer_fields(paths, named)
     for path in paths:
-        rows, unfit, of_file = _read_file(path, fields[path], clean)
+        shown = path.name == "display_predictions.json" and not named.asked
+        beside = [other for other in map(path.with_name, BESIDE) if shown and other.exists()][:1]
+        notes += [f"the prompts of {path} are those of {other}" for other in beside]
+        asked = named.asked or _texts_by_id(beside)
+        rows, unfit, of_file = _read_file(path, fields[path]._replace(asked=asked), clean)
         cut.update(of_file)
         if not rows:
             why = f"no record fits. {unfit[0]}" if unfit else "holds no records."
@@ -189,9 +270,11 @@ def _by_model(
                 f"{given[path]!r}: leave this name out."
             )
         for row in rows:
-            model = given.get(path) or row.model or plain[path]
+            model = given.get(path) or row.model or plain[labels[path]]
             sources[model][path] = path in given, row.model is not None
             rows_of[model].append(row)
+            files_of[model].append(path)
+            said[model].setdefault(f"{path}", []).append((row.asked.text, row.answer))
     for model, places in sources.items():
         if len({*places.values()}) > 1:
             raise ValueError(
@@ -199,13 +282,13 @@ def _by_model(
                 "them name alike: give each file a name of its own, as "
                 f"other={next(reversed(places))}."
             )
-    counts = {model: len(places) for model, places in sources.items()}
-    notes += [f"{m}: answers of {count:,} files" for m, count in counts.items() if count > 1]
-    return rows_of, skipped, notes, dict(cut)
+    for line, *_, mend in itertools.chain(*map(matching.copies, said.values())):
+        checks.warn(f"{line}, and both count. {mend}.")
+    return rows_of, files_of, skipped, notes, dict(cut)
 
 
 def _answer_fields(
-    paths: Sequence[pathlib.Path], named: Fields
+    paths: Iterable[pathlib.Path], named: Fields
 ) -> tuple[dict[pathlib.Path, Fields], list[str]]:
     """The fields of each file with that of its answers, and why; files of like fields go together.
 
@@ -275,7 +358,7 @@ def _summary(
         f"{'fields' if len(names) > 1 else 'field'} {listed(list(map(repr, names)))}"
         for names in fields.values()
     )
-    prompts = len({row.asked.text for row in rows})
+    prompts = len({identity(row.asked.text) for row in rows})
     lost = f", {left_out:,} left out" if left_out else ""
     words = f"{len(rows):,} answers ({said}{lost}) to {prompts:,} prompts ({asked})"
     return f"{words}; cut: {Cleaned([], cut)}" if cut else words
@@ -294,9 +377,10 @@ def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]]
     if all(len({*batches}) == len(batches) for batches in labels.values()):
         return None, False
     for model, rows in rows_of.items():
-        asked = {(row.asked.text, label) for row, label in zip(rows, labels[model], strict=True)}
+        prompts = [identity(row.asked.text) for row in rows]
+        asked = {*zip(prompts, labels[model], strict=True)}
         times = collections.Counter(prompt for prompt, _ in asked)
-        if sum(times[row.asked.text] > 1 for row in rows) < len(rows) / 2:
+        if sum(times[prompt] > 1 for prompt in prompts) < len(rows) / 2:
             return None, True
     return labels, False
 
@@ -315,9 +399,9 @@ def _shares(rows_of: Mapping[str, Sequence[Row]]) -> dict[str, list[float]] | No
                     "others have. Answers with probabilities are a distribution, and others a "
                     "sample: score them one by one."
                 )
-            totals[row.asked.text] += row.weight
+            totals[identity(row.asked.text)] += row.weight
         if not all(totals.values()):
             prompt = min(totals, key=totals.__getitem__)
             raise ValueError(f"all answers to {prompt[:80]!r} have the {WEIGHT_FIELD} 0.")
-        shares[model] = [(row.weight or 0.0) / totals[row.asked.text] for row in rows]
+        shares[model] = [(row.weight or 0.0) / totals[identity(row.asked.text)] for row in rows]
     return shares

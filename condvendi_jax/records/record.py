@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.records import answers as texts
@@ -18,24 +20,28 @@ GIVEN = (
 )
 _TEXTS = ("history", "context", "choices", "options")
 _LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions")
+LAST_TURN = "messages[-1]"
 ANSWER_FIELDS = (
     *_LISTS,
     *("generation", "response", "completion", "output", "answer", "prediction"),
-    *("predicted_text", "generated_text", "model_output"),
+    *("predicted_text", "generated_text", "model_output", LAST_TURN),
 )
 MODEL_FIELD = "model"
 WEIGHT_FIELD = "probability"
-_PLAIN = Format(tool="", marks=())  # Of records whose fields have plain names.
+_NOTHING: Any = ([], [None], [""], [[]])
+_PLAIN = Format(tool="", marks="")  # Of records whose fields have plain names.
+_CHATS = ("messages", "conversations", "conversation")
 
 
 class Fields(NamedTuple):
-    """The fields that a user names; None where those that are known count."""
+    """The fields that a user names; None where those that are known count. And what joins them."""
 
     prompt: str | None = None
     answer: str | None = None
     model: str | None = None
     batch: str | None = None
     beside: Sequence[str] = ()
+    asked: Mapping[str, str] = types.MappingProxyType({})  # Prompts by the ids that records have.
 
 
 class Prompt(NamedTuple):
@@ -76,17 +82,30 @@ class Record:
 
     def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
         self.named, self.place = named or Fields(), place
-        paths = [path for path in (*self.named[:-1], *self.named.beside) if path not in row]
+        paths = [path for path in (*self.named[:4], *self.named.beside) if path not in row]
         inner = {path: values(row, path) for path in paths if path}
-        inner = {path: held if "[" in path else held[0] for path, held in inner.items() if held}
+        lists = {path for path in inner if re.search(r"\[(?!-?\d)", path)}
+        inner = {path: held if path in lists else held[0] for path, held in inner.items() if held}
         self.row = {**row, **inner}
-        self.form = next((form for form in FORMATS if all(map(self._has, form.marks))), _PLAIN)
+        forms = _forms_of(tuple(self.row))
+        marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
+        self.form = next(marked, _PLAIN)  # A path may lead to null.
+        if self.named.answer and self.named.answer in re.split(r"[ \[]", self.form.answers):
+            self.named = self.named._replace(answer=None)  # Its place in the field is known.
+        said = [] if self.form.answers else known_fields(row, ANSWER_FIELDS)
+        self.row |= {field: _inner(row[field]) for field in said}
+        if not (self.form.answers or self.named.answer or said) or self.named.answer == LAST_TURN:
+            for field in known_fields(row, _CHATS):
+                turns = messages_of(row[field]) or [{}]  # The last turn answers those before.
+                if turns[1:] and turns[-1].get("role") in texts.ASSISTANTS:
+                    self.row |= {"messages": turns[:-1], LAST_TURN: turns[-1]}
 
     @property
     def is_complete(self) -> bool:
         """Whether it has fields of a prompt and of an answer, or is of a known format."""
-        plain = known_fields(self.row, PROMPT_FIELDS) and known_fields(self.row, ANSWER_FIELDS)
-        return bool(plain or self.form.tool)
+        prompt = self.named.prompt in self.row or known_fields(self.row, PROMPT_FIELDS)
+        answer = self.named.answer in self.row or known_fields(self.row, ANSWER_FIELDS)
+        return bool(self.form.tool or (prompt and answer))
 
     @property
     def id(self) -> str:
@@ -129,7 +148,8 @@ class Record:
         """The name of the model; None where there is no such field, or it is null or blank."""
         field, value = self.form.model, None
         if self.named.model is None and field:
-            value = next(iter(values(self.row, field)), None)
+            field, held = self._first(field)
+            value = next(iter(held), None)
         elif self.named.model is not None or known_fields(self.row, [MODEL_FIELD]):
             field = self._field("model", [MODEL_FIELD])
             value = self.row[field]
@@ -146,7 +166,7 @@ class Record:
             path, held = self._first(self.form.answers)
             field = path.partition("[")[0]
             one = len(held) == 1 and path == field
-            return field, held[0] if one else held, not one
+            return field, _inner(held[0]) if one else held, not one
         field = self._answer_field()
         value = self.row[field]
         if isinstance(value, str) and field.strip().casefold() in _LISTS:
@@ -175,7 +195,9 @@ class Record:
         text = str(next(iter(values(self.row, self.id)), ""))
         if text in ("", "None"):
             raise Unfit(f"expected an id in {self.id!r}, as the record has no prompt")
-        return Prompt(text, [self.id], is_id=True)
+        if self.named.asked and text not in self.named.asked:
+            raise Unfit(f"no prompt was given with {text!r} as its {self.id!r}")
+        return Prompt(self.named.asked.get(text, text), [self.id], is_id=not self.named.asked)
 
     def _by_format(self) -> Prompt:
         """The prompt where the format has it, or else that of plain fields."""
@@ -185,17 +207,28 @@ class Record:
             if isinstance(value, dict) and not messages_of(value):
                 row = row if self.named.prompt in row else value  # Its fields are plain.
             elif self.named.prompt is None:
-                ids = values(row, self.form.id) if self.form.id else []
+                ids = values(row, self.form.id) if self.form.id and self.form.answers else []
                 ids = [f"{self.form.id}: {value}" for value in ids]
                 return Prompt("\n\n".join([texts.given_text(value, repr(path)), *ids]), [path])
         return self._by_fields(row)
 
     def _by_fields(self, row: dict[Any, Any]) -> Prompt:
         """The field of the prompt and, unless it is named, all others that the model was given."""
+        if not (row is self.row or self.named.prompt or known_fields(row, PROMPT_FIELDS)):
+            only = next(iter(row.values())) if len(row) == 1 else None
+            row = {
+                "prompt": only
+                if texts.holds_text(only)
+                else json.dumps(row, sort_keys=True, default=repr)
+            }
         field = self._field("prompt", PROMPT_FIELDS, row=row)
         value = row[field]
+        if isinstance(value, dict) and not (self.named.prompt or messages_of(value)):
+            value = self._by_fields(value).text
         if self.named.prompt is not None and type(value) is int:  # The number of a question.
             value = str(value)
+        elif isinstance(value, dict) and value.get("role") not in (None, *texts.ASSISTANTS):
+            value = {**value, "role": "user"}  # A message alone: its text is the prompt.
         said: set[str] = set()
         for answer in self.answers():
             with contextlib.suppress(Unfit):
@@ -203,7 +236,8 @@ class Record:
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
         known = [name for name in known_fields(row, GIVEN) if row[name]]
         of_answers = self._said[0]
-        roots = (field, of_answers, re.split(r"[.\[]", of_answers)[0])
+        root = re.split(r"[.\[]", of_answers)[0] if of_answers != LAST_TURN else ""
+        roots = (field, of_answers, root)
         others = [name for name in known if name not in roots]
         if self.named.prompt is not None:
             return Prompt(text, [field], others)
@@ -253,14 +287,10 @@ class Record:
             raise Unfit(f"has no {field!r} for {answer.name}")
         return value
 
-    def _has(self, mark: str) -> bool:
-        """Whether a path leads somewhere, if only to null."""
-        return mark.partition(".")[0] in self.row and bool(values(self.row, mark))
-
-    def _first(self, paths: tuple[str, ...]) -> tuple[str, list[Any]]:
+    def _first(self, paths: str) -> tuple[str, list[Any]]:
         """The first of several paths that leads somewhere, and to what; the last if none does."""
-        held = [(path, values(self.row, path)) for path in paths]
-        return next((one for one in held if one[1] not in ([], [None], [""], [[]])), held[-1])
+        held = [(path, values(self.row, path)) for path in paths.split()]
+        return next((one for one in held if one[1] not in _NOTHING), held[-1])
 
     def _answer_field(self) -> Any:
         """The field that is named, or the only one that may hold answers; ValueError if two do."""
@@ -269,6 +299,7 @@ class Record:
             return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
 
         known = known_fields(self.row, ANSWER_FIELDS) if self.named.answer is None else []
+        known = [field for field in known if field != self.named.prompt]
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise ValueError(
@@ -288,9 +319,13 @@ class Record:
         row, named = self.row if row is None else row, getattr(self.named, what)
         known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
-            wanted = repr(named) if named is not None else " or ".join(names)
+            wanted = (
+                repr(named)
+                if named is not None
+                else " or ".join([*names[:6], *["..."] * (len(names) > 6)])
+            )
             there = ", ".join(map(str, row))[:200] or "none"
-            flag = f"--{what}_field=NAME, or A.B for B within A, chooses one"
+            flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
         return next((field for field in known if fits(row[field])), known[0])
 
@@ -302,12 +337,33 @@ def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
 
 
 @functools.lru_cache
+def _forms_of(fields: tuple[Any, ...]) -> list[Format]:
+    """The formats whose marks may be in a record with these fields."""
+    roots = ({re.split(r"[.\[]", path)[0] for path in form.marks.split()} for form in FORMATS)
+    return [form for form, of_form in zip(FORMATS, roots, strict=True) if of_form <= {*fields}]
+
+
+@functools.lru_cache
 def _plain(fields: tuple[Any, ...]) -> dict[str, Any]:
     return {str(field).strip().casefold(): field for field in reversed(fields)}
 
 
+def _inner(value: Any) -> Any:
+    """The answer in an object: its field of answers, or its only one; other values as they are."""
+    if not isinstance(value, dict) or messages_of(value):
+        return value
+    known = known_fields(value, ANSWER_FIELDS) or [key for key in value if key != "error"]
+    return value[known[0]] if len(known) == 1 else value
+
+
 def values(record: Any, path: str) -> list[Any]:
-    """What a path leads to in a record, [] if nowhere; `Unfit` if to several in place of one."""
+    """What a path, or the first of several with commas that leads to something, leads to.
+
+    [] if nowhere; `Unfit` if to several in place of one.
+    """
+    if "," in path:
+        every = [values(record, part) for part in path.split(",")]
+        return next((held for held in every if held not in _NOTHING), [])
     held = [record]
     for step in path.split("."):
         key, *marks = step.replace("]", "").split("[")
@@ -326,12 +382,17 @@ def _below(value: Any, key: str) -> list[Any]:
 
 
 def _entries(value: Any, mark: str, step: str) -> list[Any]:
+    place = int(mark) if re.fullmatch(r"-?\d+", mark) else None
+    if place is not None and isinstance(value, str):
+        value = messages_of(value) or value
     if not isinstance(value, list):
         return [value]
-    if mark == "1" and any(isinstance(entry, list) for entry in value):
+    if place is not None:
+        return value[place : place + 1 or None]
+    if mark == "only" and any(isinstance(entry, list) for entry in value):
         if len(value) != 1:
             raise Unfit(f"expected one list of answers in {step.partition('[')[0]!r}")
         return value[0]
-    if mark in ("", "1"):
+    if mark in ("", "only"):
         return value
     return [[entry for entry in value if isinstance(entry, dict) and entry.get("type") == mark]]

@@ -130,7 +130,8 @@ def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate
     held: dict[str, list[tuple[str, list[str]]]] = collections.defaultdict(list)
     equal, known = collections.Counter[str](), set[str]()
     for row in rows:
-        given = record.Record(row, named).given()
+        of_row = record.Record(row, named)
+        row, given = of_row.row, of_row.given()
         if not given:
             continue  # No prompt is known, so nothing can vary within one.
         names = {str(name) for name in known_fields(row, record.ANSWER_FIELDS)}

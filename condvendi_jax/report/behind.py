@@ -17,7 +17,7 @@ from condvendi_jax.base import extras, tables
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.data.rows import prompts_by_model
-from condvendi_jax.encoders.pictures import as_viewed
+from condvendi_jax.encoders import pictures
 from condvendi_jax.inference import contributions, prompt_table
 from condvendi_jax.results.prompts import PromptScore, PromptTable
 
@@ -135,6 +135,7 @@ def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str,
         expected = f"{what}: expected those of {[*models]}"
         raise ValueError(f"{expected}, received {type(given).__name__}.")
     given = of_each_model(given, models, what)
+    checked: dict[str, list[Any]] = {}
     for model, pairs in models.items():
         name, items = f"{what} of {model}", given[model]
         if isinstance(items, (str, bytes)) or len(items) != pairs.n:
@@ -142,10 +143,12 @@ def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str,
                 f"{name}: expected a list of {pairs.n:,}, one for each row of the embeddings and "
                 f"in their order, received {type(items).__name__} of length {len(items):,}."
             )
+        items = what == "outputs" and pictures.checked(items, name) or list(items)
+        checked[model] = items
         for row, item in enumerate(items):
-            if not isinstance(item, (str, os.PathLike)):
+            if not isinstance(item, (str, os.PathLike, pictures.Content)):
                 raise TypeError(f"{name}: expected texts or paths, received {item!r} in row {row}.")
-    return {model: list(given[model]) for model in models}
+    return checked
 
 
 class Item(NamedTuple):
@@ -191,7 +194,7 @@ class Items:
         item = self.outputs[k]
         if isinstance(item, str):
             return _cut(item, min(limit or self.limit, self.limit))
-        return Item(pathlib.Path(item).name, picture=self.pictures.get(k))
+        return Item(item.name, picture=self.pictures.get(k))
 
     def equal(self, one: int, two: int) -> bool:
         """Whether two outputs are the same text."""
@@ -214,14 +217,14 @@ def _cut(text: str, limit: int) -> Item:
     return Item(kept, len(text) - len(kept))
 
 
-def _thumbnail(path: str | os.PathLike[str], side: int) -> str:
+def _thumbnail(path: pathlib.Path | pictures.Content, side: int) -> str:
     """A picture of at most side x side pixels as WebP, in base64."""
     with extras.needed("embed", package="Pillow", purpose="showing pictures"):
         from PIL import Image
     try:
-        with Image.open(path) as opened:
+        with Image.open(io.BytesIO(path.read_bytes())) as opened:
             opened.draft("RGB", (2 * side, 2 * side))
-            picture = as_viewed(opened)
+            picture = pictures.as_viewed(opened)
     except (OSError, ValueError, SyntaxError) as error:
         raise ValueError(f"{path}: expected a picture that Pillow can read ({error}).") from error
     picture.thumbnail((side, side))

@@ -82,10 +82,9 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
         *([] if within else [f"The embeddings are those of {name}."]),
         *_kernels(first),
         *(
-            f"{capitalized(str(item))}."
-            if item.code == DOUBT
-            else f"Saturated: {item.finding} ({item.evidence})."
+            f"{capitalized(said.note().strip('. '))}."
             for item in result.advice
+            for said in [item if item.code == DOUBT else item._replace(remedy="")]
         ),
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),

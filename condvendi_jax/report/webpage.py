@@ -29,7 +29,7 @@ def html(
     comparison: Comparison,
     path: str | os.PathLike[str],
     *,
-    outputs: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
+    outputs: Mapping[str, Sequence[Any]] | None = None,
     prompts: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     encoder: str | None = None,
     command: str | None = None,
@@ -39,9 +39,9 @@ def html(
     Args:
       comparison: what `compare` returns.
       path: the file, which is replaced once the page is complete.
-      outputs: the texts of each model's outputs, or the paths of its pictures, by the name of
-        the model and in the order of its embeddings, `[n]`. A string is a text; a picture is a
-        `pathlib.Path`. Where None, the page shows rows by their numbers.
+      outputs: the texts of each model's outputs, or its pictures (paths, or of Pillow), by the
+        name of the model and in the order of its embeddings, `[n]`. Where None, the page shows rows
+        by their numbers.
       prompts: the texts of the prompts in the order of their embeddings: `[n]` that all models
         share, or those of each model by name.
       encoder: the name of the encoder of the embeddings.

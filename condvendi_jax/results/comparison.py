@@ -114,6 +114,7 @@ class Comparison(Result):
       between: how many models are different; None of one, and if order 2 is not of all pairs.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
+      matching: advice on prompts that models do not share, and on answers that they do.
       without: the order of models without texts that answer many prompts; '' if as with them.
       at: the design at which models of other designs are scored; None where none is needed.
       shared_prompts: how many prompts models share; None if they are the same or one population.
@@ -133,6 +134,7 @@ class Comparison(Result):
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     without: str = ""
     read: str = ""
+    matching: tuple[Advice, ...] = ()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -161,7 +163,7 @@ class Comparison(Result):
         for model, evaluation in self.evaluations.items():
             for item in evaluation.advice:
                 codes.setdefault(item.code, {})[model] = item
-        merged = []
+        merged = [*self.matching]
         for code, by_model in codes.items():
             first = next(iter(by_model.values()))
             if len(by_model) < len(self.models) or len({a.evidence for a in by_model.values()}) > 1:

@@ -168,10 +168,11 @@ DOUBT = "answers doubtful"
 
 
 class Advice(NamedTuple):
-    """What is nearly saturated or may be no answer, and what to do. `str` gives the sentence.
+    """What is nearly saturated, no answer or not seen, and what to do. `str` gives the sentence.
 
     The code is 'outputs' or 'prompts', and 'alike', 'apart', 'different' (of a prompt), 'cut' (by
-    the truncation) or 'blended'; or 'answers doubtful'.
+    the truncation) or 'blended'; 'answers doubtful'; 'models', of what they share; or of what the
+    encoder does not see, 'cut', 'scripts', 'code', 'formulas', 'numbers or letters' or 'notations'.
     """
 
     code: str
@@ -184,7 +185,7 @@ class Advice(NamedTuple):
 
     def note(self) -> str:
         """The sentence for notes, where it says whether it is about saturation."""
-        return str(self) if self.code == DOUBT else f"saturated: {self}"
+        return f"{'saturated: ' * self.code.startswith(('outputs', 'prompts'))}{self}"
 
     def as_dict(self) -> dict[str, str]:
         """The code and the sentence, for JSON."""

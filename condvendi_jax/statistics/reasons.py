@@ -37,6 +37,7 @@ FEW_ROWS = Saturated("rows are few for so many modes")
 OVERFLOW = Reason("their errors are not defined")
 IDENTICAL = Saturated("the models have the same outputs")
 EQUAL = Saturated("all values are equal up to rounding")
+SCRIPTS = Reason("models write in different scripts, which an encoder of one language confuses")
 
 
 def too_few(groups: int, units: str, needed: int) -> Reason:

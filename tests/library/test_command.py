@@ -1,9 +1,14 @@
 """What every command line of the project shares: progress, flags, errors and provenance."""
 
 import io
+import json
+import os
+import pathlib
 import sys
 
 import jax
+import pytest
+from processes import HANG_S, started
 from rich.console import Console
 
 import condvendi_jax
@@ -74,3 +79,34 @@ def test_provenance_has_versions_and_precision():
     assert found["versions"]["condvendi_jax"] == condvendi_jax.__version__
     assert found["versions"]["jax"] == jax.__version__
     assert (found["dtype"], found["x64"]) == ("float32", False)
+
+
+# What Python 3.11 lacks on Windows.
+ON_WINDOWS = """
+import os, select, signal, sys
+names = "fork forkpty getuid geteuid getgid getpgid killpg mkfifo openpty register_at_fork sysconf"
+names += " set_blocking get_blocking sched_getaffinity setsid uname wait4 getloadavg statvfs fchmod"
+import jax, matplotlib, pandas, rich.console, subprocess  # Which do without them there.
+for name in names.split():
+    vars(os).pop(name, None)
+for name in ("SIGPIPE", "SIGHUP", "SIGKILL", "SIGALRM", "SIGUSR1", "pthread_kill", "alarm"):
+    vars(signal).pop(name, None)
+sys.modules |= dict.fromkeys(("fcntl", "resource", "pwd", "grp", "pty", "termios"))
+from condvendi_jax.cli.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize("words", ["--version", "score a.jsonl", "compare a.jsonl b.jsonl"])
+def test_the_command_runs_on_windows_and_where_characters_cannot_be_encoded(words, tmp_path):
+    for name in "ab":
+        rows = [{"prompt": f"p{k % 3}", "answer": f"{name} {k % 4}"} for k in range(24)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    call = [sys.executable, "-c", ON_WINDOWS, *words.split()]
+    call += ["--text_encoder=fake_encoders:Ideas", "--order=2"] * (words != "--version")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "XDG_CACHE_HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), *sys.path])
+    with started(call, cwd=tmp_path, env=environment) as process:
+        shown, said = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, said
+    assert shown.isascii() and (words == "--version" or "?" in shown)

@@ -218,7 +218,12 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
         assert report["inputs"] == paths | named | names | {"paired_by": paired[column]}
     (folder / "pictures" / "metadata.csv").write_text("file_name,text\n1.png,sky\n")
     with pytest.warns(UserWarning, match=r"metadata.csv is not read; .* --prompts=pictures/meta"):
-        score("pictures", "--image_encoder=fake_encoders:Means", "--cache=cache", *RULED)
+        score(*words[:3], *RULED)
+    rows = "\n".join(f"{name}.png,a {name}" for name in (10, 1, 2))
+    (folder / "pictures" / "metadata.csv").write_text(f"file_name,text\n{rows}")
+    report, out = score(*words[:-1])
+    assert "outputs paired with prompts by image column 'image'" in out
+    assert report["inputs"]["prompt_column"] == "text"
 
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):

@@ -209,12 +209,14 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
         lines = [{"prompt": p, "answers": of} for p, of in zip(prompts, answers, strict=True)]
         pathlib.Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     options = {"encoder": fake_encoders.Ideas(), "output_kernel": cv.Gaussian(0.3), "orders": [2]}
-    found = cv.compare(models, prompts, **options, profile=False)
+    with pytest.warns(UserWarning, match="refuses: 80 of 320 repeat a text"):
+        found = cv.compare(models, prompts, **options, profile=False)
     values = {"refuses": 28 / 3, "answers": 7.0}
     assert found.ranking("conditional", 2).values == pytest.approx(values, rel=5e-3)
     flat = {name: [text for of in answers for text in of] for name, answers in models.items()}
     of_rows = [prompt for prompt in prompts for _ in range(8)]
-    assert cv.compare(flat, of_rows, **options, profile=False).advice == found.advice
+    with pytest.warns(UserWarning, match="refuses: 80 of 320 repeat a text"):
+        assert cv.compare(flat, of_rows, **options, profile=False).advice == found.advice
     (advice,) = found.advice
     doubt = "80 of 320 repeat a text that answers many prompts, for example \"I'm sorry,"
     ranked = "Without the 80 rows of 2 texts that answer many prompts: answers, refuses"
@@ -222,7 +224,8 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
     assert advice.evidence.startswith(f"refuses: {doubt}") and str(advice).endswith(f". {ranked}")
     assert str(advice) in str(found) and "Conditional-RKE: refuses" in str(found)
     assert cv.evaluate(models["answers"], prompts, **options).advice == ()
-    alone = cv.evaluate(models["refuses"], prompts, **options)
+    with pytest.warns(UserWarning, match="80 of 320 repeat a text"):
+        alone = cv.evaluate(models["refuses"], prompts, **options)
     assert alone.advice[0].evidence.startswith(doubt) and ranked not in str(alone)
     words = ("--text_encoder=fake_encoders:Ideas", "--output_bandwidth=0.3", "--order=2")
     files = ("answers.jsonl", "refuses.jsonl")
@@ -323,7 +326,8 @@ def test_names_of_records_are_not_mixed_up(folder):
     for words, message in (
         (("z=r/both.jsonl", "r/x.jsonl", *TEXT), "holds answers of x, y, which are not all 'z'"),
         (("x=r/x.jsonl", "x=r/y.jsonl"), "'x' names both r/x.jsonl and r/y.jsonl"),
-        (("r/x.jsonl", "labels.txt", *TEXT), "It holds prompts with their answers"),
+        (("r/x.jsonl", "labels.txt"), "labels.txt: is no file of records, as r/x.jsonl is: exp"),
+        (("r/x.jsonl", "--prompts=labels.txt", *TEXT), "It holds prompts with their answers"),
         (("absent", "few.npy"), "absent: there is no such file or folder"),
     ):
         with pytest.raises(ValueError) as caught:

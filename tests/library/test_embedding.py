@@ -50,6 +50,13 @@ def test_an_import_path_names_an_encoder_or_what_gives_one(attribute):
         ("fake_encoders", "'fake_encoders': expected package.module:attribute"),
         ("no_such_module:x", "no_such_module:x: cannot be imported: No module"),
         ("openclip:a/b", "openclip:a/b: cannot be .* st:, open_clip:, timm:"),
+        (
+            "clip",
+            r"'clip': .*by name \(st:, open_clip:, timm:\), such as open_clip:ViT-B-32/openai",
+        ),
+        ("openai/clip-vit-base-patch32", "such as open_clip:ViT-B-32/openai"),
+        ("dinov2", "such as timm:vit_small_patch14_dinov2.lvd142m"),
+        ("all-mpnet-base-v2", "such as st:all-mpnet-base-v2"),
         ("fake_encoders:absent", "cannot be imported: .*has no attribute 'absent'"),
         ("fake_encoders:make_nothing", "gives int, which has no `encode`"),
         ("fake_encoders:NeedsArguments", "could not be made: TypeError: .*width"),

@@ -248,7 +248,7 @@ BY_NAME = {  # The columns, the names of the pictures, the rows of their prompts
     "after a word": (IDS, "img010-s1 img001-s1 img007-s1 img002-s1 img002-s2", [2, 3, 0, 1, 1], ""),
     "a folder": (IDS, "10/a 1/a 7/b 7/c 2/a", [2, 3, 0, 0, 1], "column 'id' .* of the folders"),
     "as many": (IDS, "10/a 1/a 7/b 2/a", [2, 3, 0, 1], "folders, 1 pictures a prompt"),
-    "a prompt": ({}, "text_1/0 text_0/0 text_3/1 text_2/1", [1, 0, 3, 2], "number of the prompt"),
+    "a prompt": ({}, "text_1/0 text_0/0 text_3/1 text_2/1", [1, 0, 3, 2], "text of the prompt"),
     "a category": ({"kind": ["1", "2"] * 2}, "1_a 1_b 2_a 2_b 3_a 4_a", [0, 0, 1, 1, 2, 3], ""),
     "seeds": (
         {},
@@ -269,6 +269,56 @@ def test_pictures_are_paired_by_what_their_names_hold_of_a_prompt(name):
     if "id" in columns:  # The same where the column is named, or is one that names pictures.
         assert items.pair_images(_prompts(**columns), images, column="id")[1] == rows
         assert items.pair_images(_prompts(image=columns["id"]), images)[1] == rows
+
+
+SLUGS = [
+    "A red car",
+    "an old house",
+    "2 dogs",
+    "3 dogs",
+    "it's a big old house in the café, at night",
+]
+BY_TEXT = {  # The prompts, the names of the pictures, and the rows of their prompts.
+    "slugs": (SLUGS[:3], "an_old_house 2_dogs a_red_car", [1, 2, 0]),
+    "samples": (SLUGS[:2], "an-old-house_0 an-old-house_1 a-red-car_0 a-red-car_1", [1, 1, 0, 0]),
+    "numbers of both": (SLUGS[2:4], "2_dogs_3 3_dogs_2", [0, 1]),
+    "cut": (SLUGS, "2_dogs its_a_big_old_hou a_re 3_dogs an_old_house", [2, 4, 0, 3, 1]),
+    "another form": (SLUGS[3:], "its_a_big_old_house_in_the_café_at_night 3_dogs", [1, 0]),
+    "a seed before": (SLUGS[:2], "s1-an old house s7-an old house s1-a red car", [1, 1, 0]),
+    "one within another": (["a car", "a car at sea"], "a_car_at_sea_1 a_car_1", [1, 0]),
+    "the same words": (["dog bites man", "man bites dog"], "man_bites_dog dog_bites_man", [1, 0]),
+    "folders": (SLUGS[:2], "an_old_house/0 an_old_house/1 a_red_car/0", [1, 1, 0]),
+    "some words": (SLUGS[:2], "house_a car_b", [1, 0]),
+}
+
+
+@pytest.mark.parametrize("name", BY_TEXT)
+def test_pictures_are_paired_by_the_text_of_the_prompt_in_their_names(name):
+    prompts, names, rows = BY_TEXT[name]
+    images = [pathlib.Path("images", f"{name}.png") for name in re.split(r" (?=\S+[_/-])", names)]
+    *paired, how = items.pair_images(_prompts(len(prompts), prompt=prompts), images)
+    assert paired == [images, rows, None] and "text of the prompt in the names" in how
+
+
+@pytest.mark.parametrize(
+    ("prompts", "names", "other"),
+    [
+        (SLUGS[:3], "house x y", "text of the prompt"),
+        (["a cat"] * 2 + ["a dog"] * 2, "a_dog_0 a_dog_1 a_cat_0 a_cat_1", "text of the prompt"),
+        (SLUGS[:3], "0_2_dogs 1_an_old_house 2_a_red_car", "number of the prompt from 0"),
+    ],
+)
+def test_names_that_contradict_the_order_are_refused(prompts, names, other):
+    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
+    with pytest.raises(ValueError, match=f"and the {other} .*disagree.*--image_column"):
+        items.pair_images(_prompts(len(prompts), prompt=prompts), images)
+
+
+@pytest.mark.parametrize("names", ["1 2 3", "photo_1 photo_2 photo_3", "x y z"])
+def test_names_that_say_nothing_of_prompts_are_paired_by_order(names):
+    images = [pathlib.Path("images", f"{name}.png") for name in names.split()]
+    paired = items.pair_images(_prompts(3, prompt=SLUGS[:2] + ["a photo"]), images)
+    assert paired[1:] == ([0, 1, 2], None, "order")
 
 
 NOT_BY_NAME = {
@@ -397,3 +447,78 @@ def test_without_pillow_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ValueError, match=r"needs Pillow.*: pip install 'condvendi_jax\[embed\]'"):
         pictures.decode_image(b"", name="x")
+
+
+def _lines(folder, name, *rows):
+    (folder / name).parent.mkdir(exist_ok=True, parents=True)
+    (folder / name).write_text(_jsonl(*rows))
+
+
+def _geneval(folder):
+    for k, prompt in enumerate("pq"):
+        _touch(folder, f"0000{k}/grid.png", *(f"0000{k}/samples/000{i}.png" for i in range(2)))
+        _lines(folder, f"0000{k}/metadata.jsonl", {"tag": "two", "include": [], "prompt": prompt})
+
+
+def _imagefolder(folder):
+    _touch(folder, "train/b.png", "train/a.png")
+    named = [{"file_name": f"{x}.png", "text": p} for x, p in (("b", "q"), ("a", "p"))]
+    _lines(folder, "train/metadata.jsonl", *named)
+
+
+def _table(folder):
+    _touch(folder, "b.png", "a.png")
+    (folder / "metadata.csv").write_text("file_name,prompt\na.png,p\nb.png,q\n")
+
+
+def _named_folders(folder):
+    _touch(folder, *(f"{p}/{k}.png" for p in "pq" for k in range(2)))
+
+
+DESCRIBED = {
+    "GenEval": (_geneval, ["p/0000", "p/0001", "q/0000", "q/0001"]),
+    "imagefolder": (_imagefolder, ["p/a", "q/b"]),
+    "a table": (_table, ["p/a", "q/b"]),
+    "folders named by prompts": (_named_folders, ["p/0", "p/1", "q/0", "q/1"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:2 pictures are left out, .* beside a folder of samples")
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_prompts_of_pictures_are_in_their_folder(tmp_path, name):
+    make, expected = DESCRIBED[name]
+    make(tmp_path)
+    prompts = items.read_texts(tmp_path, prompts=True)
+    images, rows, *_ = items.pair_images(prompts, items.list_images(tmp_path, below=True))
+    paired = [f"{prompts.texts[k]}/{image.stem}" for image, k in zip(images, rows, strict=True)]
+    assert sorted(paired) == expected
+    assert items.are_described(tmp_path) == (name != "folders named by prompts")
+
+
+def _undescribed(folder, name):
+    _table(folder)
+    if name == "a picture without a row":
+        _touch(folder, "c.png")
+    elif name == "no names":
+        (folder / "metadata.csv").write_text("prompt\np\nq\n")
+    elif name == "no prompts":
+        (folder / "metadata.csv").write_text("file_name,kind\na.png,1\nb.png,2\n")
+    elif name == "two files":
+        _lines(folder, "metadata.jsonl", {"file_name": "a.png", "prompt": "other"})
+    else:
+        _lines(folder, "metadata.jsonl", {"file_name": "a.png", "prompt": "p"})
+        (folder / "metadata.csv").unlink()
+
+
+@pytest.mark.parametrize(
+    "name", ["a picture without a row", "no names", "no prompts", "two files", "a part"]
+)
+def test_prompts_in_a_folder_are_not_taken_unless_all_pictures_have_one(tmp_path, name):
+    _undescribed(tmp_path, name)
+    assert not items.are_described(tmp_path)
+
+
+def test_pictures_in_folders_alone_name_the_flag_that_takes_their_names(tmp_path):
+    _named_folders(tmp_path)
+    with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path}\."):
+        items.list_images(tmp_path)

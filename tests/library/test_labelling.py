@@ -58,8 +58,9 @@ def test_a_mapping_that_would_merge_labels_is_refused():
 
 def test_prompts_that_are_no_labels_are_named():
     for floats in ([0.5, 1.5], np.array([0.5, 1.5])):
-        with pytest.raises(ValueError, match=r"^prompts: .* labels are strings or integers\."):
+        with pytest.raises(ValueError, match=r"^prompts: .* labels are strings or integers: np"):
             cv.Pairs([0, 1], floats)
+    assert cv.Pairs([0, 1], np.unique(floats, return_inverse=True)[1], rule="auto").n == 2
 
 
 def test_texts_that_end_in_nul_are_other_prompts_everywhere(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 import condvendi_jax as cv
 from condvendi_jax.records import files
 from condvendi_jax.records.answers import Unfit
-from condvendi_jax.records.reading import holds_records, known_by
+from condvendi_jax.records.files import misfit
+from condvendi_jax.records.reading import known_by
 from condvendi_jax.records.record import Fields, Prompt, Record, known_fields
 
 PLAIN = {"prompt": "p", "answers": ["a", "b"], "model": " m ", "probability": [0.5, 0.25]}
@@ -123,9 +124,9 @@ def parsed(monkeypatch):
     """The names of the files that were parsed as JSON."""
     names, load = [], json.load
 
-    def counting(stream):
+    def counting(stream, **options):
         names.append(stream.name.rpartition("/")[2])
-        return load(stream)
+        return load(stream, **options)
 
     monkeypatch.setattr(json, "load", counting)
     return names
@@ -142,7 +143,7 @@ def test_first_of_fields_that_differ_in_capitals_counts():
 def test_a_file_whose_first_row_was_looked_at_is_parsed_once(name, tmp_path, parsed):
     path = tmp_path / "m.json"
     path.write_text(json.dumps(CONTENTS[name]))
-    assert holds_records(path)
+    assert not misfit(path)
     assert [*cv.read_records(path).answers.values()] == [["a", "b"]]
     assert parsed == ["m.json"]
     # It is parsed again for the next reader, and where it has changed.
@@ -158,7 +159,21 @@ def test_what_is_kept_of_files_that_were_looked_at_is_bounded(tmp_path, parsed, 
     for path in paths:
         path.write_text(json.dumps(ROWS))
     monkeypatch.setattr(files, "_KEPT_BYTES", 2 * paths[0].stat().st_size)
-    assert all(map(holds_records, paths))
+    assert not any(map(misfit, paths))
     for path in paths:
         cv.read_records(path)
     assert parsed == ["0.json", "1.json", "2.json", "0.json", "1.json"]
+
+
+@pytest.mark.parametrize(("suffix", "between"), [("jsonl", "\n"), ("json", "\n"), ("json", ",")])
+def test_a_key_that_stands_twice_is_refused_by_its_name(tmp_path, suffix, between):
+    rows = ['{"prompt": "p", "answer": "a"}', '{"prompt": "p", "answer": {"b": 1, "b": 2}}']
+    path = tmp_path / f"x.{suffix}"
+    path.write_text(f"[{between.join(rows)}]" if between == "," else "\n".join(rows))
+    if between == ",":
+        with pytest.raises(ValueError, match=r"x\.json: .* has the key 'b' twice"):
+            list(files.read_rows(path))
+    else:
+        (_, first), (line, second) = files.read_rows(path)
+        assert first["answer"] == "a"
+        assert (line, str(second)) == (2, "has the key 'b' twice; leave one out")

@@ -49,6 +49,20 @@ def helm(k, prompt, answers):
     return {"instance": instance, "request": request, "result": result}
 
 
+def state(k, prompt):
+    return {"instance_id": f"q{k}", "request": {"prompt": prompt, "model": "m"}}
+
+
+def every_eval_ever(k, prompt, answers):
+    about = {"schema_version": "0.3.0", "evaluation_id": "e", "model_id": "m", "sample_id": str(k)}
+    return about | {"input": {"raw": prompt, "reference": ["gold"]}, "output": {"raw": answers}}
+
+
+def promptfoo(k, prompt, answer, i):
+    about = {"promptIdx": 0, "testIdx": k, "vars": {"w": prompt}, "provider": {"id": "m"}}
+    return about | {"prompt": {"raw": prompt, "label": "l"}, "response": {"output": answer}}
+
+
 LOGS = {  # A name of the file, its content, and whether prompts are known by ids.
     "AlpacaEval": (
         "outputs.json",
@@ -61,7 +75,7 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
         json.dumps({"adapter_spec": {"model": "m"}, "request_states": each(helm)}),
         False,
     ),
-    "OpenAI batch, vLLM run-batch": (
+    "batch of OpenAI": (
         "batch.jsonl",
         jsonl(each(lambda k, _, answers: batch(
             k, 0, {"choices": [{"index": i, "message": said(a)} for i, a in enumerate(answers)]}
@@ -81,7 +95,7 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
         ]}))),
         True,
     ),
-    "Anthropic batch": (
+    "batch of Anthropic": (
         "batch.jsonl",
         jsonl(one_each(lambda k, _, a, i: {"custom_id": f"q{k}", "result": {
             "type": "succeeded",
@@ -125,6 +139,156 @@ LOGS = {  # A name of the file, its content, and whether prompts are known by id
     "TSV": (
         "m.tsv",
         "\n".join(["prompt\tanswer", *one_each(lambda _, p, a, __: f"{p}\t{a}")]),
+        False,
+    ),
+    "HELM, displayed": (
+        "display_predictions.json",
+        json.dumps(one_each(lambda k, _, a, __: {"instance_id": f"q{k}", "predicted_text": a}
+                            | {"train_trial_index": 0, "stats": {"n": 1.0}})),
+        True,
+    ),
+    "OpenAI, vLLM: chat": (
+        "m.jsonl",
+        jsonl(each(lambda k, p, answers: {"messages": CHAT[k], "object": "chat.completion"}
+                   | {"choices": [{"message": said(a), "index": 0} for a in answers]})),
+        False,
+    ),
+    "OpenAI, vLLM: texts": (
+        "m.jsonl",
+        jsonl(each(lambda k, p, answers: {"prompt": p, "object": "text_completion", "choices": [
+            {"index": i, "text": a, "finish_reason": "stop"} for i, a in enumerate(answers)
+        ]})),
+        False,
+    ),
+    "OpenAI calls": (
+        "m.jsonl",
+        jsonl(one_each(lambda k, p, a, _: {
+            "request": {"model": "x", "messages": CHAT[k], "temperature": 1},
+            "response": {"model": "m", "choices": [{"message": said(a)}]},
+        })),
+        False,
+    ),
+    "Ollama": (
+        "m.jsonl",
+        jsonl(one_each(lambda k, p, a, _: {"model": "m", "messages": CHAT[k], "message": said(a)}
+                       | {"done": True, "total_duration": 5})),
+        False,
+    ),
+    "Ollama, generated": (
+        "m.jsonl",
+        jsonl(one_each(lambda _, p, a, __: {"model": "m", "prompt": p, "response": a, "done": True}
+                       | {"context": [1, 2]})),
+        False,
+    ),
+    "MT-bench": (
+        "m.jsonl",
+        jsonl(each(lambda k, _, answers: {"question_id": f"q{k}", "answer_id": "x", "model_id": "m"}
+                   | {"choices": [{"index": 0, "turns": [a, "2"]} for a in answers]})),
+        True,
+    ),
+    "lighteval": (
+        "details.json",
+        json.dumps(each(lambda _, p, answers: {"full_prompt": p, "example": "e", "gold": ["x"]}
+                        | {"predictions": answers, "metrics": {"em": 0}})),
+        False,
+    ),
+    "lighteval, a list in a cell": (
+        "details.jsonl",
+        jsonl(each(lambda _, p, answers: {"full_prompt": p, "predictions": str(answers)})),
+        False,
+    ),
+    "lighteval, new": (
+        "details.jsonl",
+        jsonl(each(lambda _, p, answers: {"doc": {"query": p, "choices": ["x"], "gold_index": 0}}
+                   | {"model_response": {"text": answers, "input": p}, "metric": {"em": 0}})),
+        False,
+    ),
+    "promptfoo": (
+        "output.json",
+        json.dumps({"evalId": "e", "config": {"tests": [{}]}, "results": {
+            "version": 3, "prompts": [{"raw": "r", "label": "l", "provider": "m"}],
+            "results": one_each(promptfoo),
+        }}),
+        False,
+    ),
+    "promptfoo, lines": ("output.jsonl", jsonl(one_each(promptfoo)), False),
+    "LangSmith": (
+        "runs.jsonl",
+        jsonl(one_each(lambda k, p, a, _: {"id": "r", "name": "chain", "run_type": "chain"}
+                       | {"inputs": {"question": p}, "outputs": {"output": a}})),
+        False,
+    ),
+    "LangSmith, calls": (
+        "runs.jsonl",
+        jsonl(each(lambda k, p, answers: {"run_type": "llm", "inputs": {"messages": CHAT[k]}}
+                   | {"outputs": {"generations": [[{"text": a} for a in answers]], "run": None}})),
+        False,
+    ),
+    "Langfuse": (
+        "traces.jsonl",
+        jsonl(one_each(lambda _, p, a, __: {"id": "t", "name": "n", "input": {"topic": p}}
+                       | {"output": {"answer": a, "tokens": 3}, "metadata": {}})),
+        False,
+    ),
+    "pydantic-evals": (
+        "report.json",
+        json.dumps({"name": "r", "failures": [{"name": "c", "inputs": "x", "error_message": "e"}],
+                    "cases": one_each(lambda k, p, a, i: {
+                        "name": f"c{k} [{i + 1}/2]", "source_case_name": f"c{k}", "inputs": p,
+                        "expected_output": "gold", "output": a, "scores": {}})}),
+        False,
+    ),
+    "OpenAI evals": (
+        "items.json",
+        json.dumps({"object": "list", "has_more": False, "data": one_each(lambda k, p, a, _: {
+            "object": "eval.run.output_item", "datasource_item": {"question": "?"},
+            "results": [{"name": "grader", "passed": True}],
+            "sample": {"input": CHAT[k], "output": [said(a)], "model": "m"},
+        })}),
+        False,
+    ),
+    "Every Eval Ever": ("samples.jsonl", jsonl(each(every_eval_ever)), False),
+    "Every Eval Ever, a line an answer": (
+        "samples.jsonl", jsonl(one_each(lambda k, p, a, _: every_eval_ever(k, p, [a]))), False,
+    ),
+    "Every Eval Ever, turns": (
+        "samples.jsonl",
+        jsonl(one_each(lambda k, p, a, _: every_eval_ever(k, p, []) | {"output": None}
+                       | {"messages": [*CHAT[k], said(a)], "interaction_type": "multi_turn"})),
+        False,
+    ),
+    "Weights & Biases, a table": (
+        "table.json",
+        json.dumps({"columns": ["prompt", "answer"],
+                    "data": one_each(lambda _, p, a, __: [p, a]), "ncols": 2}),
+        False,
+    ),
+    "messages alone": (
+        "m.jsonl", jsonl(one_each(lambda k, _, a, __: {"messages": [*CHAT[k], said(a)]})), False,
+    ),
+    "ShareGPT": (
+        "m.json",
+        json.dumps(one_each(lambda _, p, a, __: {"id": "i", "conversations": [
+            {"from": "human", "value": p}, {"from": "gpt", "value": a}
+        ]})),
+        False,
+    ),
+    "records by their ids": (
+        "m.json",
+        json.dumps({f"q{k}": r for k, r in enumerate(
+            each(lambda _, p, a: {"prompt": p, "answers": a}))}),
+        False,
+    ),
+    "columns of pandas": (
+        "m.json",
+        json.dumps({name: {str(k): r[name] for k, r in enumerate(
+            one_each(lambda _, p, a, __: {"prompt": p, "answer": a})
+        )} for name in ("prompt", "answer")}),
+        False,
+    ),
+    "a list of objects under a key": (
+        "m.json",
+        json.dumps({"date": "d", "runs": each(lambda _, p, a: {"prompt": p, "answers": a})}),
         False,
     ),
 }  # fmt: skip
@@ -234,7 +398,7 @@ def test_prompts_that_are_known_by_ids_are_equal_or_different(write, run_command
     assert "prompts are known by 'task_id' alone" in out
     assert report["bandwidths"]["prompts"]["bandwidth"] is None
     write("p.txt", "\n".join(f"prompt {k}" for k in range(8)))
-    with pytest.raises(ValueError, match="--prompts=p.txt: has no effect"):
+    with pytest.raises(ValueError, match="p.txt: expected a file ending in .jsonl"):
         run_command("score", "m.jsonl", "--prompts=p.txt", *FLAGS, "--order=2")
     with pytest.raises(ValueError, match="expected embeddings for similar_prompts"):
         run_command("score", "m.jsonl", *FLAGS, "--similar_prompts")
@@ -250,14 +414,130 @@ def test_fields_within_fields_are_named_by_their_path(write):
 
 
 def test_json_of_another_form_is_refused_with_what_was_seen(write):
-    table = {"columns": ["prompt", "answer"], "data": [["p", "a"]]}
+    lists = {"runs": [{"a": 1}], "others": [{"b": 1}]}
     for content, words in (
-        ({"runs": []}, "received the keys 'runs'"),
-        (3, "received 3"),
-        (table, "its fields are columns, data"),
+        (lists, "received the keys 'runs', 'others'"),
+        ({"runs": []}, "its fields are runs"),
+        (3, "expected an object"),
+        ({"columns": ["prompt", "answer"], "data": [["p"]]}, "not hold a cell for each column"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
             cv.read_records(write("m.json", json.dumps(content)))
+
+
+QUESTIONS = {  # A log whose prompts are known by ids, and a file that holds them.
+    "OpenAI batch": (
+        "batch of OpenAI",
+        lambda k, p: {"custom_id": f"q{k}", "method": "POST", "body": {"messages": CHAT[k]}},
+    ),
+    "responses": (
+        "OpenAI batch of responses",
+        lambda k, p: {"custom_id": f"q{k}", "body": {"model": "m", "input": p}},
+    ),
+    "Anthropic": (
+        "batch of Anthropic",
+        lambda k, p: {"custom_id": f"q{k}", "params": {"model": "m", "messages": CHAT[k]}},
+    ),
+    "MT-bench": ("MT-bench", lambda k, p: {"question_id": f"q{k}", "turns": [p, "And now?"]}),
+    "evalplus": ("evalplus", lambda k, p: {"task_id": f"q{k}", "prompt": p, "entry_point": "f"}),
+    "HELM": ("HELM, displayed", state),
+    "HELM's instances": (
+        "HELM, displayed",
+        lambda k, p: {"id": f"q{k}", "input": {"text": p}, "references": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_prompts_are_joined_by_their_ids(write, name):
+    tool, make = QUESTIONS[name]
+    path = write("m.json" if tool.startswith("HELM") else "m.jsonl", LOGS[tool][1])
+    asked = write("asked.jsonl", jsonl([make(k, p) for k, p in enumerate(PROMPTS)]))
+    read = cv.read_records(path, names={str(path): "m"}, prompts_by_id=asked)
+    assert read.prompts == {"m": list(np.repeat(PROMPTS, 2))}
+    assert not read.by_id and not read.skipped
+
+
+def test_ids_of_one_prompt_are_one_prompt_and_what_does_not_join_is_named(write):
+    rows = [{"task_id": f"q{k}", "completion": a} for k, a in enumerate("abc")]
+    path = write("m.jsonl", jsonl(rows))
+    asked = [{"task_id": f"q{k}", "prompt": p} for k, p in enumerate("pp")]
+    with pytest.warns(UserWarning, match="no prompt was given with 'q2' as its 'task_id'"):
+        read = cv.read_records(path, prompts_by_id=[write("p.jsonl", jsonl(asked))])
+    assert read.counts == {"m": {"p": 2}}
+    for name, content, words in (
+        ("p.jsonl", [*asked, {"task_id": "q1", "prompt": "r"}], "'q1' has a second prompt"),
+        ("p.jsonl", [{"prompt": "p"}], "line 1: expected a prompt with its custom_id or"),
+        ("p.jsonl", rows, "line 1: has no prompt or question"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            cv.read_records(path, prompts_by_id=write(name, jsonl(content)))
+    plain = write("plain.jsonl", jsonl([{"prompt": "p", "answer": "a"}]))
+    with pytest.raises(ValueError, match="p.jsonl: has no effect, as .*plain.jsonl has prompts"):
+        cv.read_records(plain, prompts_by_id=write("p.jsonl", jsonl(asked)))
+
+
+def test_prompts_beside_the_display_files_of_helm_are_joined(write):
+    path = write("display_predictions.json", LOGS["HELM, displayed"][1])
+    write("display_requests.json", json.dumps([state(k, p) for k, p in enumerate(PROMPTS)]))
+    read = cv.read_records(path)
+    assert list(read.prompts.values()) == [list(np.repeat(PROMPTS, 2))]
+    assert read.notes[0].endswith("display_requests.json")
+    assert cv.read_records(path.parent).prompts == {path.parent.name: [*read.prompts.values()][0]}
+    write("scenario_state.json", LOGS["HELM"][1])
+    assert cv.read_records(path.parent).answers == {"m": sum(ANSWERS, [])}
+
+
+CHATS = {
+    "a system message and an earlier turn": (
+        {"messages": [{"role": "system", "content": "s"}, *CHAT[0]]
+                     + [said("x"), *CHAT[1], said("a")]},
+        "system: s\n\nuser: Name a fruit.\n\nassistant: x\n\nuser: Name an animal.",
+    ),
+    "tools beside": (
+        {"messages": [*CHAT[0], said("a")], "tools": ["t"]}, 'Name a fruit.\n\n["t"]',
+    ),
+    "the first prompt beside": (
+        {"prompt": PROMPTS[0], "messages": [*CHAT[0], said("a")]}, PROMPTS[0],
+    ),
+    "a chat in a cell": ({"messages": json.dumps([*CHAT[0], said("a")])}, PROMPTS[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_the_last_turn_of_a_chat_answers_those_before(write, name):
+    record, prompt = CHATS[name]
+    read = cv.read_records(write("m.jsonl", jsonl([record])))
+    assert (read.answers, read.prompts) == ({"m": ["a"]}, {"m": [prompt]})
+    open_chat = {"messages": [*CHAT[0]]}
+    with pytest.raises(ValueError, match="has no generations .* fields are messages; --answer_fie"):
+        cv.read_records(write("m.jsonl", jsonl([open_chat])))
+
+
+def test_the_last_turn_may_be_gold_beside_what_a_model_said(write):
+    gold = one_each(lambda k, p, a, i: {"messages": [*CHAT[k], said("gold")], "generated": a})
+    path = write("m.jsonl", jsonl(gold))
+    with pytest.raises(ValueError, match="ends with a message of the assistant that is not the an"):
+        cv.read_records(path)
+    read = cv.read_records(path, answer_field="messages[-1]")
+    assert (read.answers, read.counts["m"]) == ({"m": ["gold"] * 4}, dict.fromkeys(PROMPTS, 2))
+
+
+def test_an_object_with_several_fields_asks_for_one(write):
+    failed = {"prompt": "p", "response": {"error": "rate limit"}}
+    with pytest.raises(ValueError, match="'response', received an object"):
+        cv.read_records(write("m.jsonl", jsonl([failed])))
+    run = {"run_type": "chain", "inputs": {"q": "p", "k": 3}, "outputs": {"why": "w", "end": "a"}}
+    path = write("m.jsonl", jsonl([run]))
+    with pytest.raises(ValueError, match="'outputs', received an object; name a field in it as A"):
+        cv.read_records(path)
+    read = cv.read_records(path, answer_field="outputs.end")
+    assert (read.answers, read.prompts) == ({"m": ["a"]}, {"m": ['{"k": 3, "q": "p"}']})
+
+
+def test_the_field_of_a_format_may_be_named(write):
+    path = write("m.jsonl", LOGS["lm-evaluation-harness"][1])
+    assert cv.read_records(path, answer_field="resps").answers == {"m": sum(ANSWERS, [])}
 
 
 def test_a_response_of_several_messages_is_one_answer(write):

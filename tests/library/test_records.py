@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import gzip
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 
 import condvendi_jax as cv
 from condvendi_jax.cli import inputs, verbs
-from condvendi_jax.records.reading import holds_records
+from condvendi_jax.records.files import misfit
 
 CHAT = [
     {"role": "user", "content": [{"type": "text", "text": "p"}]},
@@ -268,8 +269,10 @@ def test_a_file_and_a_field_of_one_name_are_refused(write):
     plain, named = write(lines(record)), write(lines(record | {"model": "m"}), "o.jsonl")
     with pytest.raises(ValueError, match=r"m\.jsonl and .*o\.jsonl hold answers of 'm'"):
         cv.read_records([plain, named])
-    more = write(lines(record | {"model": "m"}), "more.jsonl")
-    assert cv.read_records([named, more]).notes == ["m: answers of 2 files"]
+    more = write(lines(record | {"model": "m", "prompt": "q"}), "more.jsonl")
+    assert cv.read_records([named, more]).notes == [
+        "m: answers of 2 files: o (1 answers, 1 prompts), more (1 answers, 1 prompts)"
+    ]
 
 
 def test_fields_that_are_named_win(write):
@@ -308,9 +311,9 @@ UNFIT = {
     b'{"prompt": " ", "answer": "a"}': "'prompt' is empty",
     b'{"prompt": "p", "answer": "\\u200b \\ufeff"}': "'answer' is empty",
     b'{"prompt": {"role": "assistant", "content": "b"}, "answer": "a"}': "is not the answer",
-    b'{"prompt": "p", "answer": NaN}': "expected a text in 'answer', received nan",
+    b'{"prompt": "p", "answer": NaN}': "expected a text in 'answer', received null",
     b'{"prompt": "p", "answers": []}': "'answers' holds no answers",
-    b'{"prompt": "p", "answers": {"0": "a"}}': "expected a text in 'answers', received an object",
+    b'{"prompt": "p", "answers": {"0": "a", "1": "b"}}': "'answers', received an object; name",
     b'{"prompt": "p", "answers": ["c", null]}': r"expected a text in 'answers'\[1\], received null",
     b'{"prompt": "p", "answer": {"role": "user", "content": "a"}}': "'answer' is empty",
     b'{"prompt": "p", "resps": [[[-1.5, false]], [[-2.0, true]]]}': "one list of answers",
@@ -350,11 +353,14 @@ def test_rows_of_csv_that_do_not_fit_are_left_out_and_long_cells_are_read(write)
 REFUSED = {
     "empty.jsonl": (b"", "holds no records"),
     "bad.jsonl": (b"\n[\n", r"no record fits. .*bad\.jsonl, line 2: is not JSON"),
-    "wide.jsonl": ('{"prompt": "p"}'.encode("utf-16"), "no record fits. .* is not JSON"),
+    "cut.jsonl": ('{"prompt": "p"}'.encode("utf-16")[:-1], "cut.jsonl: cannot be read: .* trunc"),
+    "cut.csv.gz": (gzip.compress(b"prompt,answer\np,a")[:-9], "cut.csv.gz: cannot be read: Comp"),
+    "other.jsonl.gz": (b"{}", "other.jsonl.gz: cannot be read: Not a gzipped file"),
     "twice.csv": (b"prompt,answer,answer\np,a,a\n", "names a column twice"),
     "open.csv": (b'prompt,answer\np,a\np,"b\np,c', "from line 3 on .unexpected end of data"),
     "m.txt": (b"a", "expected a file ending in .jsonl, .csv"),
-    "folder.jsonl/x": (b"", "folder.jsonl: expected a file ending in .jsonl"),
+    "empty/x": (b"", "empty: holds no files of records .*.jsonl, .csv"),
+    "odd/x.jsonl": (b'{"a": 1}', "odd: holds no files of records .*x.jsonl: has no generations"),
     "*.jsonl": (None, r"\*.jsonl: matches no file"),
 }
 
@@ -451,7 +457,7 @@ def test_samples_of_inspect_are_prompts_and_epochs_are_answers(write, inspect_lo
     """Samples of one text are told apart."""
     log = inspect_log(SAMPLES)
     path = write(b'{"eval": {}, "version": 2}', name)
-    assert holds_records(path)
+    assert not misfit(path)
     rows, skipped = read(path)
     assert log.paths == [str(path)]  # Each log is parsed once.
     assert [row[0] for row in rows] == ["vendor/m"] * 5

@@ -286,6 +286,9 @@ def test_pictures_become_small_ones(found, tmp_path):
     (drawn,) = (image["src"] for image in images if image not in pictures)
     svg = base64.b64decode(drawn.removeprefix("data:image/svg+xml;base64,"))
     assert b"bandwidth of the outputs" in svg and b"many" in svg
+    opened = {name: [*map(image.open, files)] for name, files in paths.items()}
+    again = Parsed(page_of(found, outputs=opened))
+    assert len([a for tag, a in again.elements if tag == "img"]) == len(images)
     paths["few"][0].write_text("no picture")
     with pytest.raises(ValueError, match=r"few 0\.png: expected a picture"):
         page_of(found, outputs=paths)

@@ -12,6 +12,7 @@ from canonical import OUTPUTS, N
 
 import condvendi_jax as cv
 from condvendi_jax.base import files
+from condvendi_jax.base.result import comma_separated
 
 PROMPTS, KERNEL = np.repeat(np.arange(8), 6), cv.Gaussian(1.0)
 
@@ -151,3 +152,12 @@ def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(res
     assert "differ, of" not in str(alone) and "Without prompts" in str(alone)
     plain = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL, orders=[2], unbiased=False)
     assert "differ, of" not in str(plain)
+
+
+def test_a_spreadsheet_runs_no_text_of_a_table():
+    texts = ["=HYPERLINK(1)", "+a", "-a", "@a", "\t=a", "-0.5", "+2", "a=b", "", "=1+1"]
+    rows = [{"model": text, "score": score} for text, score in zip(texts, [-1.5] * 10, strict=True)]
+    cells = [row["model"] for row in csv.DictReader(io.StringIO(comma_separated(rows)))]
+    run = {"=HYPERLINK(1)", "+a", "-a", "@a", "\t=a", "=1+1"}
+    assert cells == [f"'{text}" if text in run else text for text in texts]
+    assert comma_separated(rows).count(",-1.5\n") == 10

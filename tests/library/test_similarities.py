@@ -14,6 +14,7 @@ from oracles import weighted_entropy as entropy
 import condvendi_jax as cv
 from condvendi_jax.inference import datasets
 from condvendi_jax.report import behind
+from condvendi_jax.statistics import reasons
 
 SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
 NAMES = [f"prompt {k}" for k in range(len(SIZES))]
@@ -462,3 +463,11 @@ def test_lists_of_answers_and_prompts_of_other_models_are_refused():
     of_model = {"one": [["a", "b"], ["c"]]}, {"two": ["p", "q"]}
     with pytest.raises(ValueError, match=r"prompts: expected those of \['one'\]"):
         cv.compare(*of_model, similarity=lambda one, two: float(one == two))
+
+
+def test_models_whose_outputs_repeat_alike_are_not_said_to_have_the_same_outputs():
+    models = {"A": [["yes", "yes", "no"]] * 12, "B": [["oui", "oui", "non"]] * 12}
+    asked = [f"q{k}" for k in range(12)]
+    result = cv.compare(models, asked, similarity="exact", orders=[2], profile=False)
+    (difference,) = result.ranking("conditional", 2).differences
+    assert difference.value == 0 and difference.reason == reasons.EQUAL

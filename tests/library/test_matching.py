@@ -1,0 +1,275 @@
+"""Which prompts are the same, and what is said where models share few, or hold the same answers."""
+
+import itertools
+import json
+import re
+import unicodedata
+
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.records import matching
+from condvendi_jax.records.answers import Unfit
+from condvendi_jax.records.record import Fields, Record
+
+FLAGS = ("--similarity=fake_similarities:equal", "--order=2")
+EQUAL = {"similarity": "fake_similarities:equal", "orders": [2]}
+QUESTIONS = [f"Name the {place} café of guest {k}." for k, place in enumerate("abcdefgh")]
+SYSTEM, USER = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q?"}
+SAID = {"role": "assistant", "content": "A"}
+TEMPLATE = "a system message or a template"
+
+
+def answers(seed, count=4):
+    return np.random.default_rng(seed).choice(["pear", "fig", "plum"], size=(8, count)).tolist()
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, records):
+        text = "\n".join(json.dumps(record) for record in records)
+        (tmp_path / name).write_text(text)
+
+    return write
+
+
+def chats(records, *, system=True):
+    start = [SYSTEM] * system
+    for question, said in zip(QUESTIONS, records, strict=True):
+        asked = [*start, {"role": "user", "content": question}]
+        yield {"messages": asked, "answers": said}
+
+
+def turns(seed, system):
+    for start in chats(answers(seed), system=system):
+        for said in start.pop("answers"):
+            yield {"messages": [*start["messages"], {"role": "assistant", "content": said}]}
+
+
+def lm_eval(template, seed):
+    for k, said in enumerate(answers(seed)):
+        asked = {"gen_args_0": {"arg_0": template.format(QUESTIONS[k]), "arg_1": {}}}
+        yield {"doc_id": k, "doc": {"id": k}, "arguments": asked, "resps": [said]}
+
+
+def plain(seed=0, **more):
+    for question, said in zip(QUESTIONS, answers(seed), strict=True):
+        yield {"prompt": question, "answers": said} | more
+
+
+FILES = {  # Two models that share no prompt as they are, and what is said of the cause.
+    "a system message": (plain(), chats(answers(1)), TEMPLATE),
+    "chats and longer chats": (chats(answers(0), system=False), chats(answers(1)), TEMPLATE),
+    "answers in messages": (turns(0, system=False), turns(1, system=True), TEMPLATE),
+    "a field beside": (plain(), plain(1, system="Be brief."), TEMPLATE),
+    "templates": (lm_eval("[INST] {} [/INST]", 0), lm_eval("<|user|>\n{}<|end|>\n", 1), TEMPLATE),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_models_that_share_no_prompt_say_so_first_with_a_flag_that_mends_it(
+    write, run_command, name
+):
+    one, two, cause = FILES[name]
+    write("a.jsonl", one)
+    write("b.jsonl", two)
+    report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS)
+    said = report["advice"][0]["sentence"]
+    assert report["advice"][0]["code"] == "models"
+    assert said.startswith(f"a shares 0 of its 8 prompts with b ({cause}")
+    (mend,) = re.findall(r"--prompt_field=\S+(?=, or)", said)
+    report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS, mend)
+    assert report["shared_prompts"] is None and report["advice"] == []
+    assert set(report["distinct_prompts"].values()) == {8}
+
+
+def test_the_sentence_stands_before_the_scores_on_the_page_and_in_print(write, run_command):
+    for name, system in (("a", False), ("b", False), ("c", True)):
+        write(f"{name}.jsonl", chats(answers(ord(name)), system=system))
+    run_command("report", "a.jsonl", "b.jsonl", "c.jsonl", *FLAGS, "--output=page.html")
+    words = "c shares 0 of its 8 prompts with a and b"
+    with open("page.html") as page:
+        text = page.read()
+    assert 0 < text.index(words) < text.index("Conditional-RKE")
+
+
+TEXTS = {  # The prompts of two models, what is said, and the cause.
+    "none": (["a b", "c d"], ["e f", "g h"], "0 of its 2 prompts", "their texts show no cause"),
+    "capitals": (["Who am I", "Where"], ["who am i", "where"], "0 of its 2", "capitals or blanks"),
+    "inner blanks": (["Who is", "a b c"], ["Who  is", "a b\nc"], "0 of its 2", "capitals or"),
+    "other samples": (["q1", "q2"], ["q1-s1", "q2-s9"], "0 of its 2", "numbers of samples"),
+    "fewer than half": (list("abcde"), list("devwx"), "2 of its 5 prompts", "show no cause"),
+    "a smaller set": (list("abcde"), list("de"), "2 of its 5 prompts", "show no cause"),
+    "a template": (["is 3 odd", "is 4 odd"], ["<s>3</s>", "<s>4</s>"], "0 of its 2", TEMPLATE),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_causes_are_seen_in_the_texts(name):
+    one, two, number, cause = TEXTS[name]
+    ((finding, why, remedy),) = matching.few({"m": one, "o": two}, {})
+    assert finding.startswith("m shares") and number in finding and cause in why
+    assert "prompt_ids" in remedy and "--" not in remedy
+
+
+def test_models_that_share_half_of_their_prompts_are_not_reported():
+    assert matching.few({"m": list("abcd"), "o": list("cdef")}, {}) == []
+    of_many = {"m": list("abcd"), "o": list("cdef"), "p": list("uvwd"), "q": list("abxy")}
+    ((finding, _, _),) = matching.few(of_many, {})
+    assert finding == "p shares 0 to 1 of its 4 prompts with m, o and q"
+
+
+FORMS = {
+    "NFD": lambda text: unicodedata.normalize("NFD", text),
+    "blanks": lambda text: f" {text}\t",
+    "line ends": lambda text: text.replace(" ", "\r\n") + "\r\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_prompts_of_other_forms_are_the_same_and_counted(name):
+    texts = [text.replace(" ", "\n") for text in QUESTIONS] if name == "line ends" else QUESTIONS
+    other = [text.replace("\n", " ") for text in texts]
+    other = list(map(FORMS[name], other))
+    models = {"a": answers(0), "b": answers(1)}
+    expected = cv.compare(models, texts, **EQUAL)
+    found = cv.compare(models, {"a": texts, "b": other}, **EQUAL)
+    mixed = cv.compare(models, {"a": texts, "b": [*texts[:4], *other[4:]]}, **EQUAL)
+    for result in (found, mixed):
+        assert result.ranking("conditional", 2).values == expected.ranking("conditional", 2).values
+        assert result.shared_prompts is None and result.evaluations["b"].distinct_prompts == 8
+    assert "8 prompts differ in blanks, line ends or Unicode form alone" in found.read
+    assert "4 prompts differ" in mixed.read and "differ" not in expected.read
+    halves = [text for k, text in enumerate(texts) for text in (text, text, other[k], other[k])]
+    alone = cv.evaluate(list(itertools.chain(*models["a"])), halves, **EQUAL)
+    assert alone.distinct_prompts == 8 and alone.answers == (4, 4) and "8 prompts" in alone.read
+    outputs = dict.fromkeys("ab", np.arange(16) % 3)
+    pairs = cv.Pairs.of_models(outputs, {"a": texts * 2, "b": other * 2})
+    np.testing.assert_array_equal(pairs["a"].prompt_ids, pairs["b"].prompt_ids)
+
+
+def test_forms_in_files_are_one_prompt_with_one_weight(write, run_command):
+    rows = [text for asked in QUESTIONS for text in (asked, FORMS["NFD"](asked), f"{asked}\r\n")]
+    said = [text for of in answers(0, 3) for text in of]
+    records = zip(rows, said, strict=True)
+    write("a.jsonl", [{"prompt": p, "answer": a, "probability": 0.5} for p, a in records])
+    read = cv.read_records("a.jsonl")
+    assert len(read.counts["a"]) == 8 and sum(read.weights["a"]) == pytest.approx(8)
+    report, out = run_command("score", "a.jsonl", *FLAGS)
+    assert report["distinct_prompts"] == 8 and "to 8 prompts" in report["read"]
+    assert "8 prompts differ in blanks" in report["read"]
+
+
+def grid(mark, names=("q1", "q2"), count=4):
+    return [f"{name}{mark}{k}" for name in names for k in range(count)]
+
+
+IDS = {  # Ids, and the prompts that they are; None where they may be either.
+    "s": (grid("-s"), ["q1"] * 4 + ["q2"] * 4),
+    "sample": (grid("_sample_"), ["q1"] * 4 + ["q2"] * 4),
+    "seed=": (grid("/seed="), ["q1"] * 4 + ["q2"] * 4),
+    "without a sign": (grid("S"), ["q1"] * 4 + ["q2"] * 4),
+    "one lost": (grid("-s")[:-1], ["q1"] * 4 + ["q2"] * 3),
+    "numbers": (grid("-"), None),
+    "numbers with _": (grid("_", names=("maths_1", "maths_2")), None),
+    "one name": (grid("/", names=["HumanEval"]), grid("/", names=["HumanEval"])),
+    "one number": (["q1-s1", "q2-s1"], ["q1-s1", "q2-s1"]),
+    "other numbers": (["a-1", "a-2", "b-3", "b-4"], ["a-1", "a-2", "b-3", "b-4"]),
+    "repeated": (grid("-s") * 2, grid("-s") * 2),
+    "sentences": (["Do it s1", "Do it s2", "Go s1", "Go s2"],) * 2,
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.filterwarnings("ignore:prompts. ids such as .* of samples. the names count")
+def test_numbers_of_samples_are_no_part_of_an_id(name):
+    ids, prompts = IDS[name]
+    if prompts is None:
+        words = r"of samples or of prompts\. If of samples, --prompts=FILE"
+        with pytest.raises(ValueError, match=words):
+            matching.without_samples({"m": ids}, refuse=True)
+        with pytest.warns(UserWarning, match=words):
+            assert matching.without_samples(ids, refuse=False) == ids
+    else:
+        assert matching.without_samples({"m": ids}, refuse=True) == {"m": prompts}
+
+
+def batch(ids):
+    for name, text in zip(ids, itertools.chain(*answers(0)), strict=True):
+        said = {"body": {"choices": [{"message": {"role": "assistant", "content": text}}]}}
+        yield {"custom_id": name, "response": said}
+
+
+def test_ids_of_samples_in_files_and_in_python(write, run_command):
+    pandas = pytest.importorskip("pandas")
+    names = [f"q{k}" for k in range(8)]
+    write("a.jsonl", batch(grid("-s", names)))
+    with pytest.warns(UserWarning, match=r"'q0-s0' are 8 names with 4 numbers each, of samples"):
+        report, _ = run_command("score", "a.jsonl", *FLAGS)
+    assert report["distinct_prompts"] == 8 and report["answers"] == [4, 4]
+    write("a.jsonl", batch(grid("-", names)))
+    with pytest.raises(ValueError, match=r"name the field of the ids, --prompt_field=NAME"):
+        run_command("score", "a.jsonl", *FLAGS)
+    with (
+        pytest.warns(UserWarning, match="prompts: under Indicator"),
+        pytest.warns(UserWarning, match="ids such as 'q0-0' are 8 names with 4 numbers each"),
+    ):
+        report, _ = run_command("score", "a.jsonl", *FLAGS, "--prompt_field=custom_id")
+    assert report["distinct_prompts"] == 32
+    asked = {name: [USER | {"content": f"Ask {name[:2]}."}] for name in grid("-", names)}
+    requests = [{"custom_id": k, "body": {"messages": text}} for k, text in asked.items()]
+    write("requests.jsonl", requests)
+    report, _ = run_command("score", "a.jsonl", *FLAGS, "--prompts=requests.jsonl")
+    assert report["distinct_prompts"] == 8
+    said, ids = list(itertools.chain(*answers(0))), pandas.Series(grid("_", names), range(1, 33))
+    with pytest.raises(ValueError, match="pass prompt_ids=prompts"):
+        cv.evaluate(pandas.Series(said, ids.index), ids, similarity=EQUAL["similarity"])
+    with pytest.warns(UserWarning, match="prompts: under Indicator"):
+        found = cv.evaluate(np.arange(32) % 3, [*ids], prompt_ids=[*ids], orders=[2])
+    assert found.distinct_prompts == 32
+
+
+def test_copies_are_named_by_their_answers(write, run_command):
+    records = list(plain())
+    write("a.jsonl", records)
+    write("copy.jsonl", [dict(reversed(record.items())) for record in records[::-1]])
+    write("b.jsonl", chats(answers(1), system=False))
+    report, _ = run_command("compare", "a.jsonl", "copy.jsonl", "b.jsonl", *FLAGS)
+    words = "a and copy have the same answers to the same prompts (all 32). Leave one out"
+    assert [item["sentence"][: len(words)] for item in report["advice"]] == [words]
+    models = {name: answers(seed) for name, seed in {"a": 0, "b": 1, "same": 0}.items()}
+    found = cv.compare(models, QUESTIONS, **EQUAL)
+    assert str(found).startswith("WARNING: a and same have the same answers")
+    for name in ("a", "copy"):
+        write(f"{name}.jsonl", [record | {"model": "m"} for record in records])
+    with pytest.warns(UserWarning, match=r"a\.jsonl and .*copy\.jsonl have the same answers"):
+        cv.read_records(["a.jsonl", "copy.jsonl"])
+
+
+PATHS = {  # A record, the fields that are named, and its prompt and answers.
+    "last": ({"messages": [SYSTEM, USER]}, "messages[-1]", None, "Q?"),
+    "first": ({"messages": [SYSTEM, USER]}, "messages[0]", None, "Be brief."),
+    "its text": ({"messages": [SYSTEM, USER]}, "messages[1].content", None, "Q?"),
+    "of JSON": ({"messages": json.dumps([SYSTEM, USER])}, "messages[-1]", None, "Q?"),
+    "of a text": ({"prompt": "Q?"}, "prompt[-1]", None, "Q?"),
+    "the first there is": ({"messages": None, "prompt": "Q?"}, "messages[-1],prompt", None, "Q?"),
+    "an answer": ({"messages": [SYSTEM, USER, SAID]}, "messages[1]", "messages[-1]", "Q?"),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_an_entry_of_a_list_is_named_by_its_place(name):
+    row, prompt, answer, expected = PATHS[name]
+    row = row if answer else row | {"answer": "A"}
+    (read,) = Record(row, Fields(prompt, answer)).rows()
+    assert (read.asked.text, read.answer) == (expected, "A")
+
+
+@pytest.mark.parametrize("path", ["messages[-3]", "messages[2]", "system,messages[5]"])
+def test_an_entry_that_is_not_there_is_refused(path):
+    record = Record({"messages": [SYSTEM, USER], "answer": "A"}, Fields(path))
+    with pytest.raises(Unfit, match=r"has no .* A\[-1\] for its last"):
+        list(record.rows())
