@@ -64,6 +64,8 @@ def names_of(paths: Sequence[str]) -> list[str]:
 
 def unread(path: pathlib.Path, endings: Iterable[str], remedy: str = "") -> ValueError:
     """The error of a file with another ending, with a line of Python that converts it."""
+    if path.suffix.lower() == ".zip":
+        remedy = f"Unpack it first: unzip {path}."
     for kinds, loaded in _LOADED.items():
         if path.suffix.lower() in kinds.split():
             module, line = loaded.split(": ", 1)

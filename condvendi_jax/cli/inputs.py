@@ -94,7 +94,8 @@ def _note(given: Options, words: str) -> None:
 def _kind_of(path: str) -> str:
     place = files.expanded(path)
     if not place.suffix and not place.exists():
-        raise ValueError(f"{path}: there is no such file or folder.")
+        piped = " Save what comes from a pipe as a file: ... > x.jsonl." * (path == "-")
+        raise ValueError(f"{path}: there is no such file or folder.{piped}")
     return "images" if place.is_dir() else "texts" if is_text(path) else "embeddings"
 
 
@@ -435,6 +436,13 @@ def _read_outputs(
         alone = "It holds prompts with their answers: name such files alone, without --prompts."
         error.add_note(f"As a file of records: {why}" if why else alone)
         raise
+    others = [name for name in texts.columns if name != texts.column]
+    if prompts is None and given.text_column is None and others:
+        raise ValueError(
+            f"{model.path}: its texts in {texts.column!r} have no prompts. Name the field of their "
+            f"prompts or ids, --prompt_field={others[0]}, among {', '.join(others)[:200]}; "
+            f"or pass --text_column={texts.column} to score them without prompts."
+        )
     if prompts is not None:
         items.pair_texts(prompts, texts)
     return texts.texts, {"text_column": texts.column} if texts.column else {}, ()

@@ -123,6 +123,11 @@ def messages_of(value: Any) -> list[dict[str, Any]] | None:
     return parts if parts and fits else None
 
 
+def is_thinking(part: Any) -> bool:
+    """Return True for a block of reasoning among the parts of a message."""
+    return isinstance(part, dict) and str(part.get("type")).endswith(("thinking", "reasoning"))
+
+
 def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[str, str]]:
     """Return the role and the text of each message, or of each part of one."""
     messages = messages_of(value)

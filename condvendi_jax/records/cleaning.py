@@ -12,14 +12,15 @@ from condvendi_jax.base.tables import listed
 from condvendi_jax.records.answers import is_blank
 
 _ROUNDS = 6  # Marks may stand around marks.
-_WITHIN = 80  # Characters before a prompt that an answer repeats, and of tokens at an end.
+_WITHIN = 80  # Characters of an end.
+_BEFORE = 400  # Characters of a template before a prompt that an answer repeats.
 _REASONS = r"think|thought|reason|scratchpad|\bcot\b|deliberat|monolog|ponder"
 _ANSWERS = "answer|response|output|completion|solution|result|final"
 _ROLES = f"(?:final )?(?:{_ANSWERS}|assistant|model|bot|ai)"
 _FLAGS = re.DOTALL | re.IGNORECASE
 # Elements of pages and drawings are a part of what a model writes.
 _HTML = re.compile(
-    "[abipqsu]|h[1-6r]|br|dl|em|li|ol|td|th|tr|ul|sub|sup|div|nav|pre|img|svg|html|head|body|code|"
+    "!doctype|[abipqsu]|h[1-6r]|br|dl|em|li|ol|td|th|tr|ul|sub|sup|div|nav|pre|img|svg|html|head|body|code|"
     "main|math|form|font|span|text|title|table|small|strong|center|figure|section|article|header|"
     "iframe|canvas|script|style|details|summary|blockquote"
 )
@@ -159,22 +160,25 @@ def _inside(text: str, hit: re.Match[str], pattern: re.Pattern[str]) -> str:
 
 
 def _closing(mark: re.Match[str]) -> re.Pattern[str]:
-    name = re.sub(r"\A(?:begin|start)(?:_of)?_", "", mark[2], flags=re.IGNORECASE)
-    start, name, end = map(re.escape, (mark[1], name, mark[4]))
-    return re.compile(rf"{start}\s*(?:/|end(?:_of)?_)\s*{name}\s*{end}", re.IGNORECASE)
+    begun = re.match(r"(?:begin|start)(?:[_ ]of)?[_ ](.+)", mark[2] + (mark[3] or ""), _FLAGS)
+    start, name, end = map(re.escape, (mark[1], begun[1] if begun else mark[2], mark[4]))
+    return re.compile(rf"{start}\s*(?:/|end(?:[_ ]of)?[_ ])\s*{name}\s*{end}", re.IGNORECASE)
 
 
 def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> _Step:
-    """What follows the prompt, where most answers begin with theirs."""
-
-    def end(text: str, prompt: str | None) -> int:
-        asked = (prompt or "").rpartition("\n\nuser: ")[2].strip()
-        place = text.find(asked, 0, len(asked) + _WITHIN) if len(asked.split()) > 1 else -1
-        return place + len(asked) if 0 <= place < len(asked) else 0
-
-    ends = [end(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
-    if not _most(place > 0 for place in ends):
+    """What follows the prompt, where most answers begin with theirs, after words that all share."""
+    asked, starts = [], []
+    for text, prompt in zip(texts, prompts, strict=True):
+        plain = (prompt or "").rpartition("\n\nuser: ")[2].strip().replace("\r\n", "\n")
+        part = plain.replace("\n", "\r\n") if "\r\n" in text[: len(plain) + _BEFORE] else plain
+        asked.append(part)
+        starts.append(text.find(part, 0, len(part) + _BEFORE) if len(part.split()) > 1 else -1)
+    heads = [t[:start] if start >= 0 else None for t, start in zip(texts, starts, strict=True)]
+    ((head, _), *_) = collections.Counter(heads).most_common(1)
+    if head is None or not _most(one == head for one in heads):
         return texts, ""
+    ends = [len(head) + len(part) if h == head else 0
+            for h, part in zip(heads, asked, strict=True)]  # fmt: skip
     return [t[k:].lstrip() if k else t for t, k in zip(texts, ends, strict=True)], "the prompt"
 
 

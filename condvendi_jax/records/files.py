@@ -1,5 +1,6 @@
 """Tables of records: JSONL, CSV, TSV, Parquet, Arrow, JSON and logs of Inspect, row by row."""
 
+import collections
 import csv
 import glob
 import importlib
@@ -14,13 +15,16 @@ from typing import Any
 from condvendi_jax.base import checks, extras, files
 from condvendi_jax.records import answers
 from condvendi_jax.records.record import Fields, Record
+from condvendi_jax.records.varying import answer_field, with_lists
 
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
+LOOKED_AT = 2_000  # Records of a file that say which field has the answers.
 _EMPTY = {"NA", "NaN", "nan", "<NA>"}  # How pandas writes a missing cell.
 _PARSED_WHOLE = (".json", ".eval")
 _BESIDES = re.compile(  # What folders hold beside records: hidden, of Hugging Face and of HELM.
     r"/\.|/(dataset_info|dataset_dict|state|display_requests|instances)\.json$|/cache-[^/]*\.arrow$"
 )
+_SHARD = re.compile(r"\d-of-\d+\.")
 _COPY, _WHOLE = "display_predictions.json", "scenario_state.json"  # Of HELM.
 _KEPT_BYTES = 2**28  # Of files that are parsed.
 INSPECT_METRIC = "answer_diversity"
@@ -40,6 +44,7 @@ def record_files(
     folders alone is a model for each. ValueError for a file that cannot be read.
     """
     given: list[pathlib.Path] = []
+    folders: dict[pathlib.Path, pathlib.Path] = {}
     for path in map(files.expanded, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         matches = [path]
         if glob.has_magic(str(path)) and not path.exists():
@@ -47,6 +52,10 @@ def record_files(
         if not matches:
             raise ValueError(f"{path}: matches no file.")
         given += matches
+        counts = collections.Counter(match.parent for match in matches)
+        apart = len(counts) > 1 and min(counts.values()) > 1  # Files of several folders.
+        shards = {match: match.parent for match in matches if apart or _SHARD.search(match.name)}
+        folders |= shards if path not in matches else {}
     if not given:
         raise ValueError("expected at least one file of records, received none.")
     for kind in set(map(ending, given)) & {*_PACKAGES}:
@@ -63,7 +72,7 @@ def record_files(
             for other in models:
                 if os.path.samefile(file, other):
                     raise ValueError(f"{file}: is given twice, also as {other}.")
-            folder = path if path.is_dir() else None
+            folder = path if path.is_dir() else folders.get(path)
             models[file] = path / file.relative_to(path).parts[0] if several else folder
     return models
 
@@ -90,8 +99,9 @@ def misfit(path: files.StrPath, named: Fields | None = None) -> str:
     """Why a file, or one that a pattern or a folder names, is none of records; '' if all are."""
     try:
         for file in record_files(path, named):
-            record = Record(next(iter(first_rows(file)), {}), named)
-            if not record.is_complete:
+            rows = list(map(with_lists, first_rows(file, LOOKED_AT)))
+            record = Record(next(iter(rows), {}), named)
+            if not record.is_complete and not answer_field(rows, named or Fields(), str(file))[0]:
                 record.answers()
                 record.prompt()
     except ValueError as error:
@@ -119,7 +129,8 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
         if isinstance(record, dict):  # NaN is how pandas marks an empty cell.
             record = {key: None if cell != cell else cell for key, cell in record.items()}
         elif not isinstance(record, answers.Unfit):
-            record = answers.Unfit("expected an object {...}")
+            expected = 'such as {"prompt": "...", "answers": ["...", "..."]}'
+            record = answers.Unfit(f"expected an object {expected}")
         yield line, record
 
 
@@ -163,7 +174,8 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             try:
                 record = json.loads(line, object_pairs_hook=_keyed_once)
             except ValueError as error:
-                unfit = answers.Unfit(f"is not JSON ({getattr(error, 'msg', error)})")
+                words = f"is not JSON ({getattr(error, 'msg', error)}); write one record a line"
+                unfit = answers.Unfit(words)
                 record = error if isinstance(error, answers.Unfit) else unfit
             except RecursionError:
                 record = answers.Unfit("is nested too deeply")
@@ -178,7 +190,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             head = next(stream, "")
             between = next((mark for mark in ",;\t" if mark in head), ",")
             between = "\t" if ending(path) == ".tsv" else between
-            lines = itertools.chain([head], stream)
+            lines = stream if head.startswith("sep=") else itertools.chain([head], stream)
             reader = csv.reader(lines, strict=True, delimiter=between)
             for cells in reader:
                 if cells and not columns:
@@ -246,8 +258,9 @@ def _listed(content: dict[Any, Any]) -> list[Any]:
         rows = (dict(zip(keys, row, strict=False)) for row in content["data"])
         return [row if len(row) == len(keys) else wrong for row in rows]
     inside = [part for part in (content, *content.values()) if isinstance(part, dict)]
-    if len(inside) == len(content) + 1 and Record(inside[-1]).is_complete:  # Records by their ids.
-        return inside[1:]
+    numbered = all(str(key).isdecimal() for key in content)
+    if len(inside) == len(content) + 1 and (numbered or Record(inside[-1]).is_complete):
+        return inside[1:]  # Records by their ids.
     if len(inside) == len(content) + 1 and "0" in inside[-1]:  # Columns, as pandas writes them.
         return [{key: column.get(row) for key, column in content.items()} for row in inside[-1]]
     lists = [held for part in inside for held in part.values() if isinstance(held, list)]

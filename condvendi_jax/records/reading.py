@@ -15,17 +15,21 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
 from condvendi_jax.records import matching
-from condvendi_jax.records.answers import Unfit, doubts, is_blank
+from condvendi_jax.records.answers import Unfit, doubts, is_blank, label
 from condvendi_jax.records.cleaning import Cleaned, cleaned
-from condvendi_jax.records.files import first_rows, read_rows, record_files
+from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
-from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row
+from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row, values
 from condvendi_jax.records.varying import answer_field, with_lists
 
 #: A note on answers whose own pairs cannot be left out.
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
-_LOOKED_AT = 2_000  # Records of a file that say which field has the answers.
+# Fields that may number the answers to a prompt.
+_COUNTED = re.compile(
+    r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)s?(?:_|$)",
+    re.I,
+)
 
 
 class Skipped(NamedTuple):
@@ -295,7 +299,7 @@ def _answer_fields(
     The first records of each file decide. Formats and users that name the field decide before.
     """
     alike: dict[Any, list[pathlib.Path]] = collections.defaultdict(list)
-    heads = {path: [with_lists(row) for row in first_rows(path, _LOOKED_AT)] for path in paths}
+    heads = {path: [with_lists(row) for row in first_rows(path, LOOKED_AT)] for path in paths}
     for path, rows in heads.items():
         if rows and named.answer is None and not Record(rows[0]).form.answers:
             alike[frozenset(rows[0])].append(path)
@@ -311,7 +315,13 @@ def _answer_fields(
 def _read_file(
     path: pathlib.Path, named: Fields, clean: bool
 ) -> tuple[list[Row], list[Skipped], dict[str, int]]:
-    lines = list(_lines(path, named))
+    seen: dict[int, tuple[str, str, dict[Any, Any]]] = {}
+    lines = list(_lines(path, named, seen))
+    twice = _repeats(seen)
+    lines = [
+        (n, Unfit(f"stands twice, also in line {twice[n]}") if n in twice else row)
+        for n, row in lines
+    ]
     cut = collections.Counter[str]()
     places: dict[str | None, list[tuple[int, Row]]] = collections.defaultdict(list)
     for k, (_, row) in enumerate(lines):
@@ -334,20 +344,52 @@ def _read_file(
     return [row for line, row in rows if line not in lacking], skipped, cut
 
 
-def _lines(path: pathlib.Path, named: Fields) -> Iterator[tuple[int, Row | Unfit]]:
-    """Each answer, or why a record or an answer does not fit, with its line."""
+def _lines(
+    path: pathlib.Path, named: Fields, seen: dict[int, tuple[str, str, dict[Any, Any]]]
+) -> Iterator[tuple[int, Row | Unfit]]:
+    """Each answer, or why a record or an answer does not fit, with its line.
+
+    `seen` is filled with each line's record and prompt as texts, and its fields that may count.
+    """
     filters: dict[str, Any] = {}
+    columns = (named.answer or "").split(",")  # Several that a record has are of several models.
     for line, fields in read_rows(path):
         try:
             if isinstance(fields, Unfit):
                 raise fields
             if (named.answer or "").endswith("*"):  # Of numbered columns.
                 fields = with_lists(fields)
-            record = Record(fields, named, f"{path}, line {line}")
-            if not record.repeats(filters):
-                yield from ((line, row) for row in record.rows())
+            models = [column for column in columns if values(fields, column)]
+            for column in models if len(models) > 1 else [None]:
+                own = named._replace(answer=column) if column else named
+                record = Record(fields, own, f"{path}, line {line}")
+                if counted := {f: v for f, v in fields.items() if _COUNTED.search(str(f))}:
+                    seen[line] = label(fields), label([*record.given().values()]), counted
+                if not record.repeats(filters):
+                    for row in record.rows():
+                        if column and isinstance(row, Row):
+                            row = row._replace(model=column)
+                        yield line, row
         except (Unfit, RecursionError) as error:
             yield line, error if isinstance(error, Unfit) else Unfit("is nested too deeply")
+
+
+def _repeats(seen: Mapping[int, tuple[str, str, dict[Any, Any]]]) -> dict[int, int]:
+    """The line that each repeated record stood in first, where a field numbers those of a prompt.
+
+    Without such a field, equal records are equal answers.
+    """
+    first: dict[str, int] = {}
+    repeated = {
+        n: first[whole] for n, (whole, *_) in seen.items() if first.setdefault(whole, n) < n
+    }
+    records = [seen[line] for line in first.values()]
+    prompts = {prompt for _, prompt, _ in records}
+    for field in dict.fromkeys(name for *_, counted in records for name in counted):
+        numbered = {(prompt, str(counted.get(field))) for _, prompt, counted in records}
+        if len(numbered) == len(records) > len(prompts):
+            return repeated
+    return {}
 
 
 def _summary(

@@ -27,7 +27,13 @@ ANSWER_FIELDS = (
     *("predicted_text", "generated_text", "model_output", LAST_TURN),
 )
 MODEL_FIELD = "model"
+_MODELS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
 WEIGHT_FIELD = "probability"
+_BOTH = (
+    "name both, --prompt_field=NAME --answer_field=NAME, or A.B for B within A, and "
+    "--model_field=NAME if one has the model; or write records such as "
+    '{"prompt": "...", "answers": ["...", "..."]}; the first line of a table has the names'
+)
 _NOTHING: Any = ([], [None], [""], [[]])
 _PLAIN = Format(tool="", marks="")  # Of records whose fields have plain names.
 _CHATS = ("messages", "conversations", "conversation")
@@ -85,7 +91,11 @@ class Record:
         paths = [path for path in (*self.named[:4], *self.named.beside) if path not in row]
         inner = {path: values(row, path) for path in paths if path}
         lists = {path for path in inner if re.search(r"\[(?!-?\d)", path)}
-        inner = {path: held if path in lists else held[0] for path, held in inner.items() if held}
+        inner = {
+            path: held if path in lists or len(held) > 1 else held[0]
+            for path, held in inner.items()
+            if held
+        }
         self.row = {**row, **inner}
         forms = _forms_of(tuple(self.row))
         marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
@@ -150,8 +160,8 @@ class Record:
         if self.named.model is None and field:
             field, held = self._first(field)
             value = next(iter(held), None)
-        elif self.named.model is not None or known_fields(self.row, [MODEL_FIELD]):
-            field = self._field("model", [MODEL_FIELD])
+        elif self.named.model is not None or known_fields(self.row, _MODELS):
+            field = self._field("model", _MODELS)
             value = self.row[field]
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
@@ -171,6 +181,8 @@ class Record:
         value = self.row[field]
         if isinstance(value, str) and field.strip().casefold() in _LISTS:
             value = texts.listed(value)
+        if isinstance(value, list):  # Beside its texts, a message may have blocks of reasoning.
+            value = [part for part in value if not texts.is_thinking(part)]
         parts = value if isinstance(value, list) else []
         roles = [part.get("role") if isinstance(part, dict) else None for part in parts]
         # A conversation is one answer; a model's messages are several.
@@ -324,7 +336,14 @@ class Record:
                 if named is not None
                 else " or ".join([*names[:6], *["..."] * (len(names) > 6)])
             )
-            there = ", ".join(map(str, row))[:200] or "none"
+            inner = {key: list(v) if isinstance(v, dict) else [""] for key, v in row.items()}
+            paths = [f"{key}.{name}".strip(".") for key, names in inner.items() for name in names]
+            there = ", ".join(paths)[:300] or "none"
+            usual = known_fields(self.row, [*PROMPT_FIELDS, *ANSWER_FIELDS])
+            if not (usual or self.named.prompt or self.named.answer):
+                raise Unfit(
+                    f"has no prompt and no answer of usual names; its fields are {there}; {_BOTH}"
+                )
             flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
         return next((field for field in known if fits(row[field])), known[0])
@@ -375,7 +394,8 @@ def values(record: Any, path: str) -> list[Any]:
 
 def _below(value: Any, key: str) -> list[Any]:
     if key != "*":
-        return [value[key]] if isinstance(value, dict) and key in value else []
+        inside = value if isinstance(value, list) else [value]
+        return [part[key] for part in inside if isinstance(part, dict) and key in part]
     if not isinstance(value, (dict, list)) or messages_of(value):
         return [value]
     return [*(value.values() if isinstance(value, dict) else value)][:1]

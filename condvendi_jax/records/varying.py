@@ -121,7 +121,8 @@ def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> t
     flags = " or ".join(f"--answer_field={field}" for field in fields)
     raise ValueError(
         f"{place}: {' and '.join(map(repr, fields))} may all be what the model said. "
-        f"Name the right one: {flags}."
+        f"Name the right one: {flags}; if they are of different models, all of them, "
+        f"--answer_field={','.join(fields)}, or with --model_field=NAME for the field of a name."
     )
 
 

@@ -246,13 +246,13 @@ def test_the_command_takes_patterns_folders_and_the_fields_in_them(folder):
     assert [model.kind for model in _models("results").values()] == ["records"]
     assert _models("results", answer_field="resps")["results"].kind == "records"
     (folder / "odd").mkdir()
-    (folder / "odd/m.jsonl").write_text(json.dumps({"prompt": "p", "mine": "a"}))
+    (folder / "odd/m.jsonl").write_text(json.dumps({"prompt": "p", "mine": 1}))
     assert _models("odd", answer_field="mine")["odd"].kind == "records"
 
 
 BLAMED = {
-    "fields.jsonl": (json.dumps({"prompt": "p", "mine": "a"}), "has no generations .*--answer_fie"),
-    "empty.jsonl": ("", "has no generations"),
+    "fields.jsonl": (json.dumps({"prompt": "p", "mine": 1}), "has no generations .*--answer_fie"),
+    "empty.jsonl": ("", "has no prompt and no answer"),
     "labels.txt": ("a\nb", "expected a file ending in .jsonl"),
     "absent.jsonl": (None, "there is no such file"),
     "broken.json": ("[", "cannot be read as JSON"),
@@ -280,7 +280,7 @@ def test_outputs_without_prompts_need_no_encoder_of_texts(folder):
 
 
 def test_a_file_of_texts_says_why_it_is_none_of_records():
-    pathlib.Path("m.jsonl").write_text(json.dumps({"prompt": "p", "mine": "a"}))
+    pathlib.Path("m.jsonl").write_text(json.dumps({"prompt": "p", "mine": 1}))
     table = inputs.Model("texts", "m.jsonl")
     with pytest.raises(ValueError, match="has no column output") as error:
         inputs._read_outputs(verbs.Score(), table, None)

@@ -407,7 +407,7 @@ def test_prompts_that_are_known_by_ids_are_equal_or_different(write, run_command
 def test_fields_within_fields_are_named_by_their_path(write):
     record = {"ask": {"text": "p"}, "said": [{"out": "a"}, {"out": "b"}]}
     path = write("m.jsonl", jsonl([record]))
-    with pytest.raises(ValueError, match=r"its fields are ask, said; .*_field=NAME, or A\.B"):
+    with pytest.raises(ValueError, match=r"its fields are ask.text, said; .*NAME, or A\.B"):
         cv.read_records(path)
     read = cv.read_records(path, prompt_field="ask.text", answer_field="said[].out")
     assert (read.prompts, read.answers) == ({"m": ["p", "p"]}, {"m": ["a", "b"]})

@@ -360,7 +360,10 @@ REFUSED = {
     "open.csv": (b'prompt,answer\np,a\np,"b\np,c', "from line 3 on .unexpected end of data"),
     "m.txt": (b"a", "expected a file ending in .jsonl, .csv"),
     "empty/x": (b"", "empty: holds no files of records .*.jsonl, .csv"),
-    "odd/x.jsonl": (b'{"a": 1}', "odd: holds no files of records .*x.jsonl: has no generations"),
+    "odd/x.jsonl": (
+        b'{"a": 1}',
+        "odd: holds no files of records .*x.jsonl: has no prompt and no answer",
+    ),
     "*.jsonl": (None, r"\*.jsonl: matches no file"),
 }
 

@@ -206,7 +206,7 @@ def plain(path, rows=SAID, questions=QUESTIONS, **more):
 # Fields of other names, gold answers and other texts beside the answers.
 
 
-@situation(fails="the message names one of the two fields that are needed")
+@situation()
 def translations_with_source_and_reference(d):
     rows = each(lambda i, k, q, a: {"src": q, "ref": GOLD[i], "mt": a, "lp": "en-fr"})
     path = jsonl(d / "wmt.jsonl", rows)
@@ -259,7 +259,7 @@ def a_prediction_and_gold_once_each(d):
     return Situation(read(path), truth, ("model_said",), then)
 
 
-@situation(fails="the message leads to one model, under the name of the file")
+@situation()
 def two_models_of_an_arena_in_a_row(d):
     header = ["id", "model_a", "model_b", "prompt", "response_a", "response_b", "winner"]
     rows = each(lambda i, k, q, a: [i * 4 + k, "ada", "bob", q, a, OTHER[i][k], "tie"])
@@ -274,7 +274,7 @@ def two_models_of_an_arena_in_a_row(d):
     return Situation(read(path), truth, ("answer_field=response_a", "model_field"), then)
 
 
-@situation(fails="columns that are models are taken for rivals of one answer")
+@situation()
 def a_column_for_each_model(d):
     rows = each(lambda i, k, q, a: [q, a, OTHER[i][k]])
     path = table(d / "wide.csv", ["prompt", "gpt-4o", "mistral-large"], rows)
@@ -284,7 +284,7 @@ def a_column_for_each_model(d):
     return Situation(read(path), truth, ("models", *fields.values()), read(path, **fields))
 
 
-@situation(fails="two models are read as one, in silence")
+@situation()
 def the_model_stands_in_a_field_of_another_name(d):
     rows = each(lambda i, k, q, a: {"engine": "davinci", "prompt": q, "completion": a})
     rows += [r | {"engine": "curie", "completion": r["completion"] + "?"} for r in rows]
@@ -310,7 +310,7 @@ def the_template_of_llama_with_the_prompt_in_it(d):
     return Situation(read(jsonl(d / "llama2.jsonl", rows)), said("llama2"))
 
 
-@situation(fails="the prompt stays in the answers")
+@situation()
 def a_prompt_of_several_lines_comes_back_with_other_line_ends(d):
     ask = "Here are facts.\r\n- {}\r\n- be short\r\n"
     back = "Here are facts.\n- {}\n- be short\n{}"
@@ -329,14 +329,14 @@ def thoughts_that_were_cut_off_are_no_answers(d):
     return Situation(read(jsonl(d / "short.jsonl", rows)), truth, said="(?i)reason|think|cut")
 
 
-@situation(fails="the first mark is cut, the thoughts and the second mark stay")
+@situation()
 def thoughts_between_marks_of_ones_own(d):
     text = "[BEGIN THOUGHTS]\nTry {k}, for question {i}, is easy.\n[END THOUGHTS]\n{a}"
     rows = each(lambda i, k, q, a: {"prompt": q, "response": text.format(i=i, k=k, a=a)})
     return Situation(read(jsonl(d / "marks.jsonl", rows)), said("marks"))
 
 
-@situation(fails="a warning says that 24 answers are left out; all are read")
+@situation()
 def blocks_of_thinking_and_text(d):
     def blocks(i, k, a):
         thought = {"type": "thinking", "thinking": f"Hm, {k} of {i}.", "signature": "c2ln"}
@@ -346,7 +346,7 @@ def blocks_of_thinking_and_text(d):
     return Situation(read(jsonl(d / "claude.jsonl", rows)), said("claude"), quiet=True)
 
 
-@situation(fails="the first line of every page is cut")
+@situation()
 def pages_of_html_keep_what_they_share(d):
     page = "<!DOCTYPE html>\n<html><body><p>{}</p></body></html>"
     rows = each(lambda i, k, q, a: {"prompt": q, "response": page.format(a)})
@@ -373,7 +373,7 @@ def columns_named_run_1_to_run_4(d):
     return Situation(read(path), said("sheet"), ("Question", "Run 1"), then)
 
 
-@situation(fails="a field in a list in a list cannot be named")
+@situation()
 def a_batch_of_gemini(d):
     def record(i, r):
         found = [{"content": {"parts": [{"text": a}], "role": "model"}} for a in r]
@@ -384,7 +384,7 @@ def a_batch_of_gemini(d):
     return Situation(read(path), said("gemini"), ("key", "response.candidates"), then)
 
 
-@situation(fails="the message names one of the two fields that are needed")
+@situation()
 def a_batch_of_bedrock(d):
     def record(i, k, q, a):
         ask = {"role": "user", "content": [{"type": "text", "text": q}]}
@@ -476,7 +476,7 @@ def one_file_is_a_copy_of_another(d):
     return Situation(matched(d, "base.jsonl", "tuned.jsonl"), (6, 6), said="same answers")
 
 
-@situation(fails="records that stand twice count twice, in silence")
+@situation()
 def a_run_that_was_resumed_wrote_half_of_it_twice(d):
     rows = each(lambda i, k, q, a: {"prompt": q, "sample": k, "seed": 90 + k, "response": a})
     path = jsonl(d / "resumed.jsonl", rows + rows[:12])
@@ -486,7 +486,7 @@ def a_run_that_was_resumed_wrote_half_of_it_twice(d):
     return Situation(read(path), said("resumed"), ("twice",), mended)
 
 
-@situation(fails="the line is taken for the header")
+@situation()
 def a_first_line_that_names_the_separator(d):
     rows = each(lambda i, k, q, a: [q, a])
     path = table(d / "excel.csv", ["prompt", "response"], rows, delimiter=";")
@@ -514,7 +514,7 @@ def lists_that_pandas_wrote_into_cells(d):
     return Situation(read(d / "frame.csv"), said("frame"))
 
 
-@situation(fails="the first row is taken for the header, and then is lost")
+@situation()
 def a_table_without_a_header(d):
     rows = each(lambda i, k, q, a: [q, a])
     path = table(d / "bare.tsv", rows[0], rows[1:], delimiter="\t")
@@ -533,7 +533,7 @@ def a_cell_longer_than_the_csv_module_takes(d):
     return Situation(read(path), said("long", rows=texts))
 
 
-@situation(fails="the message does not say what to do")
+@situation()
 def a_download_as_zip(d):
     path = plain(d / "download.jsonl")
     with zipfile.ZipFile(d / "download.zip", "w") as packed:
@@ -548,7 +548,7 @@ def lines_with_separators_of_unicode_in_answers(d):
     return Situation(read(jsonl(d / "lines.jsonl", rows)), said("lines", rows=texts))
 
 
-@situation(fails="the message does not say what to do")
+@situation()
 def objects_over_several_lines(d):
     rows = each(lambda i, k, q, a: {"prompt": q, "response": a})
     path = d / "pretty.jsonl"
@@ -617,7 +617,7 @@ def predictions_of_opencompass(d):
     return Situation(read(path), said("demo_gsm8k"), ("records",), mended)
 
 
-@situation(fails="the message names one of the three fields that are needed")
+@situation()
 def a_survey_with_dots_in_its_columns(d):
     header = ["answer.idea", "scenario.topic", "model.model", "prompt.idea_user_prompt"]
     header += ["iteration.iteration", "raw_model_response.idea"]
@@ -629,7 +629,7 @@ def a_survey_with_dots_in_its_columns(d):
     return Situation(read(path), said("gpt-4o"), (*fields, "model_field"), then)
 
 
-@situation(fails="the message does not say what a record is")
+@situation()
 def generations_without_any_name(d):
     path = d / "generations.json"
     path.write_text(json.dumps([list(r) for r in SAID]))
@@ -637,7 +637,7 @@ def generations_without_any_name(d):
     return Situation(read(path), said("generations"), ("prompt", "answers"), read(named))
 
 
-@situation(fails="the message does not say what a record is")
+@situation()
 def a_chat_with_answers_that_were_drawn_again(d):
     def chat(i, q, r):
         ask = {"id": f"u{i}", "parentId": None, "role": "user", "content": q}
@@ -673,7 +673,7 @@ def one_object_with_a_list_for_each_model(d):
 # Folders, and names of files.
 
 
-@situation(fails="each file is a model")
+@situation()
 def a_folder_for_each_model(d):
     for name, rows in (("ada", SAID), ("bob", OTHER)):
         (d / "results" / name).mkdir(parents=True)
@@ -694,7 +694,7 @@ def blanks_and_brackets_in_the_names(d):
     return Situation(read(str(path)), said("answers v2 – copy"))
 
 
-@situation(fails="the message does not say what to do")
+@situation()
 def what_comes_from_a_pipe(d):
     plain(d / "x.jsonl", [r[:2] * 2 for r in SAID])
     first = typed(d, "score", "-", "--similarity=exact")
@@ -897,29 +897,17 @@ def test_the_first_call_is_right_or_says_what_to_type(build, needs, tmp_path, ca
         assert found.then() == found.truth, message
 
 
-def _other(reason):
-    return pytest.mark.xfail(strict=True, reason=reason)
-
-
 COMMANDS = [
     ("solutions_and_the_numbers_taken_from_them", "math.jsonl", (24, 6)),
     ("a_cell_longer_than_the_csv_module_takes", "long.csv", (24, 6)),
     ("conversations_from_human_and_gpt", "sharegpt.jsonl", (24, 6)),
-    pytest.param(
-        *("a_prediction_and_gold_once_each", "once.jsonl", (6, 6)),
-        marks=_other("the command asks for a column of a known name"),
-    ),
-    pytest.param(
-        *("columns_named_run_1_to_run_4", "sheet.csv", (24, 6)),
-        marks=_other("the command asks for a column of a known name"),
-    ),
-    pytest.param(
-        *("a_prompt_of_several_lines_comes_back_with_other_line_ends", "echo.jsonl", (24, 6)),
-        marks=_other("the command scores the texts without their prompts"),
-    ),
+    ("a_prediction_and_gold_once_each", "once.jsonl", (6, 6)),
+    ("columns_named_run_1_to_run_4", "sheet.csv", (24, 6)),
+    ("a_prompt_of_several_lines_comes_back_with_other_line_ends", "echo.jsonl", (24, 6)),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:prompts. under Indicator:UserWarning")
 @pytest.mark.parametrize(("name", "file", "counts"), COMMANDS)
 def test_the_command_reads_what_python_reads(name, file, counts, tmp_path):
     build, needs = SITUATIONS[name].values
