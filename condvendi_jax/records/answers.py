@@ -116,9 +116,11 @@ def messages_of(value: Any) -> list[dict[str, Any]] | None:
         value = listed(value) if re.match(r"\s*\[\s*{", value) else None
     needed = {"role", "content"} if packed else set()
     parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
-    if parts and all(isinstance(p, dict) and {"from", "value"} <= p.keys() for p in parts):
-        named = [(_SHAREGPT.get(p["from"], p["from"]), p["value"]) for p in parts]
-        parts = [{"role": role, "content": text} for role, text in named]
+    for role, said in (("from", "value"), ("role", "prompt")):  # Of ShareGPT, of OpenCompass.
+        if parts and all(isinstance(p, dict) and {role, said} <= p.keys() for p in parts):
+            roles = (str(p[role]).lower() for p in parts)
+            named = zip((_SHAREGPT.get(r, r) for r in roles), parts, strict=True)
+            parts = [{"role": name, "content": part[said]} for name, part in named]
     fits = all(isinstance(p, dict) and p.keys() & _PARTS and p.keys() >= needed for p in parts)
     return parts if parts and fits else None
 
