@@ -75,7 +75,7 @@ def _took(name: str) -> str:
     if not seconds:
         return ""
     words = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
-    return f" Its committed results took {words} to compute."
+    return f" Computed in {words}."
 
 
 def _generated(path: pathlib.Path, **parts: Sequence[str]) -> str:
