@@ -130,7 +130,8 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
         (_LABEL, _LABEL.match),
     ):
         hits = list(map(find, texts))
-        names = [_name(hit, pattern) for hit in hits]
+        name_of = r"<\1>" if pattern == _ANSWER else r"\g<0>"
+        names = [hit.expand(name_of).strip() if hit else "" for hit in hits]
         mark, count = collections.Counter(names).most_common(1)[0]
         if not mark or _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold()):
             continue
@@ -141,10 +142,6 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
         if _most(name == mark for name in names) and sum(map(is_blank, rests)) <= count / 10:
             return rests, repr(mark)
     return texts, ""
-
-
-def _name(hit: re.Match[str] | None, pattern: re.Pattern[str]) -> str:
-    return "" if hit is None else f"<{hit[1]}>" if pattern == _ANSWER else hit[0].strip()
 
 
 def _inside(text: str, hit: re.Match[str], pattern: re.Pattern[str]) -> str:

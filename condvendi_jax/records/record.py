@@ -216,11 +216,8 @@ class Record:
         """The field of the prompt and, unless it is named, all others that the model was given."""
         if not (row is self.row or self.named.prompt or known_fields(row, PROMPT_FIELDS)):
             only = next(iter(row.values())) if len(row) == 1 else None
-            row = {
-                "prompt": only
-                if texts.holds_text(only)
-                else json.dumps(row, sort_keys=True, default=repr)
-            }
+            every = json.dumps(row, sort_keys=True, default=repr)
+            row = {"prompt": only if texts.holds_text(only) else every}
         field = self._field("prompt", PROMPT_FIELDS, row=row)
         value = row[field]
         if isinstance(value, dict) and not (self.named.prompt or messages_of(value)):
@@ -302,10 +299,7 @@ class Record:
         known = [field for field in known if field != self.named.prompt]
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
-            raise ValueError(
-                f"{self.place}: {' and '.join(map(repr, filled))} may all be what the model said. "
-                f"Name the right one: {' or '.join(f'--answer_field={name}' for name in filled)}."
-            )
+            raise unclear(self.place, filled)
         return self._field("answer", ANSWER_FIELDS, holds_answers)
 
     def _field(
@@ -319,15 +313,19 @@ class Record:
         row, named = self.row if row is None else row, getattr(self.named, what)
         known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
-            wanted = (
-                repr(named)
-                if named is not None
-                else " or ".join([*names[:6], *["..."] * (len(names) > 6)])
-            )
+            known = [*names[:6], *["..."] * (len(names) > 6)]
+            wanted = " or ".join(known) if named is None else repr(named)
             there = ", ".join(map(str, row))[:200] or "none"
             flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
         return next((field for field in known if fits(row[field])), known[0])
+
+
+def unclear(place: str, fields: Sequence[str]) -> ValueError:
+    """The error where several fields may hold the answers."""
+    flags = " or ".join(f"--answer_field={field}" for field in fields)
+    words = f"{' and '.join(map(repr, fields))} may all be what the model said"
+    return ValueError(f"{place}: {words}. Name the right one: {flags}.")
 
 
 def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:

@@ -88,41 +88,25 @@ def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> t
     known = [c for c in candidates if c.known]
     fixed = [c for c in known if c.varies is False]
     varying = [c for c in known if c.varies]
-    noted = [c for c in candidates if not c.known and _NOTES.search(c.field)]
-    rivals = [
-        c
-        for c in candidates
-        if c not in (*known, *noted) and (not known or c.varies or c.is_distinct or c.equals)
-    ]
-    aliases = any(c.is_listed for c in varying) and any(
-        c.equals and not c.is_listed for c in rivals
-    )
-    best = [c for c in rivals if c.varies]
+    others = [c for c in candidates if not c.known and not _NOTES.search(c.field)]
+    rivals = [c for c in others if not known or c.varies or c.is_distinct or c.equals]
+    best, odd = [c for c in rivals if c.varies], []
+    if not best and fixed and len(fixed) == len(known):  # As sure as the others, with odd names.
+        odd = [c for c in candidates if c not in (*known, *others) and c.varies]
+    singles = [c for c in rivals if c.equals and not c.is_listed]
+    aliases = singles and any(c.is_listed for c in varying)
+    once = not known and len(rivals) == 1 and rivals[0].varies is None
+    chosen = best if len(best) == 1 else rivals if once else []
     if len(varying) == 1 and fixed and len(varying[0].held) == len(rows):
         chosen = varying
-    elif varying and not aliases:
+    elif (varying and not aliases) or not (rivals or odd):
         return "", ""
-    elif not best and fixed and len(fixed) == len(known):
-        best = [c for c in noted if c.varies]  # As sure as the others, but the names are odd.
-        if not best and not rivals:
-            return "", ""
-        chosen = []
-    elif not rivals:
-        return "", ""
-    else:
-        once = not known and len(rivals) == 1 and rivals[0].varies is None
-        chosen = best if len(best) == 1 else rivals if once else []
     if chosen:
-        words = f"answers are read from {chosen[0].field!r}"
-        others = " and ".join(repr(c.field) for c in fixed)
-        because = f"because {others} is the same for all answers to a prompt"
-        return chosen[0].field, f"{words}, {because}" if fixed else words
-    fields = [c.field for c in [*known, *(best or rivals)]][: _SHOWN + len(known)]
-    flags = " or ".join(f"--answer_field={field}" for field in fields)
-    raise ValueError(
-        f"{place}: {' and '.join(map(repr, fields))} may all be what the model said. "
-        f"Name the right one: {flags}."
-    )
+        words, same = f"answers are read from {chosen[0].field!r}", [repr(c.field) for c in fixed]
+        because = f", because {' and '.join(same)} is the same for all answers to a prompt"
+        return chosen[0].field, words + because * bool(same)
+    fields = [c.field for c in [*known, *(best or odd or rivals)]]
+    raise record.unclear(place, fields[: _SHOWN + len(known)])
 
 
 def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate]:
