@@ -89,12 +89,6 @@ def given_text(value: Any, name: str, answers: Collection[str] | None = None) ->
     return "\n\n".join(text if alone else f"{role}: {text}" for role, text in turns)
 
 
-def shown(value: Any, name: str, answers: Collection[str]) -> str:
-    """Return the text of a value, as `given_text`; what holds no text is shown as JSON."""
-    text = value if isinstance(value, str) or messages_of(value) else label(value)
-    return given_text(text, name, answers)
-
-
 def holds_text(value: Any) -> bool:
     """Return True for a text, chat messages, or a list of texts or of such lists."""
     if isinstance(value, list) and value and not messages_of(value):

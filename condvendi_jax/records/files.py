@@ -138,8 +138,7 @@ def first_rows(path: files.StrPath, count: int = 1) -> list[dict[Any, Any]]:
             del _parsed[next(iter(_parsed))]
     else:
         rows = read_rows(path)
-    first = itertools.islice(rows, count)
-    return [row for _, row in first if isinstance(row, dict)]
+    return [row for _, row in itertools.islice(rows, count) if isinstance(row, dict)]
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
@@ -178,8 +177,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             head = next(stream, "")
             between = next((mark for mark in ",;\t" if mark in head), ",")
             between = "\t" if ending(path) == ".tsv" else between
-            lines = itertools.chain([head], stream)
-            reader = csv.reader(lines, strict=True, delimiter=between)
+            reader = csv.reader(itertools.chain([head], stream), strict=True, delimiter=between)
             for cells in reader:
                 if cells and not columns:
                     columns = cells
@@ -189,8 +187,8 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                     cells = ["" if cell in _EMPTY else cell for cell in cells]
                     yield line, dict(zip(columns, cells, strict=True))
                 elif cells:
-                    counts = f"{len(cells)} cells, the header {len(columns)}"
-                    yield line, answers.Unfit(f"holds {counts}")
+                    why = f"holds {len(cells)} cells, the header {len(columns)}"
+                    yield line, answers.Unfit(why)
                 line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{path}: is not CSV from line {line} on ({error}).") from error
@@ -280,14 +278,13 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 # Samples may share a text beside different files.
                 prompts[sample.id] = f"{text}\n\nsample: {sample.id}" if text in texts else text
                 texts.add(text)
-            answer = sample.output.completion
-            several = sample.output.choices
-            if len(several) > 1:
-                answer = [choice.message.text for choice in several]
+            field, answer = "completion", [choice.message.text for choice in sample.output.choices]
+            if len(answer) < 2:
+                answer = sample.output.completion
             if scorer is not None:
-                score = (sample.scores or {}).get(scorer)  # Inspect leaves out NaN too.
+                field, score = "answer", (sample.scores or {}).get(scorer)
+                # Inspect leaves out NaN too.
                 answer = None if score is None or score.value != score.value else score.answer
-            field = "completion" if scorer is None else "answer"
             yield number, {"model": log.eval.model, "prompt": prompts[sample.id], field: answer}
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error

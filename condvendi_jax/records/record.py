@@ -231,18 +231,19 @@ class Record:
             with contextlib.suppress(Unfit):
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
-        known = [name for name in known_fields(row, GIVEN) if row[name]]
-        of_answers = self._said[0]
-        root = re.split(r"[.\[]", of_answers)[0] if of_answers != LAST_TURN else ""
-        roots = (field, of_answers, root)
-        others = [name for name in known if name not in roots]
+        known, answer = known_fields(row, GIVEN), self._said[0]
+        roots = field, answer, "" if answer == LAST_TURN else re.split(r"[.\[]", answer)[0]
+        others = [name for name in known if row[name] and name not in roots]
         if self.named.prompt is not None:
             return Prompt(text, [field], others)
         parts = {field: text}
-        for name in others:  # Services report choices of answers, options of sampling, tokens.
-            if name.casefold() not in _TEXTS or texts.holds_text(row[name]):
-                other = texts.shown(row[name], repr(name), said)
-                parts |= {} if other == text or texts.is_blank(other) else {name: other}
+        for name in others:
+            value = row[name]
+            if name.casefold() in _TEXTS and not texts.holds_text(value):
+                continue  # Services report choices of answers, options of sampling, tokens.
+            plain = isinstance(value, str) or messages_of(value)
+            other = texts.given_text(value if plain else texts.label(value), repr(name), said)
+            parts |= {} if other == text or texts.is_blank(other) else {name: other}
         read = [name for name in dict.fromkeys([*known, field]) if name in parts]
         return Prompt("\n\n".join(map(parts.__getitem__, read)), read)
 

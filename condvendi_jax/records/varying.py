@@ -2,9 +2,10 @@
 
 import collections
 import contextlib
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from condvendi_jax.records import answers as texts
 from condvendi_jax.records import record
@@ -26,42 +27,29 @@ _MACHINE = re.compile(r"(?=\S*\d)[\w.:/+#@-]{6,}|\W*|true|false|null|none", re.I
 _NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
 
 
-class Candidate(NamedTuple):
-    """A field that may hold answers, and of each record the prompt and the texts in it.
-
-    `equals` is the number of records in which a field of a known name holds one of them, too.
-    """
+@dataclasses.dataclass
+class Candidate:
+    """A field that may hold answers, and the texts in it that answer each prompt."""
 
     field: str
-    known: bool
-    held: list[tuple[str, list[str]]]
-    equals: int
-
-    @property
-    def by_prompt(self) -> list[list[str]]:
-        """The texts that answer each prompt."""
-        texts_of = collections.defaultdict(list)
-        for prompt, said in self.held:
-            texts_of[prompt] += said
-        return [*texts_of.values()]
+    known: bool = False  # Whether its name is one of answers.
+    rows: int = 0  # The records that have it.
+    equals: int = 0  # Those where a field of a known name holds one of its texts, too.
+    is_listed: bool = False  # Whether a record has several texts in it.
+    said: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # By prompt.
 
     @property
     def varies(self) -> bool | None:
         """Whether texts that answer one prompt differ; None where no prompt has several."""
-        repeated = [said for said in self.by_prompt if len(said) > 1]
-        differ = sum(len({*said}) > 1 for said in repeated)
+        repeated = [texts for texts in self.said.values() if len(texts) > 1]
+        differ = sum(len({*texts}) > 1 for texts in repeated)
         return differ >= _VARIES * len(repeated) and differ > 0 if repeated else None
 
     @property
     def is_distinct(self) -> bool:
         """Whether many prompts have texts of their own."""
-        first = [said[0] for said in self.by_prompt]
+        first = [texts[0] for texts in self.said.values()]
         return len(first) > 1 and len({*first}) > _DISTINCT * len(first)
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether a record has several texts in it."""
-        return any(len(said) > 1 for _, said in self.held)
 
 
 def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:
@@ -97,7 +85,7 @@ def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> t
     aliases = singles and any(c.is_listed for c in varying)
     once = not known and len(rivals) == 1 and rivals[0].varies is None
     chosen = best if len(best) == 1 else rivals if once else []
-    if len(varying) == 1 and fixed and len(varying[0].held) == len(rows):
+    if len(varying) == 1 and fixed and varying[0].rows == len(rows):
         chosen = varying
     elif (varying and not aliases) or not (rivals or odd):
         return "", ""
@@ -111,8 +99,7 @@ def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> t
 
 def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate]:
     """The fields of texts that are no part of the prompt, nor named for something else."""
-    held: dict[str, list[tuple[str, list[str]]]] = collections.defaultdict(list)
-    equal, known = collections.Counter[str](), set[str]()
+    candidates: dict[str, Candidate] = {}
     for row in rows:
         of_row = record.Record(row, named)
         row, given = of_row.row, of_row.given()
@@ -126,10 +113,13 @@ def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate
         for field, values in said.items():
             same = bool(usual.intersection(map(str.casefold, values)))
             if field in names or not _is_beside(values, prompt, usual, same=same):
-                known |= {field} & names
-                equal[field] += same
-                held[field].append((prompt, values))
-    return [Candidate(f, f in known, of_field, equal[f]) for f, of_field in held.items()]
+                candidate = candidates.setdefault(field, Candidate(field))
+                candidate.known |= field in names
+                candidate.rows += 1
+                candidate.equals += same
+                candidate.is_listed |= len(values) > 1
+                candidate.said.setdefault(prompt, []).extend(values)
+    return [*candidates.values()]
 
 
 def _is_beside(values: Sequence[str], prompt: str, usual: Iterable[str], *, same: bool) -> bool:
