@@ -5,7 +5,7 @@ import functools
 import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.records import answers as texts
@@ -296,21 +296,15 @@ class Record:
         def holds_answers(value: Any) -> bool:
             return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
 
-        known = known_fields(self.row, ANSWER_FIELDS) if self.named.answer is None else []
-        known = [field for field in known if field != self.named.prompt]
+        names = [name for name in ANSWER_FIELDS if name != str(self.named.prompt).casefold()]
+        known = known_fields(self.row, names) if self.named.answer is None else []
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise unclear(self.place, filled)
-        return self._field("answer", ANSWER_FIELDS, holds_answers)
+        return filled[0] if filled else self._field("answer", names)
 
-    def _field(
-        self,
-        what: str,
-        names: Sequence[str],
-        fits: Callable[[Any], bool] = lambda value: value not in (None, ""),
-        row: dict[Any, Any] | None = None,
-    ) -> Any:
-        """The field that is named, or else the first of `names` whose value fits, or the first."""
+    def _field(self, what: str, names: Sequence[str], row: dict[Any, Any] | None = None) -> Any:
+        """The field that is named, or else the first of `names` that is not empty, or the first."""
         row, named = self.row if row is None else row, getattr(self.named, what)
         known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
@@ -319,7 +313,7 @@ class Record:
             there = ", ".join(map(str, row))[:200] or "none"
             flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
-        return next((field for field in known if fits(row[field])), known[0])
+        return next((field for field in known if row[field] not in (None, "")), known[0])
 
 
 def unclear(place: str, fields: Sequence[str]) -> ValueError:
