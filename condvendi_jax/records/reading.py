@@ -219,9 +219,8 @@ def _texts_by_id(paths: Any, beside: Iterable[pathlib.Path] = ()) -> dict[str, s
                 record.form = Format("", "", prompt=QUESTIONS[name], id=name)
                 key, text = str(record.row[name]), record.prompt().text
                 if texts.setdefault(key, text) != text:
-                    raise Unfit(
-                        f"{name!r} {key!r} has a second prompt; read records that hold theirs"
-                    )
+                    words = f"{name!r} {key!r} has a second prompt"
+                    raise Unfit(f"{words}; read records that hold theirs")
             except Unfit as error:
                 raise ValueError(f"{path}, line {line}: {error}.") from error
     return texts
@@ -258,19 +257,17 @@ def _by_model(
         skipped += unfit
         models = list(dict.fromkeys(row.model for row in rows if row.model))
         if path in given and len(models) > 1:
-            raise ValueError(
-                f"{path}: holds answers of {', '.join(models)}, which are not all "
-                f"{given[path]!r}: leave this name out."
-            )
+            words = f"{', '.join(models)}, which are not all {given[path]!r}: leave this name out"
+            raise ValueError(f"{path}: holds answers of {words}.")
         for row in rows:
             model = given.get(path) or row.model or plain[labels[path]]
             rows_of[model].setdefault(path, []).append(row)
     for model, parts in rows_of.items():
         if len({(path in given, rows[0].model is None) for path, rows in parts.items()}) > 1:
+            *_, last = parts
             raise ValueError(
                 f"{' and '.join(map(str, parts))} hold answers of {model!r}, which not all of "
-                "them name alike: give each file a name of its own, as "
-                f"other={next(reversed(parts))}."
+                f"them name alike: give each file a name of its own, as other={last}."
             )
         said = {f"{p}": [(row.asked.text, row.answer) for row in parts[p]] for p in parts}
         for line, *_, mend in matching.copies(said):
