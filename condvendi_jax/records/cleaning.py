@@ -81,10 +81,7 @@ def cleaned(answers: Sequence[str], prompts: Sequence[str | None]) -> Cleaned:
     return Cleaned([re.sub(r"\A(?:[ \t]*\n)+|\A (?! )", "", text) for text in now], cut)
 
 
-_Step = tuple[list[str], str]
-
-
-def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> _Step:
+def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """Blocks and words of reasoning at the start of any answer, which templates name so."""
     closed = [any(mark in text for mark in ("</", "[/", "◁/")) for text in texts]
     common = _most(closed)
@@ -104,24 +101,22 @@ def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> _Step:
     return list(map(rest, texts, closed)), "reasoning"
 
 
-def _without_tokens(texts: list[str], _: Sequence[str | None]) -> _Step:
+def _without_tokens(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """What follows the last token of a chat template, and is not one."""
     texts = [f"{text[:-_WITHIN]}{_AROUND.sub('', text[-_WITHIN:])}" for text in texts]
-    marked = [_TOKENS.search(text) is not None for text in texts]
-    common = _most(marked)
+    common = _most(_TOKENS.search(text) is not None for text in texts)
 
-    def rest(text: str, has_token: bool) -> str:
-        parts = _TOKENS.split(text) if has_token else [text]
-        if not has_token or not (common or is_blank(parts[0])):
+    def rest(text: str) -> str:
+        parts, tokens = _TOKENS.split(text), _TOKENS.findall(text)
+        if not tokens or not (common or is_blank(parts[0])):
             return text
-        tokens = _TOKENS.findall(text)
         unfinished = _UNFINISHED.search((parts[-2] or tokens[-1]).strip("<|> \n"))
-        return "" if unfinished else _ROLE.sub("", parts[-1], count=1).lstrip()
+        return "" if unfinished else _ROLE.sub("", parts[-1]).lstrip()
 
-    return list(map(rest, texts, marked)), "tokens of a template"
+    return list(map(rest, texts)), "tokens of a template"
 
 
-def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
+def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """Marks, wrappers and labels at the start or end of most answers."""
     for pattern, find in (
         (_ANSWER, _ANSWER.search),
@@ -161,7 +156,7 @@ def _closing(mark: re.Match[str]) -> re.Pattern[str]:
     return re.compile(rf"{start}\s*(?:/|end(?:_of)?_)\s*{name}\s*{end}", re.IGNORECASE)
 
 
-def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> _Step:
+def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> tuple[list[str], str]:
     """What follows the prompt, where most answers begin with theirs."""
 
     def end(text: str, prompt: str | None) -> int:

@@ -52,6 +52,7 @@ def record_files(
     for kind in set(map(ending, given)) & {*_PACKAGES}:
         _package(kind)  # Before anything is read.
     models: dict[pathlib.Path, pathlib.Path | None] = {}
+    seen: dict[tuple[int, int], pathlib.Path] = {}
     for path in given:
         inside = _below(path, named) if path.is_dir() else [path]
         several = len(given) == 1 and not {path, path.parent} & {file.parent for file in inside}
@@ -60,9 +61,9 @@ def record_files(
                 raise files.unread(file, _READERS)
             if not file.exists():
                 raise ValueError(f"{file}: there is no such file.")
-            for other in models:
-                if os.path.samefile(file, other):
-                    raise ValueError(f"{file}: is given twice, also as {other}.")
+            other = seen.setdefault((file.stat().st_dev, file.stat().st_ino), file)
+            if other is not file:
+                raise ValueError(f"{file}: is given twice, also as {other}.")
             folder = path if path.is_dir() else None
             models[file] = path / file.relative_to(path).parts[0] if several else folder
     return models
