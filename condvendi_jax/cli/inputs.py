@@ -1,7 +1,6 @@
 """The inputs of every verb: what files hold, as a `Dataset`."""
 
 import contextlib
-import dataclasses
 import functools
 import pathlib
 import sys
@@ -244,8 +243,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    settings = _settings(given, held, bar)
-    return Inputs(dataset, rows, settings, described, notes, started)
+    return Inputs(dataset, rows, _settings(given, held, bar), described, notes, started)
 
 
 def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
@@ -343,14 +341,14 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
     if len(read.answers) > 1 and not given.several:
         wanted = "expected answers of one model, or condvendi compare"
         raise ValueError(f"{wanted}, received those of {', '.join(read.answers)}.")
-    notes, counted, by_task = list(read.notes), {}, read.by_task
+    counted, by_task = {}, read.by_task
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
         tasks = {t: {"n": len(p), "prompts": len({*p})} for t, p in by_task.get(name, {}).items()}
         counted[name] |= {"tasks": tasks} if tasks else {}
-        several = span(counts.values())
-        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
+        words = f"{name}: {n:,} answers, {len(counts):,} prompts, {span(counts.values())} answers"
+        read.notes.append(f"{words} a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
     described["skipped"] = [*map(str, read.skipped)]
     if read.by_id:
@@ -359,7 +357,7 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
-    return dataclasses.replace(read, notes=notes), described, False
+    return read, described, False
 
 
 def _read(given: Options, models: Mapping[str, Model]) -> _Held:

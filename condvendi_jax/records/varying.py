@@ -1,7 +1,6 @@
 """Which field of a file holds the answers: the one whose texts vary where the prompt does not."""
 
 import collections
-import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,11 @@ _NOTES = re.compile(
     r"|option|choice|reference|gold|target|expected|truth|gts|label|correct|template|\bids?\b|_id",
     re.IGNORECASE,
 )
-_MACHINE = re.compile(r"(?=\S*\d)[\w.:/+#@-]{6,}|\W*|true|false|null|none", re.IGNORECASE)
+_MACHINE = re.compile(
+    r"(?=\S*\d)[\w.:/+#@-]{6,}|\W*|true|false|null|none|[-+]?(inf|infinity|nan)"
+    r"|[-+]?(\d[\d_]*\.?\d*|\.\d+)(e[-+]?\d+)?",
+    re.IGNORECASE,
+)
 _NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
 
 
@@ -131,7 +134,7 @@ def _is_beside(values: Sequence[str], prompt: str, usual: Iterable[str], *, same
     plain = [" ".join(text.split()).casefold() for text in values]
     part = any(len(text.split()) > 2 and text in asked for text in plain)
     whole = any(asked.strip('[]"') in text and any(u in text for u in usual) for text in plain)
-    return part or whole or (not same and all(map(_is_machine, values)))
+    return part or whole or (not same and all(map(_MACHINE.fullmatch, values)))
 
 
 def _texts(row: Mapping[Any, Any], without: Iterable[Any], path: str = "") -> dict[str, list[str]]:
@@ -151,9 +154,3 @@ def _texts(row: Mapping[Any, Any], without: Iterable[Any], path: str = "") -> di
         if all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values):
             held[field] = [text for v in values if (text := str(v).strip())]
     return {field: values for field, values in held.items() if values}
-
-
-def _is_machine(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return float(text) is not None
-    return _MACHINE.fullmatch(text) is not None
