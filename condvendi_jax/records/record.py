@@ -81,12 +81,10 @@ class Record:
     """
 
     def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
-        self.named, self.place = named or Fields(), place
-        paths = [path for path in (*self.named[:4], *self.named.beside) if path not in row]
-        inner = {path: values(row, path) for path in paths if path}
-        lists = {path for path in inner if re.search(r"\[(?!-?\d)", path)}
-        inner = {path: held if path in lists else held[0] for path, held in inner.items() if held}
-        self.row = {**row, **inner}
+        self.named, self.place, self.row = named or Fields(), place, {**row}
+        for path in (*self.named[:4], *self.named.beside):
+            if path and path not in row and (held := values(row, path)):
+                self.row[path] = held if re.search(r"\[(?!-?\d)", path) else held[0]
         forms = _forms_of(tuple(self.row))
         marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
         self.form = next(marked, _PLAIN)  # A path may lead to null.
