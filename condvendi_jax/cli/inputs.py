@@ -1,7 +1,6 @@
 """The inputs of every verb: what files hold, as a `Dataset`."""
 
 import contextlib
-import dataclasses
 import functools
 import pathlib
 import sys
@@ -75,9 +74,8 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     models: dict[str, Model] = {}
     for model, (name, path) in zip(names, named, strict=True):
         if model in models:
-            raise ValueError(
-                f"{model!r} names both {models[model].path} and {path}; give names, as name=path."
-            )
+            both = f"{models[model].path} and {path}"
+            raise ValueError(f"{model!r} names both {both}; give names, as name=path.")
         kind = "records" if answers else _kind_of(path)
         models[model] = Model(kind, path, prompts.get(model, shared), name)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
@@ -131,25 +129,21 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     """Sets the precision, and refuses what cannot work, before anything is read."""
     kinds = {model.kind: name for name, model in models.items()}
     if len(kinds) > 1:
-        (first, one), (second, other) = list(kinds.items())[:2]
-        raise ValueError(
-            f"expected outputs of one kind, received {first} of {one} ({models[one].path}) and "
-            f"{second} of {other} ({models[other].path})."
-        )
+        named = [f"{kind} of {name} ({models[name].path})" for kind, name in kinds.items()]
+        raise ValueError(f"expected outputs of one kind, received {' and '.join(named[:2])}.")
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
     answers = kind == "records"
     texts, paired = any(map(is_text, prompts)), answers or bool(prompts)
     if texts and not all(map(is_text, prompts)):
-        raise ValueError(
-            f"--prompts: expected texts for all models, or embeddings for all, received "
-            f"{', '.join(prompts)}."
-        )
+        wanted = "expected texts for all models, or embeddings for all"
+        raise ValueError(f"--prompts: {wanted}, received {', '.join(prompts)}.")
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
     spectral = given.order != (2.0,) or given.truncation is not None
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     embedded = not given.is_set("similarity", "class_field")
+    why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
     read_as_texts = texts or kind == "texts" or answers
     for flags, has_effect in {
         "outputs_key": kind == "embeddings",
@@ -173,10 +167,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     }.items():
         for flag in filter(given.is_set, flags.split()):
             if not has_effect:
-                raise ValueError(
-                    f"--{flag}={getattr(given, flag)}: has no effect on these inputs beside the "
-                    "other flags; leave it out, or see --help."
-                )
+                raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
     files.check_targets(given.paths(Target), _sources(given, models), overwrite=given.overwrite)
     jax.config.update("jax_enable_x64", given.x64)
 
@@ -253,8 +244,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    settings = _settings(given, held, bar)
-    return Inputs(dataset, rows, settings, described, notes, started)
+    return Inputs(dataset, rows, _settings(given, held, bar), described, notes, started)
 
 
 def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
@@ -350,18 +340,16 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
     asked = [] if given.prompts is None else options.paths_in(given.prompts)
     read = records.read_records(paths, names=names, beside=beside, prompts_by_id=asked, **fields)
     if len(read.answers) > 1 and not given.several:
-        raise ValueError(
-            "expected answers of one model, or condvendi compare, received those of "
-            f"{', '.join(read.answers)}."
-        )
-    notes, counted, by_task = list(read.notes), {}, read.by_task
+        wanted = "expected answers of one model, or condvendi compare"
+        raise ValueError(f"{wanted}, received those of {', '.join(read.answers)}.")
+    counted, by_task = {}, read.by_task
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
         counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
         tasks = {t: {"n": len(p), "prompts": len({*p})} for t, p in by_task.get(name, {}).items()}
         counted[name] |= {"tasks": tasks} if tasks else {}
-        several = span(counts.values())
-        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {several} answers a prompt")
+        words = f"{name}: {n:,} answers, {len(counts):,} prompts, {span(counts.values())} answers"
+        read.notes.append(f"{words} a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
     described["skipped"] = [*map(str, read.skipped)]
     if read.by_id:
@@ -370,7 +358,7 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         _note(given, records.ASKED_ONCE)
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
-    return dataclasses.replace(read, notes=notes), described, False
+    return read, described, False
 
 
 def _read(given: Options, models: Mapping[str, Model]) -> _Held:
@@ -384,13 +372,13 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
         outputs[name], columns, rows[name] = _read_outputs(given, model, table)
         if table is not None:
             prompts[name] = [table.texts[row] for row in rows[name] or range(len(table.texts))]
-            columns |= {"prompt_column": table.column} if table.column else {}
+            columns["prompt_column"] = table.column
         elif model.prompts is not None:
             prompts[name] = arrays[model.prompts]
         if paths and (tables or model.kind != "embeddings"):
             columns = {"paired_by": "order", **columns}
-        for key, value in columns.items():
-            described.setdefault(key, {})[name] = value
+        for key in filter(columns.get, columns):
+            described.setdefault(key, {})[name] = columns[key]
     columns_of = {"answers": "text_column", "prompts": "prompt_column"}.items()
     fields = {r: [*dict.fromkeys(described.get(key, {}).values())] for r, key in columns_of}
     for key, names in described.items():  # What all models have in common is written once.
@@ -404,16 +392,16 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
     shared = len(paths) == 1 and not any(rows.values())
-    of_models = {name: model.path for name, model in models.items()}
-    named: dict[str, Any] = {"models": of_models} if given.several else {"outputs": of_models[""]}
+    paths_of = {name: model.path for name, model in models.items()}
+    named: dict[str, Any] = {"outputs": paths_of.get("")}
     if given.several:
-        named["prompts"] = given.prompts_of(list(models)) or given.prompts
+        named = {"models": paths_of, "prompts": given.prompts_of(list(models)) or given.prompts}
     return Records(outputs, prompts, fields, [], notes), named | described, shared
 
 
 def _read_outputs(
     given: Options, model: Model, prompts: items.Texts | None
-) -> tuple[Any, dict[str, str], Sequence[int]]:
+) -> tuple[Any, dict[str, str | None], Sequence[int]]:
     """A model's array, texts or paths of pictures; its columns; and, if need be, prompts' rows."""
     if model.kind == "embeddings":
         return files.read_array(model.path, key=given.outputs_key), {}, ()
@@ -427,8 +415,8 @@ def _read_outputs(
         for one, two in zip(images, sorted(images), strict=True):
             if how == "order" and one != two:  # The prompts may be in the order of `sorted`.
                 how = f"order, {one.name} before {two.name}"
-        columns = {"paired_by": how} | ({"image_column": column} if column else {})
-        return images, columns, () if rows == [*range(len(prompts.texts))] else rows
+        by_order = rows == [*range(len(prompts.texts))]
+        return images, {"paired_by": how, "image_column": column}, () if by_order else rows
     try:
         texts = items.read_texts(model.path, column=given.text_column)
     except ValueError as error:
@@ -445,7 +433,7 @@ def _read_outputs(
         )
     if prompts is not None:
         items.pair_texts(prompts, texts)
-    return texts.texts, {"text_column": texts.column} if texts.column else {}, ()
+    return texts.texts, {"text_column": texts.column}, ()
 
 
 def _load_encoder(given: Options, kind: str) -> LoadedEncoder:

@@ -80,19 +80,11 @@ def given_text(value: Any, name: str, answers: Collection[str] | None = None) ->
     """
     turns = _turns(value, name, _USERS[0], attached=True)
     if answers is not None and turns[-1][0] in ASSISTANTS and turns.pop()[1].strip() not in answers:
-        raise Unfit(
-            f"{name} ends with a message of the assistant that is not the answer; remove it, or "
-            "name another field with --prompt_field"
-        )
+        words = f"{name} ends with a message of the assistant that is not the answer"
+        raise Unfit(f"{words}; remove it, or name another field with --prompt_field")
     turns = [(role, text) for role, text in turns if text]
     alone = all(role in _USERS for role, _ in turns)
     return "\n\n".join(text if alone else f"{role}: {text}" for role, text in turns)
-
-
-def shown(value: Any, name: str, answers: Collection[str]) -> str:
-    """Return the text of a value, as `given_text`; what holds no text is shown as JSON."""
-    text = value if isinstance(value, str) or messages_of(value) else label(value)
-    return given_text(text, name, answers)
 
 
 def holds_text(value: Any) -> bool:

@@ -35,7 +35,7 @@ _ANSWER = re.compile(
 _TOKEN = r"<[|｜][^|｜<>\s]{1,40}[|｜]>|<(?:bos|eos|pad|unk|(?:end|start)_of_turn)>|\[/?INST\]"
 _TOKENS = re.compile(_TOKEN)
 _AROUND = re.compile(rf"\A\s*<s>\s*|(?:\s*(?:{_TOKEN}|</s>))+\s*\Z")
-_ROLE = re.compile(rf"\s*{_ROLES}\s*[:\n]\s*", re.IGNORECASE)
+_ROLE = re.compile(rf"\A\s*{_ROLES}\s*[:\n]\s*", re.IGNORECASE)
 _UNFINISHED = re.compile(rf"(?:analysis|(?:begin|start)\w*(?:{_REASONS}))\S*\Z", re.IGNORECASE)
 _REASONED = re.compile(  # Words in place of marks, as some templates write them.
     r"analysis(?=[A-Z\W]).*?assistant\s*final|Thinking\.\.\..*?\.\.\.done thinking\.?"
@@ -82,10 +82,7 @@ def cleaned(answers: Sequence[str], prompts: Sequence[str | None]) -> Cleaned:
     return Cleaned([re.sub(r"\A(?:[ \t]*\n)+|\A (?! )", "", text) for text in now], cut)
 
 
-_Step = tuple[list[str], str]
-
-
-def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> _Step:
+def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """Blocks and words of reasoning at the start of any answer, which templates name so."""
     closed = [any(mark in text for mark in ("</", "[/", "◁/")) for text in texts]
     common = _most(closed)
@@ -105,24 +102,22 @@ def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> _Step:
     return list(map(rest, texts, closed)), "reasoning"
 
 
-def _without_tokens(texts: list[str], _: Sequence[str | None]) -> _Step:
+def _without_tokens(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """What follows the last token of a chat template, and is not one."""
     texts = [f"{text[:-_WITHIN]}{_AROUND.sub('', text[-_WITHIN:])}" for text in texts]
-    marked = [_TOKENS.search(text) is not None for text in texts]
-    common = _most(marked)
+    common = _most(_TOKENS.search(text) is not None for text in texts)
 
-    def rest(text: str, has_token: bool) -> str:
-        parts = _TOKENS.split(text) if has_token else [text]
-        if not has_token or not (common or is_blank(parts[0])):
+    def rest(text: str) -> str:
+        parts, tokens = _TOKENS.split(text), _TOKENS.findall(text)
+        if not tokens or not (common or is_blank(parts[0])):
             return text
-        tokens = _TOKENS.findall(text)
         unfinished = _UNFINISHED.search((parts[-2] or tokens[-1]).strip("<|> \n"))
-        return "" if unfinished else _ROLE.sub("", parts[-1], count=1).lstrip()
+        return "" if unfinished else _ROLE.sub("", parts[-1]).lstrip()
 
-    return list(map(rest, texts, marked)), "tokens of a template"
+    return list(map(rest, texts)), "tokens of a template"
 
 
-def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
+def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """Marks, wrappers and labels at the start or end of most answers."""
     for pattern, find in (
         (_ANSWER, _ANSWER.search),
@@ -131,7 +126,8 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
         (_LABEL, _LABEL.match),
     ):
         hits = list(map(find, texts))
-        names = [_name(hit, pattern) for hit in hits]
+        name_of = r"<\1>" if pattern == _ANSWER else r"\g<0>"
+        names = [hit.expand(name_of).strip() if hit else "" for hit in hits]
         mark, count = collections.Counter(names).most_common(1)[0]
         if not mark or _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold()):
             continue
@@ -142,10 +138,6 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> _Step:
         if _most(name == mark for name in names) and sum(map(is_blank, rests)) <= count / 10:
             return rests, repr(mark)
     return texts, ""
-
-
-def _name(hit: re.Match[str] | None, pattern: re.Pattern[str]) -> str:
-    return "" if hit is None else f"<{hit[1]}>" if pattern == _ANSWER else hit[0].strip()
 
 
 def _inside(text: str, hit: re.Match[str], pattern: re.Pattern[str]) -> str:
@@ -165,7 +157,7 @@ def _closing(mark: re.Match[str]) -> re.Pattern[str]:
     return re.compile(rf"{start}\s*(?:/|end(?:[_ ]of)?[_ ])\s*{name}\s*{end}", re.IGNORECASE)
 
 
-def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> _Step:
+def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> tuple[list[str], str]:
     """What follows the prompt, where most answers begin with theirs, after words that all share."""
     asked, starts = [], []
     for text, prompt in zip(texts, prompts, strict=True):

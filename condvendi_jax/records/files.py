@@ -61,6 +61,7 @@ def record_files(
     for kind in set(map(ending, given)) & {*_PACKAGES}:
         _package(kind)  # Before anything is read.
     models: dict[pathlib.Path, pathlib.Path | None] = {}
+    seen: dict[tuple[int, int], pathlib.Path] = {}
     for path in given:
         inside = _below(path, named) if path.is_dir() else [path]
         several = len(given) == 1 and not {path, path.parent} & {file.parent for file in inside}
@@ -69,9 +70,9 @@ def record_files(
                 raise files.unread(file, _READERS)
             if not file.exists():
                 raise ValueError(f"{file}: there is no such file.")
-            for other in models:
-                if os.path.samefile(file, other):
-                    raise ValueError(f"{file}: is given twice, also as {other}.")
+            other = seen.setdefault((file.stat().st_dev, file.stat().st_ino), file)
+            if other is not file:
+                raise ValueError(f"{file}: is given twice, also as {other}.")
             folder = path if path.is_dir() else folders.get(path)
             models[file] = path / file.relative_to(path).parts[0] if several else folder
     return models
@@ -149,8 +150,7 @@ def first_rows(path: files.StrPath, count: int = 1) -> list[dict[Any, Any]]:
             del _parsed[next(iter(_parsed))]
     else:
         rows = read_rows(path)
-    first = itertools.islice(rows, count)
-    return [row for _, row in first if isinstance(row, dict)]
+    return [row for _, row in itertools.islice(rows, count) if isinstance(row, dict)]
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
@@ -201,8 +201,8 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                     cells = ["" if cell in _EMPTY else cell for cell in cells]
                     yield line, dict(zip(columns, cells, strict=True))
                 elif cells:
-                    counts = f"{len(cells)} cells, the header {len(columns)}"
-                    yield line, answers.Unfit(f"holds {counts}")
+                    why = f"holds {len(cells)} cells, the header {len(columns)}"
+                    yield line, answers.Unfit(why)
                 line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{path}: is not CSV from line {line} on ({error}).") from error
@@ -293,14 +293,13 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 # Samples may share a text beside different files.
                 prompts[sample.id] = f"{text}\n\nsample: {sample.id}" if text in texts else text
                 texts.add(text)
-            answer = sample.output.completion
-            several = sample.output.choices
-            if len(several) > 1:
-                answer = [choice.message.text for choice in several]
+            field, answer = "completion", [choice.message.text for choice in sample.output.choices]
+            if len(answer) < 2:
+                answer = sample.output.completion
             if scorer is not None:
-                score = (sample.scores or {}).get(scorer)  # Inspect leaves out NaN too.
+                field, score = "answer", (sample.scores or {}).get(scorer)
+                # Inspect leaves out NaN too.
                 answer = None if score is None or score.value != score.value else score.answer
-            field = "completion" if scorer is None else "answer"
             yield number, {"model": log.eval.model, "prompt": prompts[sample.id], field: answer}
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error

@@ -30,7 +30,7 @@ class Format(NamedTuple):
     request: bool = False
 
 
-_BODY = "response.body"
+_BODY, _BODY_MODEL = "response.body", "response.body.model"
 _BATCH = f"{_BODY}.choices[].message {_BODY}.choices[].text {_BODY}.output[message]"
 _STATE, _SHOWN = "instance request result.completions", "predicted_text"
 _ASKED = "request.messages request.prompt"
@@ -46,9 +46,7 @@ FORMATS = (  # Tool, marks, answers, prompt, id, model, request.
     Format("lm-evaluation-harness", "resps", "resps[only]", "arguments.*.*.* doc"),
     Format("HELM", _STATE, "result.completions[].text", _ASKED, "", "request.model", True),
     Format("HELM, displayed", "instance_id predicted_text", _SHOWN, "", "instance_id"),
-    Format(
-        "batch of OpenAI", "custom_id response", _BATCH, "", "custom_id", f"{_BODY}.model", True
-    ),
+    Format("batch of OpenAI", "custom_id response", _BATCH, "", "custom_id", _BODY_MODEL, True),
     Format("batch of Anthropic", "custom_id result", _MESSAGE, "", "custom_id", _MODEL),
     Format("OpenAI, vLLM: chat", "choices[].message", _CHOICES, request=True),
     Format("OpenAI, vLLM: texts", "choices[].finish_reason", _CHOICES, request=True),

@@ -141,9 +141,10 @@ def read_records(
     named = Fields(prompt_field, answer_field, model_field, batch_field, beside)
     sources = record_files(paths, named)
     named = named._replace(asked=_texts_by_id(prompts_by_id, beside=sources))
-    rows_of, files_of, skipped, notes, cut = _by_model(sources, names, named, clean)
-    tasks = {m: _tasks(used) for m, used in files_of.items() if len({*used}) > 1}
-    every = [row for rows in rows_of.values() for row in rows]
+    by_file, skipped, notes, cut = _by_model(sources, names, named, clean)
+    tasks = {model: _tasks(parts) for model, parts in by_file.items() if len(parts) > 1}
+    rows_of = {m: [*itertools.chain(*parts.values())] for m, parts in by_file.items()}
+    every = [*itertools.chain(*rows_of.values())]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
     if unread := dict.fromkeys(name for row in every for name in row.asked.unread):
@@ -155,11 +156,8 @@ def read_records(
             f"answers are weighed by their {WEIGHT_FIELD!r}, of sum one for each prompt: as a "
             "distribution, not a sample of one, so that order 2 is not corrected for the sample"
         )
-    batches, asked_once = _batches(rows_of)
-    if batches:
-        notes.append("pairs of answers of one request or batch are left out at order 2")
-    if asked_once:
-        notes.append(ASKED_ONCE)
+    batches, note = _batches(rows_of)
+    notes += filter(None, [note])
     doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
     if cut and not clean:
         doubtful.append(f"kept, since clean is false: {Cleaned([], cut)}")
@@ -178,8 +176,8 @@ def read_records(
         for field in beside
     }
     said = _summary(every, len(skipped), fields, cut if clean else {})
-    known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
     said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
+    known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
     read = Records(*known, said, tasks)
     for model, asked in read.by_task.items():
         numbers = [f"{t} ({len(p):,} answers, {len({*p}):,} prompts)" for t, p in asked.items()]
@@ -225,36 +223,30 @@ def _texts_by_id(paths: Any, beside: Iterable[pathlib.Path] = ()) -> dict[str, s
                 record.form = Format("", "", prompt=QUESTIONS[name], id=name)
                 key, text = str(record.row[name]), record.prompt().text
                 if texts.setdefault(key, text) != text:
-                    raise Unfit(
-                        f"{name!r} {key!r} has a second prompt; read records that hold theirs"
-                    )
+                    words = f"{name!r} {key!r} has a second prompt"
+                    raise Unfit(f"{words}; read records that hold theirs")
             except Unfit as error:
                 raise ValueError(f"{path}, line {line}: {error}.") from error
     return texts
 
 
-def _tasks(paths: Sequence[pathlib.Path]) -> list[str]:
+def _tasks(by_file: Mapping[pathlib.Path, Sequence[Row]]) -> list[str]:
     """The task of each answer: the name of its file, without dates and parts."""
-    names = files.names_of(list(map(str, dict.fromkeys(paths))))
     extra = r"^samples_|_\d{4}-\d\d-\d\dT[\d.:-]+$|-\d+-of-\d+$"
-    tasks = dict(zip(dict.fromkeys(paths), (re.sub(extra, "", n) for n in names), strict=True))
-    return [tasks[path] for path in paths]
+    names = zip(files.names_of(list(map(str, by_file))), by_file.values(), strict=True)
+    return [task for name, rows in names for task in [re.sub(extra, "", name)] * len(rows)]
 
 
 def _by_model(
     paths: Mapping[pathlib.Path, Any], names: Mapping[str, str], named: Fields, clean: bool
-) -> tuple[dict[str, list[Row]], dict[str, list[pathlib.Path]], list[Skipped], list[str], dict]:
-    """The rows of each model and the file of each, what is left out, notes, and what was cut."""
+) -> tuple[dict[str, dict[pathlib.Path, list[Row]]], list[Skipped], list[str], dict[str, int]]:
+    """The rows of each model by their file, what is left out, notes, and what was cut."""
     given = {file: name for p, name in names.items() for file in record_files(p, named)}
     labels = {path: str(paths[path] or path) for path in paths if path not in given}
     named_by = dict.fromkeys(labels.values())
     plain = dict(zip(named_by, files.names_of([*named_by]), strict=True))
-    files_of: dict[str, list[pathlib.Path]] = collections.defaultdict(list)
-    rows_of: dict[str, list[Row]] = collections.defaultdict(list)
-    sources: dict[str, dict[pathlib.Path, Any]] = collections.defaultdict(dict)
-    said: dict[str, dict[str, list[tuple[str, str]]]] = collections.defaultdict(dict)
-    skipped: list[Skipped] = []
-    cut = collections.Counter[str]()
+    rows_of: dict[str, dict[pathlib.Path, list[Row]]] = collections.defaultdict(dict)
+    skipped, cut = list[Skipped](), collections.Counter[str]()
     fields, notes = _answer_fields(paths, named)
     for path in paths:
         shown = path.name == "display_predictions.json" and not named.asked
@@ -269,26 +261,22 @@ def _by_model(
         skipped += unfit
         models = list(dict.fromkeys(row.model for row in rows if row.model))
         if path in given and len(models) > 1:
-            raise ValueError(
-                f"{path}: holds answers of {', '.join(models)}, which are not all "
-                f"{given[path]!r}: leave this name out."
-            )
+            words = f"{', '.join(models)}, which are not all {given[path]!r}: leave this name out"
+            raise ValueError(f"{path}: holds answers of {words}.")
         for row in rows:
             model = given.get(path) or row.model or plain[labels[path]]
-            sources[model][path] = path in given, row.model is not None
-            rows_of[model].append(row)
-            files_of[model].append(path)
-            said[model].setdefault(f"{path}", []).append((row.asked.text, row.answer))
-    for model, places in sources.items():
-        if len({*places.values()}) > 1:
+            rows_of[model].setdefault(path, []).append(row)
+    for model, parts in rows_of.items():
+        if len({(path in given, rows[0].model is None) for path, rows in parts.items()}) > 1:
+            *_, last = parts
             raise ValueError(
-                f"{' and '.join(map(str, places))} hold answers of {model!r}, which not all of "
-                "them name alike: give each file a name of its own, as "
-                f"other={next(reversed(places))}."
+                f"{' and '.join(map(str, parts))} hold answers of {model!r}, which not all of "
+                f"them name alike: give each file a name of its own, as other={last}."
             )
-    for line, *_, mend in itertools.chain(*map(matching.copies, said.values())):
-        checks.warn(f"{line}, and both count. {mend}.")
-    return rows_of, files_of, skipped, notes, dict(cut)
+        said = {f"{p}": [(row.asked.text, row.answer) for row in parts[p]] for p in parts}
+        for line, *_, mend in matching.copies(said):
+            checks.warn(f"{line}, and both count. {mend}.")
+    return rows_of, skipped, notes, dict(cut)
 
 
 def _answer_fields(
@@ -406,8 +394,8 @@ def _summary(
     return f"{words}; cut: {Cleaned([], cut)}" if cut else words
 
 
-def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, bool]:
-    """The batch of each row by model, and whether batches of several answers are not known apart.
+def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, str]:
+    """The batch of each row by model, and a note where batches have several answers.
 
     None unless a batch has several answers, and most answers of each model are to prompts of
     several batches: elsewhere nothing would be left of the others.
@@ -417,14 +405,14 @@ def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]]
         for model, rows in rows_of.items()
     }
     if all(len({*batches}) == len(batches) for batches in labels.values()):
-        return None, False
+        return None, ""
     for model, rows in rows_of.items():
         prompts = [identity(row.asked.text) for row in rows]
         asked = {*zip(prompts, labels[model], strict=True)}
         times = collections.Counter(prompt for prompt, _ in asked)
         if sum(times[prompt] > 1 for prompt in prompts) < len(rows) / 2:
-            return None, True
-    return labels, False
+            return None, ASKED_ONCE
+    return labels, "pairs of answers of one request or batch are left out at order 2"
 
 
 def _shares(rows_of: Mapping[str, Sequence[Row]]) -> dict[str, list[float]] | None:

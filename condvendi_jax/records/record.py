@@ -5,7 +5,7 @@ import functools
 import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.records import answers as texts
@@ -87,16 +87,11 @@ class Record:
     """
 
     def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
-        self.named, self.place = named or Fields(), place
-        paths = [path for path in (*self.named[:4], *self.named.beside) if path not in row]
-        inner = {path: values(row, path) for path in paths if path}
-        lists = {path for path in inner if re.search(r"\[(?!-?\d)", path)}
-        inner = {
-            path: held if path in lists or len(held) > 1 else held[0]
-            for path, held in inner.items()
-            if held
-        }
-        self.row = {**row, **inner}
+        self.named, self.place, self.row = named or Fields(), place, {**row}
+        for path in (*self.named[:4], *self.named.beside):
+            if path and path not in row and (held := values(row, path)):
+                several = len(held) > 1 or re.search(r"\[(?!-?\d)", path)
+                self.row[path] = held if several else held[0]
         forms = _forms_of(tuple(self.row))
         marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
         self.form = next(marked, _PLAIN)  # A path may lead to null.
@@ -228,11 +223,8 @@ class Record:
         """The field of the prompt and, unless it is named, all others that the model was given."""
         if not (row is self.row or self.named.prompt or known_fields(row, PROMPT_FIELDS)):
             only = next(iter(row.values())) if len(row) == 1 else None
-            row = {
-                "prompt": only
-                if texts.holds_text(only)
-                else json.dumps(row, sort_keys=True, default=repr)
-            }
+            every = json.dumps(row, sort_keys=True, default=repr)
+            row = {"prompt": only if texts.holds_text(only) else every}
         field = self._field("prompt", PROMPT_FIELDS, row=row)
         value = row[field]
         if isinstance(value, dict) and not (self.named.prompt or messages_of(value)):
@@ -246,18 +238,19 @@ class Record:
             with contextlib.suppress(Unfit):
                 said.add(texts.assistant_text(answer.value, answer.name).strip())
         text = texts.checked(texts.given_text(value, repr(field), said), repr(field))
-        known = [name for name in known_fields(row, GIVEN) if row[name]]
-        of_answers = self._said[0]
-        root = re.split(r"[.\[]", of_answers)[0] if of_answers != LAST_TURN else ""
-        roots = (field, of_answers, root)
-        others = [name for name in known if name not in roots]
+        known, answer = known_fields(row, GIVEN), self._said[0]
+        roots = field, answer, "" if answer == LAST_TURN else re.split(r"[.\[]", answer)[0]
+        others = [name for name in known if row[name] and name not in roots]
         if self.named.prompt is not None:
             return Prompt(text, [field], others)
         parts = {field: text}
-        for name in others:  # Services report choices of answers, options of sampling, tokens.
-            if name.casefold() not in _TEXTS or texts.holds_text(row[name]):
-                other = texts.shown(row[name], repr(name), said)
-                parts |= {} if other == text or texts.is_blank(other) else {name: other}
+        for name in others:
+            value = row[name]
+            if name.casefold() in _TEXTS and not texts.holds_text(value):
+                continue  # Services report choices of answers, options of sampling, tokens.
+            plain = isinstance(value, str) or messages_of(value)
+            other = texts.given_text(value if plain else texts.label(value), repr(name), said)
+            parts |= {} if other == text or texts.is_blank(other) else {name: other}
         read = [name for name in dict.fromkeys([*known, field]) if name in parts]
         return Prompt("\n\n".join(map(parts.__getitem__, read)), read)
 
@@ -310,43 +303,40 @@ class Record:
         def holds_answers(value: Any) -> bool:
             return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
 
-        known = known_fields(self.row, ANSWER_FIELDS) if self.named.answer is None else []
-        known = [field for field in known if field != self.named.prompt]
+        names = [name for name in ANSWER_FIELDS if name != str(self.named.prompt).casefold()]
+        known = known_fields(self.row, names) if self.named.answer is None else []
         filled = [field for field in known if holds_answers(self.row[field])]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
-            raise ValueError(
-                f"{self.place}: {' and '.join(map(repr, filled))} may all be what the model said. "
-                f"Name the right one: {' or '.join(f'--answer_field={name}' for name in filled)}."
-            )
-        return self._field("answer", ANSWER_FIELDS, holds_answers)
+            raise unclear(self.place, filled)
+        return filled[0] if filled else self._field("answer", names)
 
-    def _field(
-        self,
-        what: str,
-        names: Sequence[str],
-        fits: Callable[[Any], bool] = lambda value: value not in (None, ""),
-        row: dict[Any, Any] | None = None,
-    ) -> Any:
-        """The field that is named, or else the first of `names` whose value fits, or the first."""
+    def _field(self, what: str, names: Sequence[str], row: dict[Any, Any] | None = None) -> Any:
+        """The field that is named, or else the first of `names` that is not empty, or the first."""
         row, named = self.row if row is None else row, getattr(self.named, what)
         known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
-            wanted = (
-                repr(named)
-                if named is not None
-                else " or ".join([*names[:6], *["..."] * (len(names) > 6)])
-            )
-            inner = {key: list(v) if isinstance(v, dict) else [""] for key, v in row.items()}
-            paths = [f"{key}.{name}".strip(".") for key, names in inner.items() for name in names]
-            there = ", ".join(paths)[:300] or "none"
             usual = known_fields(self.row, [*PROMPT_FIELDS, *ANSWER_FIELDS])
+            inner = {key: list(v) if isinstance(v, dict) else [""] for key, v in row.items()}
+            paths = [f"{key}.{name}".strip(".") for key, below in inner.items() for name in below]
+            there = ", ".join(paths)[:300] or "none"
             if not (usual or self.named.prompt or self.named.answer):
-                raise Unfit(
-                    f"has no prompt and no answer of usual names; its fields are {there}; {_BOTH}"
-                )
+                what = "has no prompt and no answer of usual names; its fields are"
+                raise Unfit(f"{what} {there}; {_BOTH}")
+            known = [*names[:6], *["..."] * (len(names) > 6)]
+            wanted = " or ".join(known) if named is None else repr(named)
             flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
             raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
-        return next((field for field in known if fits(row[field])), known[0])
+        return next((field for field in known if row[field] not in (None, "")), known[0])
+
+
+def unclear(place: str, fields: Sequence[str]) -> ValueError:
+    """The error where several fields may hold the answers."""
+    flags = " or ".join(f"--answer_field={field}" for field in fields)
+    words = f"{' and '.join(map(repr, fields))} may all be what the model said"
+    return ValueError(
+        f"{place}: {words}. Name the right one: {flags}; if they are of different models, all of "
+        f"them, --answer_field={','.join(fields)}, or with --model_field=NAME for that of a name."
+    )
 
 
 def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:

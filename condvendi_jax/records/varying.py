@@ -1,10 +1,10 @@
 """Which field of a file holds the answers: the one whose texts vary where the prompt does not."""
 
 import collections
-import contextlib
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from condvendi_jax.records import answers as texts
 from condvendi_jax.records import record
@@ -22,46 +22,37 @@ _NOTES = re.compile(
     r"|option|choice|reference|gold|target|expected|truth|gts|label|correct|template|\bids?\b|_id",
     re.IGNORECASE,
 )
-_MACHINE = re.compile(r"(?=\S*\d)[\w.:/+#@-]{6,}|\W*|true|false|null|none", re.IGNORECASE)
+_MACHINE = re.compile(
+    r"(?=\S*\d)[\w.:/+#@-]{6,}|\W*|true|false|null|none|[-+]?(inf|infinity|nan)"
+    r"|[-+]?(\d[\d_]*\.?\d*|\.\d+)(e[-+]?\d+)?",
+    re.IGNORECASE,
+)
 _NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
 
 
-class Candidate(NamedTuple):
-    """A field that may hold answers, and of each record the prompt and the texts in it.
-
-    `equals` is the number of records in which a field of a known name holds one of them, too.
-    """
+@dataclasses.dataclass
+class Candidate:
+    """A field that may hold answers, and the texts in it that answer each prompt."""
 
     field: str
-    known: bool
-    held: list[tuple[str, list[str]]]
-    equals: int
-
-    @property
-    def by_prompt(self) -> list[list[str]]:
-        """The texts that answer each prompt."""
-        texts_of = collections.defaultdict(list)
-        for prompt, said in self.held:
-            texts_of[prompt] += said
-        return [*texts_of.values()]
+    known: bool = False  # Whether its name is one of answers.
+    rows: int = 0  # The records that have it.
+    equals: int = 0  # Those where a field of a known name holds one of its texts, too.
+    is_listed: bool = False  # Whether a record has several texts in it.
+    said: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # By prompt.
 
     @property
     def varies(self) -> bool | None:
         """Whether texts that answer one prompt differ; None where no prompt has several."""
-        repeated = [said for said in self.by_prompt if len(said) > 1]
-        differ = sum(len({*said}) > 1 for said in repeated)
+        repeated = [texts for texts in self.said.values() if len(texts) > 1]
+        differ = sum(len({*texts}) > 1 for texts in repeated)
         return differ >= _VARIES * len(repeated) and differ > 0 if repeated else None
 
     @property
     def is_distinct(self) -> bool:
         """Whether many prompts have texts of their own."""
-        first = [said[0] for said in self.by_prompt]
+        first = [texts[0] for texts in self.said.values()]
         return len(first) > 1 and len({*first}) > _DISTINCT * len(first)
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether a record has several texts in it."""
-        return any(len(said) > 1 for _, said in self.held)
 
 
 def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:
@@ -88,48 +79,30 @@ def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> t
     known = [c for c in candidates if c.known]
     fixed = [c for c in known if c.varies is False]
     varying = [c for c in known if c.varies]
-    noted = [c for c in candidates if not c.known and _NOTES.search(c.field)]
-    rivals = [
-        c
-        for c in candidates
-        if c not in (*known, *noted) and (not known or c.varies or c.is_distinct or c.equals)
-    ]
-    aliases = any(c.is_listed for c in varying) and any(
-        c.equals and not c.is_listed for c in rivals
-    )
-    best = [c for c in rivals if c.varies]
-    if len(varying) == 1 and fixed and len(varying[0].held) == len(rows):
+    others = [c for c in candidates if not c.known and not _NOTES.search(c.field)]
+    rivals = [c for c in others if not known or c.varies or c.is_distinct or c.equals]
+    best, odd = [c for c in rivals if c.varies], []
+    if not best and fixed and len(fixed) == len(known):  # As sure as the others, with odd names.
+        odd = [c for c in candidates if c not in (*known, *others) and c.varies]
+    singles = [c for c in rivals if c.equals and not c.is_listed]
+    aliases = singles and any(c.is_listed for c in varying)
+    once = not known and len(rivals) == 1 and rivals[0].varies is None
+    chosen = best if len(best) == 1 else rivals if once else []
+    if len(varying) == 1 and fixed and varying[0].rows == len(rows):
         chosen = varying
-    elif varying and not aliases:
+    elif (varying and not aliases) or not (rivals or odd):
         return "", ""
-    elif not best and fixed and len(fixed) == len(known):
-        best = [c for c in noted if c.varies]  # As sure as the others, but the names are odd.
-        if not best and not rivals:
-            return "", ""
-        chosen = []
-    elif not rivals:
-        return "", ""
-    else:
-        once = not known and len(rivals) == 1 and rivals[0].varies is None
-        chosen = best if len(best) == 1 else rivals if once else []
     if chosen:
-        words = f"answers are read from {chosen[0].field!r}"
-        others = " and ".join(repr(c.field) for c in fixed)
-        because = f"because {others} is the same for all answers to a prompt"
-        return chosen[0].field, f"{words}, {because}" if fixed else words
-    fields = [c.field for c in [*known, *(best or rivals)]][: _SHOWN + len(known)]
-    flags = " or ".join(f"--answer_field={field}" for field in fields)
-    raise ValueError(
-        f"{place}: {' and '.join(map(repr, fields))} may all be what the model said. "
-        f"Name the right one: {flags}; if they are of different models, all of them, "
-        f"--answer_field={','.join(fields)}, or with --model_field=NAME for the field of a name."
-    )
+        words, same = f"answers are read from {chosen[0].field!r}", [repr(c.field) for c in fixed]
+        because = f", because {' and '.join(same)} is the same for all answers to a prompt"
+        return chosen[0].field, words + because * bool(same)
+    fields = [c.field for c in [*known, *(best or odd or rivals)]]
+    raise record.unclear(place, fields[: _SHOWN + len(known)])
 
 
 def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate]:
     """The fields of texts that are no part of the prompt, nor named for something else."""
-    held: dict[str, list[tuple[str, list[str]]]] = collections.defaultdict(list)
-    equal, known = collections.Counter[str](), set[str]()
+    candidates: dict[str, Candidate] = {}
     for row in rows:
         of_row = record.Record(row, named)
         row, given = of_row.row, of_row.given()
@@ -143,10 +116,13 @@ def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate
         for field, values in said.items():
             same = bool(usual.intersection(map(str.casefold, values)))
             if field in names or not _is_beside(values, prompt, usual, same=same):
-                known |= {field} & names
-                equal[field] += same
-                held[field].append((prompt, values))
-    return [Candidate(f, f in known, of_field, equal[f]) for f, of_field in held.items()]
+                candidate = candidates.setdefault(field, Candidate(field))
+                candidate.known |= field in names
+                candidate.rows += 1
+                candidate.equals += same
+                candidate.is_listed |= len(values) > 1
+                candidate.said.setdefault(prompt, []).extend(values)
+    return [*candidates.values()]
 
 
 def _is_beside(values: Sequence[str], prompt: str, usual: Iterable[str], *, same: bool) -> bool:
@@ -158,7 +134,7 @@ def _is_beside(values: Sequence[str], prompt: str, usual: Iterable[str], *, same
     plain = [" ".join(text.split()).casefold() for text in values]
     part = any(len(text.split()) > 2 and text in asked for text in plain)
     whole = any(asked.strip('[]"') in text and any(u in text for u in usual) for text in plain)
-    return part or whole or (not same and all(map(_is_machine, values)))
+    return part or whole or (not same and all(map(_MACHINE.fullmatch, values)))
 
 
 def _texts(row: Mapping[Any, Any], without: Iterable[Any], path: str = "") -> dict[str, list[str]]:
@@ -178,9 +154,3 @@ def _texts(row: Mapping[Any, Any], without: Iterable[Any], path: str = "") -> di
         if all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values):
             held[field] = [text for v in values if (text := str(v).strip())]
     return {field: values for field, values in held.items() if values}
-
-
-def _is_machine(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return float(text) is not None
-    return _MACHINE.fullmatch(text) is not None

@@ -50,6 +50,8 @@ def test_what_is_the_answer_stays():
     assert cleaned(KEPT, [PROMPT] * 4) == (KEPT, {})
     for text in KEPT:
         assert cleaned([text] * 3, [PROMPT] * 3) == ([text] * 3, {})
+    text = "The answer: Paris, which is the final result: no other city"
+    assert cleaned([f"<|begin_of_text|>{text}"] * 3, [None] * 3).texts == [text] * 3
     assert cleaned(["Paris <b>x</b>", "<plan>a</plan>b", "c"], [None] * 3).cut == {}
 
 

@@ -51,6 +51,10 @@ RECORDS = {  # The record, the fields that are named, and what its methods give.
         *(INNER, Fields(prompt="ask.text", answer="said[].out"), ["a", "b"]),
         *(Prompt("7", ["ask.text"], ["system"]), None, [None] * 2, [None] * 2),
     ),
+    "a prompt in a field of answers": (
+        *({"response": "p", "output": "a"}, Fields(prompt="response"), ["a"]),
+        *(Prompt("p", ["response"]), None, [None], [None]),
+    ),
     "a task beside a context": (
         *({"task": "t", "context": "c", "output": "a"}, Fields(), ["a"]),
         *(Prompt("c\n\nt", ["context", "task"]), None, [None], [None]),
