@@ -351,7 +351,9 @@ def _lines(
             for column in models if len(models) > 1 else [None]:
                 own = named._replace(answer=column) if column else named
                 record = Record(fields, own, f"{path}, line {line}")
-                if counted := {f: v for f, v in fields.items() if _COUNTED.search(str(f))}:
+                counted = {f: v for f, v in fields.items() if _COUNTED.search(str(f))}
+                counted.pop(own.answer, None)
+                if counted:
                     seen[line] = label(fields), label([*record.given().values()]), counted
                 if not record.repeats(filters):
                     for row in record.rows():
