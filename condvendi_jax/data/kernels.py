@@ -406,10 +406,8 @@ def is_equality(kernel: Any) -> bool:
 def check_kernel(kernel: Any, *, name: str) -> Kernel:
     """Returns `kernel`, or raises TypeError where it is not a kernel."""
     if not isinstance(kernel, Kernel):
-        raise TypeError(
-            f"{name}: expected a kernel such as Gaussian(bandwidth) or Cosine(), "
-            f"received {kernel!r}."
-        )
+        expected = "expected a kernel such as Gaussian(bandwidth) or Cosine()"
+        raise TypeError(f"{name}: {expected}, received {kernel!r}.")
     return kernel
 
 

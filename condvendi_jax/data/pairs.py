@@ -336,10 +336,9 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
         if not args or not isinstance(args[0], Pairs):
             args = (Pairs(*args[:2], **making), *args[2:])
         elif making:
-            raise TypeError(
-                f"{function.__name__}: received Pairs and {', '.join(making)}; "
-                "expected Pairs alone, which have arrays and kernels."
-            )
+            expected = "expected Pairs alone, which have arrays and kernels"
+            received = f"received Pairs and {', '.join(making)}"
+            raise TypeError(f"{function.__name__}: {received}; {expected}.")
         return function(*args, **kwargs)
 
     vars(taking)["__signature__"] = signature
@@ -357,6 +356,5 @@ def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
     further = [*signature.parameters.values()][1:]
     if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
         making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
-    return signature.replace(
-        parameters=sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
-    )
+    parameters = sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
+    return signature.replace(parameters=parameters)

@@ -5,7 +5,6 @@ differ: every mean over pairs of prompts bounds the similarity within a prompt (
 "Aggregation at order 2 is an identity"). It is assumed that outputs are independent given prompts.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,15 +75,7 @@ def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
     if state != "known":
         value = low = high = math.nan
     numbers = value, low, high, math.nan, total
-    return OnePrompt(
-        state,
-        *numbers,
-        prompts=prompts,
-        repeated=True,
-        left_out=left_out,
-        borrowed=borrowed,
-        reason=reason,
-    )
+    return OnePrompt(state, *numbers, prompts, True, left_out, borrowed, reason)
 
 
 def _borrowed(pairs: Pairs, exact: Population) -> float | None:
@@ -180,20 +171,11 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
         better = at_most < max(statistics.WIDEST, total / _BETTER)
         state = "at most" if better else "cannot be told"
     low, high = 1 / limits.high, 1 / limits.low
-    curve = Curve(
-        ends=ends,
-        distances=centres,
-        similarity=bins,
-        distance=distance,
-        near=near_mean,
-        read_at_0=zero.value,
-    )
+    curve = Curve(ends, centres, bins, distance, near_mean, read_at_0=zero.value)
     numbers = math.sqrt(low * high), low, high, at_most, total
-    known = OnePrompt(state, *numbers, prompts=pairs.n, repeated=False, curve=curve)
-    if state == "cannot be told":
-        reason = "each prompt was asked once, and outputs to near ones are no more alike"
-        known = dataclasses.replace(known, reason=reason)
-    return known
+    unknown = "each prompt was asked once, and outputs to near ones are no more alike"
+    reason = unknown if state == "cannot be told" else None
+    return OnePrompt(state, *numbers, pairs.n, repeated=False, reason=reason, curve=curve)
 
 
 def _unknown(pairs: Pairs, reason: str) -> OnePrompt:

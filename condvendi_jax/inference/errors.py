@@ -405,7 +405,5 @@ def _logs(values: PerTerm) -> PerScore:
 
 def _warn_of_noise(noisy: Iterable[bool]) -> None:
     for name in itertools.compress(PerScore._fields, noisy):
-        checks.warn(
-            f"the standard error of {name} is mostly that of the estimated spectra: a smaller rtol "
-            "gives a smaller one."
-        )
+        what = f"the standard error of {name} is mostly that of the estimated spectra"
+        checks.warn(f"{what}: a smaller rtol gives a smaller one.")

@@ -262,10 +262,8 @@ def evaluate(
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
     if isinstance(outputs, Pairs):
         if any(x is not None and x is not False for x in (prompts, plan.labels, *data.values())):
-            raise TypeError(
-                "evaluate: received Pairs and prompts, kernels, ids, labels, weights or encoder; "
-                "expected Pairs alone, which have them."
-            )
+            received = "received Pairs and prompts, kernels, ids, labels, weights or encoder"
+            raise TypeError(f"evaluate: {received}; expected Pairs alone, which have them.")
         pairs = outputs
     else:
         checks.check_indices({"outputs": outputs, "quality": quality})

@@ -103,10 +103,8 @@ def plan(
             sizes.append(Size(count, k, count * price, smallest, chance))
     if not sizes:
         least = FEWEST_TESTED * (prompt_cost + min(numbers))
-        raise ValueError(
-            f"budget: expected at least {least:g}, for {FEWEST_TESTED} prompts with "
-            f"{min(numbers)} answers each, received {budget!r}."
-        )
+        size = f"{FEWEST_TESTED} prompts with {min(numbers)} answers each"
+        raise ValueError(f"budget: expected at least {least:g}, for {size}, received {budget!r}.")
     reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda size: size.cost, default=min(sizes, key=lambda size: size.ratio))
     first = pilot.first if isinstance(pilot, Comparison) else pilot
@@ -123,10 +121,8 @@ def plan(
 def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:
     """The models of a plan, how their difference varies, and the number of pairs of models."""
     if not isinstance(pilot, Evaluation | Comparison):
-        raise TypeError(
-            "pilot: expected what evaluate or compare returns for one encoder, received "
-            f"{type(pilot).__name__}."
-        )
+        expected = "expected what evaluate or compare returns for one encoder"
+        raise TypeError(f"pilot: {expected}, received {type(pilot).__name__}.")
     several = isinstance(pilot, Comparison)
     evaluations = pilot.evaluations if several else {"": pilot}
     scored = {

@@ -195,10 +195,8 @@ def _by_prompt(
     sizes = np.bincount(prompt, minlength=of_prompts.size)
     most = int(sizes.max())
     if not memory.fits(most, pairs.dtype):
-        raise ValueError(
-            f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
-            "memory; score some of them, with cv.decompose."
-        )
+        arrays = f"the n x n arrays of the {most:,} outputs of one prompt do not fit in memory"
+        raise ValueError(f"pairs: {arrays}; score some of them, with cv.decompose.")
     copies = (np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64))[rows]
     n = np.bincount(prompt, copies, sizes.size).astype(int)
     within = shares / np.where(of_prompts > 0, of_prompts, 1)[membership]  # Of a row in its prompt.

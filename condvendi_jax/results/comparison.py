@@ -92,9 +92,8 @@ class SharedPrompts(NamedTuple):
 
     @staticmethod
     def _in_words(pairs: Mapping[tuple[str, str], int]) -> str:
-        return tables.listed(
-            [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
-        )
+        words = [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
+        return tables.listed(words)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -398,10 +397,8 @@ class Comparison(Result):
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""
-        parts = [
-            [str(self.scores())],
-            [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings],
-        ]
+        rankings = [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings]
+        parts = [[str(self.scores())], rankings]
         if self.profile:
             parts.append([self.profile.heading(), *self.profile.leads()])
         if (differences := self.differences()).rows:

@@ -176,11 +176,10 @@ class OnePrompt(Result):
 
 def notes_of(known: Mapping[str, OnePrompt]) -> list[str]:
     """The notes of models by their names, each once, with the names of those that differ."""
-    words = {name: one.note() for name, one in known.items()}
     lines = (
-        f"{name}, {words[name]}" if name and known[name].repeated else words[name]
-        for name in known
-        if words[name]
+        f"{name}, {note}" if name and one.repeated else note
+        for name, one in known.items()
+        if (note := one.note())
     )
     return list(dict.fromkeys(lines))
 
