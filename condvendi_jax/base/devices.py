@@ -123,9 +123,8 @@ class Layout:
 def _check_mesh(mesh: Any) -> None:
     if not isinstance(mesh, Mesh):
         example = "jax.make_mesh((jax.device_count(),), ('rows',))"
-        raise TypeError(
-            f"mesh: expected a jax.sharding.Mesh, such as {example}, received {mesh!r}."
-        )
+        expected = f"expected a jax.sharding.Mesh, such as {example}"
+        raise TypeError(f"mesh: {expected}, received {mesh!r}.")
 
 
 def mesh_of(array: object) -> tuple[Mesh, Axis] | None:

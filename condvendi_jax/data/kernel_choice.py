@@ -175,13 +175,9 @@ def _compared(
     # All models weigh the same, and so do all prompts of a model for which no weights are given.
     parts, start, every = [], 0, [*models.values()]
     for (name, pairs), kinds in zip(models.items(), prompts_by_model(every)[1], strict=True):
-        rows, labels, weights = bandwidth.to_compare(
-            pairs.prompts_once().shares,
-            None if pairs.paired else pairs.copies,
-            most=bandwidth.MOST_ROWS // len(models),
-            content=content[name][role],
-            prompts=kinds,
-        )
+        given = pairs.prompts_once().shares, None if pairs.paired else pairs.copies
+        more: Any = {"most": bandwidth.MOST_ROWS // len(models), "content": content[name][role]}
+        rows, labels, weights = bandwidth.to_compare(*given, prompts=kinds, **more)
         points = to_host(take(pairs.arrays[role == "prompts"], rows))
         parts.append((points, kinds[rows], start + labels, weights / len(models)))
         start += max(pairs.n, pairs.total)

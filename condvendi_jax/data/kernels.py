@@ -420,9 +420,8 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
         with np.errstate(over="ignore"):
             value = jnp.asarray(bandwidth, dtype=checks.compute_dtype())
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(
-            f"bandwidth: expected a positive number, received {bandwidth!r}."
-        ) from error
+        expected = "expected a positive number"
+        raise TypeError(f"bandwidth: {expected}, received {bandwidth!r}.") from error
     if not checks.is_concrete(value):
         return value
     if value.ndim != 0:

@@ -238,11 +238,9 @@ def _make(
         layout = layout_of(arrays["outputs"], mesh=mesh)
         place = placed if layout is None else layout.shard
         known = made[first].arrays[1:] if shared and made else ()
+        fresh = roles[: len(roles) - len(known)]
         with checks.naming(name):
-            cast = tuple(
-                checks.cast_array(arrays[role], role, place, origins.get(role))
-                for role in roles[: len(roles) - len(known)]
-            )
+            cast = tuple(checks.cast_array(arrays[r], r, place, origins.get(r)) for r in fresh)
         pairs = Pairs.trusted(cast, (), n=arrays["outputs"].shape[0], layout=layout)
         if together:
             pairs = pairs.gathered()
@@ -286,10 +284,8 @@ def _numbered(models: dict[str, Pairs]) -> dict[str, Pairs]:
             kinds = checks.equal_rows(stacked, name="outputs")[1]
             parts = np.split(kinds, np.cumsum([pairs.n for pairs in every])[:-1])
         with jax.ensure_compile_time_eval():
-            numbered = {
-                id(array): placed(part[:, None].astype(first.dtype))
-                for array, part in zip(arrays, parts, strict=True)
-            }
+            both = zip(arrays, parts, strict=True)
+            numbered = {id(a): placed(part[:, None].astype(first.dtype)) for a, part in both}
         columns[index] = [numbered[id(array)] for array in arrays]
     by_model = zip(models.items(), zip(*columns, strict=True), strict=True)
     return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in by_model}

@@ -142,12 +142,16 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     if pairs.n < _FEWEST:
         return _unknown(pairs, f"{pairs.n} prompts that were asked once are too few")
     shares, gathered = pairs.shares, pairs.gathered()
-    labels = _shared_labels(pairs.prompt_kinds[1] if pairs.groups is None else pairs.groups)
+    groups = pairs.prompt_kinds[1] if pairs.groups is None else pairs.groups
+    _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    labels = np.where(counts[kinds] > 1, kinds, -1)  # A row by itself has none.
     prompts = gathered.arrays[1]
     few = distances.few_distances(prompts, _ROWS_OF_EDGES)
     ends = _ends(few, pairs.n) if ends is None else ends
     bins, everywhere = _bins(pairs, prompts, ends, shares, labels)
-    centres = _centres(few, ends)
+    places = np.searchsorted(ends, few)
+    sizes, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
+    centres = sums / np.maximum(sizes, 1)  # The mean distance in each bin.
     nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
     near = statistics.near_pairs(*nearest, shares)
     if near.one.size == 0:
@@ -184,25 +188,12 @@ def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
     return OnePrompt("cannot be told", *nothing, prompts=pairs.n, repeated=False, reason=reason)
 
 
-def _shared_labels(groups: np.ndarray) -> np.ndarray:
-    """The number of the group of each row `[n]`; -1 for a row by itself."""
-    _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.where(counts[kinds] > 1, kinds, -1)
-
-
 def _ends(few: np.ndarray, n: int) -> np.ndarray:
     """The upper ends of bins, each with twice as many pairs of n rows, from some distances."""
     count = max(1, int(math.log2(max(n - 1, 2) / 2)) + 1)
     ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(n - 1, 2), 1))
     ends = np.unique(ends[ends > 0])
     return np.append(ends[: count - 1], math.inf)
-
-
-def _centres(few: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The mean distance in each bin."""
-    places = np.searchsorted(ends, few)
-    counts, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
-    return sums / np.maximum(counts, 1)
 
 
 def _bins(

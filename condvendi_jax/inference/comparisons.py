@@ -507,7 +507,5 @@ def _tested(
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
-    return tuple(
-        d._replace(adjusted=p, equal=equal)
-        for d, p, equal in zip(differences, *adjusted, strict=True)
-    )
+    rows = zip(differences, *adjusted, strict=True)
+    return tuple(d._replace(adjusted=p, equal=equal) for d, p, equal in rows)

@@ -161,11 +161,8 @@ def group_models(
 def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
     """The groups of each model, of those of the rows of all models."""
     ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
-    rows = np.split(together.membership, ends)
-    return {
-        name: Groups(groups, together.units, together.count)
-        for name, groups in zip(models, rows, strict=True)
-    }
+    rows = zip(models, np.split(together.membership, ends), strict=True)
+    return {name: Groups(part, together.units, together.count) for name, part in rows}
 
 
 class Units(NamedTuple):

@@ -122,20 +122,13 @@ class Plan:
         evaluations = {}
         to_one = asked_once.of_models(models, by_order, units) if self.unbiased else {}
         for name, pairs in models.items():
-            known = pairs.paired and pairs.layout is None
-            evaluation = Evaluation(
-                n=pairs.n,
-                dtype=pairs.dtype.name,
-                bandwidths=pairs.bandwidths,
-                orders=tuple(of_models[name] for of_models in by_order),
-                seed=self.seed,
-                distinct_prompts=pairs.prompt_kinds[0] if known else None,
-                weighted=pairs.weights is not None,
-                answers=_answers(pairs) if known else None,
-                unbiased=self.unbiased,
-                encoder=self.encoder,
-                one_prompt=to_one.get(name),
-            )
+            orders = tuple(of_models[name] for of_models in by_order)
+            more: Any = {"weighted": pairs.weights is not None, "unbiased": self.unbiased}
+            more |= {"encoder": self.encoder, "one_prompt": to_one.get(name)}
+            if pairs.paired and pairs.layout is None:
+                more |= {"distinct_prompts": pairs.prompt_kinds[0], "answers": _answers(pairs)}
+            chosen = pairs.dtype.name, pairs.bandwidths
+            evaluation = Evaluation(pairs.n, *chosen, orders, self.seed, **more)
             advice = saturation.advice(evaluation, pairs)
             evaluations[name] = dataclasses.replace(evaluation, advice=advice)
         return evaluations, units

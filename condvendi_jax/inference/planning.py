@@ -208,14 +208,11 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
             "of them finds it; expected models, or prompts, that differ."
         )
     error = math.sqrt(sum(square.var() / square.size for square in squares)) / variance
-    return Spread(
-        score,
-        math.sqrt(similarities[0] * similarities[1]),
-        variance if math.isnan(inside) else max(variance - inside, 0.0),
-        max(of_answers, 0.0),
-        max(of_pairs, 0.0),
-        max(error, math.sqrt(2 / (count - 1))),  # At least that of a normal variable.
-        count,
-        float(answers),
-        0.0 if math.isnan(inside) else math.hypot(*map(unseen_variance, squares)),
-    )
+    error = max(error, math.sqrt(2 / (count - 1)))  # At least that of a normal variable.
+    between, unseen = variance, 0.0
+    if not math.isnan(inside):
+        between = max(variance - inside, 0.0)
+        unseen = math.hypot(*map(unseen_variance, squares))
+    parts = between, max(of_answers, 0.0), max(of_pairs, 0.0)
+    similarity = math.sqrt(similarities[0] * similarities[1])
+    return Spread(score, similarity, *parts, error, count, float(answers), unseen)

@@ -174,12 +174,9 @@ def prompt_table(
     rows = np.unique(membership, return_index=True)[1]  # The first of each.
     scored, spread, reason = _by_prompt(pairs, membership, entropy)
     result = contributions(pairs, order=order, truncation=truncation, method=method)
-    columns = (
-        [None] * rows.size if names is None else names[numbers[rows]].tolist(),
-        rows.tolist(),
-        *(column.tolist() for column in scored),
-        result.by(membership).values(),
-    )
+    named = [None] * rows.size if names is None else names[numbers[rows]].tolist()
+    columns = [named, *(column.tolist() for column in (rows, *scored))]
+    columns.append(result.by(membership).values())
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
     return PromptTable(prompts, result.decomposition, spread, reason)
 

@@ -87,16 +87,14 @@ class Asked(NamedTuple):
                 groups = None  # Prompts are not independent units.
             shares = (np.bincount(kinds, good) / sizes)[kept]
             numbers = _numbers(near, kinds, kept, good, self.draws)
-            share, number = (
-                _mean_over_prompts(by_prompt, groups, first[kept])
-                for by_prompt in (shares, numbers / self.draws)
-            )
+            parts = shares, numbers / self.draws
+            share, number = (_mean_over_prompts(part, groups, first[kept]) for part in parts)
             number = number.times(self.draws)
             good = good & np.isin(kinds, kept)
             diversity, several = _diversity(near, good, kinds, groups)
             estimates = Estimate.of(share), Estimate.of(number), diversity
-            prompts_of = kept.size, sizes.size - kept.size, several
-            scored[name] = Quality(self.at_least, self.draws, *estimates, *prompts_of, number)
+            counts = kept.size, sizes.size - kept.size, several
+            scored[name] = Quality(self.at_least, self.draws, *estimates, *counts, number)
         return scored
 
 

@@ -224,11 +224,9 @@ class Comparison(Result):
     def _to_one_prompt(self) -> dict[str, list[str]]:
         """A cell for each model on the outputs to one prompt, unless conditional says it."""
         known = {m: e.one_prompt for m, e in self.evaluations.items() if not e.answers}
-        return {
-            model: [one.in_words()] if one else ["-"]
-            for model, one in known.items()
-            if any(known.values())
-        }
+        if not any(known.values()):
+            return {}
+        return {model: [one.in_words()] if one else ["-"] for model, one in known.items()}
 
     def differences(self) -> tables.Table:
         """A row for each score and pair of models."""

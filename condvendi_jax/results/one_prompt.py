@@ -197,9 +197,8 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     start, end = "Different outputs to one prompt", ""
     if not single and any(one.left_out for one in models.values()):
         counts = {one.prompts for one in models.values()}
-        whose = (
-            "one prompt that was" if counts == {1} else f"{tables.span(counts)} prompts that were"
-        )
+        several = f"{tables.span(counts)} prompts that were"
+        whose = "one prompt that was" if counts == {1} else several
         end = f", by the {whose} asked several times"
     elif len(single) == len(by):
         start += ", estimated from near prompts" if states == {"known"} else ", each asked once"
