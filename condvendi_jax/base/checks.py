@@ -83,9 +83,8 @@ def check_keywords(given: Iterable[str], signature: inspect.Signature, *, name: 
         return
     for word in given:
         if word not in known:
-            near = difflib.get_close_matches(
-                {"kernel": "output_kernel"}.get(word, word), known, n=1
-            )
+            likely = "output_kernel" if word == "kernel" else word
+            near = difflib.get_close_matches(likely, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}."
             if difflib.get_close_matches(word, ("bandwidth", "output_bandwidth", "sigma"), n=1):
                 meant = "for a bandwidth of 0.5, say, pass output_kernel=cv.Gaussian(0.5)."
@@ -214,22 +213,16 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
     if isinstance(array, jax.Array):
         return array
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name}: a masked array would lose its mask: select the rows to use, or fill the "
-            "masked entries."
-        )
+        mend = "select the rows to use, or fill the masked entries"
+        raise TypeError(f"{name}: a masked array would lose its mask: {mend}.")
     if getattr(array, "requires_grad", False):
-        warn(
-            f"{name}: the tensor requires a gradient and is detached: no gradient flows back to "
-            "PyTorch (docs/inputs.md)."
-        )
+        lost = "no gradient flows back to PyTorch (docs/inputs.md)"
+        warn(f"{name}: the tensor requires a gradient and is detached: {lost}.")
     try:
         return to_numpy(array)
     except Exception as error:  # Whatever a foreign type raises.
-        raise TypeError(
-            f"{name}: expected an array [n, d], received {type(array).__name__}, which does not "
-            f"convert to one: {error}"
-        ) from error
+        received = f"{type(array).__name__}, which does not convert to one: {error}"
+        raise TypeError(f"{name}: expected an array [n, d], received {received}") from error
 
 
 def as_arrays(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
@@ -447,10 +440,8 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
         return
     row, count = _not_finite(array)
     if count > 0:
-        raise ValueError(
-            f"{name}: expected finite numbers, received NaN or infinity in {count} row(s), the "
-            f"first of them row {row}."
-        )
+        rows = f"{count} row(s), the first of them row {row}"
+        raise ValueError(f"{name}: expected finite numbers, received NaN or infinity in {rows}.")
 
 
 @where_it_lies

@@ -38,10 +38,8 @@ class Layout:
         _check_no_cache(self.mesh)
         axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
         if not axes or not set(axes) <= set(self.mesh.axis_names):
-            raise ValueError(
-                f"axis: expected one or more of the mesh's axes {self.mesh.axis_names}, "
-                f"received {self.axis!r}."
-            )
+            expected = f"expected one or more of the mesh's axes {self.mesh.axis_names}"
+            raise ValueError(f"axis: {expected}, received {self.axis!r}.")
         if self.n < 1:
             raise ValueError(f"n: expected at least one point, received {self.n}.")
         auto = (AxisType.Auto,) * len(self.mesh.axis_names)
@@ -124,10 +122,9 @@ class Layout:
 
 def _check_mesh(mesh: Any) -> None:
     if not isinstance(mesh, Mesh):
-        raise TypeError(
-            "mesh: expected a jax.sharding.Mesh, such as jax.make_mesh((jax.device_count(),), "
-            f"('rows',)), received {mesh!r}."
-        )
+        example = "jax.make_mesh((jax.device_count(),), ('rows',))"
+        expected = f"expected a jax.sharding.Mesh, such as {example}"
+        raise TypeError(f"mesh: {expected}, received {mesh!r}.")
 
 
 def mesh_of(array: object) -> tuple[Mesh, Axis] | None:

@@ -15,11 +15,9 @@ def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"{purpose} needs {package}, which is not installed; install it with: "
-            f"pip install 'condvendi_jax[{extra}]'",
-            name=error.name,
-        ) from error
+        missing = f"{purpose} needs {package}, which is not installed"
+        mend = f"install it with: pip install 'condvendi_jax[{extra}]'"
+        raise MissingExtra(f"{missing}; {mend}", name=error.name) from error
 
 
 def check(extra: str, *, package: str, purpose: str) -> None:

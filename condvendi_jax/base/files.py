@@ -29,11 +29,11 @@ _PICKLED = (
     f"it holds pickled Python objects, which are never loaded: they can run any program. {_SAVE}"
 )
 _LOADED = {  # What loads the array or table of a file in Python, after its module.
-    ".pt .pth": "torch: torch.load({0!r}, map_location='cpu').float().numpy()",
-    ".h5 .hdf5": "h5py: [*h5py.File({0!r}).values()][0][()]",
-    ".mat": "scipy.io: [*scipy.io.loadmat({0!r}).values()][-1]",
-    ".pkl .pickle": "numpy: np.asarray(np.load({0!r}, allow_pickle=True))",
-    ".xlsx .xls": "pandas: pandas.read_excel({0!r}).to_csv({1!r}, index=False)",
+    ".pt .pth": ("torch", "torch.load({0!r}, map_location='cpu').float().numpy()"),
+    ".h5 .hdf5": ("h5py", "[*h5py.File({0!r}).values()][0][()]"),
+    ".mat": ("scipy.io", "[*scipy.io.loadmat({0!r}).values()][-1]"),
+    ".pkl .pickle": ("numpy", "np.asarray(np.load({0!r}, allow_pickle=True))"),
+    ".xlsx .xls": ("pandas", "pandas.read_excel({0!r}).to_csv({1!r}, index=False)"),
 }
 STANDARD_OUTPUT = "/dev/stdout"
 UNFINISHED: set[pathlib.Path] = set()
@@ -66,9 +66,8 @@ def unread(path: pathlib.Path, endings: Iterable[str], remedy: str = "") -> Valu
     """The error of a file with another ending, with a line of Python that converts it."""
     if path.suffix.lower() == ".zip":
         remedy = f"Unpack it first: unzip {path}."
-    for kinds, loaded in _LOADED.items():
+    for kinds, (module, line) in _LOADED.items():
         if path.suffix.lower() in kinds.split():
-            module, line = loaded.split(": ", 1)
             line = line if "to_csv" in line else f"import numpy as np; np.save({{2!r}}, {line})"
             line = line.format(*(str(path.with_suffix(s)) for s in (path.suffix, ".csv", ".npy")))
             remedy = f"Convert it: import {module}; {line}"
@@ -178,10 +177,8 @@ def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
     if array.dtype.names is not None:
         raise ValueError(f"expected an array of numbers, received records {array.dtype}.")
     if array.dtype.kind == "V":
-        raise ValueError(
-            f"its dtype {array.dtype} is raw bytes: NumPy's formats forget what bfloat16 and "
-            "float8 are; save float32."
-        )
+        why = "NumPy's formats forget what bfloat16 and float8 are; save float32."
+        raise ValueError(f"its dtype {array.dtype} is raw bytes: {why}")
     return array
 
 
@@ -283,10 +280,8 @@ def check_targets(
                     )
     for flag, target in checked.items():
         if not overwrite and target.exists() and target.stat().st_size > 0:
-            raise ValueError(
-                f"{flag}: {wanted[flag]} exists. Choose another name, or add --overwrite to "
-                "replace it."
-            )
+            mend = "Choose another name, or add --overwrite to replace it."
+            raise ValueError(f"{flag}: {wanted[flag]} exists. {mend}")
 
 
 def _same(path: pathlib.Path, other: pathlib.Path) -> bool:

@@ -27,10 +27,8 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
             f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
         )
     if array.dtype.kind not in "iubUSfMmO":
-        raise TypeError(
-            f"{name}: expected numbers, strings or dates [n], received an array of dtype "
-            f"{array.dtype}."
-        )
+        expected = "expected numbers, strings or dates [n]"
+        raise TypeError(f"{name}: {expected}, received an array of dtype {array.dtype}.")
     missing = np.asarray(array != array, bool)
     if missing.any():
         raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
@@ -51,10 +49,10 @@ def refuse_noise(distinct: np.ndarray, kinds: np.ndarray, *, name: str) -> None:
     """Raises ValueError where rows have the class -1: of clusters, it means that they have none."""
     count = int(np.count_nonzero(kinds == 0))
     if str(distinct[0]) in ("-1", "-1.0") and count > 1:
-        own = f"np.where(np.equal({name}, -1), -2 - np.arange(len({name})), {name})"
+        new = f"np.where(np.equal({name}, -1), -2 - np.arange(len({name})), {name})"
         raise ValueError(
             f"{name}: received -1 in {count:,} rows, which clustering gives to rows of no class. "
-            f"Give each its own label (in a file, such as none-17): `{name} = {own}`; or, if -1 is "
+            f"Give each its own label (in a file, such as none-17): `{name} = {new}`; or, if -1 is "
             f"a class, another label: `{name} = np.add({name}, 1)`."
         )
 

@@ -199,10 +199,8 @@ def by_rule(
         return RuledBandwidth(median_distance(points, shuffled, name), "median distance")
     n = points.shape[0]
     if n < FEWEST_ROWS:
-        raise ValueError(
-            f"the rule {rule!r} needs {FEWEST_ROWS} rows, received {n}; give the "
-            "bandwidth, or take the rule 'median'."
-        )
+        mend = "give the bandwidth, or take the rule 'median'."
+        raise ValueError(f"the rule {rule!r} needs {FEWEST_ROWS} rows, received {n}; {mend}")
     size = min(n // _SUBSETS, _LARGEST_SUBSET)
     if partitions is None:
         partitions = int(np.clip(_PAIRS / (_SUBSETS * size**2), *_PARTITIONS))
@@ -259,18 +257,14 @@ def bandwidth_from_pairs(
     differences = checks.minus(*map(np.asarray, arrays.values())).astype(np.float64)
     labels = np.asarray(checks.as_array(same, name="same"))
     if labels.dtype != bool or labels.shape != differences.shape[:1]:
-        raise ValueError(
-            f"same: expected {len(differences)} booleans, one for each pair, received shape "
-            f"{labels.shape} of {labels.dtype}."
-        )
+        expected = f"expected {len(differences)} booleans, one for each pair"
+        raise ValueError(f"same: {expected}, received shape {labels.shape} of {labels.dtype}.")
     if share is not None:
         share = checks.check_number(share, name="share", above=0, below=1)
     count = int(labels.sum())
     if count in (0, len(labels)):
-        raise ValueError(
-            f"same: expected pairs of both labels, received {len(labels)} that are all "
-            f"{bool(count)}."
-        )
+        received = f"{len(labels)} that are all {bool(count)}"
+        raise ValueError(f"same: expected pairs of both labels, received {received}.")
     largest = np.abs(differences).max() or 1.0
     squares = np.sum((differences / largest) ** 2, axis=1)
     equal = ~labels & (squares == 0)

@@ -47,10 +47,8 @@ def check(
             raise ValueError(f"{name}: expected a kernel or a Gaussian's bandwidth, {received}.")
         elif kernel is None and rule is None:
             beside = " beside prompts" if name == "prompt_kernel" else ""
-            raise ValueError(
-                f"{name}: expected{beside} a kernel such as Gaussian(bandwidth) or Cosine(), "
-                "received None."
-            )
+            expected = f"expected{beside} a kernel such as Gaussian(bandwidth) or Cosine()"
+            raise ValueError(f"{name}: {expected}, received None.")
     if rule is not None:
         bandwidth.check_rule(rule, auto=True)
     return given
@@ -177,13 +175,9 @@ def _compared(
     # All models weigh the same, and so do all prompts of a model for which no weights are given.
     parts, start, every = [], 0, [*models.values()]
     for (name, pairs), kinds in zip(models.items(), prompts_by_model(every)[1], strict=True):
-        rows, labels, weights = bandwidth.to_compare(
-            pairs.prompts_once().shares,
-            None if pairs.paired else pairs.copies,
-            most=bandwidth.MOST_ROWS // len(models),
-            content=content[name][role],
-            prompts=kinds,
-        )
+        given = pairs.prompts_once().shares, None if pairs.paired else pairs.copies
+        more: Any = {"most": bandwidth.MOST_ROWS // len(models), "content": content[name][role]}
+        rows, labels, weights = bandwidth.to_compare(*given, prompts=kinds, **more)
         points = to_host(take(pairs.arrays[role == "prompts"], rows))
         parts.append((points, kinds[rows], start + labels, weights / len(models)))
         start += max(pairs.n, pairs.total)
@@ -214,15 +208,11 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
     probed = min(n, _PROBED_ROWS)
     words = f"{name}: under {kernel!r} all kernel values between {probed} rows"
     if smallest > 1 - _NEGLIGIBLE:
-        checks.warn(
-            f"{words} exceed 1 - 1e-6, the Gram is numerically constant and its scores are 1: it "
-            "cannot tell these embeddings apart."
-        )
+        constant = "the Gram is numerically constant and its scores are 1"
+        checks.warn(f"{words} exceed 1 - 1e-6, {constant}: it cannot tell these embeddings apart.")
     elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
-        checks.warn(
-            f"{words} are below 1e-6, the Gram is numerically the identity and its scores only "
-            "count points."
-        )
+        identity = "the Gram is numerically the identity and its scores only count points"
+        checks.warn(f"{words} are below 1e-6, {identity}.")
     return fitting
 
 

@@ -406,10 +406,8 @@ def is_equality(kernel: Any) -> bool:
 def check_kernel(kernel: Any, *, name: str) -> Kernel:
     """Returns `kernel`, or raises TypeError where it is not a kernel."""
     if not isinstance(kernel, Kernel):
-        raise TypeError(
-            f"{name}: expected a kernel such as Gaussian(bandwidth) or Cosine(), "
-            f"received {kernel!r}."
-        )
+        expected = "expected a kernel such as Gaussian(bandwidth) or Cosine()"
+        raise TypeError(f"{name}: {expected}, received {kernel!r}.")
     return kernel
 
 
@@ -422,9 +420,8 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
         with np.errstate(over="ignore"):
             value = jnp.asarray(bandwidth, dtype=checks.compute_dtype())
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(
-            f"bandwidth: expected a positive number, received {bandwidth!r}."
-        ) from error
+        expected = "expected a positive number"
+        raise TypeError(f"bandwidth: {expected}, received {bandwidth!r}.") from error
     if not checks.is_concrete(value):
         return value
     if value.ndim != 0:

@@ -152,8 +152,11 @@ class Pairs(Rows):
         for role, value in (given | {"batches": batches}).items():
             for name, of_model in of_each_model(value, models, role).items():
                 rows[name][role] = of_model
-        of_outputs = options.pop("kernel", None) or options.pop("output_kernel", None)
-        kernels = of_outputs, options.pop("prompt_kernel", None)
+        names = ("kernel", "output_kernel", "prompt_kernel")
+        kernel, output_kernel, prompt_kernel = (options.pop(name, None) for name in names)
+        if kernel is not None and output_kernel is not None:
+            raise TypeError("kernel: received beside output_kernel, which it is short for.")
+        kernels = kernel or output_kernel, prompt_kernel
         shared = not isinstance(prompts, Mapping)
         return _make(rows, kernels, shared=shared, together=True, **options)
 
@@ -238,11 +241,9 @@ def _make(
         layout = layout_of(arrays["outputs"], mesh=mesh)
         place = placed if layout is None else layout.shard
         known = made[first].arrays[1:] if shared and made else ()
+        fresh = roles[: len(roles) - len(known)]
         with checks.naming(name):
-            cast = tuple(
-                checks.cast_array(arrays[role], role, place, origins.get(role))
-                for role in roles[: len(roles) - len(known)]
-            )
+            cast = tuple(checks.cast_array(arrays[r], r, place, origins.get(r)) for r in fresh)
         pairs = Pairs.trusted(cast, (), n=arrays["outputs"].shape[0], layout=layout)
         if together:
             pairs = pairs.gathered()
@@ -286,10 +287,8 @@ def _numbered(models: dict[str, Pairs]) -> dict[str, Pairs]:
             kinds = checks.equal_rows(stacked, name="outputs")[1]
             parts = np.split(kinds, np.cumsum([pairs.n for pairs in every])[:-1])
         with jax.ensure_compile_time_eval():
-            numbered = {
-                id(array): placed(part[:, None].astype(first.dtype))
-                for array, part in zip(arrays, parts, strict=True)
-            }
+            both = zip(arrays, parts, strict=True)
+            numbered = {id(a): placed(part[:, None].astype(first.dtype)) for a, part in both}
         columns[index] = [numbered[id(array)] for array in arrays]
     by_model = zip(models.items(), zip(*columns, strict=True), strict=True)
     return {name: pairs._but(arrays=arrays) for (name, pairs), arrays in by_model}
@@ -336,10 +335,9 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
         if not args or not isinstance(args[0], Pairs):
             args = (Pairs(*args[:2], **making), *args[2:])
         elif making:
-            raise TypeError(
-                f"{function.__name__}: received Pairs and {', '.join(making)}; "
-                "expected Pairs alone, which have arrays and kernels."
-            )
+            expected = "expected Pairs alone, which have arrays and kernels"
+            received = f"received Pairs and {', '.join(making)}"
+            raise TypeError(f"{function.__name__}: {received}; {expected}.")
         return function(*args, **kwargs)
 
     vars(taking)["__signature__"] = signature
@@ -357,6 +355,5 @@ def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
     further = [*signature.parameters.values()][1:]
     if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
         making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
-    return signature.replace(
-        parameters=sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
-    )
+    parameters = sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
+    return signature.replace(parameters=parameters)

@@ -77,10 +77,8 @@ class Rows:
     @property
     def bandwidths(self) -> dict[str, RuledBandwidth]:
         """The bandwidth of each kernel by name, and where it comes from."""
-        return {
-            name: self._ruled.get(name) or as_given(kernel)
-            for name, kernel in zip(NAMES, self.kernels, strict=False)
-        }
+        kernels = zip(NAMES, self.kernels, strict=False)
+        return {name: self._ruled.get(name) or as_given(kernel) for name, kernel in kernels}
 
     @functools.cached_property
     def prompt_kinds(self) -> tuple[int, np.ndarray]:

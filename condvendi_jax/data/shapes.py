@@ -83,8 +83,7 @@ def unpacked(values: Any, name: str) -> Any:
             f"one: `{name} = {name}[{key!r}]`; several models go to cv.compare."
         )
     values = listed(values)
-    array = checks.as_array(values, name=name) if hasattr(values, "detach") else values
-    return np.asarray(array) if array is not values and array.ndim == 1 else array  # Labels.
+    return checks.as_array(values, name=name) if hasattr(values, "detach") else values
 
 
 def listed(values: Any) -> Any:

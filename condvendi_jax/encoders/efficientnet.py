@@ -81,10 +81,9 @@ class EfficientNetEncoder:
         for start in range(0, len(items), size):
             batch = np.stack([np.asarray(item) for item in items[start : start + size]])
             if batch.shape[1:] != (SIDE, SIDE, 3) or batch.dtype != np.uint8:
-                raise ValueError(
-                    f"pictures must be uint8 of shape {(SIDE, SIDE, 3)}, "
-                    f"received {batch.dtype} of shape {batch.shape[1:]}"
-                )
+                expected = f"pictures must be uint8 of shape {(SIDE, SIDE, 3)}"
+                received = f"received {batch.dtype} of shape {batch.shape[1:]}"
+                raise ValueError(f"{expected}, {received}")
             padded = np.pad(batch, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))
             rows = np.asarray(features(self.parameters, jax.device_put(padded)))
             embeddings[start : start + size] = rows[: len(batch)]

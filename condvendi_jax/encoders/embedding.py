@@ -258,10 +258,8 @@ def _embeddings(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np
         rows = loaded.encoder.encode(batch)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         which = ", ".join(dict.fromkeys((loaded.name, loaded.spec)))
-        raise EncoderError(
-            f"the encoder {which} failed on a batch of {len(batch)} that starts with "
-            f"{names[0][:80]!r}: {told(error)}"
-        ) from error
+        items = f"a batch of {len(batch)} that starts with {names[0][:80]!r}"
+        raise EncoderError(f"the encoder {which} failed on {items}: {told(error)}") from error
     try:
         rows = np.asarray(rows)
     except Exception as error:  # A tensor on another device, or one that requires a gradient.

@@ -54,9 +54,9 @@ class EncoderError(ValueError):
 def check_several(items: Any) -> None:
     """Raises TypeError for one text or path, which would be taken letter by letter."""
     if isinstance(items, (str, bytes, os.PathLike)):
+        received = f"received one {type(items).__name__}"
         raise TypeError(
-            f"items: expected a sequence, received one {type(items).__name__}; for one item pass "
-            "a list, [item]."
+            f"items: expected a sequence, {received}; for one item pass a list, [item]."
         )
 
 
@@ -66,10 +66,8 @@ def checked_texts(items: Iterable[Any]) -> list[str]:
     texts = list(items)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(
-                f"items[{index}]: expected a text (str), received {type(text).__name__} "
-                f"{repr(text)[:80]}."
-            )
+            received = f"{type(text).__name__} {repr(text)[:80]}"
+            raise TypeError(f"items[{index}]: expected a text (str), received {received}.")
     return texts
 
 

@@ -27,9 +27,8 @@ _KINDS = {
 
 def scripts(texts: Sequence[str]) -> dict[str, float]:
     """The share of each script in the letters of texts, the largest first."""
-    letters = itertools.chain.from_iterable(text[:_READ] for text in texts)
-    counts = collections.Counter(letters)
-    shares: collections.Counter[str] = collections.Counter()
+    counts = collections.Counter("".join(text[:_READ] for text in texts))
+    shares = collections.Counter[str]()
     for letter in filter(str.isalpha, counts):
         shares[unicodedata.name(letter, "?").split()[0]] += counts[letter]
     return {script: count / shares.total() for script, count in shares.most_common()}

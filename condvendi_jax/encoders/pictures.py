@@ -25,6 +25,9 @@ class Content(NamedTuple):
     name: str
     content: bytes
 
+    def __str__(self) -> str:
+        return self.name
+
     def read_bytes(self) -> bytes:
         """The content, a PNG."""
         return self.content

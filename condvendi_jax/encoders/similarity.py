@@ -23,6 +23,7 @@ from condvendi_jax.encoders.interface import EncoderError, checked_texts
 
 _KEPT_EVERY = 10.0  # Seconds between two files of the cache.
 _BOTH_ORDERS = 10  # Pairs that are compared in both orders, to see whether a function is symmetric.
+_DISTANCE = "of a distance return, for example, exp(-distance)"
 _SYMMETRIC, _ITSELF = 1e-4, 0.1  # How far orders, and an item and itself, may be apart.
 _FINAL = re.compile(  # What is in a box, or follows 'the answer is' or '####' at the end.
     r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -113,9 +114,8 @@ def matrices(
     """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
     if loaded.spec in BUILT_IN:
-        numbers: dict[str, int] = {}
-        keys = map(loaded.encoder, checked_texts(items))
-        kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+        texts = np.fromiter(map(loaded.encoder, checked_texts(items)), object)
+        kinds = checks.number_values(texts)[1]
         return {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
     keys = list(map(_key, items))
     item_of = dict(zip(keys, items, strict=True))
@@ -214,10 +214,7 @@ def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[flo
         raise ValueError(f"expected {len(pairs)} numbers, received {values.size}")
     for value in values:
         if not abs(value) <= 1 + _SYMMETRIC:
-            raise ValueError(
-                f"expected a similarity in [-1, 1], received {value:g}; of a distance return, for "
-                "example, exp(-distance)"
-            )
+            raise ValueError(f"expected a similarity in [-1, 1], received {value:g}; {_DISTANCE}")
     return values.tolist()
 
 
@@ -227,10 +224,8 @@ def _check(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> None:
         orders = (one, one), (one, other), (other, one)
         itself, there, back = (_values(loaded, [pair])[0] for pair in orders)
         if abs(itself - 1) > _ITSELF:
-            raise ValueError(
-                f"expected 1 for an output and itself, received {itself:g}; of a distance return, "
-                "for example, exp(-distance)"
-            )
+            expected = "expected 1 for an output and itself"
+            raise ValueError(f"{expected}, received {itself:g}; {_DISTANCE}")
         if abs(there - back) > _SYMMETRIC:
             raise ValueError(
                 f"expected one value for both orders of two outputs, received {there:g} and "

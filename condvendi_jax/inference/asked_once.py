@@ -5,7 +5,6 @@ differ: every mean over pairs of prompts bounds the similarity within a prompt (
 "Aggregation at order 2 is an identity"). It is assumed that outputs are independent given prompts.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,15 +75,7 @@ def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
     if state != "known":
         value = low = high = math.nan
     numbers = value, low, high, math.nan, total
-    return OnePrompt(
-        state,
-        *numbers,
-        prompts=prompts,
-        repeated=True,
-        left_out=left_out,
-        borrowed=borrowed,
-        reason=reason,
-    )
+    return OnePrompt(state, *numbers, prompts, True, left_out, borrowed, reason)
 
 
 def _borrowed(pairs: Pairs, exact: Population) -> float | None:
@@ -151,12 +142,16 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     if pairs.n < _FEWEST:
         return _unknown(pairs, f"{pairs.n} prompts that were asked once are too few")
     shares, gathered = pairs.shares, pairs.gathered()
-    labels = _shared_labels(pairs.prompt_kinds[1] if pairs.groups is None else pairs.groups)
+    groups = pairs.prompt_kinds[1] if pairs.groups is None else pairs.groups
+    _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    labels = np.where(counts[kinds] > 1, kinds, -1)  # A row by itself has none.
     prompts = gathered.arrays[1]
     few = distances.few_distances(prompts, _ROWS_OF_EDGES)
     ends = _ends(few, pairs.n) if ends is None else ends
     bins, everywhere = _bins(pairs, prompts, ends, shares, labels)
-    centres = _centres(few, ends)
+    places = np.searchsorted(ends, few)
+    sizes, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
+    centres = sums / np.maximum(sizes, 1)  # The mean distance in each bin.
     nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
     near = statistics.near_pairs(*nearest, shares)
     if near.one.size == 0:
@@ -180,20 +175,11 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
         better = at_most < max(statistics.WIDEST, total / _BETTER)
         state = "at most" if better else "cannot be told"
     low, high = 1 / limits.high, 1 / limits.low
-    curve = Curve(
-        ends=ends,
-        distances=centres,
-        similarity=bins,
-        distance=distance,
-        near=near_mean,
-        read_at_0=zero.value,
-    )
+    curve = Curve(ends, centres, bins, distance, near_mean, read_at_0=zero.value)
     numbers = math.sqrt(low * high), low, high, at_most, total
-    known = OnePrompt(state, *numbers, prompts=pairs.n, repeated=False, curve=curve)
-    if state == "cannot be told":
-        reason = "each prompt was asked once, and outputs to near ones are no more alike"
-        known = dataclasses.replace(known, reason=reason)
-    return known
+    unknown = "each prompt was asked once, and outputs to near ones are no more alike"
+    reason = unknown if state == "cannot be told" else None
+    return OnePrompt(state, *numbers, pairs.n, repeated=False, reason=reason, curve=curve)
 
 
 def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
@@ -202,25 +188,12 @@ def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
     return OnePrompt("cannot be told", *nothing, prompts=pairs.n, repeated=False, reason=reason)
 
 
-def _shared_labels(groups: np.ndarray) -> np.ndarray:
-    """The number of the group of each row `[n]`; -1 for a row by itself."""
-    _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.where(counts[kinds] > 1, kinds, -1)
-
-
 def _ends(few: np.ndarray, n: int) -> np.ndarray:
     """The upper ends of bins, each with twice as many pairs of n rows, from some distances."""
     count = max(1, int(math.log2(max(n - 1, 2) / 2)) + 1)
     ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(n - 1, 2), 1))
     ends = np.unique(ends[ends > 0])
     return np.append(ends[: count - 1], math.inf)
-
-
-def _centres(few: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The mean distance in each bin."""
-    places = np.searchsorted(ends, few)
-    counts, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
-    return sums / np.maximum(counts, 1)
 
 
 def _bins(

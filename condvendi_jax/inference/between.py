@@ -130,16 +130,10 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
         influences, of_overlaps = (unknown * pooled.influences(item) for item in (number, overlaps))
         units = " or ".join({group.units: 0 for group in groups.values()})
         error = Error(float(number[0]), influences[None], units, influences.size - 1, reason)
-    return Between(
-        models=tuple(pairs),
-        paired=pooled.points.paired,
-        number=float(number[0]),
-        largest=float(len(pairs)) if shared else math.exp(most[0]),
-        overlaps=overlaps[0],
-        error=error,
-        overlap_influences=of_overlaps,
-        left_out=pooled.left_out,
-    )
+    largest = float(len(pairs)) if shared else math.exp(most[0])
+    numbers = float(number[0]), largest, overlaps[0]
+    errors = error, of_overlaps, pooled.left_out
+    return Between(tuple(pairs), pooled.points.paired, *numbers, *errors)
 
 
 def of_plan(

@@ -271,17 +271,10 @@ def with_texts(
         return comparison
     main, first = comparison.main[0], comparison.first
     try:
-        again = compare(
-            fewer,
-            orders=[main.order],
-            truncation=main.truncation,
-            errors=any(scored.errors_by for scored in first.orders),
-            unbiased=first.unbiased,
-            level=comparison.level,
-            one_population=one_population,
-            profile=False,
-            seed=first.seed,
-        )
+        errors = any(scored.errors_by for scored in first.orders)
+        how: Any = {"orders": [main.order], "truncation": main.truncation, "errors": errors}
+        how |= {"unbiased": first.unbiased, "level": comparison.level, "seed": first.seed}
+        again = compare(fewer, one_population=one_population, profile=False, **how)
         words = str(again.main[0])
     except ValueError as error:
         words = f"not compared ({error})"
@@ -325,11 +318,9 @@ def _compared(
     compared = {}
     for name, result in scored.items():
         whole = result.decomposition
-        compared[name] = AtDesign(
-            whole.scores,
-            None if common.reason else result.errors,
-            whole.intervals if whole.estimation else None,
-        )
+        errors = None if common.reason else result.errors
+        ends = whole.intervals if whole.estimation else None
+        compared[name] = AtDesign(whole.scores, errors, ends)
         if common.design is not None:
             entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
@@ -385,22 +376,24 @@ def _ranking(
         unknown = dict.fromkeys(("value", "standard_error", "detectable"), math.nan)
         differences = [d._replace(**unknown) if {*d[:2]} & {*apart} else d for d in differences]
     plain = {m: float(getattr(scored[m].decomposition.scores, of_limit)) for m in values}
-    return Ranking(
-        score=score,
-        order=first.order,
-        truncation=first.truncation,
-        values=values,
-        standard_errors={m: errors[m].standard_error if m in errors else math.nan for m in values},
-        intervals=ends or None,
-        differences=tuple(differences),
-        letters=_letters(values, differences, tests.level),
-        saturated=limit,
-        unbiased=unbiased,
-        plug_in=plain if of_limit == score else None,
-        level=tests.level,
-        margin=tests.margin,
-        winner=_winner([*estimated.values()], differences, tests.level),
-    )
+    by_model = {m: errors[m].standard_error if m in errors else math.nan for m in values}
+    scores = score, first.order, first.truncation, values, by_model, ends or None
+    more: Any = {"saturated": limit, "plug_in": plain if of_limit == score else None}
+    return _tested_ranking(scores, estimated, differences, tests, unbiased=unbiased, **more)
+
+
+def _tested_ranking(
+    scores: tuple[str, float, int | None, dict[str, float], dict[str, float], Any],
+    errors: Mapping[str, Error],
+    differences: Sequence[Difference],
+    tests: _Tests,
+    **more: Any,
+) -> Ranking:
+    """A ranking by `scores`, which are its first fields, with what the tests say."""
+    letters = _letters(scores[3], differences, tests.level)
+    winner = _winner([*errors.values()], differences, tests.level)
+    more |= {"level": tests.level, "margin": tests.margin, "winner": winner}
+    return Ranking(*scores, tuple(differences), letters, **more)
 
 
 def _worth_a_profile(ranking: Ranking) -> bool:
@@ -442,20 +435,10 @@ def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
         few = reasons.too_few(groups, "prompts", FEWEST_TESTED)
         tests = tests._replace(reason=tests.reason or few)
     differences = _differences(values, errors, tests, {}, rounding=1e-5)
-    return Ranking(
-        score="quality",
-        order=0,
-        truncation=None,
-        values=values,
-        standard_errors={name: quality.number.error for name, quality in ordered.items()},
-        intervals=intervals,
-        differences=differences,
-        letters=_letters(values, differences, tests.level),
-        level=tests.level,
-        margin=tests.margin,
-        draws=next(iter(ordered.values())).draws,
-        winner=_winner([*errors.values()], differences, tests.level),
-    )
+    by_model = {name: quality.number.error for name, quality in ordered.items()}
+    scores = "quality", 0, None, values, by_model, intervals
+    draws = next(iter(ordered.values())).draws
+    return _tested_ranking(scores, errors, differences, tests, draws=draws)
 
 
 def _limit(
@@ -524,7 +507,5 @@ def _tested(
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
-    return tuple(
-        d._replace(adjusted=p, equal=equal)
-        for d, p, equal in zip(differences, *adjusted, strict=True)
-    )
+    rows = zip(differences, *adjusted, strict=True)
+    return tuple(d._replace(adjusted=p, equal=equal) for d, p, equal in rows)

@@ -42,9 +42,7 @@ class Dataset:
 
     outputs: Mapping[str, Any]
     prompts: Any = None
-    embed: Mapping[str, Callable[[Sequence[str]], np.ndarray]] = dataclasses.field(
-        default_factory=dict
-    )
+    embed: Mapping[str, Callable[..., np.ndarray]] = dataclasses.field(default_factory=dict)
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
     encoder: embedding.LoadedEncoder | None = None
     read: str = ""
@@ -73,7 +71,9 @@ class Dataset:
             for rows in outputs.values():
                 shapes.refuse_missing(rows, "outputs")
             if encoder is not None or any(seen.values()):
-                raise TypeError("encoder: expected texts as the outputs of all models, or pictures")
+                raise TypeError(
+                    "encoder: received one beside arrays; expected texts or pictures of all models."
+                )
             return cls(outputs, prompts)
         loaded = embedding.encoder_of(kind, encoder)
         rows = functools.partial(embedding.embed, encoder=loaded, kind=kind)
@@ -103,7 +103,8 @@ class Dataset:
             checks.warn(f"outputs: {'cut ' if clean else ''}{words}{kept}.")
         if doubts:
             checks.warn("\n".join(["some outputs may not be what a model said:", *doubts]))
-        return dataclasses.replace(self, outputs=outputs, read=words and clean and f"cut: {words}")
+        read = "; ".join(filter(None, [self.read, f"cut: {words}" * bool(cut and clean)]))
+        return dataclasses.replace(self, outputs=outputs, read=read)
 
     @property
     def texts(self) -> dict[str, list[str]]:
@@ -184,10 +185,9 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
     for name, asked in of_each_model(prompts, outputs, "prompts").items():
         rows = outputs[name]
         if len(asked) != len(rows):
-            raise ValueError(
-                f"outputs{name and f' of {name}'}: expected lists of answers to {len(asked):,} "
-                f"prompts, received {len(rows):,} lists."
-            )
+            expected = f"expected lists of answers to {len(asked):,} prompts"
+            whose = name and f" of {name}"
+            raise ValueError(f"outputs{whose}: {expected}, received {len(rows):,} lists.")
         repeated[name] = [p for p, row in zip(asked, rows, strict=True) for _ in row]
     first = next(iter(repeated.values()))
     return flat, first if all(asked == first for asked in repeated.values()) else repeated
@@ -199,15 +199,14 @@ def advised(
     """The evaluation of a model's pairs with what was read, and advice on texts that are odd."""
     if dataset is None:
         return evaluation
-    evaluation = dataclasses.replace(evaluation, read=dataset.read)
-    if not (texts := dataset.texts.get(name)):
-        return evaluation
-    kinds = pairs.prompt_kinds[1].tolist() if pairs.paired else [0] * len(texts)
-    lines = answers.doubts(texts, kinds) if pairs.paired else []
-    doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
-    unseen = limits.limits_of(name, texts, kinds, dataset.scripts, dataset.encoder)
-    advice = (*itertools.starmap(Advice, unseen), *evaluation.advice, *[doubt] * bool(lines))
-    return dataclasses.replace(evaluation, advice=advice)
+    advice = evaluation.advice
+    if texts := dataset.texts.get(name):
+        kinds = pairs.prompt_kinds[1].tolist() if pairs.paired else [0] * len(texts)
+        lines = answers.doubts(texts, kinds) if pairs.paired else []
+        doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
+        unseen = limits.limits_of(name, texts, kinds, dataset.scripts, dataset.encoder)
+        advice = (*itertools.starmap(Advice, unseen), *advice, *[doubt] * bool(lines))
+    return dataclasses.replace(evaluation, read=dataset.read, advice=advice)
 
 
 def compare_pairs(
@@ -220,9 +219,8 @@ def compare_pairs(
         return {name: make(of_model, asked[name]) for name, of_model in outputs.items()}
     items = [item for of_model in outputs.values() for item in of_model]
     models = [name for name, of_model in outputs.items() for _ in of_model]
-    if prompts is None:
-        return make(items).split(models)
-    return make(items, [label for name in outputs for label in asked[name]]).split(models)
+    labels = None if prompts is None else [label for name in outputs for label in asked[name]]
+    return make(items, labels).split(models)
 
 
 def _are_texts(values: Any) -> bool:
@@ -238,8 +236,7 @@ def _embed_texts(texts: Sequence[str]) -> np.ndarray:
 
 def _are_items(row: Any) -> bool:
     """Whether a row is a list, not one answer, and some of its entries are texts or pictures."""
-    row = shapes.listed(row)
-    items = row if isinstance(row, (list, tuple)) else ()
+    items = row if isinstance(row := shapes.listed(row), (list, tuple)) else ()
     return any(isinstance(item, (str, bytes)) or pictures.is_picture(item) for item in items)
 
 

@@ -161,11 +161,8 @@ def group_models(
 def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
     """The groups of each model, of those of the rows of all models."""
     ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
-    rows = np.split(together.membership, ends)
-    return {
-        name: Groups(groups, together.units, together.count)
-        for name, groups in zip(models, rows, strict=True)
-    }
+    rows = zip(models, np.split(together.membership, ends), strict=True)
+    return {name: Groups(part, together.units, together.count) for name, part in rows}
 
 
 class Units(NamedTuple):
@@ -405,7 +402,5 @@ def _logs(values: PerTerm) -> PerScore:
 
 def _warn_of_noise(noisy: Iterable[bool]) -> None:
     for name in itertools.compress(PerScore._fields, noisy):
-        checks.warn(
-            f"the standard error of {name} is mostly that of the estimated spectra: a smaller rtol "
-            "gives a smaller one."
-        )
+        what = f"the standard error of {name} is mostly that of the estimated spectra"
+        checks.warn(f"{what}: a smaller rtol gives a smaller one.")

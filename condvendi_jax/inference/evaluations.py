@@ -122,20 +122,13 @@ class Plan:
         evaluations = {}
         to_one = asked_once.of_models(models, by_order, units) if self.unbiased else {}
         for name, pairs in models.items():
-            known = pairs.paired and pairs.layout is None
-            evaluation = Evaluation(
-                n=pairs.n,
-                dtype=pairs.dtype.name,
-                bandwidths=pairs.bandwidths,
-                orders=tuple(of_models[name] for of_models in by_order),
-                seed=self.seed,
-                distinct_prompts=pairs.prompt_kinds[0] if known else None,
-                weighted=pairs.weights is not None,
-                answers=_answers(pairs) if known else None,
-                unbiased=self.unbiased,
-                encoder=self.encoder,
-                one_prompt=to_one.get(name),
-            )
+            orders = tuple(of_models[name] for of_models in by_order)
+            more: Any = {"weighted": pairs.weights is not None, "unbiased": self.unbiased}
+            more |= {"encoder": self.encoder, "one_prompt": to_one.get(name)}
+            if pairs.paired and pairs.layout is None:
+                more |= {"distinct_prompts": pairs.prompt_kinds[0], "answers": _answers(pairs)}
+            chosen = pairs.dtype.name, pairs.bandwidths
+            evaluation = Evaluation(pairs.n, *chosen, orders, self.seed, **more)
             advice = saturation.advice(evaluation, pairs)
             evaluations[name] = dataclasses.replace(evaluation, advice=advice)
         return evaluations, units
@@ -262,10 +255,8 @@ def evaluate(
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased)
     if isinstance(outputs, Pairs):
         if any(x is not None and x is not False for x in (prompts, plan.labels, *data.values())):
-            raise TypeError(
-                "evaluate: received Pairs and prompts, kernels, ids, labels, weights or encoder; "
-                "expected Pairs alone, which have them."
-            )
+            received = "received Pairs and prompts, kernels, ids, labels, weights or encoder"
+            raise TypeError(f"evaluate: {received}; expected Pairs alone, which have them.")
         pairs = outputs
     else:
         checks.check_indices({"outputs": outputs, "quality": quality})

@@ -103,10 +103,8 @@ def plan(
             sizes.append(Size(count, k, count * price, smallest, chance))
     if not sizes:
         least = FEWEST_TESTED * (prompt_cost + min(numbers))
-        raise ValueError(
-            f"budget: expected at least {least:g}, for {FEWEST_TESTED} prompts with "
-            f"{min(numbers)} answers each, received {budget!r}."
-        )
+        size = f"{FEWEST_TESTED} prompts with {min(numbers)} answers each"
+        raise ValueError(f"budget: expected at least {least:g}, for {size}, received {budget!r}.")
     reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda size: size.cost, default=min(sizes, key=lambda size: size.ratio))
     first = pilot.first if isinstance(pilot, Comparison) else pilot
@@ -123,10 +121,8 @@ def plan(
 def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:
     """The models of a plan, how their difference varies, and the number of pairs of models."""
     if not isinstance(pilot, Evaluation | Comparison):
-        raise TypeError(
-            "pilot: expected what evaluate or compare returns for one encoder, received "
-            f"{type(pilot).__name__}."
-        )
+        expected = "expected what evaluate or compare returns for one encoder"
+        raise TypeError(f"pilot: {expected}, received {type(pilot).__name__}.")
     several = isinstance(pilot, Comparison)
     evaluations = pilot.evaluations if several else {"": pilot}
     scored = {
@@ -212,14 +208,11 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
             "of them finds it; expected models, or prompts, that differ."
         )
     error = math.sqrt(sum(square.var() / square.size for square in squares)) / variance
-    return Spread(
-        score,
-        math.sqrt(similarities[0] * similarities[1]),
-        variance if math.isnan(inside) else max(variance - inside, 0.0),
-        max(of_answers, 0.0),
-        max(of_pairs, 0.0),
-        max(error, math.sqrt(2 / (count - 1))),  # At least that of a normal variable.
-        count,
-        float(answers),
-        0.0 if math.isnan(inside) else math.hypot(*map(unseen_variance, squares)),
-    )
+    error = max(error, math.sqrt(2 / (count - 1)))  # At least that of a normal variable.
+    between, unseen = variance, 0.0
+    if not math.isnan(inside):
+        between = max(variance - inside, 0.0)
+        unseen = math.hypot(*map(unseen_variance, squares))
+    parts = between, max(of_answers, 0.0), max(of_pairs, 0.0)
+    similarity = math.sqrt(similarities[0] * similarities[1])
+    return Spread(score, similarity, *parts, error, count, float(answers), unseen)

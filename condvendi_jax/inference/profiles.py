@@ -200,21 +200,15 @@ def of_curves(
     values = [[curve.values(name) for curve in curves.values()] for name in names]
     saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
     missing = [None] * (3 - len(names))
-    return Profile(
-        tuple(pairs),
-        tuple(rows.total for rows in pairs.values()),
-        entropy.order,
-        over,
-        ladder,
-        first.bandwidths,
-        *(PerScore(*map(np.array, part), *missing) for part in (values, bands, saturated)),
-        pairs=tuple(itertools.chain(*told)),
-        level=level,
-        units=next(iter(units.of_models.values())).units,
-        groups=min(rows.independent(pairs[name]) for name, rows in units.of_models.items()),
-        seed=seed,
-        reason=tested.reason,
+    values, bands, saturated = (
+        PerScore(*map(np.array, part), *missing) for part in (values, bands, saturated)
     )
+    numbers = tuple(rows.total for rows in pairs.values())
+    chosen = entropy.order, over, ladder, first.bandwidths, values, bands, saturated
+    groups = min(rows.independent(pairs[name]) for name, rows in units.of_models.items())
+    tests = tuple(itertools.chain(*told)), level, next(iter(units.of_models.values())).units
+    rest = groups, seed, tested.reason
+    return Profile(tuple(pairs), numbers, *chosen, *tests, *rest)
 
 
 def _moving(points: Pairs, over: Over) -> list[int]:

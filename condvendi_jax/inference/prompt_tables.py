@@ -174,12 +174,9 @@ def prompt_table(
     rows = np.unique(membership, return_index=True)[1]  # The first of each.
     scored, spread, reason = _by_prompt(pairs, membership, entropy)
     result = contributions(pairs, order=order, truncation=truncation, method=method)
-    columns = (
-        [None] * rows.size if names is None else names[numbers[rows]].tolist(),
-        rows.tolist(),
-        *(column.tolist() for column in scored),
-        result.by(membership).values(),
-    )
+    named = [None] * rows.size if names is None else names[numbers[rows]].tolist()
+    columns = [named, *(column.tolist() for column in (rows, *scored))]
+    columns.append(result.by(membership).values())
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
     return PromptTable(prompts, result.decomposition, spread, reason)
 
@@ -195,10 +192,8 @@ def _by_prompt(
     sizes = np.bincount(prompt, minlength=of_prompts.size)
     most = int(sizes.max())
     if not memory.fits(most, pairs.dtype):
-        raise ValueError(
-            f"pairs: the n x n arrays of the {most:,} outputs of one prompt do not fit in "
-            "memory; score some of them, with cv.decompose."
-        )
+        arrays = f"the n x n arrays of the {most:,} outputs of one prompt do not fit in memory"
+        raise ValueError(f"pairs: {arrays}; score some of them, with cv.decompose.")
     copies = (np.ones(pairs.n) if pairs.copies is None else pairs.copies.astype(np.float64))[rows]
     n = np.bincount(prompt, copies, sizes.size).astype(int)
     within = shares / np.where(of_prompts > 0, of_prompts, 1)[membership]  # Of a row in its prompt.

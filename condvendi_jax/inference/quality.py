@@ -63,10 +63,8 @@ class Asked(NamedTuple):
                 )
         draws = checks.check_count(usual if draws is None else draws, name="draws", minimum=1)
         if draws > most:
-            raise ValueError(
-                f"draws: expected at most {most}, the largest number of outputs to a prompt that "
-                f"every model has, received {draws}."
-            )
+            largest = "the largest number of outputs to a prompt that every model has"
+            raise ValueError(f"draws: expected at most {most}, {largest}, received {draws}.")
         return cls(values, at_least, draws)
 
     def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Asked:
@@ -89,24 +87,14 @@ class Asked(NamedTuple):
                 groups = None  # Prompts are not independent units.
             shares = (np.bincount(kinds, good) / sizes)[kept]
             numbers = _numbers(near, kinds, kept, good, self.draws)
-            share, number = (
-                _mean_over_prompts(by_prompt, groups, first[kept])
-                for by_prompt in (shares, numbers / self.draws)
-            )
+            parts = shares, numbers / self.draws
+            share, number = (_mean_over_prompts(part, groups, first[kept]) for part in parts)
             number = number.times(self.draws)
             good = good & np.isin(kinds, kept)
             diversity, several = _diversity(near, good, kinds, groups)
-            scored[name] = Quality(
-                at_least=self.at_least,
-                draws=self.draws,
-                share=Estimate.of(share),
-                number=Estimate.of(number),
-                diversity=diversity,
-                prompts=kept.size,
-                left_out=sizes.size - kept.size,
-                diverse_prompts=several,
-                error=number,
-            )
+            estimates = Estimate.of(share), Estimate.of(number), diversity
+            counts = kept.size, sizes.size - kept.size, several
+            scored[name] = Quality(self.at_least, self.draws, *estimates, *counts, number)
         return scored
 
 

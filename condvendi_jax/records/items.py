@@ -299,10 +299,8 @@ def _by_column(
     if twice := [image.name for image, count in counts.items() if count > 1]:
         raise ValueError(f"{prompts.path}: column {column!r} names pictures twice: {_some(twice)}.")
     if left := [image.name for image in places.values() if image not in counts]:
-        checks.warn(
-            f"{prompts.path} does not name {len(left):,} of {len(places):,} pictures, which are "
-            f"left out: {_some(left)}."
-        )
+        count = f"{len(left):,} of {len(places):,} pictures"
+        checks.warn(f"{prompts.path} does not name {count}, which are left out: {_some(left)}.")
     return list(counts), list(range(len(names))), column, f"image column {column!r}"
 
 
@@ -371,15 +369,15 @@ def _by_text(names: Sequence[Any], texts: Sequence[Any]) -> list[set[int]]:
             rows = rows & some or rows or some
         return rows
 
-    found = []
+    chosen = []
     for name in names:
         words, whole = {word for word in name if not word.isdecimal()}, " ".join(name)
         near = {row: " ".join(texts[row]) for row in sharing(words)}
         held = {row for row, text in near.items() if f" {text} " in f" {whole} "}
         longest = {row for row in held if len(near[row]) == max(len(near[r]) for r in held)}
         cut = {row for row, text in near.items() if text.startswith(whole.strip("0123456789 "))}
-        found.append(longest or cut or sharing({w for w in words - in_all if len(w) > 2}))
-    return found
+        chosen.append(longest or cut or sharing({w for w in words - in_all if len(w) > 2}))
+    return chosen
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:

@@ -27,8 +27,7 @@ ASKED_ONCE = "the answers of one request count as independent, as most prompts h
 _SHOWN = 10
 # Fields that may number the answers to a prompt.
 _COUNTED = re.compile(
-    r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)s?(?:_|$)",
-    re.I,
+    r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)(?:_|$)", re.I
 )
 
 

@@ -92,9 +92,8 @@ class SharedPrompts(NamedTuple):
 
     @staticmethod
     def _in_words(pairs: Mapping[tuple[str, str], int]) -> str:
-        return tables.listed(
-            [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
-        )
+        words = [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
+        return tables.listed(words)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -225,11 +224,9 @@ class Comparison(Result):
     def _to_one_prompt(self) -> dict[str, list[str]]:
         """A cell for each model on the outputs to one prompt, unless conditional says it."""
         known = {m: e.one_prompt for m, e in self.evaluations.items() if not e.answers}
-        return {
-            model: [one.in_words()] if one else ["-"]
-            for model, one in known.items()
-            if any(known.values())
-        }
+        if not any(known.values()):
+            return {}
+        return {model: [one.in_words()] if one else ["-"] for model, one in known.items()}
 
     def differences(self) -> tables.Table:
         """A row for each score and pair of models."""
@@ -398,10 +395,8 @@ class Comparison(Result):
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""
-        parts = [
-            [str(self.scores())],
-            [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings],
-        ]
+        rankings = [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings]
+        parts = [[str(self.scores())], rankings]
         if self.profile:
             parts.append([self.profile.heading(), *self.profile.leads()])
         if (differences := self.differences()).rows:

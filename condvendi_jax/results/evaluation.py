@@ -328,8 +328,9 @@ class Evaluation(Result):
         return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
 
     def embedded(self) -> list[str]:
-        """Which encoder embedded texts, if `evaluate` or `compare` did."""
-        return [f"embedded by {name}" for name in [self.encoder.get("text_encoder")] if name]
+        """Which encoder embedded texts or pictures, if `evaluate` or `compare` did."""
+        names = map(self.encoder.get, ("text_encoder", "image_encoder"))
+        return [f"embedded by {name}" for name in names if name]
 
     def _fixed_prompts(self) -> list[str]:
         """The error of the conditional score over other answers to the same prompts."""
@@ -369,10 +370,8 @@ def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
         return ["Without prompts: part of this diversity may be that of the prompts"]
     lines = []
     if any(one.curve for result in evaluations if (one := result.one_prompt)):
-        lines.append(
-            "At most: with 95% confidence; conditional and information: of similar prompts, "
-            "by the bandwidth of prompts"
-        )
+        similar = "conditional and information: of similar prompts, by the bandwidth of prompts"
+        lines.append(f"At most: with 95% confidence; {similar}")
     if any(result.weighted for result in evaluations):
         words = "where they are not integers, prompts count by them, not each once"
         lines.append(f"Weights: given; {words}")
@@ -475,9 +474,8 @@ def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[st
         sample = "prompts and their answers"
     notes = [f"order 2: unbiased, {whose}; {plug_in}: the papers' score, which grows with n"]
     if any(p.intervals is not None for p in scores):
-        notes.append(
-            f"± and 95% intervals [low, high] of order 2 treat {sample} as a random sample"
-        )
+        ends = "± and 95% intervals [low, high] of order 2"
+        notes.append(f"{ends} treat {sample} as a random sample")
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
         notes.append("each prompt counts once, whatever its number of answers")
     left_out = max(p.answers.left_out for p in scores)

@@ -176,11 +176,10 @@ class OnePrompt(Result):
 
 def notes_of(known: Mapping[str, OnePrompt]) -> list[str]:
     """The notes of models by their names, each once, with the names of those that differ."""
-    words = {name: one.note() for name, one in known.items()}
     lines = (
-        f"{name}, {words[name]}" if name and known[name].repeated else words[name]
-        for name in known
-        if words[name]
+        f"{name}, {note}" if name and one.repeated else note
+        for name, one in known.items()
+        if (note := one.note())
     )
     return list(dict.fromkeys(lines))
 
@@ -198,9 +197,8 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     start, end = "Different outputs to one prompt", ""
     if not single and any(one.left_out for one in models.values()):
         counts = {one.prompts for one in models.values()}
-        whose = (
-            "one prompt that was" if counts == {1} else f"{tables.span(counts)} prompts that were"
-        )
+        several = f"{tables.span(counts)} prompts that were"
+        whose = "one prompt that was" if counts == {1} else several
         end = f", by the {whose} asked several times"
     elif len(single) == len(by):
         start += ", estimated from near prompts" if states == {"known"} else ", each asked once"

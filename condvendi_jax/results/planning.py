@@ -127,17 +127,8 @@ class StudyPlan(Result):
             share = spread.between / spread.variance(spread.answers)
             words = f"Of the variance of the difference at {spread.answers:.3g} answers, "
             words += f"{share:.0%} is between prompts, and more answers do not help against it"
-        once = f"Each prompt was asked once. {self.twice}"
-        return [
-            claim,
-            pilot,
-            *filter(None, [self.twice and once]),
-            "",
-            self.table(),
-            "",
-            words,
-            self.settings,
-        ]
+        once = [f"Each prompt was asked once. {self.twice}"] if self.twice else []
+        return [claim, pilot, *once, "", self.table(), "", words, self.settings]
 
     def table(self) -> Table:
         """Some sizes of the study; numbers and costs are those of one model."""
