@@ -150,7 +150,7 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
     if distinct:
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))
     if not first.bandwidths["outputs"].within_prompts:
-        terms["Encoder"] = encoder or first.encoder.get("text_encoder", "not named")
+        terms["Encoder"] = encoder or first.encoder_name or "not named"
     for name, chosen in comparison.bandwidths.items():
         kind = "Kernel" if chosen.bandwidth is None else "Bandwidth"
         width = f"{chosen.bandwidth:.4g}, " if chosen.bandwidth else ""

@@ -329,8 +329,12 @@ class Evaluation(Result):
 
     def embedded(self) -> list[str]:
         """Which encoder embedded texts or pictures, if `evaluate` or `compare` did."""
-        names = map(self.encoder.get, ("text_encoder", "image_encoder"))
-        return [f"embedded by {name}" for name in names if name]
+        return [f"embedded by {self.encoder_name}"] if self.encoder_name else []
+
+    @property
+    def encoder_name(self) -> str:
+        """The name of the encoder of texts or pictures, if `evaluate` or `compare` used one."""
+        return str(self.encoder.get("text_encoder") or self.encoder.get("image_encoder") or "")
 
     def _fixed_prompts(self) -> list[str]:
         """The error of the conditional score over other answers to the same prompts."""

@@ -105,7 +105,7 @@ def test_the_name_of_a_picture_is_never_scored_as_a_text(files, monkeypatch):
     ):
         with pytest.raises(ValueError, match=rf"expected a picture in every row, .*{row}, which"):
             cv.evaluate(outputs, PROMPTS, **ONCE)
-    with pytest.raises(TypeError, match="expected texts as the outputs of all models, or pictures"):
+    with pytest.raises(TypeError, match="received one beside arrays; expected texts or pictures"):
         cv.compare({"a": files, "b": ["s", "t", "u", "v"]}, PROMPTS)
     mixed = ["a", "The file is logo.png", "c", "d"]
     assert "text_encoder" in cv.evaluate(mixed, PROMPTS, **ONCE).encoder
