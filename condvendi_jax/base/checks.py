@@ -172,7 +172,8 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
         real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
         if not real and array.dtype != np.bool_:
-            hint = f" For texts or numbers, pass lists: `{name} = np.asarray({name}).tolist()`."
+            to = f"[*map(str, {name})]" if array.dtype.kind == "U" else f"np.array({name}).tolist()"
+            hint = f" For texts, numbers or labels, pass a list: `{name} = {to}`."
             raise TypeError(
                 f"{name}: expected real numbers, received an array of dtype {array.dtype}."
                 f"{hint * (array.dtype.kind in 'OU' and array.ndim > 1)}"
@@ -180,6 +181,9 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
         if array.ndim != 2:
             column = f"For one number a row: `{name} = np.reshape({name}, (-1, 1))`; labels are "
             column += f"strings or integers: np.unique({name}, return_inverse=True)[1]."
+            if array.ndim == 1 and is_concrete(array) and bool((array != array).any()):
+                column = "NaN is no class. Leave its rows out of outputs and prompts, then pass "
+                column += f"classes as integers: `{name} = {name}[~np.isnan({name})].astype(int)`."
             small = f"{PICTURES} For embeddings: `{name} = {name}.astype(np.float32)`."
             hints = {1: column, 3: small if array.dtype == np.uint8 else "", 4: PICTURES}
             expected = f"{name}: expected a two-dimensional array [n, d], received shape"

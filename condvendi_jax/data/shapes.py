@@ -77,13 +77,33 @@ def unpacked(values: Any, name: str) -> Any:
     """Tensors as arrays, and columns of data sets as what they hold; other values as they are."""
     columns = values if isinstance(values, Mapping) else getattr(values, "column_names", None)
     if columns:
-        key = max(columns, key=lambda key: _axes(listed(values[key])))
+        key, axes = max(((k, _axes(listed(values[k]))) for k in columns), key=lambda pair: pair[1])
+        hint = f" If keys are prompts: `prompts, {name} = list({name}), list({name}.values())`."
         raise TypeError(
-            f"{name}: expected one array, received a {type(values).__name__} of {[*columns]}. For "
-            f"one: `{name} = {name}[{key!r}]`; several models go to cv.compare."
+            f"{name}: expected one array, received a {type(values).__name__} of {[*columns][:9]}. "
+            f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare."
+            + hint
+            * (isinstance(values, dict) and axes < 2)
         )
     values = listed(values)
     return checks.as_array(values, name=name) if hasattr(values, "detach") else values
+
+
+def without_table(outputs: Any, prompts: Any) -> Any:
+    """A table of texts as a list of the answers to each prompt; other outputs as they are."""
+    if isinstance(prompts, str):
+        needed = f"prompts: expected {len(outputs):,}, one for each row, received one text"
+        raise TypeError(f"{needed}. If all rows have it: `prompts = [prompt] * len(outputs)`.")
+    table = np.asarray(outputs) if hasattr(outputs, "columns") else outputs
+    texts = isinstance(table, np.ndarray) and table.ndim == 2 and table.dtype.kind in "OSTU"
+    are_texts = [isinstance(cell, (str, bytes)) for cell in table.flat] if texts else []
+    if prompts is None or _axes(prompts) > 1 or not any(are_texts):
+        return outputs
+    if not all(are_texts) or [*map(str, prompts)] in table.T.tolist():
+        line = "outputs = [[x for x in row if isinstance(x, str)] for row in np.asarray(outputs)]"
+        received = "outputs: expected a table of texts, received prompts, numbers or missing cells"
+        raise TypeError(f"{received}. Keep the answers. To leave out missing cells: `{line}`.")
+    return table.tolist()
 
 
 def listed(values: Any) -> Any:
@@ -130,8 +150,9 @@ def _stacked(values: Any, name: str) -> Any:
         return checks.as_array(rows, name=name)
     row = next(row for row, length in enumerate(lengths) if length != lengths[0])
     received = f"received {lengths[0]} in row 0, {lengths[row]} in row {row}"
+    turn = "For rows in turn" if axes[0] > 1 else "First decode tokens to texts. For classes"
     hint = (
-        " For rows in turn, `prompts = np.repeat(prompts, [*map(len, outputs)], axis=0)` "
+        f" {turn}, `prompts = np.repeat(prompts, [*map(len, outputs)], axis=0)` "
         "where there are prompts, then `outputs = np.concatenate(outputs)`."
     )
     several = axes[0] > 1 or np.asarray(rows[0]).dtype.kind in "iu"

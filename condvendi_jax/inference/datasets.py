@@ -57,8 +57,13 @@ class Dataset:
         A function compares outputs within each model, or also `across` models.
         """
         check_names(outputs)
+        outputs = {**outputs}
         for name, asked in of_each_model(prompts, outputs, "prompts").items():
             checks.check_indices({"outputs": outputs[name], "prompts": asked})
+            with checks.naming(name):
+                if isinstance(outputs[name], dict):
+                    shapes.unpacked(outputs[name], "outputs")
+                outputs[name] = shapes.without_table(outputs[name], asked)
         outputs, prompts = by_row(outputs, prompts, lists=similarity is not None)
         if similarity is not None:
             if encoder is not None:

@@ -208,9 +208,17 @@ def test_lists_of_answers_by_group_are_answers(files, monkeypatch):
     lists = data.groupby("prompt")["output"].apply(list)
     expected = pytest.approx(score(TEXTS))
     assert score(lists, lists.index) == expected
-    assert mends(score, outputs=data[["output"]]) == [expected]
-    two = mends(score, outputs=np.array(TEXTS).reshape(2, 2), prompts=["p", "q"])
-    assert two == [expected]
+    assert score(data[["output"]]) == expected
+    table = np.array(TEXTS).reshape(2, 2)
+    for dtype in (None, object, np.dtypes.StringDType(), "S"):
+        assert score(table.astype(dtype or "U"), ["p", "q"]) == expected
+    frame = pd.DataFrame(table, index=["p", "q"])
+    assert score(frame, frame.index) == expected
+    for bad in (frame.mask(frame == "ccc"), frame.assign(asked=frame.index)):
+        with pytest.raises(TypeError, match="Keep the answers"):
+            score(bad, frame.index)
+    (value,) = mends(score, outputs=frame.mask(frame == "ccc"), prompts=frame.index)
+    assert value == pytest.approx(score([["a", "bb"], ["a"]], ["p", "q"]))
     assert score([[b"a", b"bb"], [b"ccc", b"a"]], ["p", "q"]) == expected
 
 

@@ -726,7 +726,7 @@ def refusals_in_french(d):
 # Lists, tables and arrays in Python.
 
 
-@situation("pandas", fails="an IndexError")
+@situation("pandas")
 def a_pivot_table_of_answers(d):
     import pandas as pd
 
@@ -741,21 +741,21 @@ def a_pivot_table_of_answers(d):
     )
 
 
-@situation(fails="its keys are scored, in silence")
+@situation()
 def a_dictionary_of_lists(d):
     found = {f"q{i}": ["yes", "no", "yes"] for i in range(8)}
     then = scored(list(found.values()), list(found))
     return Situation(scored(found), (3, 1.8), ("values",), then)
 
 
-@situation(fails="the error is that of zip()")
+@situation()
 def one_prompt_given_as_a_text(d):
     answers = ["yes", "no", "yes", "perhaps"] * 3
     then = scored(answers, ["Do you?"] * 12)
     return Situation(scored(answers, "Do you?"), (12, 2.7), ("12",), then)
 
 
-@situation(fails="the line of the message fails too")
+@situation()
 def prompts_that_are_pairs_of_a_document_and_a_turn(d):
     prompts = [(f"doc{i // 2}", i % 2) for i in range(8) for _ in range(3)]
     labels = [f"{name} {turn}" for name, turn in prompts]
@@ -763,7 +763,7 @@ def prompts_that_are_pairs_of_a_document_and_a_turn(d):
     return Situation(scored(["yes", "no", "yes"] * 8, prompts), (3, 1.8), ("label",), then)
 
 
-@situation(fails="the line of the message makes the missing ones a class")
+@situation()
 def clusters_with_noise_as_real_numbers(d):
     labels = np.array([0.0, 1.0, 0.0, np.nan] * 8)
     prompts = [f"q{i}" for i in range(8) for _ in range(4)]
@@ -774,7 +774,7 @@ def clusters_with_noise_as_real_numbers(d):
     return Situation(scored(labels, prompts, similarity=None), (3, 1.8), words, then)
 
 
-@situation(fails="the line of the message scores single tokens")
+@situation()
 def tokens_in_place_of_texts(d):
     rows = [[12, 7, 9], [4, 4], [12, 7, 9]] * 8
     prompts = [f"q{i}" for i in range(8) for _ in range(3)]
