@@ -175,10 +175,17 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
     Where all outputs are lists of texts or, if `lists`, of anything; others are as they were.
     """
     outputs, prompts = shapes.listed(outputs), shapes.listed(prompts)
+    if isinstance(outputs, Mapping) and any(isinstance(rows, str) for rows in outputs.values()):
+        raise TypeError("outputs: received one text; expected a list of texts, [text].")
     of_models: Any = outputs.values() if isinstance(outputs, Mapping) else [None]
     if not all(isinstance(rows, list | tuple) for rows in of_models):
         return outputs, prompts
     rows = [*itertools.chain(*of_models)]
+    if {str, list} <= {*map(type, rows)}:
+        raise TypeError(
+            "outputs: received lists of answers beside single answers; expected a list of answers "
+            "to each prompt, also where there is one: [answer]."
+        )
     if not rows or not all(isinstance(row, list) if lists else _are_items(row) for row in rows):
         return outputs, prompts
     flat = {name: shapes.listed([*itertools.chain(*rows)]) for name, rows in outputs.items()}

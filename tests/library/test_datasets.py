@@ -82,3 +82,13 @@ def test_prompts_are_known_by_their_texts_and_the_bandwidth_of_the_encoder_is_th
         chosen = pairs.bandwidths["outputs"]
         assert chosen.rule == told and (bandwidth is None or chosen.bandwidth == bandwidth)
         assert pairs.prompt_kinds[0] == 4 and np.ptp(np.asarray(pairs.arrays[1])) == 0
+
+
+@pytest.mark.parametrize("similarity", [None, lambda one, other: float(one == other)])
+def test_one_text_and_lists_beside_single_answers_are_refused(similarity):
+    for models, words in (
+        ({"": "some text"}, "received one text; expected a list of texts"),
+        ({"A": [["a", "b"]] * 3, "B": ["a"] * 3}, "received lists of answers beside single"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            datasets.Dataset.of(models, ["p", "q", "r"], None, similarity, True, across=True)
