@@ -77,7 +77,8 @@ class Dataset:
                 shapes.refuse_missing(rows, "outputs")
             if encoder is not None or any(seen.values()):
                 raise TypeError(
-                    "encoder: received one beside arrays; expected texts or pictures of all models."
+                    "encoder: received one beside arrays; expected texts or pictures. "
+                    f"{checks.PICTURES}"
                 )
             return cls(outputs, prompts)
         loaded = embedding.encoder_of(kind, encoder)

@@ -26,7 +26,7 @@ _HTML = re.compile(
 )
 _START, _END, _NAME = r"([<\[◁⟨【])", r"([>\]▷⟩】])", r"[^\s<>\[\]◁▷⟨⟩【】/|]{1,30}"
 _OPEN = re.compile(rf"\s*{_START}(?!\d)({_NAME})(\s[^<>\[\]]{{0,80}})?{_END}")
-_LAST = re.compile(rf"({_START}/?{_NAME}{_END})\s*\Z")
+_LAST = re.compile(rf"({_START}/?{_NAME}{_END}|\n\W{{2,}}[^\W\d]\w{{0,20}}\W*)\s*\Z")
 _LABEL = re.compile(rf"\W*{_ROLES}\W{{0,3}}(?::|\n)\W{{0,4}}", re.IGNORECASE)
 _ANSWER = re.compile(
     rf"[<\[◁]((?:{_ANSWERS})\w*)[>\]▷](.*)[<\[◁]/\1[>\]▷]\W{{0,9}}\Z", _FLAGS

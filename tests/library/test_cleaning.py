@@ -32,6 +32,7 @@ AROUND = {  # A text around the answer "Paris", and what is said to be cut.
     "<plan>{t}</plan>{a}": "'<plan>'",
     "### Response:\n{a}": "'### Response:'",
     "{p} {a}": "the prompt",
+    "Below is a task.\n\n### Task:\n{p}\n\n### Response:\n{a}\n\n### End": "'### End'",
     "User: {p}\nAssistant: {a}": "the prompt",
 }
 KEPT = ["<p>Paris</p><p>Lyon</p>", "so <think> and </think> are tags", "    return 1", "1 < 2 > 0"]
