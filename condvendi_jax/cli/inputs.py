@@ -420,7 +420,11 @@ def _read_outputs(
     try:
         texts = items.read_texts(model.path, column=given.text_column)
     except ValueError as error:
-        why = misfit(model.path)
+        why, of_texts = misfit(model.path), str(error).removeprefix(f"{model.path}: ")
+        if why and given.prompts is None and ending(pathlib.Path(model.path)) in RECORD_ENDINGS:
+            failure = ValueError(f"{model.path}: {why}")
+            failure.add_note(f"As texts without prompts: {of_texts}")
+            raise failure from error
         alone = "It holds prompts with their answers: name such files alone, without --prompts."
         error.add_note(f"As a file of records: {why}" if why else alone)
         raise
