@@ -231,6 +231,8 @@ class Record:
             value = self._by_fields(value).text
         if self.named.prompt is not None and type(value) is int:  # The number of a question.
             value = str(value)
+        elif isinstance(value, list) and value and all(isinstance(turn, str) for turn in value):
+            value = "\n\n".join(value)
         elif isinstance(value, dict) and value.get("role") not in (None, *texts.ASSISTANTS):
             value = {**value, "role": "user"}  # A message alone: its text is the prompt.
         said: set[str] = set()

@@ -129,3 +129,14 @@ def test_numbers_are_answers(tmp_path):
     rows = [{"prompt": "p", "answer": value} for value in (4, 4.5, True, "4")]
     path.write_text("\n".join(map(json.dumps, rows)))
     assert cv.read_records(path).answers["m"] == ["4", "4.5", "true", "4"]
+
+
+def test_a_dialogue_of_texts_is_a_prompt_that_a_message_leads_to(tmp_path):
+    path = tmp_path / "m.jsonl"
+    rows = [{"context": ["Hi.", f"Q{i}?"], "response": f"gold {i}", "hyps": POOL[i : i + 3]}
+            for i in range(4)]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match="fields are context, response, hyps; --prompt_field"):
+        cv.read_records(path)
+    records = cv.read_records(path, prompt_field="context")
+    assert records.answers["m"][:3] == POOL[:3] and records.prompts["m"][0] == "Hi.\n\nQ0?"
