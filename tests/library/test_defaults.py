@@ -139,7 +139,7 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     for verb in (cv.profile, cv.between_models):
         found = verb(of_texts, prompts, encoder=Means())
         assert str(found) == str(verb(of_models, embedded[1], prompt_ids=prompts))
-    with pytest.raises(TypeError, match="encoder: expected texts as the outputs"):
+    with pytest.raises(TypeError, match="encoder: received one beside arrays; expected texts"):
         cv.evaluate(embedded[0], encoder=Means())
 
 
