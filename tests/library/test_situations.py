@@ -127,7 +127,8 @@ def shown(pictures, prompts):
     return scored(pictures, prompts, output_kernel=cv.Gaussian(1.0), **options)
 
 
-ENCODER = ("--image_encoder=fake_encoders:Means", "--output_bandwidth=1", "--errors=false")
+ENCODER = ("--image_encoder=fake_encoders:Means", "--text_encoder=fake_encoders:Means")
+ENCODER += ("--output_bandwidth=1", "--errors=false")
 
 
 def typed(folder, *arguments, take=differ):
