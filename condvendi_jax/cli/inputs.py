@@ -396,7 +396,8 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
     named: dict[str, Any] = {"outputs": paths_of.get("")}
     if given.several:
         named = {"models": paths_of, "prompts": given.prompts_of(list(models)) or given.prompts}
-    return Records(outputs, prompts, fields, [], notes), named | described, shared
+    read = Records(outputs, prompts, fields, [], notes, summary="".join(notes))
+    return read, named | described, shared
 
 
 def _read_outputs(

@@ -103,13 +103,14 @@ class Dataset:
             labels = range(len(said)) if asked[name] is None else map(str, asked[name])
             lines = answers.doubts(outputs[name], [*labels])
             doubts += [f"{name and f'{name}: '}{line}" for line in lines]
-        words = str(cleaning.Cleaned([], cut))
+        words, count = str(cleaning.Cleaned([], cut)), sum(map(len, self.texts.values()))
         if cut:
             kept = "; pass clean=False to keep it" if clean else " stands around answers"
             checks.warn(f"outputs: {'cut ' if clean else ''}{words}{kept}.")
         if doubts:
             checks.warn("\n".join(["some outputs may not be what a model said:", *doubts]))
-        read = "; ".join(filter(None, [self.read, f"cut: {words}" * bool(cut and clean)]))
+        said = f"{count:,} texts; cut: {words}" if cut and clean else ""
+        read = "; ".join(filter(None, [self.read, said]))
         return dataclasses.replace(self, outputs=outputs, read=read)
 
     @property

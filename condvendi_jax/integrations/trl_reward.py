@@ -12,6 +12,7 @@ from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.encoders import embedding
 from condvendi_jax.inference import contributions
 from condvendi_jax.records.answers import assistant_text
+from condvendi_jax.records.cleaning import cleaned
 
 
 class DiversityReward:
@@ -24,7 +25,7 @@ class DiversityReward:
     Args:
       bandwidth: of the Gaussian kernel of the completions.
       num_generations: completions a prompt, as the trainer is told.
-      order, encoder: as of `answer_diversity`; embeddings are not kept.
+      order, encoder, clean: as of `answer_diversity`; embeddings are not kept.
 
     Examples:
       >>> import numpy as np
@@ -39,8 +40,15 @@ class DiversityReward:
     __name__ = "DiversityReward"  # TRL calls the reward by it in its logs.
 
     def __init__(
-        self, *, bandwidth: float, num_generations: int, order: float = 2, encoder: Any = None
+        self,
+        *,
+        bandwidth: float,
+        num_generations: int,
+        order: float = 2,
+        encoder: Any = None,
+        clean: bool = True,
     ) -> None:
+        self._clean = checks.check_flag(clean, name="clean")
         self._kernel, self._order = Gaussian(bandwidth), checks.check_order(order)
         self._size = checks.check_count(num_generations, name="num_generations", minimum=2)
         self._encoder, self._warned = embedding.encoder_of("texts", encoder).encoder, False
@@ -55,6 +63,7 @@ class DiversityReward:
     ) -> list[float | None]:
         """The rewards `[n]` of n texts or conversations; None of one without text, or alone."""
         texts = ["" if c is None else assistant_text(c) for c in completions]
+        texts = cleaned(texts, [None] * len(texts)).texts if self._clean else texts
         given = zip(prompts, *filter(None, map(columns.get, ("image", "images"))), strict=True)
         names = [json.dumps(prompt, sort_keys=True, default=_content) for prompt in given]
         part = next((n for n in collections.Counter(names).values() if n % self._size), None)

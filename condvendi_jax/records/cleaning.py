@@ -20,8 +20,8 @@ _ROLES = f"(?:final )?(?:{_ANSWERS}|assistant|model|bot|ai)"
 _FLAGS = re.DOTALL | re.IGNORECASE
 # Elements of pages and drawings are a part of what a model writes.
 _HTML = re.compile(
-    "!doctype|[abipqsu]|h[1-6r]|br|dl|em|li|ol|td|th|tr|ul|sub|sup|div|nav|pre|img|svg|html|head|body|code|"
-    "main|math|form|font|span|text|title|table|small|strong|center|figure|section|article|header|"
+    "!doctype|[abipqsu]|h[1-6r]|br|dl|em|li|ol|td|th|tr|ul|sub|sup|div|nav|pre|img|svg|html|head|"
+    "body|code|main|math|form|font|span|text|title|table|small|strong|center|figure|section|article|header|"
     "iframe|canvas|script|style|details|summary|blockquote"
 )
 _START, _END, _NAME = r"([<\[◁⟨【])", r"([>\]▷⟩】])", r"[^\s<>\[\]◁▷⟨⟩【】/|]{1,30}"
@@ -38,9 +38,10 @@ _AROUND = re.compile(rf"\A\s*<s>\s*|(?:\s*(?:{_TOKEN}|</s>))+\s*\Z")
 _ROLE = re.compile(rf"\A\s*{_ROLES}\s*[:\n]\s*", re.IGNORECASE)
 _UNFINISHED = re.compile(rf"(?:analysis|(?:begin|start)\w*(?:{_REASONS}))\S*\Z", re.IGNORECASE)
 _REASONED = re.compile(  # Words in place of marks, as some templates write them.
-    r"analysis(?=[A-Z\W]).*?assistant\s*final|Thinking\.\.\..*?\.\.\.done thinking\.?"
-    rf"|\W*(?:{_REASONS})\w*\W*?[:\n].*\n\W*(?:final )?(?:{_ANSWERS})\W{{0,3}}[:\n]\W{{0,4}}",
-    _FLAGS,
+    r"analysis(?=[A-Z\W]).*?assistant\s*final|Thinking\.\.\..*?\.\.\.done thinking\.?", _FLAGS
+)
+_HEADED = re.compile(  # Headings that answers with reasons may have of their own.
+    rf"\W*(?:{_REASONS})\w*\W*?[:\n].*\n\W*(?:final )?(?:{_ANSWERS})\W{{0,3}}[:\n]\W{{0,4}}", _FLAGS
 )
 _STRAY = re.compile(  # The end of reasoning whose start was a part of the prompt.
     rf"((?:\A|\n)[ \t]*)?[<\[◁]/(?:{_REASONS})\w*[>\]▷]([ \t]*(?:\n|\Z))?", re.IGNORECASE
@@ -83,13 +84,16 @@ def cleaned(answers: Sequence[str], prompts: Sequence[str | None]) -> Cleaned:
 
 
 def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
-    """Blocks and words of reasoning at the start of any answer, which templates name so."""
-    closed = [any(mark in text for mark in ("</", "[/", "◁/")) for text in texts]
+    """Blocks and words of reasoning at the start of any answer; of less certain ones, of most."""
+    marked = [any(mark in text for mark in ("</", "[/", "◁/")) for text in texts]
+    closed = [has and bool(_STRAY.search(text)) for has, text in zip(marked, texts, strict=True)]
     common = _most(closed)
+    headed = _most(_HEADED.match(text) is not None for text in texts)
 
     def rest(text: str, closed: bool) -> str:
         mark = _OPEN.match(text)
-        if mark and re.search(_REASONS, f"{mark[2]}{mark[3] or ''}", re.IGNORECASE):
+        page = mark and mark[2].casefold() != "details" and _HTML.fullmatch(mark[2].casefold())
+        if mark and not page and re.search(_REASONS, f"{mark[2]}{mark[3] or ''}", re.IGNORECASE):
             if close := _closing(mark).search(text, mark.end()):
                 return text[close.end() :].lstrip()
             return "" if mark[1] in "<◁" else text
@@ -97,6 +101,7 @@ def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[
         ends = [hit for hit in hits if common or hit[1] is not None or hit[2]]
         opened = re.search(rf"[<\[◁](?:{_REASONS})", text[: ends[-1].start()]) if ends else None
         end = ends[-1] if ends and not opened else _REASONED.match(text)
+        end = end or (_HEADED.match(text) if headed else None)
         return text[end.end() :].lstrip() if end else text
 
     return list(map(rest, texts, closed)), "reasoning"
@@ -118,7 +123,10 @@ def _without_tokens(texts: list[str], _: Sequence[str | None]) -> tuple[list[str
 
 
 def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
-    """Marks, wrappers and labels at the start or end of most answers."""
+    """Marks, wrappers and labels at the start or end of most answers.
+
+    They stay where others stand in their place, as `[Yes]` and `[No]` do: these are answers.
+    """
     for pattern, find in (
         (_ANSWER, _ANSWER.search),
         (_OPEN, _OPEN.match),
@@ -129,7 +137,9 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str]
         name_of = r"<\1>" if pattern == _ANSWER else r"\g<0>"
         names = [hit.expand(name_of).strip() if hit else "" for hit in hits]
         mark, count = collections.Counter(names).most_common(1)[0]
-        if not mark or _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold()):
+        others = sum(name not in ("", mark) for name in names)
+        page = _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold())
+        if not mark or page or others > count / 10:
             continue
         rests = [
             _inside(text, hit, pattern) if hit and name == mark else text

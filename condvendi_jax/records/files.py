@@ -100,9 +100,11 @@ def misfit(path: files.StrPath, named: Fields | None = None) -> str:
     """Why a file, or one that a pattern or a folder names, is none of records; '' if all are."""
     try:
         for file in record_files(path, named):
+            record = Record(next(iter(first_rows(file)), {}), named)
+            if record.is_complete:
+                continue
             rows = list(map(with_lists, first_rows(file, LOOKED_AT)))
-            record = Record(next(iter(rows), {}), named)
-            if not record.is_complete and not answer_field(rows, named or Fields(), str(file))[0]:
+            if not answer_field(rows, named or Fields(), str(file))[0]:
                 record.answers()
                 record.prompt()
     except ValueError as error:

@@ -109,8 +109,11 @@ def read_records(
       paths: files, folders, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
       prompt_field: the only field of the prompt; if unset, all fields that the model was given.
         Fields within fields are `a.b`.
-      answer_field: the field of the answer or answers; if unset, the one of `ANSWER_FIELDS`.
-      model_field: the field of the model's name. If unset, `model`, or else the file names it.
+      answer_field: the field of the answer or answers, or several with commas, a model each. If
+        unset, the one of `ANSWER_FIELDS`, unless its texts are the same for a prompt and those of
+        another field are not.
+      model_field: the field of the model's name; if unset, one of `MODEL_FIELDS`, or else the file
+        names the model.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
       clean: cut what stands around answers: reasoning such as `<think>...</think>`, the prompt
         where most answers repeat it, and marks and labels that most share.
@@ -348,10 +351,10 @@ def _lines(
                 fields = with_lists(fields)
             models = [column for column in columns if values(fields, column)]
             for column in models if len(models) > 1 else [None]:
-                own = named._replace(answer=column) if column else named
-                record = Record(fields, own, f"{path}, line {line}")
+                named_so = named._replace(answer=column) if column else named
+                record = Record(fields, named_so, f"{path}, line {line}")
                 counted = {f: v for f, v in fields.items() if _COUNTED.search(str(f))}
-                counted.pop(own.answer, None)
+                counted.pop(named_so.answer, None)
                 if counted:
                     seen[line] = label(fields), label([*record.given().values()]), counted
                 if not record.repeats(filters):

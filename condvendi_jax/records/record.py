@@ -27,7 +27,7 @@ ANSWER_FIELDS = (
     *("predicted_text", "generated_text", "model_output", LAST_TURN),
 )
 MODEL_FIELD = "model"
-_MODELS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
+MODEL_FIELDS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
 WEIGHT_FIELD = "probability"
 _BOTH = (
     "name both, --prompt_field=NAME --answer_field=NAME, or A.B for B within A, and "
@@ -155,8 +155,8 @@ class Record:
         if self.named.model is None and field:
             field, held = self._first(field)
             value = next(iter(held), None)
-        elif self.named.model is not None or known_fields(self.row, _MODELS):
-            field = self._field("model", _MODELS)
+        elif self.named.model is not None or known_fields(self.row, MODEL_FIELDS):
+            field = self._field("model", MODEL_FIELDS)
             value = self.row[field]
         if value is None or (isinstance(value, str) and not value.strip()):
             return None

@@ -110,8 +110,8 @@ def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate
             continue  # No prompt is known, so nothing can vary within one.
         names = {str(name) for name in known_fields(row, record.ANSWER_FIELDS)}
         prompt = texts.label([*given.values()])
-        others = *known_fields(row, record.GIVEN), *named[1:4], *named.beside, record.MODEL_FIELD
-        said = _texts(row, {*given, *others})
+        others = known_fields(row, [*record.GIVEN, *record.MODEL_FIELDS])
+        said = _texts(row, {*given, *others, *named[1:4], *named.beside})
         usual = {text.casefold() for name in names for text in said.get(name, ())}
         for field, values in said.items():
             same = bool(usual.intersection(map(str.casefold, values)))

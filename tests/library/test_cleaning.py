@@ -53,6 +53,17 @@ def test_what_is_the_answer_stays():
         assert cleaned([text] * 3, [PROMPT] * 3) == ([text] * 3, {})
     text = "The answer: Paris, which is the final result: no other city"
     assert cleaned([f"<|begin_of_text|>{text}"] * 3, [None] * 3).texts == [text] * 3
+    for said in (
+        ["[Yes] it is"] * 6 + ["[No] it is not"] * 4,
+        ["Answer: a"] * 6 + ["Result: b"] * 4,
+    ):
+        assert cleaned(said, [None] * 10) == (said, {})
+    page = [
+        '<div class="reasons">a</div><p>b</p>',
+        "Reasons:\n- one\nResult: two",
+        "</think> is a tag",
+    ]
+    assert cleaned([*page, "a"], [None] * 4).texts[:2] == page[:2]
     assert cleaned(["Paris <b>x</b>", "<plan>a</plan>b", "c"], [None] * 3).cut == {}
 
 
@@ -93,7 +104,7 @@ def test_texts_from_python_are_cut_as_those_of_files_are():
     options = {"similarity": alike, "orders": [2], "errors": False}
     with pytest.warns(UserWarning, match=r"cut the prompt from 24 answers; pass clean=False"):
         result = cv.evaluate(echoed, prompts, **options)
-    assert "Read: cut: the prompt from 24 answers" in str(result)
+    assert "Read: 24 texts; cut: the prompt from 24 answers" in str(result)
     assert result.as_dict()["read"] == result.read
     with pytest.warns(UserWarning, match="the prompt from 24 answers stands around answers"):
         kept = cv.evaluate(echoed, prompts, **options, clean=False)

@@ -105,23 +105,21 @@ def test_files_of_like_fields_are_read_alike(tmp_path):
     assert {*records.answers["b"]} == {POOL[0]} and {*records.answers["a"]} == {*POOL[:4]}
 
 
-def test_two_texts_that_vary_are_refused_by_name(tmp_path):
-    path = tmp_path / "m.jsonl"
-    rows = [{"prompt": f"p{i}", "one": f"a {i} {k}", "other": f"b {i} {k}"}
-            for i in range(3) for k in range(3)]  # fmt: skip
+@pytest.mark.parametrize(("one", "other"), [("one", "other"), ("answer", "description")])
+def test_two_fields_that_may_be_right_are_refused_by_name(tmp_path, one, other):
+    """Texts that vary both; and gold answers beside a field that seldom holds answers."""
+    path, rows = tmp_path / "m.jsonl", []
+    for i in range(3):
+        for k in range(3):
+            texts = {one: f"a {i} {k}" if one == "one" else f"gold {i}", other: f"b {i} {k}"}
+            rows.append({"prompt": f"p{i}"} | texts)
     path.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(ValueError, match="'one' and 'other' may all .*=one or --answer_field=oth"):
+    words = f"'{one}' and '{other}' may all be .*={one} or --answer_field={other}; .*={one},{other}"
+    with pytest.raises(ValueError, match=words):
         cv.read_records(path)
-
-
-def test_a_field_of_an_odd_name_is_refused_beside_gold_answers(tmp_path):
-    path = tmp_path / "m.jsonl"
-    rows = [{"prompt": f"p{i}", "answer": f"gold {i}", "description": f"{i} {k} of it"}
-            for i in range(3) for k in range(3)]  # fmt: skip
-    path.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(ValueError, match="'answer' and 'description' may all be"):
-        cv.read_records(path)
-    assert cv.read_records(path, answer_field="description").answers["m"][0] == "0 0 of it"
+    assert cv.read_records(path, answer_field=other).answers["m"][0] == "b 0 0"
+    models = cv.read_records(path, answer_field=f"{one},{other}").answers
+    assert {name: len(said) for name, said in models.items()} == {one: 9, other: 9}
 
 
 def test_numbers_are_answers(tmp_path):
