@@ -1,17 +1,12 @@
 """The options of the command as typed data: the fields of a dataclass are the flags of a verb."""
 
 import dataclasses
-import os
 import pathlib
-import platform
-import shutil
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NewType
 
-import jax
 import numpy as np
 
 from condvendi_jax import report as reports
@@ -34,8 +29,6 @@ Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
 Target = NewType("Target", str)
 """The name of a file to write."""
-
-_KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -267,37 +260,3 @@ def write(
         answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
-
-
-def keep_programs() -> None:
-    """Lets JAX keep the compiled programs of this process, and take those of earlier ones.
-
-    Does nothing where JAX has a cache already or is told to have none, where the folder cannot be
-    written, and on several CPU devices, for which JAX's cache gives wrong programs.
-    """
-    config: Any = jax.config
-    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
-        return
-    if len(jax.devices("cpu")) > 1:
-        return
-    root = files.user_cache() / "condvendi_jax/programs"
-    try:
-        # JAX limits the size only with a further package.
-        if sum(path.stat().st_size for path in root.rglob("*-cache")) > _KEPT_BYTES:
-            shutil.rmtree(root, ignore_errors=True)
-        # JAX compiles for one processor without saying so in the names of files.
-        folder = root / platform.node()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.check_writable(folder / "program")
-    except OSError:
-        return
-    # Files may vanish, or be incomplete, where other calls run at once. JAX then compiles.
-    words = "Error (reading|writing) persistent compilation cache entry"
-    warnings.filterwarnings("ignore", message=words)
-    for name, value in {
-        "jax_compilation_cache_dir": os.fspath(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_enable_xla_caches": "none",
-        "jax_traceback_in_locations_limit": 0,  # Programs are lowered sooner without.
-    }.items():
-        config.update(name, value)

@@ -7,7 +7,7 @@ from typing import Any
 
 from condvendi_jax import inference
 from condvendi_jax import report as reports
-from condvendi_jax.base import checks, files
+from condvendi_jax.base import checks, files, programs
 from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
@@ -112,7 +112,7 @@ class Report(Compare):
 def score(argv: Sequence[str]) -> None:
     """`condvendi score`: the scores of one model's outputs, with errors."""
     words, given = flags.parse(Score, argv)
-    options.keep_programs()
+    programs.keep()
     models = inputs.models_of(words, given)
     paired = any(model.prompts or model.kind == "records" for model in models.values())
     if given.by_prompt and not paired:
@@ -174,7 +174,7 @@ def report(argv: Sequence[str]) -> None:
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:
     """What a command line names, read and compared."""
-    options.keep_programs()
+    programs.keep()
     models, one = inputs.models_of(words, given), {"one_population": given.one_population}
     chosen = one | {"level": given.level, "equal_ratio": given.equal_ratio}
     with command.progress_bar() as bar:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks, labelling
+from condvendi_jax.base import checks, labelling, programs
 from condvendi_jax.base.devices import layout_of, placed
 from condvendi_jax.data import kernel_choice, shapes, similarities
 from condvendi_jax.data.kernel_choice import KernelChoice
@@ -177,6 +177,7 @@ def _make(
 
     The models may have `shared` prompts row by row, and may be compared `together`, on one device.
     """
+    programs.keep()
     roles: Sequence[str] = NAMES[: 1 + any(r["prompts"] is not None for r in models.values())]
     passed = {name: {role: rows[role] for role in roles} for name, rows in models.items()}
     passed, asked, separate = similarities.unpacked(passed, kernels)

@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
+from condvendi_jax.base import programs
 from condvendi_jax.cli import __main__, command, flags, options
 from condvendi_jax.cli.verbs import Compare, Plan, Report, Score
 from condvendi_jax.inference.evaluations import Keys
@@ -405,8 +406,8 @@ def test_few_rows_take_one_thread_unless_the_user_says_otherwise(monkeypatch, gi
 
 CACHED = """
 import jax
-from condvendi_jax.cli import options
-options.keep_programs()
+from condvendi_jax.base import programs
+programs.keep()
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
 print(float(jax.jit(lambda x: 2 * x + 1)(3.0)), sum("cache_hits" in name for name in hits))
@@ -433,7 +434,7 @@ def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
     assert not _cached(tmp_path)
     (large,) = {path.with_name("large-cache") for path in tmp_path.rglob("*-cache")}
     with open(large, "wb") as stream:
-        stream.truncate(options._KEPT_BYTES)
+        stream.truncate(programs._KEPT_BYTES)
     assert not _cached(tmp_path)
     assert not large.exists()
 
