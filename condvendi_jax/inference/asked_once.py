@@ -90,9 +90,8 @@ def _borrowed(pairs: Pairs, exact: Population) -> float | None:
         return None
     shares = points.shares.astype(points.dtype)
     rows = pairs.rows(exact.answers.rows).weighed(shares, copies=points.copies)
-    sums = order_two.to_float64(order_two.row_sums(rows))[:, : rows.n]
     inside = order_two.Answers(rows, np.arange(rows.n), exact.answers.copies, kind, 0)
-    sums = sums - inside.inside(order_two.sums_inside).prompt
+    sums = order_two.row_sums(rows) - inside.inside().prompt
     _, of_prompts, joint = sums @ rows.shares
     if not (of_prompts > 0 and joint > 0):
         return None

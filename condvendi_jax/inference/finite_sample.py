@@ -99,7 +99,7 @@ def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
             "prompt_kernel: expected cv.Indicator() as prompts repeat, so that rows are dependent, "
             f"received {pairs.kernels[1]!r}. If yours are independent, give n different groups."
         )
-    sums = pairs.n * to_host(order_two.row_sums(pairs))[2, : pairs.n].astype(np.float64)
+    sums = pairs.n * order_two.row_sums(pairs)[2]
     answers, sums = (np.bincount(pairs.prompt_kinds[1], weights) for weights in (None, sums))
     used = answers > 1
     same = (sums[used] / (answers * (answers - 1))[used]).clip(0, 1)

@@ -344,7 +344,7 @@ def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = No
     units, leaving, labels = _leaving(answers, units)
     if pair_sums is None or answers.points is not pairs or labels is not None:
         pair_sums = PairSums.of(answers.points, leaving)
-    inside = answers.inside(order_two.sums_inside)
+    inside = answers.inside()
     return _checked(labels, answers, pair_sums.rows, inside, units, leaving, pair_sums.inside)
 
 
@@ -358,9 +358,14 @@ def of_each(
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
     units, leaving, labels = _leaving(answers, units)
     among, populations = [inside_of(group) for group in leaving], []
+
+    def under(k: int, part: np.ndarray, axes: int) -> np.ndarray:
+        """The sums under one kernel; those of single rows are of all kernels."""
+        return part if part.ndim == axes else part[k]
+
     for k in range(len(sums)):
-        within = Inside(*(None if sums is None else sums[k] for sums in inside))
-        groups = [group[k] for group in among]
+        within = Inside(*(None if part is None else under(k, part, 2) for part in inside))
+        groups = [under(k, part, 3) for part in among]
         populations.append(_checked(labels, answers, sums[k], within, units, leaving, groups))
     return populations
 
@@ -436,7 +441,7 @@ def components_of(answers: Answers, inside: Inside) -> components.Components | N
         return None
     twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
     twice.weights = points.weights
-    squares: Any = answers._replace(points=twice).inside(order_two.sums_inside).prompt
+    squares: Any = answers._replace(points=twice).inside().prompt
     # Of each answer with the others; copies are alike.
     return components.of_sums(
         inside.prompt[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size

@@ -31,7 +31,7 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import Leaving, to_float64
+from condvendi_jax.spectra.order_two import to_float64
 from condvendi_jax.statistics import intervals, multiplicity, reasons
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason, Saturated
@@ -250,19 +250,21 @@ def _populations(
     leaves = {index: jax.tree.leaves(kernels[index]) for index in moving}
     traced = all(any(x is kernels[k].bandwidth for x in leaves[k]) for k in moving)
 
-    def along(function: Callable[..., jax.Array], *leaving: Leaving) -> np.ndarray:
+    def along(
+        function: Callable[..., jax.Array], points: Pairs, factors: Sequence[int], *given: Any
+    ) -> np.ndarray:
+        """The function at every multiple, `[m, ...]`; `factors` are the numbers of the kernels."""
+        moved = tuple(k for k, factor in enumerate(factors) if factor in moving)
         if traced:
             multiples = jnp.asarray(ladder, points.dtype)
-            return to_float64(_at_every(function, points, tuple(moving), multiples, *leaving))
-        several = (_times(points, tuple(moving), times) for times in ladder.tolist())
-        return np.stack([to_float64(function(scaled, *leaving)) for scaled in several])
+            return to_float64(_at_every(function, points, moved, multiples, *given))
+        several = (_times(points, moved, times) for times in ladder.tolist())
+        return np.stack([to_float64(function(scaled, *given)) for scaled in several])
 
-    inside = functools.partial(along, order_two.sums_inside)
-    within = order_two.Inside()  # The papers' scores count the pairs within a batch.
-    if unbiased:
-        within = answers.inside(lambda _, leaving: inside(leaving))
-    sums = along(order_two.row_sums)[..., : points.n]
-    return population.of_each(answers, units, sums, within, inside)
+    # The papers' scores count the pairs within a batch.
+    within = answers._replace(points=points).inside(along) if unbiased else order_two.Inside()
+    inside = functools.partial(order_two.sums_inside, points, compute=along)
+    return population.of_each(answers, units, order_two.row_sums(points, along), within, inside)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

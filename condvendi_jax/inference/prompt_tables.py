@@ -242,6 +242,6 @@ def _of_batches(near: Pairs, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     kinds = near.batch_kinds
     outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
     leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, weights)
-    inside = [order_two.to_float64(order_two.sums_inside(outputs, rows)) for rows in leaving]
+    inside = [order_two.sums_inside(outputs, rows) for rows in leaving]
     sums = order_two.by_rows(leaving, inside, near.n)[0] + weights
     return sums, np.bincount(kinds, weights)[kinds]

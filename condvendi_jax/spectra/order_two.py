@@ -29,6 +29,7 @@ from jax import lax
 from condvendi_jax import entropies
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
+from condvendi_jax.data.kernels import WithinPrompts
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, PerTerm
 from condvendi_jax.entropies.eigenvalues import matmul
@@ -102,8 +103,19 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
     """The papers' entropies of order 2, or those without pairs of a row with itself."""
     if unbiased:
         return entropies_of(Answers.of(points).norms())
-    values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
-    return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
+    kinds = _compared_rows(points)
+    if kinds is None:
+        values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
+        return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
+    norms = {}
+    for name, factors in zip(PerTerm._fields, _TERMS, strict=True):
+        if name in terms and factors == (0,) and kinds[0] is None:
+            norms[name] = np.asarray(_squared_norms(_factor(points, 0), True), np.float64)[0]
+        elif name in terms:
+            sums = _sums_of_term(points, kinds, factors, once) + points.shares
+            norms[name] = sums @ points.shares
+    computed = entropies_of(np.asarray([*norms.values()], points.dtype))
+    return PerTerm(**dict.fromkeys(PerTerm._fields) | dict(zip(norms, computed, strict=False)))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -127,9 +139,32 @@ def entropies_of(norms: jax.Array) -> PerTerm:
 # Sums over the other rows
 
 
+#: The factors of each term: of the outputs, the prompts, and both.
+_TERMS = ((0,), (1,), (0, 1))
+#: How a compiled function of points, of whose arrays it says the numbers, is computed on the host.
+Compute = Callable[..., np.ndarray]
+
+
+def once(function: Callable[..., Any], points: Pairs, factors: Sequence[int], *given: Any) -> Any:
+    """A function of points as they are."""
+    return to_float64(function(points, *given))
+
+
+def row_sums(points: Pairs, compute: Compute = once) -> np.ndarray:
+    """Weighted sums of squared kernels of each row with all others, float64 `[..., terms, n]`.
+
+    Where a kernel says that rows are equal or different, only the pairs of equal ones are visited,
+    block by block: the cost of such a term is linear in the number of blocks.
+    """
+    kinds = _compared_rows(points)
+    if kinds is None:
+        return compute(_row_sums, points, range(len(points.arrays)))[..., : points.n]
+    terms = [_sums_of_term(points, kinds, f, compute) for f in _TERMS[: 2 * len(kinds) - 1]]
+    return np.stack(np.broadcast_arrays(*terms), axis=-2)
+
+
 @jax.jit
-def row_sums(points: Pairs) -> jax.Array:
-    """Weighted sums of squared kernels of each row with all others, `[terms, rows]`."""
+def _row_sums(points: Pairs) -> jax.Array:
     return pairwise.row_norms(tiles_of(points), weights=_shares(points))
 
 
@@ -139,11 +174,89 @@ def _shares(points: Pairs) -> jax.Array:
     return jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
 
 
-def sums_inside(points: Pairs, leaving: Leaving) -> Any:
-    """Sums over the others of its group of k^2 times the weight that they lose, `[terms, G, m]`."""
+def _factor(points: Pairs, index: int) -> Pairs:
+    """The outputs, or the prompts, alone."""
+    arrays, kernels = points.arrays[index : index + 1], points.kernels[index : index + 1]
+    return Pairs.trusted(arrays, kernels, n=points.n, weights=points.weights)
+
+
+def _compared_rows(points: Pairs) -> list[np.ndarray | None] | None:
+    """For each kernel the numbers of rows of which only equal ones count, or None if all do.
+
+    None instead where terms are not sums over blocks: inside transformations, on several devices,
+    or where no kernel, or the blocks of both, leave pairs of two factors to compute.
+    """
+    blocks = [kernel.compares_equality or _within(kernel) for kernel in points.kernels]
+    if points.layout is not None or not checks.is_concrete(points) or not any(blocks):
+        return None
+    if len(blocks) == 2 and not any(kernel.compares_equality for kernel in points.kernels):
+        return None
+    kinds: list[np.ndarray | None] = []
+    for kernel, array, apart in zip(points.kernels, points.arrays, blocks, strict=True):
+        numbers = to_host(array)
+        numbers = numbers[:, 0] if numbers.shape[1] == 1 or _within(kernel) else numbers
+        axis = None if numbers.ndim == 1 else 0
+        unique = np.unique(numbers, axis=axis, return_inverse=True)[1] if apart else None
+        kinds.append(None if unique is None else unique.reshape(-1))
+    return kinds
+
+
+def _within(kernel: Any) -> bool:
+    return isinstance(kernel, WithinPrompts)
+
+
+def _sums_of_term(
+    points: Pairs, kinds: Sequence[Any], factors: Sequence[int], compute: Compute
+) -> np.ndarray:
+    """The sums of one term over the other rows, float64 `[..., n]`."""
+    numbers = [kinds[k] for k in factors if kinds[k] is not None]
+    compared = [k for k in factors if not points.kernels[k].compares_equality]
+    if not numbers:
+        (index,) = factors
+        return compute(_row_sums, _factor(points, index), factors)[..., 0, :]
+    equal = numbers[0]
+    if len(numbers) > 1:
+        equal = np.unique(numbers, axis=1, return_inverse=True)[1].reshape(-1)
+    if not compared:
+        return np.bincount(equal, points.shares)[equal] - points.shares
+    groups = leaving_of(points, equal, equal.max() + 1)
+    near = _factor(points, compared[0])
+    parts = [_inside(near, part, compute, compared) for part in groups]
+    return by_rows(groups, parts, points.n)[..., 0, :]
+
+
+def sums_inside(points: Pairs, leaving: Leaving, compute: Compute = once) -> np.ndarray:
+    """Of each row, the sum over others of its group of k^2 times the weight that they lose.
+
+    Float64 `[..., terms, G, m]`.
+    """
+    factors = range(len(points.arrays))
+    equal = [k for k in factors if points.kernels[k].compares_equality]
+    if len(factors) == 1 or not equal or not checks.is_concrete(points):
+        return _inside(points, leaving, compute, factors)
+    numbers = to_host(points.arrays[equal[0]])[leaving.rows]
+    alike = (numbers == numbers[:, :1]).all(axis=-1) | (np.asarray(leaving.weights) <= 0)
+    if not alike.all():
+        return _inside(points, leaving, compute, factors)
+    # Of one label each: its kernel is 1.
+    other = 1 - equal[0]
+    near = _inside(_factor(points, other), leaving, compute, (other,))
+    same = np.sum(leaving.weights, axis=1, keepdims=True) - leaving.weights
+    both = np.broadcast_arrays(near, same)
+    terms = (both[0], both[1], both[0]) if other == 0 else (both[1], both[0], both[0])
+    return np.concatenate(terms, axis=-3)
+
+
+def _inside(
+    points: Pairs, leaving: Leaving, compute: Compute, factors: Sequence[int]
+) -> np.ndarray:
     if leaving.rows.shape[1] > 1:
-        return _by_group(points, leaving, _sum_rows)
-    return np.zeros((3 if points.paired else 1, *leaving.rows.shape), points.dtype)
+        return compute(_sums_by_group, points, factors, leaving)
+    return np.zeros((2 * len(points.arrays) - 1, *leaving.rows.shape))
+
+
+def _sums_by_group(points: Pairs, leaving: Leaving) -> jax.Array:
+    return _by_group(points, leaving, _sum_rows)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -162,7 +275,7 @@ def _by_group(points: Pairs, groups: Leaving, function: Callable[[Pairs], jax.Ar
 def _sum_rows(points: Pairs) -> jax.Array:
     """`row_sums` of weighted rows, from their squared Grams if they are few."""
     if points.n > _TILED_ABOVE:
-        return row_sums(points)
+        return _row_sums(points)
     others = 1 - jnp.eye(points.n, dtype=points.dtype)
     squares = [jnp.square(gram.dense().matrix) * others for gram in grams_of(points)]
     squares += [squares[0] * prompts for prompts in squares[1:]]
@@ -186,8 +299,8 @@ class PairSums(NamedTuple):
     @classmethod
     def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
         """The sums of points."""
-        rows = to_float64(row_sums(points))[:, : points.n]
-        return cls(rows, leaving, [to_float64(sums_inside(points, part)) for part in leaving])
+        inside = [sums_inside(points, part) for part in leaving]
+        return cls(row_sums(points), leaving, inside)
 
 
 def to_float64(array: jax.Array) -> np.ndarray:
@@ -197,7 +310,7 @@ def to_float64(array: jax.Array) -> np.ndarray:
 
 def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) -> np.ndarray:
     """`sums_inside` `[..., G, m]` of groups without a row in common, by the rows `[..., n]`."""
-    by_row = np.zeros((*inside[0].shape[:-2], n))
+    by_row = np.zeros((*np.broadcast_shapes(*(sums.shape[:-2] for sums in inside)), n))
     for part, sums in zip(leaving, inside, strict=True):
         there = part.weights > 0
         by_row[..., part.rows[there]] = sums[..., there]
@@ -280,26 +393,25 @@ class Answers(NamedTuple):
     def norms(self) -> jax.Array:
         """The unbiased squared norms of each term, `[terms]`; without pairs within a batch."""
         points = self.points
-        if points.batches is None:
+        if points.batches is None and _compared_rows(points) is None:
             groups = ()
             if self.kind is not None:
                 groups = leaving_of(points, self.kind, self.kind.max() + 1, np.ones(points.n))
             return _norms(points, jnp.asarray(self.copies, points.dtype), groups)
         if not checks.is_concrete(points):
             raise ValueError("batches: expected None inside a transformation such as jax.jit.")
-        sums = PairSums.of(points, ()).rows
-        means, _ = pair_means(sums, self.inside(sums_inside), self)
+        means, _ = pair_means(row_sums(points), self.inside(), self)
         return jnp.asarray(means.norms(0.0 if self.kind is None else None), points.dtype)
 
-    def inside(self, function: Callable[..., Any]) -> Inside:
-        """Sums with the others of each prompt and batch, by a function such as `sums_inside`."""
+    def inside(self, compute: Compute = once) -> Inside:
+        """Sums with the others of each prompt and batch."""
         points = self.points
 
         def summed(kinds: np.ndarray | None) -> np.ndarray | None:
             if kinds is None:
                 return None
             groups = leaving_of(points, kinds, kinds.max() + 1)
-            parts = [to_float64(function(points, part)) for part in groups]
+            parts = [sums_inside(points, part, compute) for part in groups]
             return by_rows(groups, parts, points.n)
 
         batches = None if points.batches is None else points.batch_kinds
@@ -363,6 +475,7 @@ def pair_means(
     `leaving`. Where prompts repeat, all answers to a prompt are in one group.
     """
     shares, kind = answers.points.shares, answers.kind
+    rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
     one_copy = shares / answers.copies  # The other copies of a row are other rows.
     alone, others = one_copy, shares - one_copy  # The weight that is left out; what a row adds.
     if inside.batch is not None:
@@ -372,13 +485,13 @@ def pair_means(
         between, paired = sums + others, shares * alone
         squares = paired * np.ones((*sums.shape[:-1], 1))
     else:
+        # Where prompts have nothing in common, the difference is rounding.
         between, paired = sums - inside.prompt, np.square(np.bincount(kind, shares))
+        between = np.where(between > rounding * sums, between, 0)
         inside_prompts = by_number(shares * (inside.prompt + others), kind, paired.size)
         squares = inside_prompts * paired / (paired - np.bincount(kind, shares * alone))
     same, total = float(paired.sum()), between @ shares
-    # Where prompts have nothing in common, the difference is rounding.
     if inside.prompt is not None:
-        rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
         total = np.where(total > rounding * (sums @ shares), total, 0)
     with np.errstate(invalid="ignore"):  # NaN of a single row.
         means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)

@@ -54,7 +54,7 @@ def test_the_variance_over_answers_is_unbiased():
     every = np.array([*itertools.product((0, 1), repeat=4)])
     pairs = cv.Pairs(every.ravel(), np.repeat(np.arange(16), 4), rule="median")
     of = order_two.Answers.of(pairs.under((cv.Indicator(), cv.Indicator())))
-    found = population.components_of(of, of.inside(order_two.sums_inside))
+    found = population.components_of(of, of.inside())
     assert found.within().mean() == pytest.approx(found.similarity.var(), rel=1e-5)
 
 
@@ -63,7 +63,7 @@ def test_the_error_of_few_answers_is_at_least_that_of_equally_common_ones():
     outputs = np.tile([0, 0, 1, 1, 1], 3)
     pairs = cv.Pairs(outputs, np.repeat(np.arange(3), 5), rule="median")
     of = order_two.Answers.of(pairs.under((cv.Indicator(), cv.Indicator())))
-    found = population.components_of(of, of.inside(order_two.sums_inside))
+    found = population.components_of(of, of.inside())
     np.testing.assert_allclose(found.within(), 0.4**2 - 0.2, rtol=1e-5)
     weights = np.array([0.5, 0.25, 0.25])
     expected = math.sqrt(np.sum(weights**2) * 2 / 20 * (0.4 - 0.2))
