@@ -30,6 +30,7 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.evaluation import Evaluation
 from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra.order_two import to_float64
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, group_influences
 
@@ -263,14 +264,39 @@ class Pooled:
 
     def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
         """Sums over pairs of rows, `[m, g, m, g]` a term; those of one kind `times` `[2, n]`."""
-        weights = np.zeros((self.points.n, self.sizes.size))
-        weights[np.arange(self.points.n), self.place] = self.weights
         alone = self.batch, np.arange(kind.size)  # Prompts of one batch are compared.
         roots = zip(np.sqrt(times), alone, strict=True)
         multipliers = [np.stack([kind, *columns], axis=1) for columns in roots]
+        if self.points.kernels[-1].compares_equality and self.prompt.any():
+            prompts = self._inside(self.prompt) - self._diagonal(np.square(self.weights))
+            joint = self._by_prompt(multipliers[0]) if self.repeated else prompts
+            known = {"joint": joint, "prompts": prompts}
+            return [known[term] if self.repeated else 0 * prompts for term in terms]
+        weights = np.zeros((self.points.n, self.sizes.size))
+        weights[np.arange(self.points.n), self.place] = self.weights
         arrays = (jnp.asarray(values, self.points.dtype) for values in (multipliers, weights))
         sums = np.asarray(_sums_between(self.points, *arrays, tuple(terms)), np.float64)
         return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
+
+    def _by_prompt(self, multiplier: np.ndarray) -> np.ndarray:
+        """The joint sums over pairs of rows of equal prompts, `[m, g, m, g]`, prompt by prompt."""
+        count, prompts = self.sizes.size, self.prompt.max() + 1
+        there, number = np.unique(self.prompt * count + self.place, return_inverse=True)
+        prompt, place = np.divmod(there, count)
+        first = np.searchsorted(prompt, np.arange(prompts))
+        places = np.zeros((prompts, np.bincount(prompt).max()), int)
+        places[prompt, np.arange(there.size) - first[prompt]] = place
+        column, total = number - first[self.prompt], np.zeros(count**2)
+        outputs = order_two.factor(self.points, 0)
+        for groups, rows, weights in order_two.leaving_of(
+            self.points, self.prompt, prompts, self.weights
+        ):
+            block = rows, weights.astype(outputs.dtype), column[rows], multiplier[rows]
+            sums = to_float64(_sums_by_block(outputs, block, places.shape[1]))
+            pairs = places[groups][:, :, None] * count + places[groups][:, None, :]
+            total += np.bincount(pairs.ravel(), sums.ravel(), total.size)
+        sums = total.reshape(count, count)
+        return (sums + sums.T).reshape(self.sizes.shape * 2)
 
 
 @jax.tree_util.register_static
@@ -294,6 +320,20 @@ def _sums_between(
     tiles = fold.Tiles(factors, tuple(wanted[term] for term in terms))
     sums = pairwise.arrival_sums(tiles, weights=weights)
     return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _sums_by_block(outputs: Pairs, blocks: Any, width: int) -> jax.Array:
+    """`_sums_between` columns of the rows of each block, `[blocks, width, width]`."""
+
+    def compute(block: Any) -> jax.Array:
+        rows, weights, column, multiplier = block
+        points = Pairs.trusted((outputs.arrays[0][rows],), outputs.kernels, n=rows.size)
+        weights = weights[:, None] * jax.nn.one_hot(column, width, dtype=points.dtype)
+        multiplier = multiplier.astype(points.dtype)[None]
+        return _sums_between(points, multiplier, weights, ("joint",))[0]
+
+    return lax.map(compute, jax.tree.map(jnp.asarray, blocks))
 
 
 def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:

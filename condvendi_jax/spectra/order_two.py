@@ -110,7 +110,7 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
     norms = {}
     for name, factors in zip(PerTerm._fields, _TERMS, strict=True):
         if name in terms and factors == (0,) and kinds[0] is None:
-            norms[name] = np.asarray(_squared_norms(_factor(points, 0), True), np.float64)[0]
+            norms[name] = np.asarray(_squared_norms(factor(points, 0), True), np.float64)[0]
         elif name in terms:
             sums = _sums_of_term(points, kinds, factors, once) + points.shares
             norms[name] = sums @ points.shares
@@ -174,7 +174,7 @@ def _shares(points: Pairs) -> jax.Array:
     return jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
 
 
-def _factor(points: Pairs, index: int) -> Pairs:
+def factor(points: Pairs, index: int) -> Pairs:
     """The outputs, or the prompts, alone."""
     arrays, kernels = points.arrays[index : index + 1], points.kernels[index : index + 1]
     return Pairs.trusted(arrays, kernels, n=points.n, weights=points.weights)
@@ -213,14 +213,14 @@ def _sums_of_term(
     compared = [k for k in factors if not points.kernels[k].compares_equality]
     if not numbers:
         (index,) = factors
-        return compute(_row_sums, _factor(points, index), factors)[..., 0, :]
+        return compute(_row_sums, factor(points, index), factors)[..., 0, :]
     equal = numbers[0]
     if len(numbers) > 1:
         equal = np.unique(numbers, axis=1, return_inverse=True)[1].reshape(-1)
     if not compared:
         return np.bincount(equal, points.shares)[equal] - points.shares
     groups = leaving_of(points, equal, equal.max() + 1)
-    near = _factor(points, compared[0])
+    near = factor(points, compared[0])
     parts = [_inside(near, part, compute, compared) for part in groups]
     return by_rows(groups, parts, points.n)[..., 0, :]
 
@@ -240,7 +240,7 @@ def sums_inside(points: Pairs, leaving: Leaving, compute: Compute = once) -> np.
         return _inside(points, leaving, compute, factors)
     # Of one label each: its kernel is 1.
     other = 1 - equal[0]
-    near = _inside(_factor(points, other), leaving, compute, (other,))
+    near = _inside(factor(points, other), leaving, compute, (other,))
     same = np.sum(leaving.weights, axis=1, keepdims=True) - leaving.weights
     both = np.broadcast_arrays(near, same)
     terms = (both[0], both[1], both[0]) if other == 0 else (both[1], both[0], both[0])
