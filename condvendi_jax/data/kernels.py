@@ -26,6 +26,7 @@ _ROUNDING = 8
 # The rounding of a squared distance, in squared bandwidths, above which distances come from
 # differences. It moves a kernel value by the same amount, relatively: four digits are kept.
 _MOVED = 1e-4
+_ROWS = 4096  # Of points that NumPy looks at together.
 _COLUMNS = 8  # Of points whose differences are squared in one fused loop.
 _UNIT_STEP = 8  # Units of length are powers of 2^8: each one is a program to compile.
 
@@ -132,13 +133,20 @@ def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:
 @where_it_lies
 def _reach(xp: Any, points: Any) -> tuple[Any, Any]:
     """The largest difference e of an entry from the first point's, and max |x - mean|^2 / e^2."""
-    shifted = points - points[:1]
-    extent = xp.max(xp.abs(shifted))
+    # NumPy in parts, for which it needs little memory.
+    parts = [points] if xp is jnp else np.array_split(points, -(-len(points) // _ROWS))
+    extent = xp.max(xp.stack([xp.max(xp.abs(part - points[:1])) for part in parts]))
     # Divided by eight where it is large: the inverse of float32's largest numbers counts as zero.
     within = xp.where(extent > 1, points.dtype.type(1 / 8), points.dtype.type(1))
-    scaled = within * shifted / xp.where((extent > 0) & xp.isfinite(extent), within * extent, 1)
-    centred = scaled - xp.mean(scaled, axis=0, keepdims=True)
-    return extent, xp.max(xp.sum(xp.square(centred), axis=1))
+    scale = xp.where((extent > 0) & xp.isfinite(extent), within * extent, 1)
+
+    def scaled(part: Any) -> Any:
+        return within * (part - points[:1]) / scale
+
+    sums = xp.stack([xp.sum(scaled(part), axis=0, keepdims=True) for part in parts])
+    mean = xp.sum(sums, axis=0) / points.dtype.type(len(points))
+    squares = [xp.max(xp.sum(xp.square(scaled(part) - mean), axis=1)) for part in parts]
+    return extent, xp.max(xp.stack(squares))
 
 
 @where_it_lies

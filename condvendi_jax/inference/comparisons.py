@@ -31,7 +31,7 @@ from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.statistics import reasons
+from condvendi_jax.statistics import intervals, reasons
 from condvendi_jax.statistics.influences import Error, standard_error_apart
 from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_interval
 from condvendi_jax.statistics.power import FEWEST_TESTED, detectable, ratio_of
@@ -474,35 +474,56 @@ def _differences(
             difference = difference._replace(standard_error=error)
         if reason is None and frozenset(pair) in same:
             difference = difference._replace(p_value=1.0, equal=0.0, ratio_low=1.0, ratio_high=1.0)
-        elif reason is None:
-            difference = _tested(difference, two[0], two[1], tests, rounding)
         differences.append(difference)
+    places = [k for k, d in enumerate(differences) if d.reason is None and math.isnan(d.p_value)]
+    if places:
+        tested = _tested([differences[k] for k in places], errors, tests, rounding)
+        for place, difference in zip(places, tested, strict=True):
+            differences[place] = difference
     return _adjusted(differences)
 
 
 def _tested(
-    difference: Difference, one: Error, two: Error, tests: _Tests, rounding: float
-) -> Difference:
-    """A difference with its interval and p-values, before those of others count."""
-    matched = tests.matched
-    apart = one.minus(two, matched=matched)
-    sizes = [(error.inverse or error).value for error in (one, two)]
-    rounded = abs(apart.value) <= rounding * max(map(abs, sizes))
-    ends = apart.interval(tests.level / tests.number)
-    length = apart.value - ends[0] if apart.value > 0 else ends[1] - apart.value
-    smallest = detectable(length, apart.standard_error, apart.freedom)
-    low, high = one.over(two, matched=matched, level=tests.level)
-    within = (
-        b.times(tests.margin).minus(a, matched=matched).p_value_above
-        for a, b in ((one, two), (two, one))
-    )
-    return difference._replace(
-        ratio_low=low,
-        ratio_high=high,
-        p_value=1.0 if rounded else apart.p_value,
-        equal=max(within),
-        detectable=ratio_of(smallest, math.sqrt(abs(math.prod(sizes)))),
-    )
+    untested: Sequence[Difference], errors: Mapping[str, Error], tests: _Tests, rounding: float
+) -> list[Difference]:
+    """Differences with their intervals and p-values, before those of others count."""
+    names, matched = list(errors), tests.matched
+    one, two = np.array([[names.index(name) for name in d[:2]] for d in untested]).T
+    inverses = [error.inverse for error in errors.values()]
+    every = [error for error in inverses if error is not None]
+    if len(every) == len(names):  # The second less the first is tested.
+        one, two = two, one
+    else:
+        every = list(errors.values())
+    pairs = [(every[a], every[b]) for a, b in zip(one, two, strict=True)]
+    correlation = np.array([[a.correlation(b, matched=matched)] for a, b in pairs])
+    error = np.array([standard_error_apart(a, b, matched=matched) for a, b in pairs])
+    freedom = np.array([min(a.freedom, b.freedom) for a, b in pairs])
+    values = np.array([[[e.value for e in pair] for pair in pairs]]).T
+    ends = [intervals.of_several([e.at_levels for e in every], chosen) for chosen in (one, two)]
+    apart, difference = intervals.difference(values, ends, correlation), values[0] - values[1]
+    difference, sizes = difference[:, 0], np.abs(values[..., 0])
+    low, high = (end[:, 0] for end in apart(np.array([tests.level / tests.number])))
+    length = np.where(difference > 0, difference - low, high - difference)
+    quotient = intervals.quotient(values, ends, correlation)(np.array([tests.level]))
+    within = [
+        intervals.p_value(
+            intervals.difference(
+                (tests.margin * values[k], values[1 - k]),
+                (intervals.scaled(tests.margin, ends[k]), ends[1 - k]),
+                correlation,
+            ),
+            sides=1,
+        )
+        for k in (0, 1)
+    ]
+    rounded = np.abs(difference) <= rounding * sizes.max(axis=0)
+    p_values = np.where(rounded, 1, intervals.p_value(apart))
+    smallest = ratio_of(detectable(length, error, freedom), np.sqrt(np.abs(np.prod(sizes, axis=0))))
+    names_of = ("ratio_low", "ratio_high", "p_value", "equal", "detectable")
+    columns = *(end[:, 0] for end in quotient), p_values, np.maximum(*within), smallest
+    rows = zip(untested, np.stack(columns, axis=1).tolist(), strict=True)
+    return [d._replace(**dict(zip(names_of, row, strict=True))) for d, row in rows]
 
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:

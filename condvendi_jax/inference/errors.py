@@ -64,7 +64,7 @@ class Groups(NamedTuple):
     @property
     def present(self) -> int:
         """The number of groups that have a row."""
-        return np.unique(self.membership).size
+        return int(np.count_nonzero(np.bincount(self.membership)))
 
     def shares(self, pairs: Pairs) -> np.ndarray:
         """The share of the weight of the rows that each group has, `[g]`."""
@@ -186,8 +186,11 @@ def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
     """
     if (kinds == kinds[0]).all():
         return False
-    rests = (kinds[groups.membership != group] for group in range(groups.count))
-    return any((rest == rest[:1]).all() for rest in rests)
+    both = np.unique([kinds, groups.membership], axis=1)
+    _, first, parts = np.unique(both[0], return_index=True, return_counts=True)
+    # A prompt whose rows are all in one group leaves with it.
+    leave = np.bincount(both[1, first[parts == 1]], minlength=groups.count)
+    return bool((parts.size - leave <= 1).any())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -340,13 +343,15 @@ def unit_influences(
     shares, membership = pairs.shares, units.membership
     if deleted:
         if units.units != "rows":
-            shares, membership = np.bincount(membership, shares, count), np.arange(count)
+            shares, membership = np.bincount(membership, shares, count), None
         changes = changes - changes @ shares[:, None]
     weighted = np.where(shares > 0, changes * shares, 0)
     if pairs.copies is not None and units.units == "rows":  # Row i stands for copies_i units.
         weighted /= np.sqrt(np.maximum(pairs.copies, 1))
-    sums = [np.bincount(membership, row, minlength=count) for row in weighted]
-    return np.stack(sums) * math.sqrt(count * independent / (independent - 1))
+    sums = weighted
+    if membership is not None:
+        sums = np.stack([np.bincount(membership, row, minlength=count) for row in weighted])
+    return sums * math.sqrt(count * independent / (independent - 1))
 
 
 # Deletions of groups

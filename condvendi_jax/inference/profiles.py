@@ -43,6 +43,7 @@ _CHEAP = 10_000
 _ENTROPY = Entropy(order=2)
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
+_AT_ONCE = 50
 _LEAST = 1e-300  # So that nothing is divided by 0.
 _LARGEST = 1e300  # Squares that are larger may overflow where they are added.
 _TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
@@ -383,7 +384,7 @@ class Tested(NamedTuple):
             return []
         names = list(self.curves)
         observed, every = np.zeros((len(pairs), draws.shape[2])), []
-        drawn = np.zeros((_DRAWS, *observed.shape), np.float32)
+        parts = np.zeros((2, *observed.shape))
         for k, (one, two) in enumerate(pairs):
             first, second = models[one], models[two]
             why = first.untested(second, score, (names[one], names[two]))
@@ -403,8 +404,12 @@ class Tested(NamedTuple):
             scale = np.maximum(first.scales, second.scales)
             a, b = first.scales / scale, second.scales / scale
             error = np.sqrt(np.maximum(a**2 - 2 * correlation * a * b + b**2, self.rounding**2))
-            difference = np.abs(a * draws[one] - b * draws[two]) / error
-            drawn[:, k, tested] = difference[:, tested]
+            parts[:, k] = np.where(tested, (a / error, b / error), 0)
+        drawn = np.zeros((_DRAWS, *observed.shape), np.float32)
+        (one, two), by_draw = np.array(pairs).T, np.moveaxis(draws, 1, 0)
+        for some in range(0, _DRAWS, _AT_ONCE):  # A few at once stay in the cache.
+            few = by_draw[some : some + _AT_ONCE]
+            drawn[some : some + _AT_ONCE] = np.abs(parts[0] * few[:, one] - parts[1] * few[:, two])
         largest = np.abs(observed) * (1 - _TIES)
         told = multiplicity.stepped_down(largest, drawn, self.level)
         p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))
@@ -426,6 +431,7 @@ class _Drawn(NamedTuple):
     scales: np.ndarray  # The standard errors, `[m]`; 1 where there are none.
     relative: np.ndarray  # Influences in standard errors, `[m, g]`; 0 where there are none.
     kept: np.ndarray  # Where there is a band, `[m]`.
+    ends: np.ndarray  # Of the intervals at `LEVELS`, `[2, m, levels]`; 0 where there are none.
 
     @classmethod
     def of(cls, curve: Curve, score: str, rounding: float) -> _Drawn:
@@ -439,19 +445,15 @@ class _Drawn(NamedTuple):
         scales = np.maximum(scales, np.maximum(rounding * np.abs(values), _LEAST))
         ends = saturation.Nearly(*(end[index] for end in curve.limits))
         kept = known & ~curve.saturated(score)
-        return cls(scores, errors, ends, values, scales, rows / scales[:, None], kept)
+        at_levels = np.zeros((2, len(errors), intervals.LEVELS.size))
+        for place in np.flatnonzero(known):
+            at_levels[0, place], at_levels[1, place] = errors[place].at_levels(intervals.LEVELS)
+        rest = rows / scales[:, None], kept, at_levels
+        return cls(scores, errors, ends, values, scales, *rest)
 
     @property
     def freedom(self) -> float:
         return max(min(error.freedom for error in self.errors), 1.0)
-
-    def at_levels(self, levels: np.ndarray) -> np.ndarray:
-        """The ends of the intervals, `[2, m, levels]`; 0 where there are none."""
-        ends = np.zeros((2, len(self.errors), levels.size))
-        for place, error in enumerate(self.errors):
-            if error.reason is None:
-                ends[0, place], ends[1, place] = error.at_levels(levels)
-        return ends
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
         values = [[error.value for error in model.scores] for model in (self, other)]
@@ -466,7 +468,8 @@ class _Drawn(NamedTuple):
 
     def level_apart(self, other: _Drawn, correlation: np.ndarray | float) -> np.ndarray:
         """The smallest level from which on the interval of the difference excludes 0, `[m]`."""
-        values, ends = zip(*((m.values[:, None], m.at_levels) for m in (self, other)), strict=True)
+        values = self.values[:, None], other.values[:, None]
+        ends: Any = [lambda _, model=model: model.ends for model in (self, other)]
         correlation = np.reshape(correlation, (-1, 1))
         low, high = intervals.difference(values, ends, correlation)(intervals.LEVELS)
         margin = np.maximum(low, -high)[:, ::-1]

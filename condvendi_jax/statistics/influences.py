@@ -203,6 +203,8 @@ def root_mean_square(values: np.ndarray) -> Any:
 
 def error_of(of_units: np.ndarray) -> float:
     """The error of the mean of replicates `[replicates, G]`, less what their noise adds to it."""
+    if len(of_units) == 1:
+        return math.sqrt(_without_noise(of_units))
     naive, unbiased = root_mean_square(np.mean(of_units, axis=0)), _without_noise(of_units)
     return float(naive) if is_noisy(of_units) else math.sqrt(unbiased)
 
@@ -217,7 +219,7 @@ def _without_noise(of_units: np.ndarray) -> float:
     """The mean square without noise: from products of different replicates."""
     count = of_units.shape[0]
     if count == 1:
-        return float(np.mean(np.square(of_units)))
+        return float(np.vdot(of_units, of_units)) / of_units.size
     products = np.square(of_units.sum(axis=0)) - np.square(of_units).sum(axis=0)
     return float(np.mean(products)) / (count * (count - 1))
 

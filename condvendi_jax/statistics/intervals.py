@@ -243,7 +243,7 @@ def open_below(ends: Ends, most: float | None = None) -> Ends:
     return lambda level: (np.zeros_like(level, float), ends(level)[1] if most is None else most)
 
 
-def difference(values: Sequence[Any], both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
+def difference(values: Any, both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
     """Of the difference of two values, from the ends of both (MOVER: Zou and Donner, 2008, eq. 5).
 
     Each end is as far from it as the ends of both values on its side, which add up like errors of
@@ -264,7 +264,7 @@ def difference(values: Sequence[Any], both: Sequence[Ends], correlation: Any = 0
     return ends
 
 
-def quotient(values: Sequence[float], both: Sequence[Ends], correlation: float = 0.0) -> Ends:
+def quotient(values: Any, both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
     """Of the quotient of two positive values (Donner and Zou, 2012).
 
     Its lower end is the factor M at which the lower end of the difference of the first and M times
@@ -297,26 +297,58 @@ def remembered(ends: Ends) -> Ends:
     return lambda level: at_levels() if level is LEVELS else ends(level)
 
 
-def p_value(ends: Ends, *, sides: int = 2) -> float:
+def of_several(every: Sequence[Ends], chosen: np.ndarray) -> Ends:
+    """Of the numbers `chosen` `[p]` of several, at levels `[levels]`, or `[p, levels]` of each."""
+
+    def ends(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = np.empty((2, len(chosen), levels.shape[-1]))
+        for number in np.unique(chosen):
+            rows = np.flatnonzero(chosen == number)
+            if levels.ndim == 1:
+                found[:, rows] = np.stack(np.broadcast_arrays(*every[number](levels)))[:, None]
+                continue
+            # Several of them ask for the same levels.
+            _, first, same = np.unique(levels[rows, 0], return_index=True, return_inverse=True)
+            asked = levels[rows[first]]
+            both = np.stack(np.broadcast_arrays(*every[number](asked.ravel())))
+            found[:, rows] = both.reshape(2, *asked.shape)[:, same]
+        return found[0], found[1]
+
+    return ends
+
+
+def p_value(ends: Ends, *, sides: int = 2) -> Any:
     """The smallest level from which on an interval excludes 0; of one side, is above 0.
 
     At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
     half of the level. 1 where it never does. Where ends are at a bound, intervals of a matched
-    difference may exclude 0 at smaller levels and not between: these do not count.
+    difference may exclude 0 at smaller levels and not between: these do not count. An array of
+    several intervals, whose ends are `[p, levels]`.
     """
-    levels, logs, before, after = LEVELS, np.log(LEVELS), 0.0, 1.0
-    for _ in range(2):  # The second time between two levels of the first.
+
+    def crossing(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The last margin, the place from which on they are above 0, and those around it."""
         low, high = ends(levels)
         margin = (np.maximum(low, np.negative(high)) if sides == 2 else low) + 0 * levels
-        margin = np.minimum.accumulate(margin[::-1])[::-1]  # From each level on.
-        if not margin[-1] > 0:
-            return 1.0 if levels is LEVELS else float(levels[-1]) * sides / 2
-        place = max(int(np.argmax(margin > 0)), 1)
-        before, after = margin[place - 1 : place + 1]
-        logs = np.linspace(logs[place - 1], logs[place], _BETWEEN_TWO)
-        levels = np.exp(logs)
-    part = before / (before - after) if -math.inf < before < 0 else 1.0
-    return math.exp(logs[0] + part * (logs[-1] - logs[0])) * sides / 2
+        margin = np.minimum.accumulate(margin[..., ::-1], axis=-1)[..., ::-1]  # From each level on.
+        place = np.maximum(np.argmax(margin > 0, axis=-1), 1)[..., None]
+        return margin[..., -1], place, around(margin, place)
+
+    def around(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+        both = [np.take_along_axis(values, place - step, -1)[..., 0] for step in (1, 0)]
+        return np.array(both)
+
+    logs = np.log(LEVELS)
+    last, place, _ = crossing(LEVELS)
+    # The second time between two levels of the first.
+    logs = np.linspace(logs[place[..., 0] - 1], logs[place[..., 0]], _BETWEEN_TWO, axis=-1)
+    near, place, (before, after) = crossing(np.exp(logs))
+    between = (before > -math.inf) & (before < 0) & (near > 0)
+    part = np.where(between, before, 1) / np.where(between, before - after, 1)
+    log, end = around(logs, place)
+    inside = np.where(near > 0, np.exp(log + part * (end - log)), np.exp(logs[..., -1]))
+    found = np.where(last > 0, inside * sides / 2, 1.0)
+    return float(found) if found.ndim == 0 else found
 
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:

@@ -71,14 +71,16 @@ def winner_interval(ends: Sequence[Ends], level: float) -> tuple[float, float]:
 
 def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
     """Which statistics are larger than `drawn` `[draws, ...]` ones (Romano and Wolf, 2005)."""
-    told = np.zeros(observed.shape, bool)
-    while not told.all():
-        limit = np.quantile(drawn[:, ~told].max(axis=1), 1 - level)
-        further = ~told & (observed > limit)
-        if not further.any():
-            break
-        told |= further
-    return told
+    rising = np.argsort(observed, axis=None)
+    # Those that are not told yet are always the smallest ones.
+    ordered, drawn = observed.ravel()[rising], drawn.reshape(len(drawn), -1)[:, rising]
+    left, before = rising.size, -1
+    while left not in (0, before):
+        limit, before = np.quantile(drawn[:, :left].max(axis=1), 1 - level), left
+        left = min(left, int(np.searchsorted(ordered, limit, side="right")))
+    told = np.zeros(rising.size, bool)
+    told[rising[left:]] = True
+    return told.reshape(observed.shape)
 
 
 def joint_p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

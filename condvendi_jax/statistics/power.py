@@ -3,7 +3,7 @@
 import bisect
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # Its modules are imported when they are used.
@@ -111,14 +111,15 @@ def unseen_variance(squares: np.ndarray) -> float:
     return float(prompt_mean(mean, error, changes, shares)(0.1)[1]) - mean
 
 
-def detectable(length: float, error: float, freedom: float, power: float = POWER) -> float:
+def detectable(length: Any, error: Any, freedom: Any, power: float = POWER) -> Any:
     """The smallest difference whose interval excludes 0 with this power.
 
     `length` is that of the interval on the side of 0, and errors of an estimate are Student's.
     """
-    return length + error * float(scipy.special.stdtrit(freedom, power))
+    return length + error * scipy.special.stdtrit(freedom, power)
 
 
-def ratio_of(difference: float, mean: float) -> float:
+def ratio_of(difference: Any, mean: Any) -> Any:
     """The ratio of two numbers of this difference and this geometric mean."""
-    return math.exp(2 * math.asinh(difference / mean / 2)) if mean > 0 else math.nan
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        return np.where(mean > 0, np.exp(2 * np.arcsinh(np.divide(difference, mean) / 2)), math.nan)
