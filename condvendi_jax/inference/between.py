@@ -18,6 +18,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.devices import to_host
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.rows import prompts_by_model
@@ -36,6 +37,8 @@ from condvendi_jax.statistics.influences import Error, group_influences
 
 # More labels than this make the sums of all pairs of labels too large.
 _MANY_LABELS = 50
+# Numbers of the blocks of prompts that are compared at once.
+_ENTRIES = 2**22
 # A total weight below this share of its terms is rounding.
 _ROUNDING = 1e-12
 
@@ -121,7 +124,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     if np.isnan(number).any():
         reason = reasons.ALONE
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
-    rounding = saturation.rounding(Entropy(2), pooled.points.dtype)
+    rounding = saturation.rounding(Entropy(2), pooled.models[0].dtype)
     for one, two in itertools.combinations(range(len(pairs)), 2):
         of_both = _overlap(*information((one, two)), rounding)
         overlaps[:, one, two] = overlaps[:, two, one] = of_both
@@ -134,7 +137,7 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     largest = float(len(pairs)) if shared else math.exp(most[0])
     numbers = float(number[0]), largest, overlaps[0]
     errors = error, of_overlaps, pooled.left_out
-    return Between(tuple(pairs), pooled.points.paired, *numbers, *errors)
+    return Between(tuple(pairs), pooled.models[0].paired, *numbers, *errors)
 
 
 def of_plan(
@@ -174,10 +177,7 @@ class Pooled:
                 "models: expected similarities of outputs of different models, received those of "
                 "each model alone; give matrices of all, and divide them by cv.Similarities.split."
             )
-        arrays = tuple(map(jnp.concatenate, zip(*(rows.arrays for rows in models), strict=True)))
-        of_arrays = zip(first.kernels, arrays, strict=True)
-        kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
-        self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
+        self.models = models
         self.prompt = np.concatenate(prompts_by_model(models)[1])
         self.model = np.repeat(np.arange(len(models)), [rows.n for rows in models])
         draws = np.concatenate([rows.draws for rows in models])
@@ -185,15 +185,15 @@ class Pooled:
         kinds = [np.arange(r.n) if r.batches is None else r.batch_kinds for r in models]
         of_rows = [self.model, np.concatenate(kinds)]
         self.batch = np.unique(of_rows, axis=1, return_inverse=True)[1].reshape(-1)
-        self.group, self.count = np.zeros(self.points.n, int), 0
+        self.group, self.count = np.zeros(self.prompt.size, int), 0
         if groups is not None:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
         once = [rows.prompts_once() for rows in models]
         self.weights = np.concatenate([rows.n * rows.shares for rows in once])
         # Where prompts repeat, those to which some model has one answer do not count.
-        exact = kernels[-1].compares_equality
-        single = order_two.single_answers(self.prompt, draws, self.model, exact=exact)
+        self.exact = first.kernels[-1].compares_equality
+        single = order_two.single_answers(self.prompt, draws, self.model, exact=self.exact)
         self.repeated, self.left_out = single is not None, 0
         if single is not None:
             self.left_out = np.unique(self.prompt[single]).size
@@ -201,6 +201,15 @@ class Pooled:
         shape = len(models), max(self.count, 1)
         self.place = self.model * shape[1] + self.group  # The number of the model and group.
         self.sizes = np.bincount(self.place, self.weights, math.prod(shape)).reshape(shape)
+
+    @functools.cached_property
+    def points(self) -> Pairs:
+        """The rows of all models together."""
+        parts = zip(*(rows.arrays for rows in self.models), strict=True)
+        arrays = tuple(map(jnp.concatenate, parts))
+        of_arrays = zip(self.models[0].kernels, arrays, strict=True)
+        kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
+        return Pairs.trusted(arrays, kernels, n=self.prompt.size)
 
     def shares_prompts(self) -> bool:
         """Whether the prompts have the same shares in all models."""
@@ -267,7 +276,7 @@ class Pooled:
         alone = self.batch, np.arange(kind.size)  # Prompts of one batch are compared.
         roots = zip(np.sqrt(times), alone, strict=True)
         multipliers = [np.stack([kind, *columns], axis=1) for columns in roots]
-        if self.points.kernels[-1].compares_equality and self.prompt.any():
+        if self.exact and self.prompt.any():
             prompts = self._inside(self.prompt) - self._diagonal(np.square(self.weights))
             joint = self._by_prompt(multipliers[0]) if self.repeated else prompts
             known = {"joint": joint, "prompts": prompts}
@@ -287,14 +296,27 @@ class Pooled:
         places = np.zeros((prompts, np.bincount(prompt).max()), int)
         places[prompt, np.arange(there.size) - first[prompt]] = place
         column, total = number - first[self.prompt], np.zeros(count**2)
-        outputs = order_two.factor(self.points, 0)
+        outputs = [to_host(rows.arrays[0]) for rows in self.models]
+        starts = np.searchsorted(self.model, np.arange(len(outputs)))
         for groups, rows, weights in order_two.leaving_of(
-            self.points, self.prompt, prompts, self.weights
+            self.models[0], self.prompt, prompts, self.weights
         ):
-            block = rows, weights.astype(outputs.dtype), column[rows], multiplier[rows]
-            sums = to_float64(_sums_by_block(outputs, block, places.shape[1]))
-            pairs = places[groups][:, :, None] * count + places[groups][:, None, :]
-            total += np.bincount(pairs.ravel(), sums.ravel(), total.size)
+            # As many blocks each time, so that one program serves all: the last one again.
+            at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * outputs[0].shape[1])))
+            for start in range(0, len(rows), at_once):
+                numbers = np.arange(start, start + at_once)
+                some, there = np.minimum(numbers, len(rows) - 1), (numbers < len(rows))[:, None]
+                points: Any = np.empty((*rows[some].shape, outputs[0].shape[1]), outputs[0].dtype)
+                for number, array in enumerate(outputs):
+                    of_model = self.model[rows[some]] == number
+                    points[of_model] = array[rows[some][of_model] - starts[number]]
+                kernel = self.models[0].kernels[0].suited_to(points.reshape(-1, points.shape[-1]))
+                of_rows = there * weights[some], column[rows[some]], multiplier[rows[some]]
+                block = points, *(jnp.asarray(part, points.dtype) for part in of_rows)
+                sums = to_float64(_sums_by_block(kernel, block, places.shape[1]))
+                of_blocks = places[groups[some]]
+                pairs = of_blocks[:, :, None] * count + of_blocks[:, None, :]
+                total += np.bincount(pairs.ravel(), sums.ravel(), total.size)
         sums = total.reshape(count, count)
         return (sums + sums.T).reshape(self.sizes.shape * 2)
 
@@ -323,17 +345,16 @@ def _sums_between(
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _sums_by_block(outputs: Pairs, blocks: Any, width: int) -> jax.Array:
+def _sums_by_block(kernel: Kernel, blocks: Any, width: int) -> jax.Array:
     """`_sums_between` columns of the rows of each block, `[blocks, width, width]`."""
 
     def compute(block: Any) -> jax.Array:
         rows, weights, column, multiplier = block
-        points = Pairs.trusted((outputs.arrays[0][rows],), outputs.kernels, n=rows.size)
-        weights = weights[:, None] * jax.nn.one_hot(column, width, dtype=points.dtype)
-        multiplier = multiplier.astype(points.dtype)[None]
-        return _sums_between(points, multiplier, weights, ("joint",))[0]
+        points = Pairs.trusted((rows,), (kernel,), n=rows.shape[0])
+        weights = weights[:, None] * (column[:, None] == jnp.arange(width))
+        return _sums_between(points, multiplier[None], weights, ("joint",))[0]
 
-    return lax.map(compute, jax.tree.map(jnp.asarray, blocks))
+    return lax.map(compute, blocks)
 
 
 def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
