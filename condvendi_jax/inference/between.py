@@ -351,7 +351,8 @@ def _sums_by_block(kernel: Kernel, blocks: Any, width: int) -> jax.Array:
     def compute(block: Any) -> jax.Array:
         rows, weights, column, multiplier = block
         points = Pairs.trusted((rows,), (kernel,), n=rows.shape[0])
-        weights = weights[:, None] * (column[:, None] == jnp.arange(width))
+        of_column = column[:, None] == jnp.arange(width, dtype=points.dtype)[None]
+        weights = jnp.where(of_column, weights[:, None], 0)
         return _sums_between(points, multiplier[None], weights, ("joint",))[0]
 
     return lax.map(compute, blocks)

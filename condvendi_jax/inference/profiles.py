@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Labels, Pairs
-from condvendi_jax.data.rows import NAMES
+from condvendi_jax.data.rows import NAMES, prompts_by_model
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common, Rows
@@ -40,6 +40,9 @@ LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
+# Pairs of rows, of all models, that one pass compares at several bandwidths; above it prompts are
+# drawn, of which so many at least are needed.
+_MOST_PAIRS, _FEWEST_DRAWN = 2**29, 100
 _ENTROPY = Entropy(order=2)
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
@@ -143,15 +146,42 @@ def _of_pairs(
     over = over or ("both" if all(moves) or not any(moves) else NAMES[moves.index(True)])
     moving, ladder = _moving(first, over), _check_multiples(multiples)
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
-    unbiased, along = plan.unbiased, {}
+    unbiased, along, sampled = plan.unbiased, {}, {}
+    drawn = _drawn(pairs, plan.seed) if unbiased else None
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
-        along[name] = _populations(rows, moving, ladder, units.of_models[name], unbiased=unbiased)
-    curves = curves_of(pairs, along, units, common, unbiased=unbiased)
+        groups, how = units.of_models[name], {"unbiased": unbiased}
+        along[name] = _populations(rows, moving, ladder, groups, **how, outputs=drawn is None)
+        if drawn is not None:
+            some = np.flatnonzero(drawn[rows.prompt_ids])
+            groups = groups._replace(membership=groups.membership[some], of_all=groups.count)
+            sampled[name] = _populations(rows.rows(some), moving, ladder, groups, **how)
+    curves = curves_of(pairs, along, units, common, unbiased=unbiased, sampled=sampled)
     if not unbiased and len(pairs) > 1:
         differ = differ or common.differ
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
-    return of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
+    found = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
+    return dataclasses.replace(found, sampled=0 if drawn is None else int(drawn.sum()))
+
+
+def _drawn(pairs: Mapping[str, Pairs], seed: int) -> np.ndarray | None:
+    """Which prompts are compared with each other, at random, booleans; None where all are.
+
+    Answers to different prompts are compared in all pairs of rows, those to one prompt are not.
+    """
+    models = [*pairs.values()]
+    work, count = sum(rows.n**2 for rows in models), prompts_by_model(models)[0]
+    share = math.sqrt(_MOST_PAIRS / work)
+    equal = models[0].paired and models[0].kernels[1].compares_equality
+    if not equal or share >= 1 or count * share < _FEWEST_DRAWN:
+        return None
+    chosen = np.random.default_rng(seed).permutation(count) < int(count * share)
+    ids = np.unique(
+        np.concatenate([rows.prompt_ids for rows in models if rows.prompt_ids is not None])
+    )
+    drawn = np.zeros(int(ids.max()) + 1, bool)
+    drawn[ids] = chosen
+    return drawn
 
 
 def curves_of(
@@ -161,11 +191,16 @@ def curves_of(
     common: Common,
     *,
     unbiased: bool = True,
+    sampled: Mapping[str, Sequence[Population]] | None = None,
 ) -> dict[str, Curve]:
-    """The curve of each model at order 2, from its scores under each of several kernels."""
-    first, curves = [scores[0] for scores in along.values()], {}
+    """The curve of each model at order 2, from its scores under each of several kernels.
+
+    What compares answers to different prompts may be of `sampled` prompts.
+    """
+    first = [scores[0] for scores in along.values()]
     shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
-    for name, populations in along.items():
+
+    def curve_of(name: str, populations: Sequence[Population]) -> Curve:
         at = [scores.at(*shares) for scores in populations]
         reason = at[0].reason or too_few(pairs[name], units.of_models[name], _ENTROPY)
         reason = reasons.SPLIT if at[0].labels is not None else reason
@@ -175,7 +210,17 @@ def curves_of(
             errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
         limits = zip(*(scores.limits for scores in at), strict=True)
         limits = saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits))
-        curves[name] = Curve(errors, limits, reason)
+        return Curve(errors, limits, reason)
+
+    curves = {name: curve_of(name, populations) for name, populations in along.items()}
+    for name, populations in (sampled or {}).items():
+        whole, some = curves[name], curve_of(name, populations)
+        both = zip(some.errors, whole.errors, strict=True)
+        errors = [part._replace(conditional=of_all.conditional) for part, of_all in both]
+        given = np.array([[score == "conditional"] for score in PerScore._fields])
+        ends = zip(whole.limits, some.limits, strict=True)
+        limits = saturation.Nearly(*(np.where(given, *end) for end in ends))
+        curves[name] = Curve(errors, limits, whole.reason or some.reason)
     return curves
 
 
@@ -237,9 +282,18 @@ def _check_multiples(multiples: Any) -> np.ndarray:
 
 
 def _populations(
-    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, units: Groups | None, *, unbiased: bool
+    pairs: Pairs,
+    moving: Sequence[int],
+    ladder: np.ndarray,
+    units: Groups | None,
+    *,
+    unbiased: bool,
+    outputs: bool = True,
 ) -> list[Population]:
-    """The scores of order 2 at every multiple of the bandwidths, in one pass."""
+    """The scores of order 2 at every multiple of the bandwidths, in one pass.
+
+    Without `outputs` only the conditional score is right.
+    """
     answers = order_two.Answers.of(pairs) if unbiased else order_two.Answers.apart(pairs)
     kernels: list[Any] = list(answers.points.kernels)
     for index in moving:  # All multiples use the form of the kernel that suits the narrowest.
@@ -265,7 +319,8 @@ def _populations(
     # The papers' scores count the pairs within a batch.
     within = answers._replace(points=points).inside(along) if unbiased else order_two.Inside()
     inside = functools.partial(order_two.sums_inside, points, compute=along)
-    return population.of_each(answers, units, order_two.row_sums(points, along), within, inside)
+    sums = order_two.row_sums(points, along, outputs=outputs)
+    return population.of_each(answers, units, sums, within, inside)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

@@ -95,6 +95,8 @@ class Profile(Result):
       units, groups: what the rows are that count as independent, and the smallest number of them.
       seed: of all that is drawn.
       reason: why nothing is tested; None where something is.
+      sampled: the number of prompts, drawn at random, whose answers are compared with each other
+        for vendi and information; 0 where all are.
     """
 
     models: tuple[str, ...]
@@ -112,6 +114,7 @@ class Profile(Result):
     groups: int
     seed: int
     reason: Reason | None = None
+    sampled: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,6 +155,7 @@ class Profile(Result):
             return {"values": values, "bands": known, "saturated": saturated}
 
         names = ("order", "over", "seed", "level", "units", "groups", "reason", "multiples")
+        names += ("sampled",) if self.sampled else ()
         shown = {name: getattr(self, name) for name in names} | {"bandwidths": self.chosen}
         curves = {
             name: dict(zip(self.models, map(curve, *self.curves(name)), strict=True))
@@ -284,6 +288,9 @@ class Profile(Result):
         if getattr(self.saturated, self.main).any():
             rows, outputs = "nearly all rows count as different", "nearly all outputs as the same"
             notes.append(f"*: saturated: {rows}, or {outputs}")
+        if self.sampled:
+            scores = " and ".join(score_name(n, self.order, None) for n in ("vendi", "information"))
+            notes.append(f"{scores} are those of {self.sampled:,} prompts, drawn at random")
         told = [*self.leads(), ""] if self.pairs else []
         first = [self.leader(), ""] if self.pairs and self.reason is None else []
         return [*first, self.title, self.table(), "", *told, *notes]

@@ -150,8 +150,10 @@ def once(function: Callable[..., Any], points: Pairs, factors: Sequence[int], *g
     return to_float64(function(points, *given))
 
 
-def row_sums(points: Pairs, compute: Compute = once) -> np.ndarray:
+def row_sums(points: Pairs, compute: Compute = once, *, outputs: bool = True) -> np.ndarray:
     """Weighted sums of squared kernels of each row with all others, float64 `[..., terms, n]`.
+
+    Those of the `outputs` alone are zero where they are not asked for.
 
     Where a kernel says that rows are equal or different, only the pairs of equal ones are visited,
     block by block: the cost of such a term is linear in the number of blocks.
@@ -159,7 +161,9 @@ def row_sums(points: Pairs, compute: Compute = once) -> np.ndarray:
     kinds = _compared_rows(points)
     if kinds is None:
         return compute(_row_sums, points, range(len(points.arrays)))[..., : points.n]
-    terms = [_sums_of_term(points, kinds, f, compute) for f in _TERMS[: 2 * len(kinds) - 1]]
+    asked = _TERMS[not outputs : 2 * len(kinds) - 1]
+    terms = [_sums_of_term(points, kinds, factors, compute) for factors in asked]
+    terms = terms if outputs else [np.zeros(points.n), *terms]
     return np.stack(np.broadcast_arrays(*terms), axis=-2)
 
 
