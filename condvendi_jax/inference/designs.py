@@ -111,7 +111,9 @@ class Common(NamedTuple):
         """That models have several designs; None where they have one."""
         return self.reason if self.design is None else reasons.GROWING
 
-    def shares(self, populations: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
+    def shares(
+        self, populations: Iterable[Population | Answers], *, unbiased: bool
+    ) -> tuple[float, float]:
         """The shares of pairs of a prompt and of an answer with itself at which models are scored.
 
         Unbiased: of the fewest prompts, or of any number where those of some model do not repeat.

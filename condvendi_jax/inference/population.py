@@ -72,7 +72,7 @@ class Population:
     @property
     def of_prompts(self) -> float:
         """The share of the pairs of a prompt with itself, 0 where no prompt repeats."""
-        return self._means[0].share if self.repeated else 0.0
+        return self.answers.of_prompts
 
     @property
     def freedom(self) -> int:

@@ -42,7 +42,7 @@ LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 _CHEAP = 10_000
 # Pairs of rows, of all models, that one pass compares at several bandwidths; above it prompts are
 # drawn, of which so many at least are needed.
-_MOST_PAIRS, _FEWEST_DRAWN = 2**29, 100
+_MOST_PAIRS, _FEWEST_DRAWN = 2**28, 100
 _ENTROPY = Entropy(order=2)
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
@@ -146,82 +146,63 @@ def _of_pairs(
     over = over or ("both" if all(moves) or not any(moves) else NAMES[moves.index(True)])
     moving, ladder = _moving(first, over), _check_multiples(multiples)
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
-    unbiased, along, sampled = plan.unbiased, {}, {}
-    drawn = _drawn(pairs, plan.seed) if unbiased else None
+    unbiased, curves, shares = plan.unbiased, {}, (None, 0.0)
+    if unbiased:
+        shares = common.shares(map(order_two.Answers.of, pairs.values()), unbiased=True)
+    drawn, sampled = _drawn(pairs, plan.seed) if unbiased else ({}, 0)
     for name, rows in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
-        groups, how = units.of_models[name], {"unbiased": unbiased}
-        along[name] = _populations(rows, moving, ladder, groups, **how, outputs=drawn is None)
-        if drawn is not None:
-            some = np.flatnonzero(drawn[rows.prompt_ids])
+
+        def curve(rows: Pairs, groups: Groups, outputs: bool = True) -> Curve:
+            found = _populations(rows, moving, ladder, groups, unbiased=unbiased, outputs=outputs)
+            return curve_of(found, rows, groups, shares, unbiased=unbiased)
+
+        groups = units.of_models[name]
+        curves[name] = curve(rows, groups, not sampled)
+        if sampled:
+            some = drawn[name]
             groups = groups._replace(membership=groups.membership[some], of_all=groups.count)
-            sampled[name] = _populations(rows.rows(some), moving, ladder, groups, **how)
-    curves = curves_of(pairs, along, units, common, unbiased=unbiased, sampled=sampled)
+            curves[name] = curves[name].beside(curve(rows.rows(some), groups))
     if not unbiased and len(pairs) > 1:
         differ = differ or common.differ
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
     found = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
-    return dataclasses.replace(found, sampled=0 if drawn is None else int(drawn.sum()))
+    return dataclasses.replace(found, sampled=sampled)
 
 
-def _drawn(pairs: Mapping[str, Pairs], seed: int) -> np.ndarray | None:
-    """Which prompts are compared with each other, at random, booleans; None where all are.
+def _drawn(pairs: Mapping[str, Pairs], seed: int) -> tuple[dict[str, np.ndarray], int]:
+    """The rows of each model whose prompts are compared with others, and how many these are.
 
-    Answers to different prompts are compared in all pairs of rows, those to one prompt are not.
+    None and 0 where all are. All pairs of rows are compared, but for answers to one prompt.
     """
     models = [*pairs.values()]
-    work, count = sum(rows.n**2 for rows in models), prompts_by_model(models)[0]
-    share = math.sqrt(_MOST_PAIRS / work)
-    equal = models[0].paired and models[0].kernels[1].compares_equality
+    (count, kinds), work = prompts_by_model(models), sum(rows.n**2 for rows in models)
+    equal, share = models[0].kernels[-1].compares_equality, math.sqrt(_MOST_PAIRS / work)
     if not equal or share >= 1 or count * share < _FEWEST_DRAWN:
-        return None
+        return {}, 0
     chosen = np.random.default_rng(seed).permutation(count) < int(count * share)
-    ids = np.unique(
-        np.concatenate([rows.prompt_ids for rows in models if rows.prompt_ids is not None])
-    )
-    drawn = np.zeros(int(ids.max()) + 1, bool)
-    drawn[ids] = chosen
-    return drawn
+    rows = (np.flatnonzero(chosen[of_model]) for of_model in kinds)
+    return dict(zip(pairs, rows, strict=True)), int(chosen.sum())
 
 
-def curves_of(
-    pairs: Mapping[str, Pairs],
-    along: Mapping[str, Sequence[Population]],
-    units: Units,
-    common: Common,
+def curve_of(
+    populations: Sequence[Population],
+    pairs: Pairs,
+    units: Groups,
+    shares: tuple[float | None, float],
     *,
     unbiased: bool = True,
-    sampled: Mapping[str, Sequence[Population]] | None = None,
-) -> dict[str, Curve]:
-    """The curve of each model at order 2, from its scores under each of several kernels.
-
-    What compares answers to different prompts may be of `sampled` prompts.
-    """
-    first = [scores[0] for scores in along.values()]
-    shares = common.shares(first, unbiased=True) if unbiased else (None, 0.0)
-
-    def curve_of(name: str, populations: Sequence[Population]) -> Curve:
-        at = [scores.at(*shares) for scores in populations]
-        reason = at[0].reason or too_few(pairs[name], units.of_models[name], _ENTROPY)
-        reason = reasons.SPLIT if at[0].labels is not None else reason
-        unknown = functools.partial(Error, influences=np.full((1, 1), math.nan), reason=reason)
-        errors = [scores.errors or scores.values.map(unknown) for scores in at]
-        if not unbiased:
-            errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
-        limits = zip(*(scores.limits for scores in at), strict=True)
-        limits = saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits))
-        return Curve(errors, limits, reason)
-
-    curves = {name: curve_of(name, populations) for name, populations in along.items()}
-    for name, populations in (sampled or {}).items():
-        whole, some = curves[name], curve_of(name, populations)
-        both = zip(some.errors, whole.errors, strict=True)
-        errors = [part._replace(conditional=of_all.conditional) for part, of_all in both]
-        given = np.array([[score == "conditional"] for score in PerScore._fields])
-        ends = zip(whole.limits, some.limits, strict=True)
-        limits = saturation.Nearly(*(np.where(given, *end) for end in ends))
-        curves[name] = Curve(errors, limits, whole.reason or some.reason)
-    return curves
+) -> Curve:
+    """The curve of a model at order 2, from its scores under several kernels, at one design."""
+    at = [scores.at(*shares) for scores in populations]
+    reason = at[0].reason or too_few(pairs, units, _ENTROPY)
+    reason = reasons.SPLIT if at[0].labels is not None else reason
+    unknown = functools.partial(Error, influences=np.full((1, 1), math.nan), reason=reason)
+    errors = [scores.errors or scores.values.map(unknown) for scores in at]
+    if not unbiased:
+        errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
+    limits = zip(*(scores.limits for scores in at), strict=True)
+    return Curve(errors, saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits)), reason)
 
 
 def of_curves(
@@ -356,6 +337,15 @@ class Curve(NamedTuple):
     def of(self, score: str) -> list[Error]:
         """The errors of a score, of each bandwidth; where they may overflow, they are unknown."""
         return [_finite(getattr(errors, score)) for errors in self.errors]
+
+    def beside(self, sampled: Curve) -> Curve:
+        """The conditional score of this curve, with the others of sampled prompts."""
+        both = zip(self.errors, sampled.errors, strict=True)
+        errors = [some._replace(conditional=whole.conditional) for whole, some in both]
+        given = np.array([[score == "conditional"] for score in PerScore._fields])
+        ends = zip(self.limits, sampled.limits, strict=True)
+        limits = saturation.Nearly(*(np.where(given, *end) for end in ends))
+        return Curve(errors, limits, self.reason or sampled.reason)
 
     def values(self, score: str) -> np.ndarray:
         """A score at each bandwidth, `[m]`."""

@@ -357,6 +357,13 @@ class Answers(NamedTuple):
     kind: np.ndarray | None  # The number of the prompt of each; None where too few repeat.
     left_out: int  # How many prompts with a single answer do not count, beside others with several.
 
+    @property
+    def of_prompts(self) -> float:
+        """The share of the pairs of a prompt with itself, 0 where no prompt repeats."""
+        if self.kind is None:
+            return 0.0
+        return float(np.sum(np.square(np.bincount(self.kind, self.points.shares))))
+
     @classmethod
     def apart(cls, pairs: Pairs) -> Answers:
         """All rows of pairs, as if no prompt repeated."""

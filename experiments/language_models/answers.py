@@ -302,7 +302,11 @@ def _joint_signs(compared: Sequence[cv.inference.Comparison]) -> np.ndarray:
     pairs = {name: rows.supported() for name, rows in first.pairs.items()}
     units = Units.of(pairs, None, Keys(0).groups)
     along: Any = {name: [of[name].order(2).population for of in places] for name in pairs}
-    curves = profiles.curves_of(pairs, along, units, Common.of(pairs))
+    shares = Common.of(pairs).shares((scores[0] for scores in along.values()), unbiased=True)
+    curves = {
+        name: profiles.curve_of(along[name], rows, units.of_models[name], shares)
+        for name, rows in pairs.items()
+    }
     rounding = saturation.rounding(cv.Entropy(order=2), first.first.dtype)
     tested = profiles.Tested(curves, units.matched != "none", judged.LEVEL, 0, rounding)
     return np.array([pair.signs for pair in tested.of_score("conditional")[1]])
