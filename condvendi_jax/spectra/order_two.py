@@ -197,11 +197,8 @@ def _compared_rows(points: Pairs) -> list[np.ndarray | None] | None:
         return None
     kinds: list[np.ndarray | None] = []
     for kernel, array, apart in zip(points.kernels, points.arrays, blocks, strict=True):
-        numbers = to_host(array)
-        numbers = numbers[:, 0] if numbers.shape[1] == 1 or _within(kernel) else numbers
-        axis = None if numbers.ndim == 1 else 0
-        unique = np.unique(numbers, axis=axis, return_inverse=True)[1] if apart else None
-        kinds.append(None if unique is None else unique.reshape(-1))
+        rows = to_host(array)[:, :1] if _within(kernel) else array
+        kinds.append(_labels(rows) if apart else None)
     return kinds
 
 
@@ -234,21 +231,38 @@ def sums_inside(points: Pairs, leaving: Leaving, compute: Compute = once) -> np.
 
     Float64 `[..., terms, G, m]`.
     """
-    factors = range(len(points.arrays))
+    factors, weights = range(len(points.arrays)), leaving.weights
     equal = [k for k in factors if points.kernels[k].compares_equality]
-    if len(factors) == 1 or not equal or not checks.is_concrete(points):
+    if not equal or not checks.is_concrete(points):
         return _inside(points, leaving, compute, factors)
-    numbers = to_host(points.arrays[equal[0]])[leaving.rows]
-    alike = (numbers == numbers[:, :1]).all(axis=-1) | (np.asarray(leaving.weights) <= 0)
-    if not alike.all():
+    labels = {k: _labels(points.arrays[k])[leaving.rows] for k in equal}
+
+    def of_equal(*numbers: np.ndarray) -> np.ndarray:
+        groups = np.broadcast_to(np.arange(len(weights))[:, None], weights.shape)
+        keys = np.stack([groups, *numbers]).reshape(1 + len(numbers), -1)
+        same = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+        return np.bincount(same, weights.ravel())[same].reshape(weights.shape) - weights
+
+    same = {k: of_equal(of_rows) for k, of_rows in labels.items()}
+    other = [k for k in factors if k not in equal]
+    if not other:
+        terms = [*same.values(), of_equal(*labels.values())][: 2 * len(equal) - 1]
+        return np.stack(terms)
+    (label,) = labels.values()
+    if not ((label == label[:, :1]) | (weights <= 0)).all():
         return _inside(points, leaving, compute, factors)
     # Of one label each: its kernel is 1.
-    other = 1 - equal[0]
-    near = _inside(factor(points, other), leaving, compute, (other,))
-    same = np.sum(leaving.weights, axis=1, keepdims=True) - leaving.weights
-    both = np.broadcast_arrays(near, same)
-    terms = (both[0], both[1], both[0]) if other == 0 else (both[1], both[0], both[0])
-    return np.concatenate(terms, axis=-3)
+    near = _inside(factor(points, other[0]), leaving, compute, other)[..., 0, :, :]
+    terms = (near, *same.values(), near) if other == [0] else (*same.values(), near, near)
+    return np.stack(np.broadcast_arrays(*terms), axis=-3)
+
+
+def _labels(array: Any) -> np.ndarray:
+    """The number of the label of each row, `[n]`."""
+    rows = to_host(array)
+    if rows.shape[1] == 1:
+        return np.unique(rows[:, 0], return_inverse=True)[1].reshape(-1)
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _inside(
@@ -498,7 +512,7 @@ def pair_means(
     else:
         # Where prompts have nothing in common, the difference is rounding.
         between, paired = sums - inside.prompt, np.square(np.bincount(kind, shares))
-        between = np.where(between > rounding * sums, between, 0)
+        between = np.where(between > _ROUNDING * sums, between, 0)
         inside_prompts = by_number(shares * (inside.prompt + others), kind, paired.size)
         squares = inside_prompts * paired / (paired - np.bincount(kind, shares * alone))
     same, total = float(paired.sum()), between @ shares
