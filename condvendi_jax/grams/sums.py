@@ -118,13 +118,18 @@ def row_norms(tiles: Tiles, *, weights: jax.Array | None = None) -> jax.Array:
         block, size = tiles.block(weights)
 
         def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            def summed(kernels: Any, geometries: Any, along: Any, down: Any) -> tuple[Any, Any]:
+                counted = ~jnp.eye(size, dtype=bool) if diagonal else None
+                products = squared_products(tiles.subsets, kernels, geometries, counted)
+                to_rows = [jnp.sum(p * along[None, :], axis=1) for p in products]
+                to_columns = [jnp.sum(p * down[:, None], axis=0) for p in products]
+                return jnp.stack(to_rows, axis=-1), jnp.stack(to_columns, axis=-1)
+
             geometries = geometries_of(tiles.kernels, rows.points, columns.points)
-            counted = ~jnp.eye(size, dtype=bool) if diagonal else None
-            products = squared_products(tiles.subsets, tiles.kernels, geometries, counted)
-            to_rows = [jnp.sum(p * columns.beside[None, :], axis=1) for p in products]
-            to_columns = [jnp.sum(p * rows.beside[:, None], axis=0) for p in products]
-            to_rows, to_columns = (jnp.stack(part, axis=-1) for part in (to_rows, to_columns))
-            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+            # As `_arrivals`: a vmap over kernels takes one after the other.
+            summed = jax.custom_batching.sequential_vmap(summed)
+            sums = summed(tiles.kernels, geometries, columns.beside, rows.beside)
+            return Parts(None, (sums[0],), (None if diagonal else sums[1],))
 
         _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
         return jnp.where(block.inside[:, None] > 0, sums, 0)[: tiles.factors[0].n]
