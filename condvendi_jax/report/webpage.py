@@ -22,6 +22,8 @@ from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
 
+_PROMPTS = 200  # That a page shows at once: a browser takes seconds to lay out thousands.
+
 if TYPE_CHECKING:
     from jinja2 import Template
 
@@ -84,6 +86,7 @@ def html(
         drawn=drawn,
         plane=plane,
         best=undominated(rated),
+        shown=_PROMPTS,
         **shown,
     )
     files.write_text(path, page)
@@ -109,9 +112,9 @@ def _template() -> Template:
 
 def _printable(value: Any) -> Any:
     """A value without the characters that HTML does not have; markup stays as it is."""
-    if hasattr(value, "__html__"):
+    if hasattr(value, "__html__") or (text := str(value)).isprintable():
         return value
-    text = str(value).encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode()
     return "".join(
         c if c.isprintable() or ord(c) > 0x9F or c in "\n\r\t" else "\ufffd" for c in text
     )
