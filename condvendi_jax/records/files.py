@@ -171,7 +171,7 @@ def _keyed_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     with files.open_text(path, "\n") as stream:
         for number, line in enumerate(stream, 1):
-            if not line.strip():
+            if line.isspace():
                 continue
             try:
                 record = json.loads(line, object_pairs_hook=_keyed_once)
