@@ -62,9 +62,8 @@ class Behind:
     def alike(self) -> dict[int, dict[int, list[int]]]:
         """The near-duplicates by their `group` and the number of the model, in their order."""
         groups = collections.defaultdict[int, dict[int, list[int]]](dict)
-        for k, (group, model) in enumerate(zip(self.group, self.model.tolist(), strict=True)):
-            if group >= 0:
-                groups[int(group)].setdefault(model, []).append(k)
+        for k in np.flatnonzero(self.group >= 0).tolist():
+            groups[int(self.group[k])].setdefault(int(self.model[k]), []).append(k)
         return groups
 
     def shared(self, count: int) -> list[tuple[list[int], dict[str, int]]]:
@@ -129,13 +128,11 @@ def _grouped(
         near = np.asarray(_kernels(kernel, outputs[members]), np.float64) >= ALIKE
         if not across:  # Similarities of outputs of different models are not known.
             near &= model[members][:, :, None] == model[members][:, None]
+        near |= np.eye(near.shape[1], dtype=bool)
         group = np.where(inside, -1, -2)
-        for place in range(places.shape[1]):
-            first = members[:, place, None]
-            # It stands for all that are near it and stand nowhere yet.
-            new = group[:, [place]] == -1
-            group = np.where(new & near[:, place] & (group == -1), first, group)
-            group[:, [place]] = np.where(new, first, group[:, [place]])
+        for place, first in enumerate(members.T):
+            free = group == -1  # Who is free stands for all free ones that are near.
+            group = np.where(free[:, [place]] & near[:, place] & free, first[:, None], group)
         groups[members[inside]] = group[inside]
     return groups
 

@@ -200,18 +200,14 @@ def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
         for index, alike in models.items():
             others = [behind.models[k] for k in models if k != index]
             groups[int(behind.prompt[alike[0]]), index].append((alike, others))
+    models = [*enumerate(zip(behind.models, behind.prompts, strict=True))]
     return [
         [
-            {
-                "model": name,
-                "scored": prompts[number],
-                "groups": sorted(groups[number, index]),
-                "rest": int(rest[number, index]),
-            }
-            for index, (name, prompts) in enumerate(zip(behind.models, behind.prompts, strict=True))
-            if number in prompts
+            {"model": m, "scored": by[k], "groups": sorted(groups[k, i]), "rest": int(rest[k, i])}
+            for i, (m, by) in models
+            if k in by
         ]
-        for number in range(shape[0])
+        for k in range(shape[0])
     ]
 
 
