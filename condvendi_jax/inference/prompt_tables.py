@@ -163,18 +163,26 @@ def prompt_table(
     entropy, names = Entropy(order=order, truncation=truncation), None
     if labels is not None:
         checks.check_indices({"outputs": pairs, "labels": labels})
-        names, numbers = labelling.check_labels(labels, pairs.n)
+        distinct, numbers = labelling.check_labels(labels, pairs.n)
+        names = distinct[numbers]
     elif pairs.paired:
         _, numbers = pairs.prompt_kinds
     else:
         raise ValueError(
             "labels: there are outputs alone; expected the prompt of every row [n], received None."
         )
+    result = contributions(pairs, order=order, truncation=truncation, method=method)
+    return tabulate(pairs, result, entropy, numbers, names)
+
+
+def tabulate(
+    pairs: Pairs, result: Contributions, entropy: Entropy, numbers: np.ndarray, names: Any = None
+) -> PromptTable:
+    """The table of the prompts of rows, by their numbers and, where there are, names, `[n]`."""
     _, membership = checks.number_values(numbers)
     rows = np.unique(membership, return_index=True)[1]  # The first of each.
     scored, spread, reason = _by_prompt(pairs, membership, entropy)
-    result = contributions(pairs, order=order, truncation=truncation, method=method)
-    named = [None] * rows.size if names is None else names[numbers[rows]].tolist()
+    named = [None] * rows.size if names is None else names[rows].tolist()
     columns = [named, *(column.tolist() for column in (rows, *scored))]
     columns.append(result.by(membership).values())
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))

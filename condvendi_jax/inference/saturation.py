@@ -6,6 +6,7 @@ at a limit, `untested` says which two models are then not compared, and `advice`
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,8 +19,9 @@ from condvendi_jax.base.devices import take
 from condvendi_jax.base.tables import span
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
-from condvendi_jax.grams import grams_of
 from condvendi_jax.results.evaluation import Advice, Evaluation, Limit, score_name
+from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra.methods import OUTPUTS
 from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
@@ -36,7 +38,7 @@ _EPS_OF_EIGENVALUES = 512
 # where the square of the kernel between them is 0.905, and one mode where it has 97.6% of the rows.
 APART = 0.9
 ALIKE = 1.05
-# A choice: the Gram of this many distinct prompts takes a second.
+# A choice: all pairs of this many distinct prompts take a moment.
 _LOOKED_AT = 4096
 
 
@@ -227,8 +229,8 @@ def _blended(pairs: Pairs) -> tuple[str | None, str]:
     _, first = np.unique(of_row, return_index=True)
     shares = np.bincount(of_row, pairs.shares)
     prompts = Pairs.trusted((take(pairs.arrays[1], first),), pairs.kernels[1:], n=kinds)
-    gram = np.asarray(grams_of(prompts)[0].dense().matrix, np.float64)
-    counted = float(1 / (shares @ np.square(gram) @ shares))
+    points = prompts.weighed(shares.astype(pairs.dtype))
+    counted = math.exp(order_two.frobenius(points, OUTPUTS).outputs)
     if counted >= APART / np.sum(shares**2):
         return None, ""
     return "blended", f"RKE {counted:.3g} of {kinds:,} distinct prompts"

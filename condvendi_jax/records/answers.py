@@ -38,7 +38,7 @@ def is_blank(text: str) -> bool:
 
 def checked(text: str, name: str) -> str:
     """Return a text, or raise `Unfit` if it is blank or not UTF-8."""
-    if SURROGATES.search(text):
+    if not text.isascii() and SURROGATES.search(text):
         raise Unfit(f"{name} holds bytes that are not UTF-8, or half a surrogate pair")
     if is_blank(text):
         raise Unfit(f"{name} is empty")
@@ -104,8 +104,9 @@ def label(value: Any) -> str:
 def messages_of(value: Any) -> list[dict[str, Any]] | None:
     """Return the messages of a list, or of a text that holds such a list, or else None."""
     packed = isinstance(value, str)
-    if packed:
-        value = listed(value) if re.match(r"\s*\[\s*{", value) else None
+    if packed and not re.match(r"\s*\[\s*{", value):
+        return None
+    value = listed(value) if packed else value
     needed = {"role", "content"} if packed else set()
     parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     for role, said in (("from", "value"), ("role", "prompt")):  # Of ShareGPT, of OpenCompass.

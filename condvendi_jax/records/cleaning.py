@@ -85,8 +85,7 @@ def cleaned(answers: Sequence[str], prompts: Sequence[str | None]) -> Cleaned:
 
 def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """Blocks and words of reasoning at the start of any answer; of less certain ones, of most."""
-    marked = [any(mark in text for mark in ("</", "[/", "◁/")) for text in texts]
-    closed = [has and bool(_STRAY.search(text)) for has, text in zip(marked, texts, strict=True)]
+    closed = [_closes(text) and bool(_STRAY.search(text)) for text in texts]
     common = _most(closed)
     headed = _most(_HEADED.match(text) is not None for text in texts)
 
@@ -109,17 +108,22 @@ def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[
 
 def _without_tokens(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """What follows the last token of a chat template, and is not one."""
-    texts = [f"{text[:-_WITHIN]}{_AROUND.sub('', text[-_WITHIN:])}" for text in texts]
-    common = _most(_TOKENS.search(text) is not None for text in texts)
+    ends = ((text[-_WITHIN:], _AROUND.sub("", text[-_WITHIN:])) for text in texts)
+    texts = [
+        text if end == kept else text[:-_WITHIN] + kept
+        for text, (end, kept) in zip(texts, ends, strict=True)
+    ]
+    held = [("<" in text or "INST]" in text) and bool(_TOKENS.search(text)) for text in texts]
+    common = _most(held)
 
-    def rest(text: str) -> str:
-        parts, tokens = _TOKENS.split(text), _TOKENS.findall(text)
+    def rest(text: str, held: bool) -> str:
+        parts, tokens = (_TOKENS.split(text), _TOKENS.findall(text)) if held else ([], [])
         if not tokens or not (common or is_blank(parts[0])):
             return text
         unfinished = _UNFINISHED.search((parts[-2] or tokens[-1]).strip("<|> \n"))
         return "" if unfinished else _ROLE.sub("", parts[-1]).lstrip()
 
-    return list(map(rest, texts)), "tokens of a template"
+    return list(map(rest, texts, held)), "tokens of a template"
 
 
 def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
@@ -128,7 +132,7 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str]
     They stay where others stand in their place, as `[Yes]` and `[No]` do: these are answers.
     """
     for pattern, find in (
-        (_ANSWER, _ANSWER.search),
+        (_ANSWER, lambda text: _ANSWER.search(text) if _closes(text) else None),
         (_OPEN, _OPEN.match),
         (_LAST, lambda text: _LAST.search(text, max(0, len(text) - _WITHIN))),
         (_LABEL, _LABEL.match),
@@ -159,6 +163,11 @@ def _inside(text: str, hit: re.Match[str], pattern: re.Pattern[str]) -> str:
     close = _closing(hit).search(text, hit.end()) if pattern == _OPEN else None
     rest = text[close.end() if close else hit.end() :].strip()
     return text[hit.end() : close.start()].strip() if close and is_blank(rest) else rest
+
+
+def _closes(text: str) -> bool:
+    """Whether a text may hold the end of a block: patterns of it are searched for in few texts."""
+    return "/" in text and any(mark in text for mark in ("</", "[/", "◁/"))
 
 
 def _closing(mark: re.Match[str]) -> re.Pattern[str]:

@@ -168,13 +168,16 @@ def _keyed_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+_DECODER = json.JSONDecoder(object_pairs_hook=_keyed_once)
+
+
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     with files.open_text(path, "\n") as stream:
         for number, line in enumerate(stream, 1):
-            if not line.strip():
+            if line.isspace():
                 continue
             try:
-                record = json.loads(line, object_pairs_hook=_keyed_once)
+                record = _DECODER.decode(line)
             except ValueError as error:
                 words = f"is not JSON ({getattr(error, 'msg', error)}); write one record a line"
                 unfit = answers.Unfit(words)

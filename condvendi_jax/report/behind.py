@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,8 +19,10 @@ from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.encoders import pictures
-from condvendi_jax.inference import contributions, prompt_table
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference import contributions, prompt_tables
 from condvendi_jax.results.prompts import PromptScore, PromptTable
+from condvendi_jax.spectra import exact
 
 #: Outputs whose kernel is at least this are joined as near-duplicates.
 ALIKE = 0.9
@@ -55,28 +58,31 @@ class Behind:
         """The first output of each prompt, by the number of the prompt."""
         return np.unique(self.prompt, return_index=True)[1].tolist()
 
-    def groups(self, chosen: Any = True) -> list[np.ndarray]:
-        """The near-duplicates among the `chosen` outputs, in the order of their first output."""
-        groups = collections.defaultdict(list)
-        for k in np.flatnonzero(chosen & (self.group >= 0)).tolist():
-            groups[self.group[k]].append(k)
-        return [*map(np.array, groups.values())]
+    @functools.cached_property
+    def alike(self) -> dict[int, dict[int, list[int]]]:
+        """The near-duplicates by their `group` and the number of the model, in their order."""
+        groups = collections.defaultdict[int, dict[int, list[int]]](dict)
+        for k in np.flatnonzero(self.group >= 0).tolist():
+            groups[int(self.group[k])].setdefault(int(self.model[k]), []).append(k)
+        return groups
 
-    def shared(self, count: int) -> list[tuple[np.ndarray, collections.Counter[str]]]:
+    def shared(self, count: int) -> list[tuple[list[int], dict[str, int]]]:
         """Near-duplicates of several models, of most models first, and how many each model has."""
-        name, groups = self.models.__getitem__, self.groups()
-        counted = [(rows, collections.Counter(map(name, self.model[rows]))) for rows in groups]
-        shared = [entry for entry in counted if len(entry[1]) > 1]
-        return sorted(shared, key=lambda entry: (-len(entry[1]), -len(entry[0])))[:count]
+        shared = [of_models for of_models in self.alike.values() if len(of_models) > 1]
+        shared.sort(key=lambda of_models: (-len(of_models), -sum(map(len, of_models.values()))))
+        return [
+            (sum(of_models.values(), []), {self.models[m]: len(k) for m, k in of_models.items()})
+            for of_models in shared[:count]
+        ]
 
-    def redundant(self, count: int) -> list[tuple[np.ndarray, float]]:
+    def redundant(self, count: int) -> list[tuple[list[int], float]]:
         """The largest near-duplicates of one model, then single outputs, by influence.
 
         The mean influence relative to the score is 0 of a model that always repeats itself.
         """
         redundant = []
         for model, score in enumerate(self.scores):
-            for alike in self.groups(self.model == model):
+            for alike in filter(None, (groups.get(model) for groups in self.alike.values())):
                 influence = float(self.influence[alike].mean() / score)
                 if len(alike) > 1 or influence < 0:
                     redundant.append((alike, influence))
@@ -94,7 +100,7 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     kernel = every[0].kernels[0].suited_to(jnp.asarray(outputs))
     main = "conditional" if every[0].paired else "vendi"
     results = [contributions(pairs, order=2) for pairs in every]
-    labelled = zip(every, prompts, strict=True)
+    parts = zip(every, results, prompts, strict=True)
     return Behind(
         [*models],
         model,
@@ -103,7 +109,7 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
         _grouped(outputs, prompt, model, kernel, across=every[0].across_models),
         influence=np.concatenate([getattr(result.influences, main) for result in results]),
         scores=np.array([float(getattr(r.decomposition.scores, main)) for r in results]),
-        tables=[prompt_table(pairs, order=2, labels=labels) for pairs, labels in labelled],
+        tables=[prompt_tables.tabulate(p, r, Entropy(2), kinds, kinds) for p, r, kinds in parts],
         main=main,
     )
 
@@ -111,22 +117,30 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
 def _grouped(
     outputs: np.ndarray, prompt: np.ndarray, model: np.ndarray, kernel: Kernel, *, across: bool
 ) -> np.ndarray:
-    """The `group` of each output, `[n]`; -1 beyond the first of its model and prompt."""
-    groups, count = np.full(len(outputs), -1), 0
-    order = np.argsort(prompt, kind="stable")
-    for together in np.split(order, np.flatnonzero(np.diff(prompt[order])) + 1):
-        names = model[together]
-        rows = np.concatenate([together[names == m][:SHOWN] for m in np.unique(names)])
-        points = kernel.prepare(jnp.asarray(outputs[rows]))
-        gram = np.asarray(kernel.cross(points, points), np.float64)
+    """The `group` of each output, `[n]`: its first output; -1 beyond the first of a model."""
+    groups, column = np.full(len(outputs), -1), prompt * (model.max() + 1) + model
+    order, counts = np.argsort(column, kind="stable"), np.bincount(column)
+    rank = np.arange(order.size) - (np.cumsum(counts) - counts)[column[order]]
+    rows = order[rank < SHOWN]
+    sizes = np.bincount(prompt[rows])
+    for _, places, inside in exact.padded_sets(sizes, np.flatnonzero(sizes), outputs.shape[1]):
+        members = rows[places]
+        near = np.asarray(_kernels(kernel, outputs[members]), np.float64) >= ALIKE
         if not across:  # Similarities of outputs of different models are not known.
-            gram[model[rows][:, None] != model[rows]] = 0
-        for place, row in enumerate(rows):
-            if groups[row] < 0:  # It stands for all that are near it and stand nowhere yet.
-                near = rows[(gram[place] >= ALIKE) & (groups[rows] < 0)]
-                groups[near] = groups[row] = count
-                count += 1
+            near &= model[members][:, :, None] == model[members][:, None]
+        near |= np.eye(near.shape[1], dtype=bool)
+        group = np.where(inside, -1, -2)
+        for place, first in enumerate(members.T):
+            free = group == -1  # Who is free stands for all free ones that are near.
+            group = np.where(free[:, [place]] & near[:, place] & free, first[:, None], group)
+        groups[members[inside]] = group[inside]
     return groups
+
+
+@jax.jit
+def _kernels(kernel: Kernel, points: jax.Array) -> jax.Array:
+    """The kernel of each two points of a set, `[g, m, m]`, of points `[g, m, d]`."""
+    return jax.vmap(lambda x: kernel.cross(*[kernel.prepare(x)] * 2))(points)
 
 
 def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 import os
@@ -20,6 +21,8 @@ from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
+
+_PROMPTS = 200  # That a page shows at once: a browser takes seconds to lay out thousands.
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -70,8 +73,7 @@ def html(
     if behind:
         lengths, ratio = _lengths(behind, outputs)
         shown = {"behind": behind, "items": Items(behind, outputs, prompts), "heat": _heat(behind)}
-        shown["panels"] = [_panel(behind, number) for number in range(len(behind.first))]
-        shown |= {"lengths": lengths, "ratio": ratio}
+        shown |= {"panels": _panels(behind), "lengths": lengths, "ratio": ratio}
     page = _template().render(
         comparison=comparison,
         models=list(comparison.models),
@@ -84,6 +86,7 @@ def html(
         drawn=drawn,
         plane=plane,
         best=undominated(rated),
+        shown=_PROMPTS,
         **shown,
     )
     files.write_text(path, page)
@@ -109,9 +112,9 @@ def _template() -> Template:
 
 def _printable(value: Any) -> Any:
     """A value without the characters that HTML does not have; markup stays as it is."""
-    if hasattr(value, "__html__"):
+    if hasattr(value, "__html__") or (text := str(value)).isprintable():
         return value
-    text = str(value).encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode()
     return "".join(
         c if c.isprintable() or ord(c) > 0x9F or c in "\n\r\t" else "\ufffd" for c in text
     )
@@ -187,20 +190,25 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
     return several, rows
 
 
-def _panel(behind: Behind, number: int) -> list[dict[str, Any]]:
-    """The outputs to a prompt by model: near-duplicates, and the other models that have some."""
-    columns, here = [], behind.prompt == number
-    everywhere = {behind.group[alike[0]]: behind.model[alike] for alike in behind.groups(here)}
-    for index, prompts in enumerate(behind.prompts):
-        if number in prompts:
-            chosen = here & (behind.model == index)
-            groups = []
-            for alike in behind.groups(chosen):
-                models = np.unique(everywhere[behind.group[alike[0]]])
-                groups.append((alike.tolist(), [behind.models[k] for k in models if k != index]))
-            column = {"model": behind.models[index], "scored": prompts[number], "groups": groups}
-            columns.append(column | {"rest": int(np.sum(chosen & (behind.group < 0)))})
-    return columns
+def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
+    """The outputs to each prompt by model: near-duplicates, and other models that have some."""
+    shape = len(behind.first), len(behind.models)
+    cells = np.ravel_multi_index((behind.prompt, behind.model), shape)
+    rest = np.bincount(cells[behind.group < 0], minlength=math.prod(shape)).reshape(shape)
+    groups = collections.defaultdict[tuple[int, int], list[Any]](list)
+    for models in behind.alike.values():
+        for index, alike in models.items():
+            others = [behind.models[k] for k in models if k != index]
+            groups[int(behind.prompt[alike[0]]), index].append((alike, others))
+    models = [*enumerate(zip(behind.models, behind.prompts, strict=True))]
+    return [
+        [
+            {"model": m, "scored": by[k], "groups": sorted(groups[k, i]), "rest": int(rest[k, i])}
+            for i, (m, by) in models
+            if k in by
+        ]
+        for k in range(shape[0])
+    ]
 
 
 def _lengths(behind: Behind, outputs: Mapping[str, Any] | None) -> tuple[Table | None, float]:

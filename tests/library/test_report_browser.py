@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax.report import webpage
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -82,6 +83,40 @@ def test_every_column_sorts_both_ways(page):
             assert values == sorted(values, reverse=direction == "descending")
             assert page.locator(f".heat th[aria-sort={direction}]").count() == 1
     assert sorted(column(page, 1)) == [*range(P)]
+
+
+def test_search_sort_and_steps_reach_prompts_that_are_not_shown_at_first(
+    browser, found, tmp_path, monkeypatch
+):
+    target = tmp_path / "many.html"
+    outputs = {name: [f"{name} <{row}> & so on" for row in range(P * K)] for name in MODELS}
+    monkeypatch.setattr(webpage, "_PROMPTS", 2)
+    cv.report.html(
+        found, target, outputs=outputs, prompts=[f"prompt {r // K}" for r in range(P * K)]
+    )
+    for page in opened(browser, target):
+        assert column(page, 1) == [0, 1]
+        page.locator("#after").click()
+        assert column(page, 1) == [2, 3]
+        for words, prompts in (("PROMPT 5", [5]), ("<8> &", [2]), ("lt;", [])):
+            page.fill("#search", words)
+            assert column(page, 1) == prompts
+        page.fill("#search", "")
+        button = page.locator(".heat thead th:nth-child(2) button")
+        button.click()
+        values = []
+        for _ in range(P // 2):
+            values += column(page, 2)
+            if len(values) < P:
+                page.locator("#after").click()
+        assert len(values) == P and values == sorted(values)
+        page.locator(".heat tbody tr:nth-child(2) a").click()
+        page.locator("#previous").click()
+        page.locator("#previous").click()
+        numbers = column(page, 1)
+        assert column(page, 2) == values[2:4]
+        assert page.locator(f".prompt:visible #p{numbers[1]}").count() == 1
+        assert page.locator(".heat tr.current").count() == 1
 
 
 def test_a_click_shows_the_outputs_of_all_models(page):

@@ -17,6 +17,7 @@ import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__
 from condvendi_jax.report import behind as outputs_behind
+from condvendi_jax.report import webpage
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "docs" / "example_report.html"
 P, K = 8, 5  # Prompts, and answers of each.
@@ -88,6 +89,25 @@ class Parsed(html.parser.HTMLParser):
 
     def ids(self):
         return [attributes["id"] for _, attributes in self.elements if "id" in attributes]
+
+
+def test_a_page_of_many_prompts_holds_every_prompt_and_output(found, monkeypatch):
+    whole = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
+    monkeypatch.setattr(webpage, "_PROMPTS", 3)
+    page = page_of(found, outputs=OUTPUTS, prompts=TEXTS)
+    start = Parsed(page)
+    rest = [
+        Parsed(text) for text in re.findall('(?s)<script type="text/plain".*?>(.*?)</script>', page)
+    ]
+    assert "p2" in start.ids() and "p3" not in start.ids()
+    ids = {"rows", "rest"}.union(start.ids(), *(part.ids() for part in rest))
+    assert ids == {"rows", "rest", *whole.ids()}
+    shown = start.inside | rest[1].inside
+    for name, words in whole.inside.items():
+        if re.match(r"[po]\d", name):
+            assert shown[name] == words
+    of_prompts = [row for row in start.rows + rest[0].rows if row[0].startswith("prompt ")]
+    assert of_prompts == [row for row in whole.rows if row[0].startswith("prompt ")]
 
 
 @pytest.mark.parametrize("committed", [False, True])
