@@ -454,7 +454,11 @@ class Tested(NamedTuple):
         (one, two), by_draw = np.array(pairs).T, np.moveaxis(draws, 1, 0)
         for some in range(0, _DRAWS, _AT_ONCE):  # A few at once stay in the cache.
             few = by_draw[some : some + _AT_ONCE]
-            drawn[some : some + _AT_ONCE] = np.abs(parts[0] * few[:, one] - parts[1] * few[:, two])
+            apart, other = few.take(one, axis=1), few.take(two, axis=1)
+            apart *= parts[0]
+            other *= parts[1]
+            apart -= other
+            drawn[some : some + _AT_ONCE] = np.abs(apart, out=apart)
         largest = np.abs(observed) * (1 - _TIES)
         told = multiplicity.stepped_down(largest, drawn, self.level)
         p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))

@@ -24,13 +24,22 @@ _NO_PAIR = 1e-12  # A similarity that may be rounding.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
 _LEAST = 1e-300  # So that nothing is divided by 0.
 _BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
+_USUAL = 0.05
 #: Levels at which a test looks first.
 LEVELS = np.exp(np.linspace(math.log(1e-30), 0, 160))
 
 
-def student(freedom: Any, level: Any = 0.05) -> Any:
+def student(freedom: Any, level: Any = _USUAL) -> Any:
     """Half the width of an interval by Student's t, in standard errors."""
+    if (level is LEVELS or level is _USUAL) and isinstance(freedom, (int, float)):
+        return _student(float(freedom), level is LEVELS)
     return -scipy.special.stdtrit(freedom, np.asarray(level) / 2)
+
+
+@functools.lru_cache(maxsize=1024)
+def _student(freedom: float, at_levels: bool) -> Any:
+    """Many intervals have the same freedom."""
+    return -scipy.special.stdtrit(freedom, (LEVELS if at_levels else _USUAL) / 2)
 
 
 def symmetric(value: float, error: float, freedom: float) -> Ends:
