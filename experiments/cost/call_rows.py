@@ -142,8 +142,11 @@ def _first(call: str, **peers: Caller) -> dict[str, Caller]:
 _RKE, _CONDITIONAL = "float(cv.rke(x, kernel=half))", "float(cv.conditional_rke(x, t, **both))"
 _SUMS = "(gram(x) ** 2).sum()"
 _CONDITIONAL_SUMS = "[(p := gram(t) ** 2).sum(), (gram(x) ** 2 * p).sum()]"
-_SCIPY = partial(_PEER, "import numpy, scipy.linalg; f = scipy.linalg.eigvalsh")
-_SPECTRA = "[((k**2).sum(), f(k / len(k))) for k in (a := gram(x), b := gram(t), a * b)]"
+_SCIPY = partial(
+    _PEER,
+    "import numpy, scipy.linalg; f = scipy.linalg.eigvalsh;"
+    "spectra = lambda a, b: [((k**2).sum(), f(k / len(k))) for k in (a, b, a * b)]",
+)
 _IMPORT = Caller("", "-c 'import condvendi_jax'")
 _NOTHING = {"import of NumPy": _PEER("", "-c 'import numpy'")}
 _500 = partial(_pairs, n=500)
@@ -167,7 +170,7 @@ ROWS: dict[str, Row] = {
     "first_evaluate": Row(
         "first evaluate, orders 2 and 1, n = 500",
         _500,
-        _first("cv.evaluate(x, t, **both)", SciPy=_SCIPY(_SPECTRA)),
+        _first("cv.evaluate(x, t, **both)", SciPy=_SCIPY("spectra(gram(x), gram(t))")),
         False,
     ),
     "errors": Row(

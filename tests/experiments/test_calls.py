@@ -87,3 +87,12 @@ def test_numpy_computes_what_we_compute(row, tmp_path):
     sums = np.ravel(eval(peer.call, names))
     expected = len(names["x"]) ** 2 / sums[0] if len(sums) == 1 else sums[0] / sums[1]
     np.testing.assert_allclose(eval(ours.call, names), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_has_a_peer_and_all_of_it_compiles(row):
+    for caller in ROWS[row].callers.values():
+        if caller.setup:
+            compile(caller.setup, "setup", "exec")
+            compile(f"lambda: {caller.call}", "call", "eval")
+    assert any(caller.peer for caller in ROWS[row].callers.values())
