@@ -16,13 +16,14 @@ class Caller(NamedTuple):
     """A contestant: what it runs before its call (`callers`), and the call.
 
     Without a setup, the call is the words of a command. `keeps` says whether it finds the programs
-    that an earlier process compiled.
+    that an earlier process compiled, and `elsewhere` that it may have an environment of its own.
     """
 
     setup: str
     call: str
     peer: bool = False
     keeps: bool = True
+    elsewhere: bool = False
 
 
 class Row(NamedTuple):
@@ -98,6 +99,7 @@ def _pictures(folder: pathlib.Path) -> None:
 
 
 _PEER = partial(Caller, peer=True)
+_PACKAGE = partial(_PEER, elsewhere=True)
 _NUMPY = partial(_PEER, "import numpy as np")
 _LIBRARY = "import condvendi_jax as cv; half = cv.Gaussian(0.5);"
 _OURS = partial(Caller, f"{_LIBRARY} both = {{'output_kernel': half, 'prompt_kernel': half}}")
@@ -163,7 +165,7 @@ ROWS: dict[str, Row] = {
         _first(
             "float(cv.vendi(x, kernel=half))",
             SciPy=_SCIPY("f(gram(x) / len(x))"),
-            vendi_score=_PEER("from vendi_score import vendi", "vendi.score_K(gram(x))"),
+            vendi_score=_PACKAGE("from vendi_score import vendi", "vendi.score_K(gram(x))"),
         ),
         False,
     ),
@@ -226,7 +228,7 @@ ROWS: dict[str, Row] = {
             partial(_texts, n=n, words=words),
             {
                 "ours": Caller(_ENCODER.format("minilm"), "encoder.encode(texts)"),
-                "sentence-transformers": _PEER(_TORCH_TEXTS, "encoder.encode(texts)"),
+                "sentence-transformers": _PACKAGE(_TORCH_TEXTS, "encoder.encode(texts)"),
             },
         )
         for n in (300, 2000)
@@ -237,7 +239,7 @@ ROWS: dict[str, Row] = {
         _pictures,
         {
             "ours": Caller(_ENCODER.format("efficientnet"), "encoder.encode(x)"),
-            "torch": _PEER(
+            "torch": _PACKAGE(
                 _TORCH_PICTURES, "[net((of.float() - 127) / 128).mean((2, 3)) for of in batches]"
             ),
         },

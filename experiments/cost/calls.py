@@ -18,6 +18,7 @@ from rich.table import Table
 from experiments import lab
 from experiments.cost import timing
 from experiments.cost.call_rows import ROWS, Caller
+from experiments.lab import tables
 
 _CALLERS = pathlib.Path(__file__).with_name("callers.py")
 _LIMIT = 300.0  # Seconds of the clock that a process may take.
@@ -34,7 +35,7 @@ class Calls(lab.Study):
 
     rows: tuple[str, ...] = lab.flag(tuple(ROWS), "What is measured.", choices=ROWS)
     peers: str | None = lab.flag(
-        None, "The Python of an environment with the peers; that of the study if unset."
+        None, "The Python that has other packages; that of the study if unset."
     )
 
     def prepare(self, load, seed):
@@ -78,11 +79,10 @@ class Calls(lab.Study):
             row, ratios = ROWS[cell.values["row"]], ratios_of(cell.values["row"], found)
             for name, caller in row.callers.items():
                 of = found.sel(contestant=name)
-                seconds, peak = of.seconds.median().item(), of.peak.median().item() / 1e6
-                ratio = "" if caller.peer else f"{ratios[name]:.3g}"
-                shown = f"{seconds:.3g}", ratio, "-" if np.isnan(peak) else f"{peak:.0f}"
-                left = of.left_out.item()
-                grid.add_row(row.words, name, *((left, "", "") if left else shown))
+                numbers = of.seconds.median(), ratios[name], of.peak.median() / 1e6
+                shown = [tables.number(float(number), digits=3) for number in numbers]
+                shown = [of.left_out.item() or shown[0], "" if caller.peer else shown[1], shown[2]]
+                grid.add_row(row.words, name, *shown)
         yield grid
 
     @classmethod
@@ -92,8 +92,8 @@ class Calls(lab.Study):
         def ratio(row: str, contestant: str = "ours") -> float:
             return ratios_of(row, runs[0].found.sel(row=row))[contestant]
 
-        tables = [table for run in runs for table in run.study.tables(run)]
-        return {"ratio": ratio, "table": tables and tables[0]}
+        grids = [grid for run in runs for grid in run.study.tables(run)]
+        return {"ratio": ratio, "table": grids and grids[0]}
 
 
 def ratios_of(row: str, found: xr.Dataset) -> dict[str, float]:
@@ -119,7 +119,7 @@ def measured(
     own |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     own |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": str(caller.keeps).lower()}
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
-    python = peers if caller.peer and peers else sys.executable
+    python = peers if caller.elsewhere and peers else sys.executable
     given: Any = {"cwd": folder, "env": kept | own, "timeout": _LIMIT, "text": True}
     with _on_one_core():
         seconds, finished = timing.of_process([python, *words], **given)

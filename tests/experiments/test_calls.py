@@ -73,9 +73,15 @@ def test_a_later_call_is_timed_alone(toy, tmp_path):
 
 
 def test_peers_run_in_their_own_environment(toy, tmp_path):
-    toy(ours=Caller("import json", "1"), peer=Caller("import json", "1", peer=True))
+    contestants = {
+        "ours": Caller("import json", "1"),
+        "here": Caller("import json", "1", peer=True),
+        "there": Caller("import json", "1", peer=True, elsewhere=True),
+    }
+    toy(**contestants)
     run = studies.execute(Calls, tmp_path, "--rows=toy", f"--peers={tmp_path / 'python'}")
-    assert "No such file" in run.found.left_out.values[0, 1] and not run.found.left_out.values[0, 0]
+    *here, there = run.found.left_out.sel(row="toy").values
+    assert here == ["", ""] and "No such file" in there
 
 
 @pytest.mark.parametrize("row", ["rke_500", "conditional_rke_500"])
