@@ -25,7 +25,8 @@ from rich.table import Table
 
 from condvendi_jax.cli import command
 from condvendi_jax.cli.flags import flag
-from experiments.lab import Study, checking, pages, papers, registry, runner, store, tables
+from experiments import lab
+from experiments.lab import folders, papers, printing, registry
 
 VERBS = ("list", "run", "check", "draw", "pages")
 _OWN = pathlib.Path("results")
@@ -61,15 +62,15 @@ def main(argv: list[str]) -> int | None:
     if verb not in VERBS:
         raise ValueError(f"expected one of {', '.join(VERBS)}, received {verb!r}.")
     if verb in ("run", "check", "draw"):
-        studies = [registry.load(name) for name in _names(names)]
+        studies = [registry.entry(name) for name in _names(names)]
         return {"run": _run, "check": _check, "draw": _draw}[verb](studies, rest)
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
     if verb == "pages":
-        for path, text in pages.written().items():
+        for path, text in lab.pages.written().items():
             path.write_text(text, encoding="utf-8")
     else:
-        tables.print_table(_overview())
+        printing.print_table(_overview())
     return None
 
 
@@ -85,10 +86,10 @@ def _names(names: Sequence[str]) -> Sequence[str]:
     return registry.NAMES if list(names) == ["all"] else names
 
 
-def _run(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
+def _run(studies: Sequence[registry.Entry], rest: Sequence[str]) -> int:
     """Runs each study in a process of its own; ends with the first status that is not 0."""
     for study in studies:
-        print(f"{study.name}: {study.question()}", flush=True)
+        print(f"{study.name}: {study.question}", flush=True)
         if status := _process([f"experiments.{study.name}", *rest]):
             return status
     return 0
@@ -109,7 +110,7 @@ def _process(arguments: Sequence[str]) -> int:
         return command.INTERRUPTED
 
 
-def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
+def _check(studies: Sequence[registry.Entry], rest: Sequence[str]) -> int:
     """Computes committed results again; of several studies, each in a process of its own.
 
     Returns 1 where results differ, or the first status above it that a process ended with.
@@ -117,28 +118,29 @@ def _check(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
     if len(studies) > 1:
         statuses = []
         for study in studies:
-            if not runner.run_folders(study, runner.COMMITTED):
+            if not folders.run_folders(study, folders.COMMITTED):
                 print(f"{study.name}: has no committed results.")
                 continue
             statuses.append(_process(["experiments", "check", study.name, *rest]))
             if statuses[-1] > 1:
                 break
         return max(statuses, default=0)
-    given, (study,) = runner.parse_once(_CheckFlags, rest)[1], studies
+    given, (study,) = lab.runner.parse_once(_CheckFlags, rest)[1], studies
     # By default nothing is left that a later check, of other code, could take for its own.
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(given.output or scratch)
-        grid, agree = checking.check(study, folder, given.cells)
-    tables.print_table(grid)
+        grid, agree = lab.checking.check(registry.load(study.name), folder, given.cells)
+    printing.print_table(grid)
     return 0 if agree else 1
 
 
-def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
+def _draw(entries: Sequence[registry.Entry], rest: Sequence[str]) -> None:
     """Draws what is saved, and computes nothing."""
-    given = runner.parse_once(_DrawFlags, rest)[1]
+    studies = [registry.load(entry.name) for entry in entries]
+    given = lab.runner.parse_once(_DrawFlags, rest)[1]
     results, figures = pathlib.Path(given.results), pathlib.Path(given.figures)
     found = {
-        study.name: [store.read_run(f, study) for f in runner.run_folders(study, results)]
+        study.name: [lab.store.read_run(f, study) for f in folders.run_folders(study, results)]
         for study in studies
     }
     if not any(found.values()):
@@ -148,7 +150,7 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
     overwrite = given.overwrite or figures.resolve() == _COMMITTED_FIGURES
     for study in studies:
         if found[study.name]:
-            for path in runner.draw(study, found[study.name], figures, overwrite=overwrite):
+            for path in lab.runner.draw(study, found[study.name], figures, overwrite=overwrite):
                 print(path)
 
 
@@ -157,27 +159,30 @@ def _overview() -> Table:
     names = ("study", "repeats", "committed", "yours")
     caption = f"committed: below experiments/results; yours: below {_OWN} in this folder"
     grid = Table(*names, show_lines=True, caption=caption)
-    for study in map(registry.load, registry.NAMES):
-        states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
-        name = f"[bold]{study.name}[/bold]\n{study.question()}"
+    for study in map(registry.entry, registry.NAMES):
+        states = [_states(study, folder) for folder in (folders.COMMITTED, _OWN)]
+        name = f"[bold]{study.name}[/bold]\n{study.question}"
         grid.add_row(name, papers.repeats(study.name), *states)
     return grid
 
 
-def _state(study: type[Study], results: pathlib.Path) -> str:
+def _states(study: registry.Entry, results: pathlib.Path) -> str:
     """Which runs are there, and whether they are whole."""
     lines = []
-    for folder in runner.run_folders(study, results):
+    for folder in folders.run_folders(study, results):
         variant = folder.name.removeprefix(study.name).lstrip("-")
         try:
-            run = store.read_run(folder, study)
+            state = folders.state(study, folder) or _state_by_study(study, folder)
+            lines.append(f"{variant}: {state}" if variant else state)
         except ValueError as error:
             lines.append(f"{variant or 'unreadable'}: {error}")
-            continue
-        total = len(run.results) + len(run.missing)
-        whole = "complete" if not run.missing else f"{len(run.results)} of {total} cells"
-        lines.append(f"{variant}: {whole}" if variant else whole)
     return "\n".join(lines) or "-"
+
+
+def _state_by_study(study: registry.Entry, folder: pathlib.Path) -> str:
+    """As `folders.state`, of any results; slow, because it imports the study."""
+    run = lab.store.read_run(folder, registry.load(study.name))
+    return folders.progress(len(run.results), len(run.results) + len(run.missing))
 
 
 if __name__ == "__main__":

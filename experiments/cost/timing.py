@@ -1,6 +1,8 @@
 """How benchmarks time calls, and their rule: three calls of a contestant, or no number."""
 
+import resource
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +31,14 @@ def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, 
             jax.block_until_ready(call())
             seconds[name].append(time.perf_counter() - start)
     return seconds
+
+
+def of_process(call: Sequence[str], **given: Any) -> tuple[float, Any]:
+    """The CPU seconds of a process and its children, and what `subprocess.run` returns."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finished = subprocess.run(call, check=True, capture_output=True, **given)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, finished
 
 
 class Spread(NamedTuple):

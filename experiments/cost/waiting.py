@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -128,7 +126,4 @@ def seconds(name: str, folder: pathlib.Path, cache: str) -> float:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | own
     with tempfile.TemporaryDirectory() as fresh:
         call = [sys.executable, *arguments(name, fresh)]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(call, cwd=folder, env=environment, check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return timing.of_process(call, cwd=folder, env=environment)[0]

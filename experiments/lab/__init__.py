@@ -1,12 +1,10 @@
 """What all studies share: flags, identity, saving and resuming, tables, figures and captions.
 
-A new study is a module with a `Study` and a line in `experiments.lab.registry`
-(docs/studies/your_own.md).
+A new study is a module with a `Study` in the folder of a theme (docs/studies/your_own.md).
 """
 
-from condvendi_jax.cli.flags import flag
-from experiments.lab.cells import Cell, Context, Run
-from experiments.lab.results import gather
-from experiments.lab.runner import main
-from experiments.lab.scales import Bandwidths, Rules, Scales
-from experiments.lab.study import Setup, Study, resolved
+import lazy_loader
+
+# The stub beside this file lists the names. A name is imported when it is first used, so that a
+# list of the studies, and the help of a command, need not wait for JAX.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,7 @@
 """What a study and the lab hand to each other: a cell, its context, and the results of a run."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import pathlib

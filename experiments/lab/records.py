@@ -21,14 +21,11 @@ import numpy as np
 
 from condvendi_jax.base import files
 from condvendi_jax.cli import provenance
+from experiments.lab.folders import DamagedError
 
 _SHOWN = 120  # Characters of a setting in a message.
 NEAR = 1e-4  # Relative difference of two numbers that are resolved from the same settings.
 Identity = Mapping[str, Any]
-
-
-class DamagedError(ValueError):
-    """A file is not what was once written under its name."""
 
 
 def hash_array(array: np.ndarray) -> str:

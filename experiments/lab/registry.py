@@ -1,41 +1,66 @@
 """The studies, by name: the files of the themes that define a `lab.Study`."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import pathlib
 import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import experiments
-from experiments.lab.study import Study
+
+if TYPE_CHECKING:
+    from experiments.lab.study import Study
 
 _ROOT = pathlib.Path(__file__).parents[1]
-# A class that derives from another, and its name before the next class.
-_STUDY = re.compile(r'^class (\w+)\(\S+\):\n(?:(?!class ).*\n)*?    name = "(\w+)"$', re.MULTILINE)
+# A class that derives from another, and what its body says.
+_CLASS = re.compile(r"^class (\w+)\(\S+\):\n((?: {4}.*\n|\n)+)", re.MULTILINE)
+_QUESTION = re.compile(r' {4}"""(.*?)(?:"""|\n)')
+_NAME = re.compile(r'^ {4}name = "(\w+)"$', re.MULTILINE)
+_VERSION = re.compile(r"^ {4}version = (\d+)$", re.MULTILINE)
 
 
-def _found() -> dict[str, tuple[str, str]]:
-    """The module and the class of every study; read, not imported, as that would be slow."""
+class Entry(NamedTuple):
+    """What the source of a study says of it."""
+
+    name: str
+    question: str
+    version: int
+    module: str
+    kind: str
+
+
+def _found() -> dict[str, Entry]:
+    """Every study; read, not imported, as that would be slow."""
     found = {}
     for theme in experiments.THEMES:
         for path in sorted((_ROOT / theme).rglob("*.py")):
             module = ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts)
-            for kind, name in _STUDY.findall(path.read_text(encoding="utf-8")):
-                found[name] = module, kind
+            for kind, body in _CLASS.findall(path.read_text(encoding="utf-8")):
+                if (name := _NAME.search(body)) and (question := _QUESTION.match(body)):
+                    version = _VERSION.search(body)
+                    number = int(version[1]) if version else 1
+                    found[name[1]] = Entry(name[1], question[1], number, module, kind)
     return found
 
 
-_MODULES = _found()
-NAMES = tuple(_MODULES)
+_ENTRIES = _found()
+NAMES = tuple(_ENTRIES)
 
 
-@functools.cache
-def load(name: str) -> type[Study]:
-    """The study of that name.
+def entry(name: str) -> Entry:
+    """What is known of the study of that name without importing it.
 
     Raises:
       ValueError: there is none, with the names of those that there are.
     """
-    if name not in _MODULES:
+    if name not in _ENTRIES:
         raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
-    module, kind = _MODULES[name]
-    return getattr(importlib.import_module(module), kind)
+    return _ENTRIES[name]
+
+
+@functools.cache
+def load(name: str) -> type[Study]:
+    """The study of that name; ValueError as of `entry`."""
+    return getattr(importlib.import_module(entry(name).module), entry(name).kind)

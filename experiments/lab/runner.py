@@ -20,11 +20,13 @@ from condvendi_jax.base import checks, extras, files
 from condvendi_jax.cli import command, flags, provenance
 from condvendi_jax.cli.flags import flag
 from experiments import data
-from experiments.lab import papers, records, store, style, tables
+from experiments.lab import papers, printing, records, store
 from experiments.lab.cells import Cell, Context, Run
+from experiments.lab.folders import COMMITTED as COMMITTED
+from experiments.lab.folders import RUN
+from experiments.lab.folders import run_folders as run_folders
 from experiments.lab.study import Setup, Study
 
-COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
 
 
@@ -85,7 +87,7 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
     load = functools.partial(_load, study, given)
     finished = run(given.study, load, getattr(given, "seed", 0), folder)
     for grid in finished.study.tables(finished):
-        tables.print_table(grid)
+        printing.print_table(grid)
     sys.stdout.flush()
     for path in draw(study, [finished], folder):
         print(path)
@@ -179,7 +181,7 @@ def run(
       OSError: the folder cannot be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    files.check_writable(folder / store.RUN)  # Before anything takes long.
+    files.check_writable(folder / RUN)  # Before anything takes long.
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(command.progress_bar())
         task = bar.add_task("reading the data", total=None)
@@ -259,6 +261,8 @@ def draw(
     figures = study.figures(runs)
     if not figures:
         return []
+    from experiments.lab import style  # Imported where it is used: matplotlib is slow.
+
     folder.mkdir(parents=True, exist_ok=True)
     there = [path for name in figures for path in style.paths(folder / name) if path.exists()]
     if there and not overwrite:
@@ -267,12 +271,6 @@ def draw(
             "it."
         )
     return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
-
-
-def run_folders(study: type[Study], results: pathlib.Path) -> list[pathlib.Path]:
-    """The folders of the study's runs among some results, in the order of their names."""
-    folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
-    return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
 
 
 class _Progress:

@@ -17,9 +17,9 @@ import xarray as xr
 from condvendi_jax.base import files
 from experiments.lab import records, results
 from experiments.lab.cells import Cell, Run
+from experiments.lab.folders import RUN
 from experiments.lab.study import Study
 
-RUN = "run.json"
 _ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
 
 
@@ -65,9 +65,9 @@ class Store:
     def _check(self) -> dict[Cell, xr.Dataset]:
         """The results that are there, after everything in the folder was compared."""
         run = self._folder / RUN
-        there = _read_identity(run)
+        there = _read_run(run)
         if there is not None:
-            records.refuse_others(run, there, self._identity)
+            records.refuse_others(run, there["identity"], self._identity)
         cells = {path: cell for cell, path in self._paths.items()}
         found = {}
         for path in sorted(self._folder.glob("*.nc")):
@@ -85,7 +85,10 @@ class Store:
             if run.exists() or finished:
                 state = "damaged" if run.exists() else "missing"
                 sys.stderr.write(f"{run}: {state}; {len(finished)} cells match and are kept.\n")
-            files.write_json(run, {"identity": self._identity})
+        places = {path.name: cell.coordinates for cell, path in self._paths.items()}
+        record = {"identity": there["identity"] if there else self._identity, "cells": places}
+        if there != files.jsonable(record):
+            files.write_json(run, record)
         return finished
 
     def _refuse_foreign(self, finished: Collection[Cell]) -> None:
@@ -119,8 +122,8 @@ def read_cell(path: pathlib.Path, cell: Cell | None) -> tuple[dict[str, Any], xr
     return {"identity": {}, **record}, result
 
 
-def _read_identity(run: pathlib.Path) -> records.Identity | None:
-    """What a folder's run.json says; None where there is nothing that it says."""
+def _read_run(run: pathlib.Path) -> dict[str, Any] | None:
+    """What a folder's run.json says: the identity of a run and the files of its cells, or None."""
     try:
         content = json.loads(run.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -129,7 +132,7 @@ def _read_identity(run: pathlib.Path) -> records.Identity | None:
         return None
     if not isinstance(content.get("identity"), dict):
         raise ValueError(f"{run}: holds results of another program; choose another --output.")
-    return content["identity"]
+    return content
 
 
 def _acquire(folder: pathlib.Path) -> Any:
@@ -153,9 +156,9 @@ def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:
         another run.
     """
     folder = pathlib.Path(folder)
-    identity = _read_identity(folder / RUN)
-    if identity is None:
+    if (run := _read_run(folder / RUN)) is None:
         raise ValueError(f"{folder}: no readable results are here.")
+    identity: records.Identity = run["identity"]
     current = {**identity, "study": study.name, "version": study.version}
     records.refuse_others(folder / RUN, identity, current)
     resolved = records.typed(study, identity["resolved"])

@@ -8,15 +8,18 @@ import itertools
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import xarray as xr
-from matplotlib.figure import Figure
-from rich.table import Table
-
-from experiments.data import PairedEmbeddings
+from condvendi_jax.cli.flags import flag as flag
 from experiments.lab.cells import Cell, Context, Run
+
+if TYPE_CHECKING:  # Only in annotations; importing them is slow.
+    import numpy as np
+    import xarray as xr
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+    from experiments.data import PairedEmbeddings
 
 
 def resolved(default: Any = None) -> Any:

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich import console
 from rich.table import Table
-
-_UNLIMITED = 10_000  # Characters; wider than any table.
 
 
 def grid_of(rows: Sequence[Sequence[str]]) -> Table:
@@ -99,9 +96,3 @@ def number(value: Any, error: float | None = None, digits: int = 4) -> str:
 def word(label: Any) -> str:
     """The label of an axis in a table or a figure."""
     return f"{label:g}" if isinstance(label, float) else str(label)
-
-
-def print_table(shown: Table) -> None:
-    """Prints a table as wide as its cells need, whatever the width of the terminal."""
-    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
-    console.Console(width=max(needed, 1)).print(shown)

@@ -6,6 +6,7 @@ every study of the project in the same ways.
 
 import ast
 import dataclasses
+import json
 import math
 import os
 import pathlib
@@ -29,6 +30,8 @@ from experiments.lab import (
     Scales,
     checking,
     figures,
+    folders,
+    printing,
     records,
     results,
     runner,
@@ -235,6 +238,25 @@ def test_a_damaged_cell_is_named_and_computed_anew(tmp_path, own, damage, capsys
     assert "mean-1.nc: damaged (" in line and line.endswith("computed anew.")
     assert other.stat().st_mtime_ns == kept
     assert all(again.results[cell].identical(of) for cell, of in first.results.items())
+
+
+def test_the_state_of_a_run_is_read_without_its_study_where_nothing_is_amiss(tmp_path, own):
+    folder = execute(tmp_path, *own()).folder
+    (first, *_), run = sorted(folder.glob("*.nc")), folder / "run.json"
+    assert folders.state(Toy, folder) == "complete"
+    assert folders.state(changed(Toy, version=2), folder) == ""
+    content = first.read_bytes()
+    first.unlink()
+    assert folders.state(Toy, folder) == "1 of 2 cells"
+    for other in (content[:-20], (folder / "mean-2.nc").read_bytes()):
+        first.write_bytes(other)
+        assert folders.state(Toy, folder) == ""
+    first.write_bytes(content)
+    whole = json.loads(run.read_bytes())
+    run.write_text(json.dumps({"identity": whole["identity"]}))  # By an earlier version.
+    assert folders.state(Toy, folder) == ""
+    execute(tmp_path, *own(), study=REFUSING)
+    assert json.loads(run.read_bytes()) == whole
 
 
 def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
@@ -640,7 +662,7 @@ def test_no_cell_of_a_table_is_cut_or_broken(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "18")
     grid = Table("model", "Conditional-Vendi", title="a title")
     grid.add_row("first one", "12.3456 ± 0.0012")
-    tables.print_table(grid)
+    printing.print_table(grid)
     text = capsys.readouterr().out
     (line,) = [line for line in text.splitlines() if "first one" in line]
     assert "12.3456 ± 0.0012" in line and "Conditional-Vendi" in text and "a title" in text

@@ -1,5 +1,6 @@
 """Every study that is registered: its command, its committed results, its figures."""
 
+import json
 import pathlib
 import re
 import runpy
@@ -16,6 +17,7 @@ from condvendi_jax.cli import flags
 from experiments import THEMES, lab
 from experiments import __main__ as overview
 from experiments.lab import Setup, registry, runner, store
+from experiments.lab.folders import state
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -82,8 +84,15 @@ def test_committed_results_are_whole_and_drawn(name):
     study = registry.load(name)
     folders = runner.run_folders(study, runner.COMMITTED)
     assert len(folders) == len(study.runs)
+    known = registry.entry(name)
+    assert (known.question, known.version) == (study.question(), study.version)
     for folder in folders:
-        assert not store.read_run(folder, study).missing
+        run = store.read_run(folder, study)
+        assert not run.missing
+        # What the list of studies reads in the place of the study.
+        cells = json.loads((folder / store.RUN).read_bytes())["cells"]
+        assert cells == {store.path_of(folder, c).name: c.coordinates for c in run.study.cells()}
+        assert state(known, folder) == "complete"
     for figure in study.drawings:
         for suffix in (".png", ".pdf"):
             assert (ROOT / "figures" / f"{figure}{suffix}").stat().st_size > 5000
@@ -120,6 +129,13 @@ def test_the_overview_lists_every_study_and_its_state(tmp_path):
         assert name in found.stdout
     assert "complete" in found.stdout
     assert command("--help").returncode == 0
+
+
+def test_the_overview_imports_no_study():
+    words = "import sys; from experiments import __main__; __main__.main(['experiments'])"
+    words += "; sys.exit(str({'jax', 'numpy', 'xarray'} & {*sys.modules}))"
+    found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
+    assert found.stderr.strip() == "set()"
 
 
 @pytest.mark.slow
@@ -176,7 +192,8 @@ def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):
     assert len(code.splitlines()) <= 70
     (tmp_path / "blur.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(registry._MODULES, "blur", ("blur", "Blur"))
+    entry = registry.Entry("blur", "?", 1, module="blur", kind="Blur")
+    monkeypatch.setitem(registry._ENTRIES, "blur", entry)
     study = registry.load("blur")
     run = execute(study, tmp_path, *small_pairs("--rule=median", "--noise=0,2")(tmp_path, 0))
     assert not run.missing

@@ -1,0 +1,12 @@
+"""Tables on the terminal."""
+
+from rich import console
+from rich.table import Table
+
+_UNLIMITED = 10_000  # Characters; wider than any table.
+
+
+def print_table(shown: Table) -> None:
+    """Prints a table as wide as its cells need, whatever the width of the terminal."""
+    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
+    console.Console(width=max(needed, 1)).print(shown)
