@@ -202,15 +202,6 @@ class Pooled:
         self.place = self.model * shape[1] + self.group  # The number of the model and group.
         self.sizes = np.bincount(self.place, self.weights, math.prod(shape)).reshape(shape)
 
-    @functools.cached_property
-    def points(self) -> Pairs:
-        """The rows of all models together."""
-        parts = zip(*(rows.arrays for rows in self.models), strict=True)
-        arrays = tuple(map(jnp.concatenate, parts))
-        of_arrays = zip(self.models[0].kernels, arrays, strict=True)
-        kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
-        return Pairs.trusted(arrays, kernels, n=self.prompt.size)
-
     def shares_prompts(self) -> bool:
         """Whether the prompts have the same shares in all models."""
         of_models = np.zeros((len(self.sizes), self.prompt.max() + 1))
@@ -275,50 +266,57 @@ class Pooled:
         """Sums over pairs of rows, `[m, g, m, g]` a term; those of one kind `times` `[2, n]`."""
         alone = self.batch, np.arange(kind.size)  # Prompts of one batch are compared.
         roots = zip(np.sqrt(times), alone, strict=True)
-        multipliers = [np.stack([kind, *columns], axis=1) for columns in roots]
-        if self.exact and self.prompt.any():
-            prompts = self._inside(self.prompt) - self._diagonal(np.square(self.weights))
-            joint = self._by_prompt(multipliers[0]) if self.repeated else prompts
-            known = {"joint": joint, "prompts": prompts}
-            return [known[term] if self.repeated else 0 * prompts for term in terms]
-        weights = np.zeros((self.points.n, self.sizes.size))
-        weights[np.arange(self.points.n), self.place] = self.weights
-        arrays = (jnp.asarray(values, self.points.dtype) for values in (multipliers, weights))
-        sums = np.asarray(_sums_between(self.points, *arrays, tuple(terms)), np.float64)
-        return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
+        multipliers = np.stack([np.stack([kind, *root], axis=1) for root in roots], axis=1)
+        if not (self.exact and self.prompt.any()):
+            return self._by_block(np.zeros_like(kind), multipliers, terms)
+        # Different prompts have nothing in common, and equal ones are not compared unless repeated.
+        of_prompts = self._inside(self.prompt) - self._diagonal(np.square(self.weights))
+        if not self.repeated:
+            return [0 * of_prompts] * len(terms)
+        joint = self._by_block(self.prompt, multipliers[:, :1], ("joint",))
+        return [joint[0], of_prompts][: len(terms)]
 
-    def _by_prompt(self, multiplier: np.ndarray) -> np.ndarray:
-        """The joint sums over pairs of rows of equal prompts, `[m, g, m, g]`, prompt by prompt."""
-        count, prompts = self.sizes.size, self.prompt.max() + 1
-        there, number = np.unique(self.prompt * count + self.place, return_inverse=True)
-        prompt, place = np.divmod(there, count)
-        first = np.searchsorted(prompt, np.arange(prompts))
-        places = np.zeros((prompts, np.bincount(prompt).max()), int)
-        places[prompt, np.arange(there.size) - first[prompt]] = place
-        column, total = number - first[self.prompt], np.zeros(count**2)
-        outputs = [to_host(rows.arrays[0]) for rows in self.models]
-        starts = np.searchsorted(self.model, np.arange(len(outputs)))
-        for groups, rows, weights in order_two.leaving_of(
-            self.models[0], self.prompt, prompts, self.weights
-        ):
+    def _by_block(
+        self, kinds: np.ndarray, multipliers: np.ndarray, terms: Sequence[str]
+    ) -> list[np.ndarray]:
+        """Sums over pairs of rows of one kind, `[m, g, m, g]` a term, a few kinds at once.
+
+        Multipliers are `[n, factors, 3]`; with one of them, it is of the kernels of the outputs.
+        """
+        count, number = self.sizes.size, kinds.max() + 1
+        there, numbered = np.unique(kinds * count + self.place, return_inverse=True)
+        block, place = np.divmod(there, count)
+        first = np.searchsorted(block, np.arange(number))
+        places = np.zeros((number, np.bincount(block).max()), int)
+        places[block, np.arange(there.size) - first[block]] = place
+        column, totals = numbered - first[kinds], np.zeros((len(terms), count**2))
+        every = [[*map(to_host, rows.arrays[: multipliers.shape[1]])] for rows in self.models]
+        starts, dtype = np.searchsorted(self.model, np.arange(len(every))), every[0][0].dtype
+        model = self.models[0]
+        for groups, rows, weights in order_two.leaving_of(model, kinds, number, self.weights):
             # As many blocks each time, so that one program serves all: the last one again.
-            at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * outputs[0].shape[1])))
+            at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * every[0][0].shape[1])))
             for start in range(0, len(rows), at_once):
-                numbers = np.arange(start, start + at_once)
-                some, there = np.minimum(numbers, len(rows) - 1), (numbers < len(rows))[:, None]
-                points: Any = np.empty((*rows[some].shape, outputs[0].shape[1]), outputs[0].dtype)
-                for number, array in enumerate(outputs):
-                    of_model = self.model[rows[some]] == number
-                    points[of_model] = array[rows[some][of_model] - starts[number]]
-                kernel = self.models[0].kernels[0].suited_to(points.reshape(-1, points.shape[-1]))
-                of_rows = there * weights[some], column[rows[some]], multiplier[rows[some]]
-                block = points, *(jnp.asarray(part, points.dtype) for part in of_rows)
-                sums = to_float64(_sums_by_block(kernel, block, places.shape[1]))
-                of_blocks = places[groups[some]]
-                pairs = of_blocks[:, :, None] * count + of_blocks[:, None, :]
-                total += np.bincount(pairs.ravel(), sums.ravel(), total.size)
-        sums = total.reshape(count, count)
-        return (sums + sums.T).reshape(self.sizes.shape * 2)
+                blocks = np.arange(start, start + at_once)
+                some, kept = np.minimum(blocks, len(rows) - 1), (blocks < len(rows))[:, None]
+                of_blocks, points = rows[some], []
+                for parts in zip(*every, strict=True):
+                    points.append(np.empty((*of_blocks.shape, parts[0].shape[1]), dtype))
+                    for k, part in enumerate(parts):
+                        of_model = self.model[of_blocks] == k
+                        points[-1][of_model] = part[of_blocks[of_model] - starts[k]]
+                flat: Any = [part.reshape(-1, part.shape[2]) for part in points]
+                suited = zip(model.kernels, flat, strict=False)
+                kernels = tuple(kernel.suited_to(part) for kernel, part in suited)
+                of_rows = kept * weights[some], column[of_blocks], multipliers[of_blocks]
+                given = tuple(points), *(part.astype(dtype) for part in of_rows)
+                sums = to_float64(_sums_by_block(kernels, given, places.shape[1], tuple(terms)))
+                pairs = places[groups[some]]
+                pairs = (pairs[:, :, None] * count + pairs[:, None, :]).ravel()
+                for k, total in enumerate(totals):
+                    total += np.bincount(pairs, sums[:, k].ravel(), total.size)
+        sums = totals.reshape(-1, count, count)
+        return list((sums + sums.transpose(0, 2, 1)).reshape(-1, *self.sizes.shape * 2))
 
 
 @jax.tree_util.register_static
@@ -330,30 +328,27 @@ class _Multiplier(Kernel):
         return jnp.where(x[0] == y[0], jnp.where(x[2] == y[2], 0, x[1]), 1)
 
 
-@functools.partial(jax.jit, static_argnums=3)
-def _sums_between(
-    points: Pairs, multipliers: jax.Array, weights: jax.Array, terms: tuple[str, ...]
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _sums_by_block(
+    kernels: tuple[Kernel, ...], blocks: Any, width: int, terms: tuple[str, ...]
 ) -> jax.Array:
-    """Sums over rows i < j of weights `[n, columns]` of both times k(i, j)^2, for each term."""
-    tiles = order_two.tiles_of(points)
-    count = len(tiles.factors)
-    factors = tiles.factors + tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers)
-    wanted = {"joint": (*tiles.subsets[-1], count), "prompts": (1, count + 1)}
-    tiles = fold.Tiles(factors, tuple(wanted[term] for term in terms))
-    sums = pairwise.arrival_sums(tiles, weights=weights)
-    return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
+    """Sums over rows i < j of each block of both weights times k(i, j)^2, by their columns.
 
-
-@functools.partial(jax.jit, static_argnums=2)
-def _sums_by_block(kernel: Kernel, blocks: Any, width: int) -> jax.Array:
-    """`_sums_between` columns of the rows of each block, `[blocks, width, width]`."""
+    `[blocks, terms, width, width]`.
+    """
 
     def compute(block: Any) -> jax.Array:
-        rows, weights, column, multiplier = block
-        points = Pairs.trusted((rows,), (kernel,), n=rows.shape[0])
-        of_column = column[:, None] == jnp.arange(width, dtype=points.dtype)[None]
+        arrays, weights, column, multipliers = block
+        points = Pairs.trusted(arrays, kernels[: len(arrays)], n=weights.size)
+        tiles = order_two.tiles_of(points)
+        count = len(tiles.factors)
+        others = tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers.swapaxes(0, 1))
+        wanted = {"joint": (*tiles.subsets[-1], count), "prompts": (1, count + 1)}
+        tiles = fold.Tiles(tiles.factors + others, tuple(wanted[term] for term in terms))
+        of_column = column[:, None] == jnp.arange(width, dtype=column.dtype)[None]
         weights = jnp.where(of_column, weights[:, None], 0)
-        return _sums_between(points, multiplier[None], weights, ("joint",))[0]
+        sums = pairwise.arrival_sums(tiles, weights=weights)
+        return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
 
     return lax.map(compute, blocks)
 
