@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.devices import placed, take, to_host
+from condvendi_jax.base.devices import compiled_elsewhere, placed, take, to_host
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernels import (
@@ -201,7 +200,8 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
         some, apart = to_host(take(points, rows)), rows[:, None] != rows[None, :]
         if not apart.any() or (some == some[:1]).all():
             return fitting
-        smallest, largest = np.asarray(_off_diagonal_range(fitting, some, apart))
+        values = np.asarray(_few_values(fitting, some))[apart]
+        smallest, largest = values.min(), values.max()
     n = points.shape[0]
     if largest < 1 and kernel.compares_equality and checks.distinct_rows(to_host(points))[0] < n:
         return fitting  # Two rows are equal, which a sample need not show.
@@ -216,10 +216,8 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
     return fitting
 
 
-@jax.jit
-def _off_diagonal_range(kernel: Kernel, points: jax.Array, apart: jax.Array) -> jax.Array:
-    """The least and the largest kernel value of the pairs that are `apart`, `[2]`."""
+@compiled_elsewhere
+def _few_values(kernel: Kernel, points: jax.Array) -> jax.Array:
+    """The kernel values of all pairs of points `[n, d]`, `[n, n]`."""
     prepared = kernel.prepare(points)
-    values = kernel.cross(prepared, prepared)
-    smallest = jnp.min(jnp.where(apart, values, jnp.inf))
-    return jnp.stack([smallest, jnp.max(jnp.where(apart, values, -jnp.inf))])
+    return kernel.cross(prepared, prepared)
