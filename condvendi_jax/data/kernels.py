@@ -18,7 +18,7 @@ from jax import lax
 from jax.core import Tracer
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.devices import fixed, namespace, placed, where_it_lies
+from condvendi_jax.base.devices import fixed, host_view, namespace, placed, where_it_lies
 
 # Inner products take full precision: the default of accelerators moves k(x, x) off 1 by 1e-3.
 PRECISION = lax.Precision.HIGHEST
@@ -246,12 +246,19 @@ class Gaussian(Kernel):
         """The kernel, with a unit where a matrix product would round distances away."""
         if self.unit is not None:
             return self
-        extent, norm = map(float, _reach(points))
         sigma, limits = float(self.bandwidth), jnp.finfo(points.dtype)
-        reach = norm * extent * extent
-        rounding = float(limits.eps) * reach
-        in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
-        if (rounding <= _MOVED * sigma**2 and in_range) or extent == 0:
+
+        def is_precise(reach: float) -> bool:
+            in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
+            return float(limits.eps) * reach <= _MOVED * sigma**2 and in_range
+
+        near = host_view(points)  # A bound that one pass gives often suffices.
+        if near is not None:
+            largest = max(float(near.max()), -float(near.min()))
+            if is_precise(4 * points.shape[1] * largest**2):
+                return self
+        extent, norm = map(float, _reach(points))
+        if is_precise(norm * extent * extent) or extent == 0:
             return self
         exponent = _UNIT_STEP * round(math.log2(sigma) / _UNIT_STEP)
         return Gaussian(self.bandwidth, unit=2.0**exponent)
