@@ -255,7 +255,7 @@ class Gaussian(Kernel):
         near = host_view(points)  # A bound that one pass gives often suffices.
         if near is not None:
             largest = max(float(near.max()), -float(near.min()))
-            if is_precise(4 * points.shape[1] * largest**2):
+            if is_precise(4 * points.shape[1] * largest * largest):
                 return self
         extent, norm = map(float, _reach(points))
         if is_precise(norm * extent * extent) or extent == 0:

@@ -519,8 +519,22 @@ def represent(
             z = layout.constrain(jnp.where(inside[:, None], z, 0))
         return FeatureGram(z, layout=layout)
     if layout is None and n <= dense_up_to:
-        return DenseGram.from_points(kernel, points)
+        merged = _merged(kernel, points) if isinstance(points, np.ndarray) else None
+        return merged or DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points, layout=layout)
+
+
+def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
+    """A Gram by features of the distinct points, where these are at most half of all."""
+    if 2 * np.unique(points[:, 0]).size > len(points):
+        return None
+    count, kinds = checks.distinct_rows(points)
+    if 2 * count > len(points):
+        return None
+    distinct = points[np.unique(kinds, return_index=True)[1]]
+    matrix = DenseGram.from_points(kernel, distinct).matrix
+    values, vectors = eigenvalues.decomposed(np.asarray(matrix) / count)
+    return FeatureGram((vectors * np.sqrt(count * values))[kinds])
 
 
 @functools.partial(compiled_elsewhere, static_argnums=1)

@@ -125,9 +125,8 @@ def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
         return values, eigenvalues.matmul(gram.features, vectors)
     operator = gram.dense().matrix * roots[:, None] * roots[None, :]
     values, vectors = eigenvalues.decomposed(operator)
-    # Zero for rows of weight zero.
-    positive = weights > 0
-    inverse = positive / namespace(weights).where(positive, roots, 1)
+    xp, positive = namespace(weights), weights > 0  # Zero for rows of weight zero.
+    inverse = xp.where(positive, 1 / xp.where(positive, roots, 1), 0)
     return values, vectors * square_roots(values)[None, :] * inverse[:, None]
 
 
