@@ -433,17 +433,17 @@ def _smallest(points: np.ndarray, prompts: np.ndarray, weights: np.ndarray) -> f
     octave = octaves[place]
     if place > 0:
         octave = _root(lambda o: variance(o) - level, octave, octaves[place - 1])
-    return typical * 2.0**octave
+    return float(typical * 2.0**octave)
 
 
 def _root(function: Callable[[float], float], first: float, last: float) -> float:
     """A zero between two points of different signs, to 1e-10, by the Illinois method."""
     # Here because to import `scipy.optimize` takes longer than the rule.
     (a, at_a), (b, at_b) = ((x, function(x)) for x in (first, last))
-    while at_a != at_b:
+    for _ in range(100):
         c = (a * at_b - b * at_a) / (at_b - at_a)
         at_c = function(c)
-        if abs(c - b) < 1e-10 or at_c == 0:
+        if not abs(c - b) >= 1e-10 or at_c == 0:
             return c
         a, at_a = (b, at_b) if at_b * at_c < 0 else (a, at_a / 2)
         b, at_b = c, at_c
