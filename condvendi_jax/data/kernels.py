@@ -297,8 +297,8 @@ class Gaussian(Kernel):
         half = norms - inner_products(x, y)
         # A remainder of the size of rounding is no distance: duplicates are at zero whatever the
         # bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and stays.
-        rounding = _ROUNDING * jnp.finfo(half.dtype).eps
-        return namespace(half).where(half <= rounding * norms, 0, half)
+        norms *= _ROUNDING * jnp.finfo(half.dtype).eps
+        return namespace(half).where(half <= norms, 0, half)
 
     def profile(self, geometry: jax.Array) -> jax.Array:
         """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
