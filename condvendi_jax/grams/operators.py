@@ -538,10 +538,10 @@ def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
 
 
 @functools.partial(compiled_elsewhere, static_argnums=1)
-def grams_of(pairs: Pairs, dense_up_to: int = _DENSE_UP_TO) -> tuple[Gram, ...]:
+def grams_of(points: Pairs, dense_up_to: int = _DENSE_UP_TO) -> tuple[Gram, ...]:
     """The Gram of the outputs and, where there are any, of the prompts, without weights.
 
     Of NumPy where the points are on the host.
     """
-    how: Any = {"layout": pairs.layout, "dense_up_to": dense_up_to}
-    return tuple(map(functools.partial(represent, **how), pairs.kernels, pairs.arrays))
+    how: Any = {"layout": points.layout, "dense_up_to": dense_up_to}
+    return tuple(map(functools.partial(represent, **how), points.kernels, points.arrays))
