@@ -317,8 +317,7 @@ def cast_array(
     check_finite(host, name=name)
     with np.errstate(over="ignore"):
         cast = (host if origin is None else minus(host, origin)).astype(compute_dtype())
-    beyond = ~np.isfinite(cast).all(axis=1)
-    if beyond.any():
+    if cast.dtype != host.dtype and (beyond := ~np.isfinite(cast).all(axis=1)).any():
         limit = float(jnp.finfo(cast.dtype).max)
         raise ValueError(
             f"{name}: {int(beyond.sum())} row(s) hold numbers beyond the range of {cast.dtype} "
@@ -341,7 +340,7 @@ def _warn_of_padding(array: Any, name: str) -> None:
     if array.shape[1] < _FEWEST_COLUMNS or not jnp.issubdtype(array.dtype, jnp.floating):
         return
     high, low = (numbers.astype(np.float64) for numbers in _extremes(array))
-    odd = (high == low) | np.isin(np.maximum(high, -low), _LARGEST)
+    odd = (high == low) | (np.maximum(high, -low)[:, None] == _LARGEST).any(axis=1)
     if not odd.any():
         return
     with jax.ensure_compile_time_eval():
@@ -451,7 +450,8 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
 @where_it_lies
 def _not_finite(xp: Any, array: Any) -> tuple[Any, Any]:
     """The first row that is not finite, and how many are not."""
-    bad = ~xp.isfinite(array).all(axis=1)
+    # The largest and the least of a row with a NaN are NaN.
+    bad = ~xp.isfinite(array.max(axis=1)) | ~xp.isfinite(array.min(axis=1))
     return xp.argmax(bad), xp.sum(bad)
 
 

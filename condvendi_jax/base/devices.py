@@ -216,6 +216,40 @@ def take(array: jax.Array, rows: Any) -> jax.Array:
     return array[rows] if near is None else placed(near[rows])
 
 
+def namespace(array: Any) -> Any:
+    """NumPy for an array of NumPy, and `jax.numpy` for others."""
+    return np if isinstance(array, (np.ndarray, np.generic)) else jnp
+
+
+def fixed(value: Any) -> Any:
+    """The value, whose derivative counts as zero."""
+    return value if isinstance(value, (np.ndarray, np.generic)) else lax.stop_gradient(value)
+
+
+def on_host(tree: Any) -> Any:
+    """The tree with its arrays for NumPy, if that copies nothing; None where one is elsewhere."""
+    leaves, structure = jax.tree.flatten(tree)
+    near = [host_view(leaf) if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
+    return None if any(leaf is None for leaf in near) else structure.unflatten(near)
+
+
+def compiled_elsewhere(
+    function: Callable[..., Any], *, static_argnums: int | tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """Runs a function of trees, of either `namespace`, in NumPy on the host, else compiled."""
+    compiled = jax.jit(function, static_argnums=static_argnums)
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        near = on_host(args)
+        if near is None:
+            return compiled(*args)
+        with np.errstate(all="ignore"):  # As compiled programs do.
+            return function(*near)
+
+    return run
+
+
 def where_it_lies(function: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Runs `function(numpy, array)` on the host, and `function(jax.numpy, array)` elsewhere."""
     compiled = jax.jit(functools.partial(function, jnp))

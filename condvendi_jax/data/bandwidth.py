@@ -413,8 +413,6 @@ def _effective_number(kinds: np.ndarray, weights: np.ndarray) -> float:
 def _smallest(points: np.ndarray, prompts: np.ndarray, weights: np.ndarray) -> float:
     """The bandwidth at which the variance reaches the threshold, or else its largest value."""
     # It is the first one, coming from above: below the largest value, RKE only counts rows.
-    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
-
     order = np.argsort(prompts, kind="stable")
     starts = np.flatnonzero(np.diff(prompts[order], prepend=-1))
     squares, typical = _squared_distances(points[order], starts)
@@ -432,10 +430,24 @@ def _smallest(points: np.ndarray, prompts: np.ndarray, weights: np.ndarray) -> f
     if level <= _NOTHING:
         return typical * 2.0 ** octaves[-1]
     place = next(k for k, octave in enumerate(octaves) if variance(octave) >= level)
-    octave: Any = octaves[place]
+    octave = octaves[place]
     if place > 0:
-        octave = brentq(lambda o: variance(o) - level, octave, octaves[place - 1], xtol=1e-10)
-    return typical * 2.0**octave
+        octave = _root(lambda o: variance(o) - level, octave, octaves[place - 1])
+    return float(typical * 2.0**octave)
+
+
+def _root(function: Callable[[float], float], first: float, last: float) -> float:
+    """A zero between two points of different signs, to 1e-10, by the Illinois method."""
+    # Here because to import `scipy.optimize` takes longer than the rule.
+    (a, at_a), (b, at_b) = ((x, function(x)) for x in (first, last))
+    for _ in range(100):
+        c = (a * at_b - b * at_a) / (at_b - at_a)
+        at_c = function(c)
+        if not abs(c - b) >= 1e-10 or at_c == 0:
+            return c
+        a, at_a = (b, at_b) if at_b * at_c < 0 else (a, at_a / 2)
+        b, at_b = c, at_c
+    return b
 
 
 def _squared_distances(points: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, float]:

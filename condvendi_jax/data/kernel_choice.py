@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.devices import placed, take, to_host
+from condvendi_jax.base.devices import compiled_elsewhere, host_view, placed, take, to_host
 from condvendi_jax.data import bandwidth
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernels import (
@@ -25,7 +24,7 @@ from condvendi_jax.data.rows import NAMES, RESAMPLED, Rows, prompts_by_model
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
 KernelChoice = Kernel | RuledBandwidth | None
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
-_PROBED_ROWS = 256
+_PROBED_ROWS, _FEW_ROWS = 256, 16
 #: Prompts of each model that were asked several times, and know the outputs to one prompt.
 ENOUGH_REPEATED = 7
 # All kernel values between different points this near to one, or to zero, say nothing.
@@ -198,10 +197,16 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
         # A fixed number of rows, some of them twice, lets one program serve arrays of all lengths.
         step = -(-points.shape[0] // _PROBED_ROWS)
         rows = np.resize(np.arange(0, points.shape[0], step), _PROBED_ROWS)
-        some, apart = to_host(take(points, rows)), rows[:, None] != rows[None, :]
-        if not apart.any() or (some == some[:1]).all():
-            return fitting
-        smallest, largest = np.asarray(_off_diagonal_range(fitting, some, apart))
+        near = host_view(points)
+        some = to_host(points[rows]) if near is None else near[rows]
+        for count in (_FEW_ROWS, _PROBED_ROWS):  # Few rows can show that it tells points apart.
+            apart = rows[:count, None] != rows[:count]
+            if not apart.any() or (some == some[:1]).all():
+                return fitting
+            values = np.asarray(_few_values(fitting, some[:count]))[apart]
+            if ((np.abs(values) >= _NEGLIGIBLE) & (values <= 1 - _NEGLIGIBLE)).any():
+                return fitting
+        smallest, largest = values.min(), values.max()
     n = points.shape[0]
     if largest < 1 and kernel.compares_equality and checks.distinct_rows(to_host(points))[0] < n:
         return fitting  # Two rows are equal, which a sample need not show.
@@ -216,10 +221,8 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
     return fitting
 
 
-@jax.jit
-def _off_diagonal_range(kernel: Kernel, points: jax.Array, apart: jax.Array) -> jax.Array:
-    """The least and the largest kernel value of the pairs that are `apart`, `[2]`."""
+@compiled_elsewhere
+def _few_values(kernel: Kernel, points: jax.Array) -> jax.Array:
+    """The kernel values of all pairs of points `[n, d]`, `[n, n]`."""
     prepared = kernel.prepare(points)
-    values = kernel.cross(prepared, prepared)
-    smallest = jnp.min(jnp.where(apart, values, jnp.inf))
-    return jnp.stack([smallest, jnp.max(jnp.where(apart, values, -jnp.inf))])
+    return kernel.cross(prepared, prepared)

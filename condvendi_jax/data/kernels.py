@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.devices import where_it_lies
+from condvendi_jax.base.devices import fixed, host_view, namespace, placed, where_it_lies
 
 # Inner products take full precision: the default of accelerators moves k(x, x) off 1 by 1e-3.
 PRECISION = lax.Precision.HIGHEST
@@ -88,7 +89,7 @@ class Kernel(abc.ABC):
 
     def geometry(self, left: Any, right: Any) -> Any:
         """Computes what depends on pairs of points but not on the parameters, arrays `[m, n]`."""
-        return jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(left, right)
+        return _all_pairs(self, left, right)
 
     def profile(self, geometry: Any) -> jax.Array:
         """k of all pairs, `[m, n]`, from their geometry."""
@@ -125,8 +126,15 @@ class Kernel(abc.ABC):
         return _ROUNDING
 
 
+@jax.jit
+def _all_pairs(kernel: Kernel, left: Any, right: Any) -> jax.Array:
+    return jax.vmap(jax.vmap(kernel, in_axes=(None, 0)), in_axes=(0, None))(left, right)
+
+
 def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:
     """Inner products of the rows of `[m, d]` and `[n, d]`, `[m, n]`, at full precision."""
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left @ right.T
     return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=PRECISION)
 
 
@@ -165,6 +173,7 @@ def _bad_labels(xp: Any, points: Any) -> tuple[Any, Any]:
     return tiny.any(axis=1), beyond.any(axis=1)
 
 
+@functools.partial(jax.jit, static_argnums=2)
 def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
     """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`."""
     # By differences, right to a few ulps, but twenty times slower than a matrix product.
@@ -245,12 +254,19 @@ class Gaussian(Kernel):
         """The kernel, with a unit where a matrix product would round distances away."""
         if self.unit is not None:
             return self
-        extent, norm = map(float, _reach(points))
         sigma, limits = float(self.bandwidth), jnp.finfo(points.dtype)
-        reach = norm * extent * extent
-        rounding = float(limits.eps) * reach
-        in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
-        if (rounding <= _MOVED * sigma**2 and in_range) or extent == 0:
+
+        def is_precise(reach: float) -> bool:
+            in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
+            return float(limits.eps) * reach <= _MOVED * sigma**2 and in_range
+
+        near = host_view(points)  # A bound that one pass gives often suffices.
+        if near is not None:
+            largest = max(float(near.max()), -float(near.min()))
+            if is_precise(4 * points.shape[1] * largest * largest):
+                return self
+        extent, norm = map(float, _reach(points))
+        if is_precise(norm * extent * extent) or extent == 0:
             return self
         exponent = _UNIT_STEP * round(math.log2(sigma) / _UNIT_STEP)
         return Gaussian(self.bandwidth, unit=2.0**exponent)
@@ -274,27 +290,30 @@ class Gaussian(Kernel):
         """
         if self.unit is not None:
             return points
-        shifted = points - lax.stop_gradient(points[:1])
-        centred = shifted - lax.stop_gradient(jnp.mean(shifted, axis=0, keepdims=True))
-        return centred, jnp.sum(jnp.square(centred), axis=1) / 2
+        xp = namespace(points)
+        shifted = points - fixed(points[:1])
+        centred = shifted - fixed(xp.mean(shifted, axis=0, keepdims=True))
+        return centred, xp.sum(xp.square(centred), axis=1) / 2
 
-    def geometry(self, left: Any, right: Any) -> jax.Array:
+    def geometry(self, left: Any, right: Any) -> Any:
         """Half the squared distances of all pairs, `[m, n]`, in squares of the unit if any."""
         if self.unit is not None:
-            return _half_squares(left, right, self.unit)
+            half = _half_squares(left, right, self.unit)
+            return np.asarray(half) if isinstance(left, np.ndarray) else half
         (x, half_x), (y, half_y) = left, right
         norms = half_x[:, None] + half_y[None, :]
         half = norms - inner_products(x, y)
         # A remainder of the size of rounding is no distance: duplicates are at zero whatever the
         # bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and stays.
-        return jnp.where(half <= _ROUNDING * jnp.finfo(half.dtype).eps * norms, 0, half)
+        norms *= _ROUNDING * jnp.finfo(half.dtype).eps
+        return namespace(half).where(half <= norms, 0, half)
 
     def profile(self, geometry: jax.Array) -> jax.Array:
         """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
         # The square of the bandwidth may leave the range of float32.
         unit = 1 if self.unit is None else self.unit
         inverse = unit / self.bandwidth.astype(geometry.dtype)
-        return jnp.exp(-(geometry * inverse) * inverse)
+        return namespace(geometry).exp(-(geometry * inverse) * inverse)
 
     def tree_flatten(self) -> tuple[tuple[Any], float | None]:
         """The bandwidth is the only leaf; the unit is static."""
@@ -326,8 +345,9 @@ class Cosine(Kernel):
     def prepare(self, points: jax.Array) -> jax.Array:
         """Points scaled to unit norm, `[n, d]`."""
         # By the largest entry first: squares beyond 1e38 or below 1e-46 leave float32's range.
-        scaled = points / lax.stop_gradient(jnp.max(jnp.abs(points), axis=-1, keepdims=True))
-        return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
+        xp = namespace(points)
+        scaled = points / fixed(xp.max(xp.abs(points), axis=-1, keepdims=True))
+        return scaled / xp.linalg.norm(scaled, axis=-1, keepdims=True)
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Inner products of all pairs, `[m, n]`: the kernel itself."""
@@ -367,6 +387,12 @@ class Indicator(Kernel):
         """1 or 0, for two points `[d]`."""
         return jnp.all(x == y).astype(jnp.result_type(x))
 
+    def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """The kernel itself, `[m, n]`."""
+        if left.shape[1] > 1:
+            return super().geometry(left, right)
+        return (left == right[None, :, 0]).astype(left.dtype)
+
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where different labels may count as one."""
         limits = jnp.finfo(points.dtype)
@@ -403,7 +429,7 @@ class WithinPrompts(Kernel):
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """The kernel itself, `[m, n]`."""
         equal = left[:, :1] == right[None, :, 0]
-        return jnp.where(equal, inner_products(left[:, 1:], right[:, 1:]), 0)
+        return namespace(left).where(equal, inner_products(left[:, 1:], right[:, 1:]), 0)
 
 
 def is_equality(kernel: Any) -> bool:
@@ -426,11 +452,13 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
         if isinstance(bandwidth, (str, bytes)) or kind == np.dtype(bool):
             raise TypeError("no number")
         with np.errstate(over="ignore"):
-            value = jnp.asarray(bandwidth, dtype=checks.compute_dtype())
+            traced = isinstance(bandwidth, Tracer)
+            cast = (jnp if traced else np).asarray(bandwidth, dtype=checks.compute_dtype())
+            value = placed(cast)
     except (TypeError, ValueError, OverflowError) as error:
         expected = "expected a positive number"
         raise TypeError(f"bandwidth: {expected}, received {bandwidth!r}.") from error
-    if not checks.is_concrete(value):
+    if traced:
         return value
     if value.ndim != 0:
         raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")

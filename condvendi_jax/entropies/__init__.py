@@ -12,6 +12,7 @@ from condvendi_jax.entropies.entropy import (
     log_scores,
     of_pairs,
     of_squared_norm,
+    scores_of,
     von_neumann,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "log_scores",
     "of_pairs",
     "of_squared_norm",
+    "scores_of",
     "von_neumann",
 ]

@@ -1,7 +1,7 @@
 """Spectra of unit-trace positive semidefinite matrices, and their truncation, of arrays only."""
 
-import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.devices import namespace
 
 # In eps of the largest eigenvalue: zero eigenvalues of a rank-deficient Gram come out at a few eps
 # of it (4.4 at n = 4,000), and an order below 1 would count each of them as a mode.
@@ -20,7 +21,12 @@ RANK_ONE = 16
 _TRACE_TOLERANCE = 4
 _NORM_TOLERANCE = 16
 
-matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+def matmul(left: Any, right: Any) -> Any:
+    """The product of matrices at full precision."""
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left @ right
+    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
 def outer_products(features: jax.Array) -> jax.Array:
@@ -28,13 +34,13 @@ def outer_products(features: jax.Array) -> jax.Array:
     return matmul(features.T, features)
 
 
-def squared_norm(matrix: jax.Array) -> jax.Array:
+def squared_norm(matrix: Any) -> Any:
     """||A||_F^2, summed by rows first, for the accuracy of float32."""
-    return jnp.sum(jnp.sum(jnp.square(matrix), axis=1))
+    xp = namespace(matrix)
+    return xp.sum(xp.sum(xp.square(matrix), axis=1))
 
 
-@jax.custom_jvp
-def spectrum(matrix: jax.Array) -> jax.Array:
+def spectrum(matrix: Any) -> Any:
     """Eigenvalues of a symmetric positive semidefinite matrix of trace one, in descending order.
 
     An entropy sums the rounding of all: a nearly constant float32 Gram of 2,000 points loses four
@@ -42,12 +48,19 @@ def spectrum(matrix: jax.Array) -> jax.Array:
     where they do not have the trace and the norm of the matrix: see `check_spectra`. The derivative
     along a symmetric tangent B, diag(V^T B V), is finite at ties and at zero.
     """
+    if isinstance(matrix, np.ndarray):
+        return _projected(_eigenvalues(matrix), matrix)
+    return _spectrum(matrix)
+
+
+@jax.custom_jvp
+def _spectrum(matrix: jax.Array) -> jax.Array:
     if matrix.shape[0] == 1:
         return jnp.ones((1,), matrix.dtype)
     return _projected(_eigenvalues(matrix), matrix)
 
 
-@spectrum.defjvp
+@_spectrum.defjvp
 def _spectrum_jvp(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
@@ -57,10 +70,25 @@ def _spectrum_jvp(
     return values, jnp.sum(vectors * moved, axis=0)
 
 
-def decomposed(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+def decomposed(matrix: Any) -> tuple[Any, Any]:
     """`spectrum` with eigenvectors, the columns of `[n, n]`; more work, and not differentiable."""
-    values, vectors = jnp.linalg.eigh(matrix)
+    on_host = isinstance(matrix, np.ndarray)
+    values, vectors = _on_host(matrix) if on_host else jnp.linalg.eigh(matrix)
     return _projected(values, matrix), vectors[:, ::-1]
+
+
+def _on_host(matrix: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarray, Any]:
+    """Ascending eigenvalues and, if wanted, their vectors; NaN where they do not converge."""
+    from scipy.linalg import LinAlgError, eigh  # Imported where it is used: it is slow to import.
+
+    try:
+        # By divide and conquer, which takes half the time of the default. The transposed matrix
+        # is the same one, in the order of LAPACK.
+        how: Any = {"driver": "evd", "check_finite": False, "eigvals_only": not vectors}
+        result = eigh(matrix.T, **how)
+    except LinAlgError:
+        return np.full(len(matrix), np.nan, matrix.dtype), np.full_like(matrix, np.nan)
+    return result if vectors else (result, None)
 
 
 def check_spectra(*spectra: jax.Array) -> None:
@@ -77,66 +105,57 @@ def check_spectra(*spectra: jax.Array) -> None:
             )
 
 
-def _sum(values: jax.Array) -> jax.Array:
+def _sum(values: Any) -> Any:
     """The sum of `[n]`, in rows of about sqrt(n): rounding grows with sqrt(n), not with n."""
-    width = math.isqrt(values.shape[0]) + 1
-    return jnp.sum(jnp.sum(jnp.pad(values, (0, -values.shape[0] % width)).reshape(-1, width), 1))
+    width, xp = math.isqrt(values.shape[0]) + 1, namespace(values)
+    return xp.sum(xp.sum(xp.pad(values, (0, -values.shape[0] % width)).reshape(-1, width), axis=1))
 
 
-def _projected(values: jax.Array, matrix: jax.Array) -> jax.Array:
+def _projected(values: Any, matrix: Any) -> Any:
     """The eigenvalues of a matrix, projected to the simplex; NaN where their sums are wrong.
 
     A wrong eigenvalue changes the sum of all, or that of their squares; projected, it would be a
     plausible spectrum of another matrix. Less than 4 n eps of the largest may be rounding.
     """
-    n, eps = matrix.shape[0], jnp.finfo(matrix.dtype).eps
-    norm, largest = squared_norm(matrix), jnp.max(jnp.abs(values))
-    off_trace = jnp.abs(_sum(values) - _sum(jnp.diagonal(matrix)))
-    off_norm = jnp.abs(_sum(jnp.square(values)) - norm)
+    n, eps, xp = matrix.shape[0], jnp.finfo(matrix.dtype).eps, namespace(matrix)
+    norm, largest = squared_norm(matrix), xp.max(xp.abs(values))
+    off_trace = xp.abs(_sum(values) - _sum(xp.diagonal(matrix)))
+    off_norm = xp.abs(_sum(xp.square(values)) - norm)
     # The errors of the eigenvalues, and the rounding of the sums. A NaN fails both.
     right = (off_trace <= eps * (_TRACE_TOLERANCE * n * largest + 4 * n**0.5)) & (
         off_norm <= eps * (_NORM_TOLERANCE * n**0.5 * largest + 2 * n * norm)
     )
-    projected = jnp.where(right, project_to_simplex(values), jnp.nan)
+    projected = xp.where(right, project_to_simplex(values), xp.nan)
     # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2: at norm one the rank is one,
     # which n identical rows reach, and which Householder reflections of equal numbers miss.
-    return jnp.where(norm >= 1 - RANK_ONE * eps, jnp.zeros_like(values).at[0].set(1), projected)
+    first = xp.arange(n) == 0
+    return xp.where(norm >= 1 - RANK_ONE * eps, first.astype(values.dtype), projected)
 
 
-def _eigenvalues(matrix: jax.Array) -> jax.Array:
-    """Eigenvalues in no order: by bisection, which takes half the time of `eigvalsh` on a CPU."""
-
-    def values_only(a: jax.Array) -> jax.Array:
-        _, diagonal, off_diagonal, _ = lax.linalg.tridiagonal(a, lower=True)
-        # JAX's bisection divides 0 by 0 where the first row is isolated: its first pivot is
-        # (eps * off_diagonal[0])^2 wherever a midpoint meets diagonal[0]. A first off-diagonal that
-        # keeps this square in range moves no eigenvalue by more than itself: less than rounding.
-        limits = jnp.finfo(a.dtype)
-        smallest = 2 * float(limits.tiny) ** 0.5 / float(limits.eps)
-        first = jnp.maximum(jnp.abs(off_diagonal[0]), smallest)  # Its sign has no meaning.
-        off_diagonal = off_diagonal.at[0].set(first)
-        # The bisection of SciPy's namespace promotes ranks; it is sound.
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            return jax.scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal, eigvals_only=True)
-
-    return lax.platform_dependent(matrix, cpu=values_only, default=jnp.linalg.eigvalsh)
+def _eigenvalues(matrix: Any) -> Any:
+    """Eigenvalues in no order."""
+    if isinstance(matrix, np.ndarray):
+        return _on_host(matrix, vectors=False)[0]
+    return jnp.linalg.eigvalsh(matrix)
 
 
-def project_to_simplex(values: jax.Array) -> jax.Array:
+def project_to_simplex(values: Any) -> Any:
     """The nearest point to `values` `[n]` with non-negative entries of sum one, descending."""
-    descending = jnp.sort(values, descending=True)
-    counts = jnp.arange(1, values.shape[0] + 1, dtype=values.dtype)
-    kept = descending * counts > jnp.cumsum(descending) - 1
-    theta = (_sum(jnp.where(kept, descending, 0)) - 1) / jnp.sum(kept, dtype=values.dtype)
-    return jnp.maximum(descending - theta, 0)
+    xp = namespace(values)
+    descending = xp.sort(values)[::-1]
+    counts = xp.arange(1, values.shape[0] + 1, dtype=values.dtype)
+    wide = np.float64 if xp is np else None  # NumPy adds one after the other.
+    kept = descending * counts > xp.cumsum(descending, dtype=wide) - 1
+    theta = (_sum(xp.where(kept, descending, 0)) - 1) / xp.sum(kept, dtype=values.dtype)
+    return xp.maximum(descending - theta, 0)
 
 
-def truncate(eigenvalues: jax.Array, t: int) -> jax.Array:
+def truncate(eigenvalues: Any, t: int) -> Any:
     """The t largest eigenvalues, all moved by one constant to sum to one: CV eq. 13 and Lemma A.
 
     Dividing by their sum, which the text of CV also calls renormalising, is something else.
     """
     if t > eigenvalues.shape[0]:
         raise ValueError(f"t: expected at most n = {eigenvalues.shape[0]}, received {t}.")
-    leading = jnp.sort(eigenvalues, descending=True)[:t]
-    return leading + (1 - jnp.sum(leading)) / t
+    leading = namespace(eigenvalues).sort(eigenvalues)[::-1][:t]
+    return leading + (1 - leading.sum()) / t

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.devices import compiled_elsewhere, fixed, namespace, placed
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import eigenvalues
 
@@ -63,17 +64,34 @@ class Entropy:
             return of_squared_norm(gram.squared_frobenius_norm())
         return self.clamped(gram.n).of_spectrum(gram.eigenvalues())
 
-    def of_spectrum(self, values: jax.Array) -> jax.Array:
+    def of_spectrum(self, values: Any) -> Any:
         """The entropy of eigenvalues `[n]` of sum one, at least `truncation` of them."""
         if self.truncation is not None:
             values = eigenvalues.truncate(values, self.truncation)
         if self.order < 1:
-            floor = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * jnp.max(values)
+            floor = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * values.max()
             # A NaN marks a spectrum that was refused, and stays.
-            values = jnp.where(values <= floor, 0, values)
-        entropy = jnp.maximum(_renyi(values, self.order), 0)
+            values = namespace(values).where(values <= floor, 0, values)
+        entropy = namespace(values).maximum(_renyi(values, self.order), 0)
         eigenvalues.check_spectra(entropy)
         return entropy
+
+    def slopes(self, values: np.ndarray) -> np.ndarray:
+        """The derivative of `of_spectrum` in each of descending eigenvalues `[n]`, zero at zero."""
+        if self.truncation is not None:
+            leading = dataclasses.replace(self, truncation=None)
+            kept = leading.slopes(eigenvalues.truncate(values, self.truncation))
+            return np.pad(kept - kept.mean(), (0, values.size - kept.size))
+        largest, eps = values[0], np.finfo(values.dtype).eps
+        if self.order > _INFINITE:
+            same = values >= largest * (1 - 8 * eps)
+            return np.where(same, -1 / np.sum(values, where=same), 0)
+        kept = values > (eigenvalues.NOISE_FLOOR * eps * largest if self.order < 1 else 0)
+        ratios = np.where(kept, values / largest, 1)  # Whose powers stay in range.
+        if self.order == 1:
+            return np.where(kept, -np.log(ratios * largest) - 1, 0)
+        powers = np.where(kept, ratios ** (self.order - 1), 0)
+        return self.order / (1 - self.order) * powers / np.sum(powers * values)
 
 
 von_neumann = Entropy()
@@ -120,25 +138,27 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:
     """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
-    return jnp.maximum(-jnp.log(norm), 0)  # Of a constant Gram it may be an ulp below.
+    xp = namespace(norm)
+    return xp.maximum(-xp.log(norm), 0)  # Of a constant Gram it may be an ulp below.
 
 
 def _renyi(p: jax.Array, order: float) -> jax.Array:
     """The Renyi entropy of weights p `[n]`, of sum one; zeros and their gradients add nothing."""
+    xp = namespace(p)
     positive = ~(p <= 0)  # True for a NaN, which stays a NaN.
-    log_p = jnp.log(jnp.where(positive, p, 1))
+    log_p = xp.log(xp.where(positive, p, 1))
     if order == 1:
-        return -jnp.sum(p * log_p)
+        return -xp.sum(p * log_p)
     if order > _INFINITE:
         # The slope of `max` looks for the largest again, which a compiler may round otherwise.
-        largest = p >= jax.lax.stop_gradient(jnp.max(p)) * (1 - 8 * jnp.finfo(p.dtype).eps)
-        return -jnp.log(jnp.mean(p, where=largest))
+        largest = p >= fixed(xp.max(p)) * (1 - 8 * jnp.finfo(p.dtype).eps)
+        return -xp.log(xp.mean(p, where=largest))
     if abs(order - 1) < NEAR_ONE:
         # sum p^order - 1 = sum p (p^(order - 1) - 1), without the cancellation.
-        return jnp.log1p(jnp.sum(p * jnp.expm1((order - 1) * log_p))) / (1 - order)
-    largest = jax.lax.stop_gradient(jnp.max(jnp.where(positive, log_p, -jnp.inf)))  # Cancels.
-    powers = jnp.where(positive, jnp.exp(order * (log_p - largest)), 0)
-    return (order * largest + jnp.log(jnp.sum(powers))) / (1 - order)
+        return xp.log1p(xp.sum(p * xp.expm1((order - 1) * log_p))) / (1 - order)
+    largest = fixed(xp.max(xp.where(positive, log_p, -xp.inf)))  # Cancels.
+    powers = xp.where(positive, xp.exp(order * (log_p - largest)), 0)
+    return (order * largest + xp.log(xp.sum(powers))) / (1 - order)
 
 
 class Computed(NamedTuple):
@@ -177,7 +197,7 @@ class Scores:
     @property
     def scores(self) -> PerScore:
         """Vendi, Conditional- and Information-Vendi (or -RKE), effective numbers of modes."""
-        return _scores(*self.entropies)
+        return scores_of(*self.entropies)
 
     @property
     def vendi(self) -> jax.Array:
@@ -195,9 +215,14 @@ class Scores:
         return self.scores.information
 
 
-@jax.jit
-def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array) -> PerScore:
-    return log_scores(entropy_x, entropy_t, entropy_joint).map(jnp.exp)
+def scores_of(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
+    """The exponentials of `log_scores`, arrays of JAX."""
+    return jax.tree.map(placed, _scores_of(entropy_x, entropy_t, entropy_joint))
+
+
+@compiled_elsewhere
+def _scores_of(*entropies: Any) -> PerScore:
+    return jax.tree.map(lambda log: namespace(log).exp(log), log_scores(*entropies))
 
 
 @functools.partial(

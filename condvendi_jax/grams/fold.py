@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from condvendi_jax.base.devices import Layout
+from condvendi_jax.base.devices import Layout, namespace
 
 # At 1,024 the tiles of a pass stay in a CPU's cache; at 2,048 they do not, and it takes twice as
 # long. An accelerator needs larger tiles to occupy its cores.
@@ -74,9 +75,10 @@ class Tiles:
         """The products of kernels for all pairs of two blocks; ones on a `diagonal`."""
         triples = zip(self.kernels, rows, columns, strict=True)
         values = [kernel.cross(left, right) for kernel, left, right in triples]
-        products = [functools.reduce(jnp.multiply, [values[f] for f in s]) for s in self.subsets]
-        ones = jnp.eye(*products[0].shape, dtype=bool)
-        return [jnp.where(ones, 1, product) for product in products] if diagonal else products
+        products = [functools.reduce(operator.mul, [values[f] for f in s]) for s in self.subsets]
+        xp = namespace(products[0])
+        ones = xp.eye(*products[0].shape, dtype=bool)
+        return [xp.where(ones, 1, product) for product in products] if diagonal else products
 
     def block(self, beside: Any, matrices: int = 1) -> tuple[Block, int]:
         """The block of this device, with what is `beside` its points, and the side of its tiles."""

@@ -24,7 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, memory
-from condvendi_jax.base.devices import Layout, layout_of
+from condvendi_jax.base.devices import Layout, compiled_elsewhere, layout_of, namespace
 from condvendi_jax.data.kernels import Cosine, Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import eigenvalues
@@ -124,7 +124,8 @@ class Gram(Operator):
                     f"shares: expected numbers of sum one, received a sum of {total:.6g}: divide "
                     "them by it."
                 )
-        return self.scaled(square_roots(jnp.asarray(shares, self.dtype)))
+        xp = namespace(self._rows)
+        return self.scaled(square_roots(xp.asarray(shares, self.dtype)))
 
     @abc.abstractmethod
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
@@ -168,7 +169,8 @@ def _scale(gram: Operator, weights: jax.Array) -> jax.Array:
 
 def square_roots(weights: jax.Array) -> jax.Array:
     """Square roots; the infinite derivative at a zero counts as zero."""
-    return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
+    xp = namespace(weights)
+    return xp.where(weights > 0, xp.sqrt(xp.where(weights > 0, weights, 1)), 0)
 
 
 @jax.tree_util.register_dataclass
@@ -367,7 +369,7 @@ class FeatureGram(OfPoints):
         if self.rank_bound == self.n:
             return self.dense().eigenvalues()
         values = eigenvalues.spectrum(self.covariance())
-        return jnp.pad(values, (0, self.n - values.shape[0]))
+        return namespace(values).pad(values, (0, self.n - values.shape[0]))
 
     @property
     def rank_bound(self) -> int:
@@ -501,7 +503,13 @@ def gram(kernel: Kernel, points: ArrayLike) -> Gram:
     return represent(kernel, checked)
 
 
-def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None) -> Gram:
+def represent(
+    kernel: Kernel,
+    points: jax.Array,
+    *,
+    layout: Layout | None = None,
+    dense_up_to: int = _DENSE_UP_TO,
+) -> Gram:
     """The Gram of checked points `[n, d]`, or padded `[layout.rows, d]`, on a layout's devices."""
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
@@ -510,13 +518,30 @@ def represent(kernel: Kernel, points: jax.Array, *, layout: Layout | None = None
             inside = jnp.arange(layout.rows) < n
             z = layout.constrain(jnp.where(inside[:, None], z, 0))
         return FeatureGram(z, layout=layout)
-    if layout is None and n <= _DENSE_UP_TO:
-        return DenseGram.from_points(kernel, points)
+    if layout is None and n <= dense_up_to:
+        merged = _merged(kernel, points) if isinstance(points, np.ndarray) else None
+        return merged or DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points, layout=layout)
 
 
-@jax.jit
-def grams_of(pairs: Pairs) -> tuple[Gram, ...]:
-    """The Gram of the outputs and, where there are any, of the prompts, without weights."""
-    parts = zip(pairs.kernels, pairs.arrays, strict=True)
-    return tuple(represent(kernel, array, layout=pairs.layout) for kernel, array in parts)
+def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
+    """A Gram by features of the distinct points, where these are at most half of all."""
+    if 2 * np.unique(points[:, 0]).size > len(points):
+        return None
+    count, kinds = checks.distinct_rows(points)
+    if 2 * count > len(points):
+        return None
+    distinct = points[np.unique(kinds, return_index=True)[1]]
+    matrix = DenseGram.from_points(kernel, distinct).matrix
+    values, vectors = eigenvalues.decomposed(np.asarray(matrix) / count)
+    return FeatureGram((vectors * np.sqrt(count * values))[kinds])
+
+
+@functools.partial(compiled_elsewhere, static_argnums=1)
+def grams_of(points: Pairs, dense_up_to: int = _DENSE_UP_TO) -> tuple[Gram, ...]:
+    """The Gram of the outputs and, where there are any, of the prompts, without weights.
+
+    Of NumPy where the points are on the host.
+    """
+    how: Any = {"layout": points.layout, "dense_up_to": dense_up_to}
+    return tuple(map(functools.partial(represent, **how), points.kernels, points.arrays))

@@ -79,7 +79,9 @@ class Groups(NamedTuple):
         return leaving_of(pairs, self.labels, self.count)
 
 
-def deal(count: int | None, key: jax.Array, kinds: np.ndarray, numbers: np.ndarray) -> Groups:
+def deal(
+    count: int | None, key: jax.Array | None, kinds: np.ndarray, numbers: np.ndarray
+) -> Groups:
     """Deals rows to a number of groups; each row, or each prompt, is one where None.
 
     Rows of one prompt stay together; where `kinds` `[n]` are all equal, or all differ, rows are
@@ -91,11 +93,11 @@ def deal(count: int | None, key: jax.Array, kinds: np.ndarray, numbers: np.ndarr
     if count is None:
         return Groups(np.arange(n), "rows") if alone else Groups(kinds, "rows of one prompt")
     if alone:
-        return Groups(np.asarray(jax.random.permutation(key, n)) % count, "rows")
+        return Groups(np.asarray(jax.random.permutation(checks.check_key(key), n)) % count, "rows")
     # Each prompt goes to the group that has the fewest rows by then.
     smallest = [(0.0, group) for group in range(min(count, sizes.size))]
     group_of = np.zeros(sizes.size, int)
-    for kind in np.asarray(jax.random.permutation(key, sizes.size)).tolist():
+    for kind in np.asarray(jax.random.permutation(checks.check_key(key), sizes.size)).tolist():
         filled, group = heapq.heappop(smallest)
         group_of[kind] = group
         heapq.heappush(smallest, (filled + float(sizes[kind]), group))
@@ -110,7 +112,7 @@ def _numbers(pairs: Pairs) -> np.ndarray:
 
 
 def group_models(
-    models: Mapping[str, Pairs], count: int | None, *, key: jax.Array
+    models: Mapping[str, Pairs], count: int | None, *, key: jax.Array | None = None
 ) -> tuple[dict[str, Groups], str]:
     """The groups of each model, and how models are matched: 'rows', 'prompts', 'labels', 'none'.
 
@@ -149,7 +151,7 @@ def group_models(
             count = min([count, *(kinds for kinds in kind_counts.values() if kinds > 1)])
         dealt = {}
         for index, (name, pairs) in enumerate(models.items()):
-            of_model = jax.random.fold_in(key, index)
+            of_model = None if key is None else jax.random.fold_in(key, index)
             dealt[name] = deal(count, of_model, pairs.prompt_kinds[1], _numbers(pairs))
         return dealt, "none"
     if all(kind_counts[name] == pairs.total for name, pairs in models.items()):
@@ -171,12 +173,12 @@ class Units(NamedTuple):
     of_models: dict[str, Groups]  # Every row by itself, or those of one prompt or label together.
     matched: str  # As in `group_models`.
     count: int | None  # Of groups to leave out in turn; None to use influences if they suffice.
-    key: jax.Array  # Draws the groups that are left out.
+    key: jax.Array | Callable[[], jax.Array]  # Draws the groups that are left out.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs], count: int | None, key: jax.Array) -> Units:
+    def of(cls, models: Mapping[str, Pairs], count: int | None, key: Any) -> Units:
         """The units of models."""
-        return cls(*group_models(models, None, key=key), count, key)
+        return cls(*group_models(models, None), count, key)
 
 
 def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
@@ -242,7 +244,8 @@ def standard_errors(
     models = {name: pairs.gathered() for name, pairs in models.items()}
     if all(groups.units == "rows" for groups in units.of_models.values()):
         models = {name: pairs.repeated() for name, pairs in models.items()}
-    groups, _ = group_models(models, units.count or DEFAULT_GROUPS, key=units.key)
+    key = units.key() if callable(units.key) else units.key
+    groups, _ = group_models(models, units.count or DEFAULT_GROUPS, key=key)
     how: Any = {"method": method, "progress": progress, "reason": reason}
     return {n: delete_groups(p, entropy, groups[n], **how) for n, p in announced()}
 
@@ -312,7 +315,7 @@ def too_many_modes(pairs: Pairs, influences: Influences, units: Groups) -> str |
     """Why influences that are derivatives give too small an error, in words; None where not."""
     whole = influences.decomposition
     steep = whole.order < 2 and whole.truncation is None and influences.deletions is None
-    count, modes = pairs.total, math.exp(float(max(whole.entropies)))
+    count, modes = pairs.total, math.exp(max(map(float, whole.entropies)))
     share = _MODES_OF_GROUPS
     if units.units == "rows":
         count, share = _effective_count(pairs, units), _MODES

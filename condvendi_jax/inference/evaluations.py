@@ -58,12 +58,29 @@ _DEFAULTS |= {"rule": AUTO, "similar_prompts": False, "clean": True}
 
 
 class Keys:
-    """The random keys of an evaluation, all from one seed."""
+    """The random keys of an evaluation, all from one seed; made when they are first used."""
 
     def __init__(self, seed: int):
-        root = jax.random.key(checks.check_seed(seed))
-        self.rule, self.groups = jax.random.split(root)
-        self.probes = jax.random.fold_in(root, 2)
+        self._seed = checks.check_seed(seed)
+
+    @functools.cached_property
+    def _two(self) -> jax.Array:
+        return jax.random.split(jax.random.key(self._seed))
+
+    @property
+    def rule(self) -> jax.Array:
+        """That of the subsets of a rule."""
+        return self._two[0]
+
+    @property
+    def groups(self) -> jax.Array:
+        """That of the groups that are left out."""
+        return self._two[1]
+
+    @functools.cached_property
+    def probes(self) -> jax.Array:
+        """That of the probes of an estimate."""
+        return jax.random.fold_in(jax.random.key(self._seed), 2)
 
 
 class Plan:
@@ -87,7 +104,7 @@ class Plan:
         if not self.entropies or len(set(self.entropies)) < len(self.entropies):
             raise ValueError(f"orders: expected different numbers above 0, received {orders!r}.")
         self.keys = Keys(seed)
-        self.method = check_method(Auto(self.keys.probes) if method is None else method)
+        self.method = check_method(Auto(lambda: self.keys.probes) if method is None else method)
         self.errors = checks.check_flag(errors, name="errors")
         number = isinstance(groups, (int, np.integer))
         self.count = checks.check_count(groups, name="groups", minimum=2) if number else None
@@ -110,14 +127,15 @@ class Plan:
         self.dataset = dataset
         kind = "texts" if dataset.texts else "images"
         self.encoder = {} if dataset.encoder is None else dataset.encoder.described(kind)
-        options |= {"key": self.keys.rule, "groups": self.labels, "progress": self.progress}
+        key = None if options["rule"] == AUTO else self.keys.rule
+        options |= {"key": key, "groups": self.labels, "progress": self.progress}
         return dataset.pairs(**options)
 
     def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
         """The evaluation of each model, whose rows have weights above 0, and the groups if any."""
         fewest, units = min(pairs.n for pairs in models.values()), None
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
-            units = Units.of(models, self.count, self.keys.groups)
+            units = Units.of(models, self.count, lambda: self.keys.groups)
         by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
         evaluations = {}
         to_one = asked_once.of_models(models, by_order, units) if self.unbiased else {}

@@ -1,10 +1,9 @@
 """The scores: exponentials of entropies, of conditional entropies and of information."""
 
 import jax
-import jax.numpy as jnp
 
 from condvendi_jax.data.pairs import Pairs, takes_pairs
-from condvendi_jax.entropies import Decomposition, Entropy, PerScore, log_scores
+from condvendi_jax.entropies import Decomposition, Entropy, PerScore, scores_of
 from condvendi_jax.spectra import computation, methods
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
@@ -70,7 +69,7 @@ def _some_scores(
         raise ValueError("prompts: expected embeddings [n, d], received None.")
     wanted = (entropy.clamped(pairs.n),)
     (computed,) = computation.compute(pairs, wanted, method, terms, unbiased=unbiased)
-    return jax.tree.map(jnp.exp, log_scores(*computed.values))
+    return scores_of(*computed.values)
 
 
 @takes_pairs

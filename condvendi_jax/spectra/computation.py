@@ -1,7 +1,7 @@
 """The entropies of pairs, by the method that suits: alone, and with slopes."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -30,15 +30,15 @@ class Auto(Method):
 
     `Exact` up to n = 4,096, where the kernels have few features, inside `jax.jit` and wherever
     there is no key; above, `Stored` while the matrices fit in memory, and then `MatrixFree`.
-    `key` and `rtol` are as in `Stored`.
+    `key` and `rtol` are as in `Stored`; the key may be a function that returns it when needed.
     """
 
     name: ClassVar[str] = "auto"
-    key: jax.Array | None = None
+    key: jax.Array | Callable[[], jax.Array] | None = None
     rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.key is not None:
+        if self.key is not None and not callable(self.key):
             object.__setattr__(self, "key", checks.check_key(self.key))
         object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
 
@@ -50,9 +50,10 @@ class Auto(Method):
             return Exact().suited_to(grams, terms)
         if quick and memory.fits(gram.n, gram.dtype):
             return Exact()
+        key = self.key() if callable(self.key) else self.key
         if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
-            return Stored(self.key, rtol=self.rtol)
-        return MatrixFree(self.key, rtol=self.rtol)
+            return Stored(key, rtol=self.rtol)
+        return MatrixFree(key, rtol=self.rtol)
 
 
 AUTO = Auto()

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.devices import compiled_elsewhere
 from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator, together
 from condvendi_jax.spectra import krylov
@@ -323,4 +324,4 @@ def _diagonal(gram: Operator, entropy: Entropy) -> jax.Array:
 _squared_norms = jax.jit(lambda together: together.squared_frobenius_norms())
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
-all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())
+all_eigenvalues = compiled_elsewhere(lambda gram: gram.eigenvalues())

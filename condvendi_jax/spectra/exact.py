@@ -2,20 +2,21 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax import entropies
 from condvendi_jax.base import checks, memory
+from condvendi_jax.base.devices import compiled_elsewhere, namespace, placed
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, eigenvalues
-from condvendi_jax.grams import grams_of
+from condvendi_jax.grams import Gram, grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
 from condvendi_jax.spectra import estimators
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
@@ -28,6 +29,7 @@ _SECONDS_PER_CUBE = 5e-11
 # At order 1, groups are deleted exactly while their squared shares have up to this sum: with equal
 # weights, deletions then take no longer than the eigenvectors, and less than four n x n arrays.
 _GROUP_WORK = 0.2
+_AT_ONCE = 2**20  # Entries of the features of groups that are deleted at once.
 _ENTRIES = 2**22  # Of the points and kernels of several sets, which one program holds a few times.
 
 
@@ -50,7 +52,7 @@ class Exact(Method):
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             by_term = {name: estimators.all_eigenvalues(grams[name]) for name in terms}
             by_term = jax.block_until_ready(by_term)
-        values = entropies_of_spectra(by_term, tuple(wanted))
+        values = jax.tree.map(placed, entropies_of_spectra(by_term, tuple(wanted)))
         eigenvalues.check_spectra(*jax.tree.leaves(values))
         return [Computed(per_term(value), None, self.name, per_term(by_term)) for value in values]
 
@@ -59,7 +61,8 @@ class Exact(Method):
     ) -> Sloped:
         """The slopes, from one eigendecomposition of each Gram or of its dual matrix."""
         near = points.gathered()
-        warn_of_long_work(unweighted_grams(near), terms)
+        grams = unweighted_grams(near)
+        warn_of_long_work(grams, terms)
         if leaving is not None:
             # By weights, so that copies of rows and their numbers give the same errors.
             several = [part.weights.sum(1) for part in leaving if part.rows.shape[1] > 1]
@@ -68,21 +71,17 @@ class Exact(Method):
                 leaving = None
         weights = np.asarray(near.shares, near.dtype)
 
-        def term_of(name: str) -> tuple[Any, ...]:
-            """In two programs, the larger of which is compiled once for all terms."""
-            operator = _operator(near, weights, name)
-            # One term at a time holds the vectors of one matrix.
-            return jax.block_until_ready(_term_of_operator(*operator, weights, leaving, entropy))
-
         with memory.explained(near.n, near.dtype):
-            parts = zip(*map(term_of, terms), strict=True)
-        values, rows, deletions, spectra = (dict(zip(terms, part, strict=True)) for part in parts)
-        eigenvalues.check_spectra(*values.values())
-        wide = {name: np.asarray(slopes, np.float64)[None] for name, slopes in rows.items()}
+            # One term at a time holds the vectors of one matrix.
+            parts = [_term(grams[name], weights, leaving, entropy) for name in terms]
+        values, rows, deletions, spectra = (
+            dict(zip(terms, part, strict=True)) for part in zip(*parts, strict=True)
+        )
+        wide = {name: slopes.astype(np.float64)[None] for name, slopes in rows.items()}
         influences = {name: estimators.centred(part, near.shares) for name, part in wide.items()}
         lost = {name: in_order(part, leaving) for name, part in deletions.items() if leaving}
         return Sloped(
-            Computed(per_term(values), None, self.name, per_term(spectra)),
+            Computed(per_term(jax.tree.map(placed, values)), None, self.name, per_term(spectra)),
             per_term(influences),
             None if leaving is None else per_term(lost),
         )
@@ -105,7 +104,7 @@ def warn_of_long_work(grams: Grams, terms: Terms) -> None:
         )
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.partial(compiled_elsewhere, static_argnums=1)
 def entropies_of_spectra(
     spectra_of_terms: dict[str, jax.Array], wanted: tuple[Entropy, ...]
 ) -> list[dict[str, jax.Array]]:
@@ -113,40 +112,38 @@ def entropies_of_spectra(
     return [jax.tree.map(entropy.of_spectrum, spectra_of_terms) for entropy in wanted]
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _operator(points: Pairs, weights: jax.Array, name: str) -> tuple[jax.Array, jax.Array | None]:
-    """A and None, or features and their smaller matrix."""
-    roots, gram = square_roots(weights), unweighted_grams(points)[name]
+@compiled_elsewhere
+def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
+    """The eigenvalues above zero, `[r]`, and the projections `[n, r]` of the rows.
+
+    A projection is v_k^T phi_i, of the eigenvector v_k and the feature phi_i of a row.
+    """
+    roots = square_roots(weights)
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
-        return eigenvalues.outer_products(gram.features * roots[:, None]), gram.features
-    return gram.dense().matrix * roots[:, None] * roots[None, :], None
+        products = eigenvalues.outer_products(gram.features * roots[:, None])
+        values, vectors = eigenvalues.decomposed(products)
+        return values, eigenvalues.matmul(gram.features, vectors)
+    operator = gram.dense().matrix * roots[:, None] * roots[None, :]
+    values, vectors = eigenvalues.decomposed(operator)
+    xp, positive = namespace(weights), weights > 0  # Zero for rows of weight zero.
+    inverse = xp.where(positive, 1 / xp.where(positive, roots, 1), 0)
+    return values, vectors * square_roots(values)[None, :] * inverse[:, None]
 
 
-@functools.partial(jax.jit, static_argnums=4)
-def _term_of_operator(
-    operator: jax.Array,
-    features: jax.Array | None,
-    weights: jax.Array,
-    leaving: Sequence[Leaving] | None,
-    entropy: Entropy,
-) -> tuple[jax.Array, jax.Array, list[jax.Array], jax.Array]:
-    """The entropy of A, or of the smaller matrix of features, and its slopes.
+def _term(
+    gram: Gram, weights: np.ndarray, leaving: Sequence[Leaving] | None, entropy: Entropy
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
+    """The entropy of a term, and its slopes.
 
     Returns the value, derivatives in the weights of rows, the losses of groups, and eigenvalues.
     """
-    values, vectors = eigenvalues.decomposed(operator)
-    # The eigenvalues of A that the features lack are zero.
-    padded = functools.partial(jnp.pad, pad_width=(0, weights.size - values.size))
-    value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
-    # v_k^T phi_i for the eigenvector v_k of the operator and the feature phi_i of a row.
-    if features is not None:
-        projections = eigenvalues.matmul(features, vectors)
-    else:  # Zero for rows of weight zero.
-        inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
-        projections = vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
+    values, projections = map(np.asarray, _decomposed(gram, weights))
+    padded = np.pad(values, (0, weights.size - values.size))
+    value = entropy.of_spectrum(padded)
+    eigenvalues.check_spectra(value)
     lost = [_deletions(value, values, projections, part) for part in leaving or ()]
-    rows = eigenvalues.matmul(jnp.square(projections), slopes)
-    return value, rows, lost, padded(values)
+    rows = np.square(projections) @ entropy.slopes(padded)[: values.size]
+    return value, rows, lost, padded
 
 
 class Sets(NamedTuple):
@@ -222,41 +219,40 @@ def _compute_apart(
 
 
 def _deletions(
-    value: jax.Array, values: jax.Array, projections: jax.Array, leaving: Leaving
-) -> jax.Array:
+    value: np.ndarray, values: np.ndarray, projections: np.ndarray, leaving: Leaving
+) -> np.ndarray:
     """The loss of the entropy of order 1 without each group, per weight, relative to the rest.
 
     -x log x is the integral over s of log(1 + x / s) - x / (1 + s), less x, so that a group changes
-    log det(s + A), by log det(1 - B) with B_ij = (w_i w_j)^(1/2) phi_i' (s + A)^-1 phi_j. In log s
-    the trapezoid rule with steps of one is right to 1e-8.
+    log det(s + A), by log det(1 - B) with B_ij = (w_i w_j)^(1/2) phi_i' (s + A)^-1 phi_j. Of this
+    -tr B has the integral sum_k q_k log x_k, q_k = sum_i w_i (v_k' phi_i)^2, and the trapezoid rule
+    in log s the rest: with steps of one right to 1e-8, with the longer ones of float32 to 1e-7.
     """
-    s = jnp.exp(jnp.arange(-24, 25, dtype=values.dtype))
+    single = values.dtype == np.float32
+    s = np.exp(np.arange(-24, 18 if single else 25, 1.25 if single else 1))
     # Zero eigenvalues have no part: the rows lie in what the others span.
-    inverse = 1 / (jnp.maximum(values, 0)[None, :] + s[:, None])
-    largest = 1 - jnp.finfo(values.dtype).epsneg
-    weights = jnp.asarray(leaving.weights, values.dtype)
-
-    def log_dets(group: tuple[jax.Array, jax.Array]) -> jax.Array:
-        parts = projections[group[0]] * jnp.sqrt(group[1])[:, None]
-        blocks = eigenvalues.matmul(inverse[:, None, :] * parts[None], parts.T)
-
-        # By the pivots less one: where s is large, 1 - B would be rounded to one.
-        def eliminate(k: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            blocks, total = carry
-            column = blocks[:, k]
-            pivot = jnp.clip(column[:, k], 0, largest)
-            outer = column[:, :, None] * column[:, None, :]
-            return blocks + outer / (1 - pivot)[:, None, None], total + jnp.log1p(-pivot)
-
-        return lax.fori_loop(0, parts.shape[0], eliminate, (blocks, jnp.zeros_like(s)))[1]
-
-    # Group by group: of all at once, the inverses times the features would be 49 n x n arrays.
-    logs = lax.map(log_dets, (jnp.asarray(leaving.rows), weights))
+    columns = 1 / (np.maximum(values, 0)[:, None] + s)
+    logs = np.log(np.where(values > 0, values, 1))
+    columns = np.column_stack([columns, logs]).astype(values.dtype)
+    largest = 1 - np.finfo(values.dtype).epsneg
+    count, m = leaving.rows.shape
+    weights = np.asarray(leaving.weights, np.float64)
+    roots, changes = np.sqrt(weights).astype(values.dtype), np.zeros(count)
+    at_once = max(1, _AT_ONCE // (m * max(values.size, s.size * m)))
+    for some in np.split(np.arange(count), range(at_once, count, at_once)):
+        parts = projections[leaving.rows[some]] * roots[some, :, None]
+        blocks = np.empty((some.size, s.size, m, m), values.dtype)
+        for k in range(m):  # B of all s is one matrix product of the products of two rows.
+            products = (parts[:, k:] * parts[:, k, None]) @ columns
+            blocks[:, :, k:, k] = blocks[:, :, k, k:] = products[..., :-1].swapaxes(1, 2)
+            changes[some] += products[:, 0, -1]
+        # By eigenvalues: where s is large, log det(1 - B) and -tr B would be equal up to rounding.
+        lost = np.clip(np.linalg.eigvalsh(blocks), 0, largest).astype(np.float64)
+        changes[some] += (np.log1p(-lost) + lost).sum(axis=-1) @ s * math.log(s[1] / s[0])
     # Divided by the weight term by term: the difference of two entropies would lose the digits.
-    weights = jnp.sum(weights, axis=1)
+    weights = np.sum(weights, axis=1)
     divided = weights > 0
-    per_weight = 1 / jnp.where(divided, weights, 1)
-    parts = logs * per_weight[:, None] + 1 / (1 + s[None, :])
-    unscaled = value + 1 + jnp.sum(parts * s[None, :], axis=1)
-    lost = jnp.minimum(weights, largest)
-    return jnp.where(divided, -unscaled - (1 - lost) * jnp.log1p(-lost) * per_weight, 0)
+    per_weight = 1 / np.where(divided, weights, 1)
+    lost = np.minimum(weights, largest)
+    rest = (1 - lost) * np.log1p(-lost)
+    return np.where(divided, -value - 1 - (changes + rest) * per_weight, 0)

@@ -47,7 +47,7 @@ class Method:
 
     def suited(self, points: Pairs, terms: Terms) -> Method:
         """The method that will run on these points; raises where it cannot, computes nothing."""
-        return self.suited_to(unweighted_grams(points), terms)
+        return self.suited_to(unweighted_grams(points, 0), terms)  # Without a matrix.
 
 
 def check_method(method: Method) -> Method:
@@ -68,9 +68,9 @@ def grams_of_terms(points: Pairs) -> Grams:
     return {name: gram.weighted(points.weights) for name, gram in grams.items()}
 
 
-def unweighted_grams(points: Pairs) -> dict[str, Gram]:
-    """The Grams of outputs, prompts and pairs, without the weights of the rows."""
-    grams = dict(zip(ALL_TERMS, grams_of(points), strict=False))
+def unweighted_grams(points: Pairs, *dense_up_to: int) -> dict[str, Gram]:
+    """The Grams of outputs, prompts and pairs, without the weights of the rows: see `grams_of`."""
+    grams = dict(zip(ALL_TERMS, grams_of(points, *dense_up_to), strict=False))
     if points.paired:
         grams["joint"] = grams["outputs"] * grams["prompts"]
     return grams

@@ -1,6 +1,7 @@
 """Spectral measures in place of all eigenvalues, with probes and steps until scores are precise."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, cast
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from condvendi_jax.base import checks, memory
+from condvendi_jax.base.devices import placed
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm, log_scores, von_neumann
 from condvendi_jax.grams import Gram, Operator
@@ -213,7 +215,7 @@ class Estimating(Method):
 
     def _held(self, grams: Grams) -> Grams:
         """The Grams to multiply with; that of pairs is the product of the other two."""
-        held = _store if self._stores else lambda gram: gram
+        held = _store if self._stores else functools.partial(jax.tree.map, placed)
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             if "joint" not in grams or not isinstance(grams["joint"], Gram):
                 return {name: held(gram) for name, gram in grams.items()}

@@ -183,3 +183,20 @@ def test_scores_of_a_wrong_spectrum_are_refused(monkeypatch):
     monkeypatch.setattr(spectra, "_eigenvalues", lambda a: jnp.full(a.shape[0], 1 / a.shape[0]))
     with pytest.raises(FloatingPointError, match="eigenvalues do not add up"):
         cv.vendi(points, kernel=cv.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("entropy", [(1,), (0.5,), (0.95,), (3,), (np.inf,), (1, 4), (3, 4)])
+def test_slopes_are_the_gradient_up_to_a_constant(entropy, x64):
+    """A constant moves no influence, since the eigenvalues of every row have one sum."""
+    values = np.sort(np.random.default_rng(0).dirichlet(np.ones(9)))[::-1]
+    gradient = jax.grad(cv.Entropy(*entropy).of_spectrum)(jnp.asarray(values))
+    difference = cv.Entropy(*entropy).slopes(values) - np.asarray(gradient)
+    np.testing.assert_allclose(difference, difference[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [cv.Gaussian(1.0), cv.Cosine(), cv.Indicator()])
+def test_points_on_the_host_score_as_in_a_program(kernel, x64):
+    """Also where at most half of the points are distinct, which are then decomposed once."""
+    points = np.random.default_rng(0).integers(1, 4, size=(60, 2)).astype(float)
+    host = cv.vendi(points, kernel=kernel)
+    assert_close(host, jax.jit(lambda x: cv.vendi(x, kernel=kernel))(jnp.asarray(points)))
