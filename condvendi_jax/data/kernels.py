@@ -134,7 +134,7 @@ def _all_pairs(kernel: Kernel, left: Any, right: Any) -> jax.Array:
 def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:
     """Inner products of the rows of `[m, d]` and `[n, d]`, `[m, n]`, at full precision."""
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return left @ right.T
+        return left @ right.swapaxes(-1, -2)
     return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=PRECISION)
 
 
@@ -291,9 +291,9 @@ class Gaussian(Kernel):
         if self.unit is not None:
             return points
         xp = namespace(points)
-        shifted = points - fixed(points[:1])
-        centred = shifted - fixed(xp.mean(shifted, axis=0, keepdims=True))
-        return centred, xp.sum(xp.square(centred), axis=1) / 2
+        shifted = points - fixed(points[..., :1, :])
+        centred = shifted - fixed(xp.mean(shifted, axis=-2, keepdims=True))
+        return centred, xp.sum(xp.square(centred), axis=-1) / 2
 
     def geometry(self, left: Any, right: Any) -> Any:
         """Half the squared distances of all pairs, `[m, n]`, in squares of the unit if any."""
@@ -301,7 +301,7 @@ class Gaussian(Kernel):
             half = _half_squares(left, right, self.unit)
             return np.asarray(half) if isinstance(left, np.ndarray) else half
         (x, half_x), (y, half_y) = left, right
-        norms = half_x[:, None] + half_y[None, :]
+        norms = half_x[..., :, None] + half_y[..., None, :]
         half = norms - inner_products(x, y)
         # A remainder of the size of rounding is no distance: duplicates are at zero whatever the
         # bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and stays.
@@ -389,9 +389,9 @@ class Indicator(Kernel):
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """The kernel itself, `[m, n]`."""
-        if left.shape[1] > 1:
+        if left.shape[-1] > 1:
             return super().geometry(left, right)
-        return (left == right[None, :, 0]).astype(left.dtype)
+        return (left == right.swapaxes(-1, -2)).astype(left.dtype)
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where different labels may count as one."""
@@ -428,8 +428,14 @@ class WithinPrompts(Kernel):
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """The kernel itself, `[m, n]`."""
-        equal = left[:, :1] == right[None, :, 0]
-        return namespace(left).where(equal, inner_products(left[:, 1:], right[:, 1:]), 0)
+        equal = left[..., :1] == right[..., :1].swapaxes(-1, -2)
+        return namespace(left).where(equal, inner_products(left[..., 1:], right[..., 1:]), 0)
+
+
+def takes_stacks(kernel: Kernel) -> bool:
+    """Whether NumPy computes the kernel of stacks of points, `[..., n, d]`, without a program."""
+    exact = type(kernel) in (Cosine, Indicator, WithinPrompts)
+    return exact or (type(kernel) is Gaussian and kernel.unit is None)
 
 
 def is_equality(kernel: Any) -> bool:

@@ -28,8 +28,9 @@ from jax import lax
 
 from condvendi_jax import entropies
 from condvendi_jax.base import checks
+from condvendi_jax.base.devices import compiled_elsewhere, on_host, placed
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
-from condvendi_jax.data.kernels import WithinPrompts
+from condvendi_jax.data.kernels import WithinPrompts, takes_stacks
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, PerTerm
 from condvendi_jax.entropies.eigenvalues import matmul
@@ -41,6 +42,8 @@ from condvendi_jax.grams.operators import OfPoints, factor_of
 FROBENIUS = "frobenius"  # The method of these entropies.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
 _MOST = 0.9  # Of the weight of all rows: without such a group, sums are taken anew.
+# Rows of which NumPy needs less time than a compiled program, in blocks that stay in the cache.
+_IN_NUMPY, _BLOCK = 1 << 11, 128
 _TILED_ABOVE = 1 << 10  # Rows of a group whose kernel values are not stored.
 _OF_SUMS = 16  # Of a difference of sums: so many roundings, relative to them, may be its error.
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
@@ -105,16 +108,20 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
         return entropies_of(Answers.of(points).norms())
     kinds = _compared_rows(points)
     if kinds is None:
-        values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
+        if (near := _near(points)) is None:
+            values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
+        else:
+            values = entropies_of(_norms_of_sums(near, _row_sums(points)))
         return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
     norms = {}
     for name, factors in zip(PerTerm._fields, _TERMS, strict=True):
-        if name in terms and factors == (0,) and kinds[0] is None:
-            norms[name] = np.asarray(_squared_norms(factor(points, 0), True), np.float64)[0]
-        elif name in terms:
-            sums = _sums_of_term(points, kinds, factors, once) + points.shares
-            norms[name] = sums @ points.shares
-    computed = entropies_of(np.asarray([*norms.values()], points.dtype))
+        if name not in terms:
+            continue
+        if factors == (0,) and kinds[0] is None and _near(points) is None:
+            norms[name] = np.asarray(_squared_norms(factor(points, 0), True), points.dtype)[0]
+        else:
+            norms[name] = _norms_of_sums(points, _sums_of_term(points, kinds, factors, once))
+    computed = entropies_of(np.array([*norms.values()]))
     return PerTerm(**dict.fromkeys(PerTerm._fields) | dict(zip(norms, computed, strict=False)))
 
 
@@ -129,9 +136,18 @@ def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     return jnp.stack([gram.squared_norm_by(shares) for gram in grams])
 
 
-@jax.jit
-def entropies_of(norms: jax.Array) -> PerTerm:
+def _norms_of_sums(points: Pairs, sums: np.ndarray) -> np.ndarray:
+    """The squared norms of sums over the other rows `[..., n]`."""
+    return ((sums + points.shares) @ points.shares).astype(points.dtype)
+
+
+def entropies_of(norms: Any) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
+    return jax.tree.map(placed, _entropies_of(norms))
+
+
+@compiled_elsewhere
+def _entropies_of(norms: Any) -> PerTerm:
     missing = (None,) * (3 - norms.shape[0])
     return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
 
@@ -167,9 +183,45 @@ def row_sums(points: Pairs, compute: Compute = once, *, outputs: bool = True) ->
     return np.stack(np.broadcast_arrays(*terms), axis=-2)
 
 
+def _row_sums(points: Pairs) -> Any:
+    """The sums of each term, `[terms, rows]`; of few rows on the host by NumPy."""
+    near = _near(points)
+    if near is None:
+        return _compiled_row_sums(points)
+    weights, sums = near.shares.astype(near.dtype), []
+    prepared = [k.prepare(array) for k, array in zip(near.kernels, near.arrays, strict=True)]
+    for start in range(0, near.n, _BLOCK):  # Blocks of rows with themselves and all later ones.
+        parts = [(cut(part, start, _BLOCK), cut(part, start, near.n)) for part in prepared]
+        below, terms = start + _BLOCK, _squares(near.kernels, parts)
+        sums = sums or [np.zeros(near.n) for _ in terms]
+        for total, square in zip(sums, terms, strict=True):
+            np.fill_diagonal(square, 0)
+            total[start:below] += square @ weights[start:]
+            total[below:] += weights[start:below] @ square[:, _BLOCK:]
+    return np.stack(sums)
+
+
 @jax.jit
-def _row_sums(points: Pairs) -> jax.Array:
+def _compiled_row_sums(points: Pairs) -> jax.Array:
     return pairwise.row_norms(tiles_of(points), weights=_shares(points))
+
+
+def cut(tree: Any, start: int, size: int) -> Any:
+    """Rows of every leaf, from `start` on."""
+    return jax.tree.map(lambda leaf: leaf[start : start + size], tree)
+
+
+def _near(points: Pairs, most: int = 0) -> Pairs | None:
+    """The points for NumPy, if it is the faster: few rows on the host, under kernels of ours."""
+    few = points.layout is None and (most or points.n) <= _IN_NUMPY
+    return on_host(points) if few and all(map(takes_stacks, points.kernels)) else None
+
+
+def _squares(kernels: Sequence[Any], parts: Sequence[tuple[Any, Any]]) -> list[np.ndarray]:
+    """The squared kernel of each term for all pairs of two blocks, in NumPy."""
+    with np.errstate(all="ignore"):  # As compiled programs do.
+        factors = [np.square(k.cross(*both)) for k, both in zip(kernels, parts, strict=True)]
+        return [*factors, *(factors[0] * other for other in factors[1:])]
 
 
 def _shares(points: Pairs) -> jax.Array:
@@ -273,8 +325,21 @@ def _inside(
     return np.zeros((2 * len(points.arrays) - 1, *leaving.rows.shape))
 
 
-def _sums_by_group(points: Pairs, leaving: Leaving) -> jax.Array:
-    return _by_group(points, leaving, _sum_rows)
+def _sums_by_group(points: Pairs, leaving: Leaving) -> Any:
+    """`_row_sums` of each group, `[terms, G, m]`; of small ones on the host by NumPy."""
+    size = leaving.rows.shape[1]
+    near = _near(points, size)
+    if near is None:
+        return _by_group(points, leaving, _sum_rows)
+    sums, at_once = [], max(1, _AT_ONCE // (size * max(size, near.arrays[0].shape[1])))
+    for start in range(0, len(leaving.rows), at_once):
+        rows, weights = cut((leaving.rows, leaving.weights), start, at_once)
+        arrays = zip(near.kernels, near.arrays, strict=True)
+        prepared = [kernel.prepare(array[rows]) for kernel, array in arrays]
+        terms = _squares(near.kernels, [(part, part) for part in prepared])
+        others = weights.astype(near.dtype)[:, None] * (1 - np.eye(size, dtype=near.dtype))
+        sums.append([np.sum(square * others, axis=-1) for square in terms])
+    return np.concatenate(sums, axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=2)
