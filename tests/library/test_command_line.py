@@ -406,8 +406,8 @@ def test_few_rows_take_one_thread_unless_the_user_says_otherwise(monkeypatch, gi
 
 CACHED = """
 import jax
-from condvendi_jax.base import programs
-programs.keep()
+import condvendi_jax as cv
+cv.Pairs([[0], [1]], output_kernel=cv.Gaussian(1))  # From here on JAX keeps programs.
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
 print(float(jax.jit(lambda x: 2 * x + 1)(3.0)), sum("cache_hits" in name for name in hits))
@@ -445,6 +445,7 @@ def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
     [
         ("XLA_FLAGS", "--xla_force_host_platform_device_count=2"),
         ("JAX_COMPILATION_CACHE_DIR", "{}/own"),
+        ("JAX_ENABLE_COMPILATION_CACHE", "false"),
     ],
 )
 def test_programs_are_not_kept_where_jax_says_so_or_they_would_be_wrong(tmp_path, name, value):

@@ -326,3 +326,13 @@ def test_the_bound_of_bernstein_by_hand():
         assert abs(0.2 - c) == pytest.approx(bound)
     assert low < 0.2 < high
     assert intervals.bernstein(means, 3, delta) == (0.0, 1.0)
+
+
+def test_several_p_values_at_once_are_those_of_each():
+    each = [intervals.symmetric(value, 1.0, 9) for value in (0.0, 0.4, -2.0, 3.0, 40.0)]
+    each.append(intervals.row_mean(1e-3, 4e-4, 9, 50))
+    chosen = np.array([3, 0, 5, 1, 3, 2, 4])
+    for sides in (1, 2):
+        expected = [intervals.p_value(each[k], sides=sides) for k in chosen]
+        found = intervals.p_value(intervals.of_several(each, chosen), sides=sides)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -284,3 +284,14 @@ def test_reasons_are_sentences_and_the_first_counts():
     assert reasons.too_few(3, "prompts", 7) == words
     assert reasons.first([None, reasons.SPLIT, reasons.DESIGNS]) is reasons.SPLIT
     assert reasons.first([None]) is None
+
+
+def test_stepping_down_many_statistics_takes_the_largest_of_those_left():
+    rng = np.random.default_rng(0)
+    drawn = np.abs(rng.normal(size=(60, 15, 13))).astype(np.float32)
+    observed = np.round(np.abs(rng.normal(1.5, 1.2, size=(15, 13))), 1)  # Some are equal.
+    told = np.zeros(observed.shape, bool)
+    while (further := ~told & (observed > np.quantile(drawn[:, ~told].max(axis=1), 0.7))).any():
+        told |= further
+    assert 0 < told.sum() < told.size
+    np.testing.assert_array_equal(multiplicity.stepped_down(observed, drawn, 0.3), told)
