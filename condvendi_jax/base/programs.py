@@ -1,18 +1,41 @@
-"""Compiled programs on disk: a process takes those of earlier ones."""
+"""How programs are compiled, and kept on disk: a process takes those of earlier ones."""
 
 import functools
 import os
 import platform
 import shutil
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.core import Tracer
 from jax.experimental.compilation_cache import compilation_cache
 
 from condvendi_jax.base import files
 
 _KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
+# Without it XLA looks for kernels for up to a minute, and finds none that are faster.
+_NO_SEARCH = {"xla_gpu_enable_triton_gemm": False}
+
+
+def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+    """`jax.jit`, which on a GPU does not search for kernels.
+
+    JAX takes such an option outside of transformations only: inside, it has no effect.
+    """
+    plain, quick = jax.jit(function, **how), jax.jit(function, compiler_options=_NO_SEARCH, **how)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if jax.default_backend() == "gpu":
+            leaves = jax.tree.leaves((args, kwargs, jnp.zeros(())))  # Traced inside `jax.jit`.
+            if not any(isinstance(leaf, Tracer) for leaf in leaves):
+                return quick(*args, **kwargs)
+        return plain(*args, **kwargs)
+
+    return run
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from condvendi_jax.base import programs
 from condvendi_jax.base.devices import Layout
 from condvendi_jax.data.kernels import PRECISION, inner_products
 from condvendi_jax.grams import fold
@@ -230,7 +231,7 @@ _pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)
 # Products with vectors, and the matrix itself
 
 
-@jax.jit
+@programs.compiled
 def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     """(K_s / n) V_s for every subset s of the factors and its V_s, `[rows, m]`, in one pass."""
     product = functools.partial(jnp.matmul, precision=PRECISION)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, programs
 from condvendi_jax.base.devices import to_host
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Labels, Pairs
@@ -328,7 +328,7 @@ class _Multiplier(Kernel):
         return jnp.where(x[0] == y[0], jnp.where(x[2] == y[2], 0, x[1]), 1)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
+@functools.partial(programs.compiled, static_argnums=(2, 3))
 def _sums_by_block(
     kernels: tuple[Kernel, ...], blocks: Any, width: int, terms: tuple[str, ...]
 ) -> jax.Array:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, programs
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.data.rows import NAMES, prompts_by_model
 from condvendi_jax.entropies import Entropy, PerScore
@@ -304,7 +304,7 @@ def _populations(
     return population.of_each(answers, units, sums, within, inside)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
+@functools.partial(programs.compiled, static_argnums=(0, 2))
 def _at_every(
     function: Callable[..., jax.Array],
     points: Pairs,

@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax import entropies
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, programs
 from condvendi_jax.base.devices import compiled_elsewhere, on_host, placed
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.kernels import WithinPrompts, takes_stacks
@@ -125,7 +125,7 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
     return PerTerm(**dict.fromkeys(PerTerm._fields) | dict(zip(norms, computed, strict=False)))
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.partial(programs.compiled, static_argnums=1)
 def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     """The squared norms of K_X / n and, with prompts, of K_T and the pairs, `[terms]`."""
     first, *second = grams_of(points)
@@ -201,7 +201,7 @@ def _row_sums(points: Pairs) -> Any:
     return np.stack(sums)
 
 
-@jax.jit
+@programs.compiled
 def _compiled_row_sums(points: Pairs) -> jax.Array:
     return pairwise.row_norms(tiles_of(points), weights=_shares(points))
 
@@ -342,7 +342,7 @@ def _sums_by_group(points: Pairs, leaving: Leaving) -> Any:
     return np.concatenate(sums, axis=1)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(programs.compiled, static_argnums=2)
 def _by_group(points: Pairs, groups: Leaving, function: Callable[[Pairs], jax.Array]) -> jax.Array:
     """A function of the rows of each group, with the weights that leave, `[terms, G, ...]`."""
     sets = jnp.asarray(groups.rows), jnp.asarray(groups.weights, points.dtype)
@@ -508,7 +508,7 @@ class Answers(NamedTuple):
         return Inside(summed(self.kind), summed(batches))
 
 
-@jax.jit
+@programs.compiled
 def squares_of_others(points: Pairs, weights: Any) -> jax.Array:
     """Sums of squared kernels over all pairs of different rows of these weights, `[terms]`."""
     return pairwise.squares_of_others(tiles_of(points), weights=weights)

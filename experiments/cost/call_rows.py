@@ -183,6 +183,7 @@ ROWS: dict[str, Row] = {
             "our scores without errors": _OURS(
                 "float(cv.decompose(x, t, order=1, **both).scores[0])", peer=True
             ),
+            "SciPy's three spectra": _SCIPY("spectra(gram(x), gram(t))"),
         },
     ),
     **{
@@ -214,13 +215,14 @@ ROWS: dict[str, Row] = {
         partial(_labels, prompts=10_000),
         {
             "ours": Caller(
-                f"{_LIBRARY} {_OF_MODELS} compared = cv.compare(models, prompts, orders=[2]);"
-                "outputs, prompts = ({m: [*map(str, r)] for m, r in of.items()} "
-                "for of in (models, prompts))",
-                "cv.report.html(compared, 'page.html', outputs=outputs, prompts=prompts)",
+                f"{_LIBRARY} {_OF_MODELS} texts = [{{m: [*map(str, r)] for m, r in of.items()}} "
+                "for of in (models, prompts)]",
+                "cv.report.html(cv.compare(models, prompts, orders=[2]), 'page.html', "
+                "outputs=texts[0], prompts=texts[1])",
             ),
             "json.dumps": _PEER("import json", "json.dumps([*zip(labels.tolist(), x.tolist())])"),
         },
+        later=False,
     ),
     **{
         f"texts_{n}_{words}": Row(

@@ -1,6 +1,5 @@
 """Sums over pairs of rows by the blocks of a prompt, beside all pairs in float64."""
 
-import itertools
 from typing import Any
 
 import jax
@@ -116,10 +115,7 @@ def test_a_profile_of_many_rows_compares_drawn_prompts(monkeypatch):
     assert "RKE and Information-RKE are those of 103 prompts, drawn at random" in str(found)
     assert "sampled" not in whole.as_dict() and found.as_dict()["sampled"] == 103
     np.testing.assert_allclose(found.values.conditional, whole.values.conditional, rtol=1e-6)
-    for one, two in itertools.product(("a", "b"), repeat=2):
-        if one < two:
-            signs = [profile.pair(one, two).signs for profile in (whole, found)]
-            np.testing.assert_array_equal(*signs)
+    np.testing.assert_array_equal(found.pair("a", "b").signs, whole.pair("a", "b").signs)
     drawn, _ = profiles._drawn(cv.Pairs.of_models(outputs, kind, output_kernel=cv.Gaussian(1.0)), 0)
     rows = drawn["a"]
     alone = cv.profile({m: x[rows] for m, x in outputs.items()}, kind[rows], **options)
@@ -150,3 +146,21 @@ def test_kernels_of_stacks_are_those_of_each():
         for part, values in zip(points, found, strict=True):
             alone = kernel.prepare(jax.numpy.asarray(part))
             assert_close(values, kernel.cross(alone, alone))
+
+
+def test_programs_for_a_gpu_run_inside_transformations_too(monkeypatch):
+    """What is compiled with an option there, which JAX refuses inside, is the same program."""
+    monkeypatch.setattr(order_two, "_IN_NUMPY", 0)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    rows, expected = jax.numpy.asarray(ROWS), 1 / np.square(gaussian_gram(ROWS, 1.5)).mean()
+    jax.clear_caches()
+
+    def score(times):
+        return times * cv.rke(rows, **GAUSSIAN)
+
+    assert_close(score(1.0), expected)
+    assert_close(jax.jit(score)(2.0), 2 * expected)
+    assert_close(jax.grad(score)(2.0), expected)
+    moving = jax.grad(lambda width: cv.rke(rows, kernel=cv.Gaussian(width)))(1.5)
+    ends = [1 / np.square(gaussian_gram(ROWS, 1.5 + step)).mean() for step in (-1e-4, 1e-4)]
+    np.testing.assert_allclose(moving, (ends[1] - ends[0]) / 2e-4, rtol=1e-5)
