@@ -54,7 +54,8 @@ def keep() -> None:
     root = files.user_cache() / "condvendi_jax/programs"
     try:
         # JAX limits the size only with a further package.
-        if sum(path.stat().st_size for path in root.rglob("*-cache")) > _KEPT_BYTES:
+        paths = (os.path.join(place, name) for place, _, names in os.walk(root) for name in names)
+        if sum(map(os.path.getsize, paths)) > _KEPT_BYTES:
             shutil.rmtree(root, ignore_errors=True)
         # JAX compiles for one processor without saying so in the names of files.
         folder = root / platform.node()
