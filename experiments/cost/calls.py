@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,13 +88,21 @@ class Calls(lab.Study):
 
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
-        """The table, and `ratio(row, contestant)`."""
+        """The table; `ratio(row, contestant)`; `seconds` and `peak`, in GB, of the same."""
 
         def ratio(row: str, contestant: str = "ours") -> float:
             return ratios_of(row, runs[0].found.sel(row=row))[contestant]
 
+        def median(of: str, row: str, contestant: str = "ours") -> float:
+            return runs[0].found[of].sel(row=row, contestant=contestant).median().item()
+
         grids = [grid for run in runs for grid in run.study.tables(run)]
-        return {"ratio": ratio, "table": grids and grids[0]}
+        return {
+            "ratio": ratio,
+            "seconds": partial(median, "seconds"),
+            "peak": lambda *where: median("peak", *where) / 1e9,
+            "table": grids and grids[0],
+        }
 
 
 def ratios_of(row: str, found: xr.Dataset) -> dict[str, float]:
