@@ -75,7 +75,7 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
     """Which statistics are larger than `drawn` `[draws, ...]` ones (Romano and Wolf, 2005)."""
     rising = np.argsort(observed, axis=None)
     # Those that are not told yet are always the smallest ones.
-    ordered, drawn = observed.ravel()[rising], drawn.reshape(len(drawn), -1)[:, rising]
+    ordered, drawn = observed.ravel()[rising], drawn.reshape(len(drawn), -1).take(rising, axis=1)
     blocks = np.maximum.reduceat(drawn, np.arange(0, rising.size, _BLOCK), axis=1)
     left, before = rising.size, -1
     while left not in (0, before):
@@ -92,7 +92,9 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
 def joint_p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
     rising = np.argsort(observed)
-    largest = np.maximum.accumulate(drawn[:, rising], axis=1)  # Of those that are no larger.
+    largest = np.maximum.accumulate(
+        drawn.take(rising, axis=1), axis=1
+    )  # Of those that are no larger.
     counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
     alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
     adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]
