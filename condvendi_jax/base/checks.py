@@ -46,12 +46,8 @@ class TransformationError(TypeError):
     """A function was called inside jax.jit, jax.vmap or jax.grad, where it cannot run."""
 
 
-_TRACED = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    TransformationError,
-)
+_TRACED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+_TRACED += (jax.errors.TracerIntegerConversionError, TransformationError)
 
 
 def outside_transformations(function: _Function) -> _Function:
@@ -252,10 +248,9 @@ def index_of(value: Any) -> Any:
 
 def check_indices(named: Mapping[str, Any]) -> None:
     """Raises ValueError where indices of DataFrames or Series differ: rows pair up by position."""
-    indices = {name: index_of(value) for name, value in named.items()}
-    indexed = [(name, index) for name, index in indices.items() if index is not None]
-    for name, index in indexed[1:]:
-        first, expected = indexed[0]
+    indexed = {name: i for name, value in named.items() if (i := index_of(value)) is not None}
+    for name, index in indexed.items():
+        first, expected = next(iter(indexed.items()))
         if not index.equals(expected):
             raise ValueError(
                 f"{name}: expected the index of {first}, since rows pair up by position, received "
@@ -355,9 +350,7 @@ def _warn_of_padding(array: Any, name: str) -> None:
         )
 
 
-@where_it_lies
-def _extremes(xp: Any, array: Any) -> tuple[Any, Any]:
-    return array.max(axis=1), array.min(axis=1)
+_extremes = where_it_lies(lambda _, array: (array.max(axis=1), array.min(axis=1)))
 
 
 def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:

@@ -33,7 +33,6 @@ class Layout:
     n: int  # The number of points, without the padding.
 
     def __post_init__(self) -> None:
-        """Normalises the mesh and the axis, so that equal layouts compare equal."""
         _check_mesh(self.mesh)
         _check_no_cache(self.mesh)
         axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
@@ -252,13 +251,10 @@ def compiled_elsewhere(
 
 def where_it_lies(function: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Runs `function(numpy, array)` on the host, and `function(jax.numpy, array)` elsewhere."""
-    compiled = jax.jit(functools.partial(function, jnp))
+    compiled = compiled_elsewhere(lambda array: function(namespace(array), array))
 
     @functools.wraps(function)
     def run(array: np.ndarray | jax.Array) -> Any:
-        near = host_view(array)
-        if near is not None:
-            return function(np, near)
         with jax.ensure_compile_time_eval():  # At once, also for a constant inside jit.
             return jax.tree.map(np.asarray, compiled(array))
 

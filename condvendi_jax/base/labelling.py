@@ -16,9 +16,8 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     Texts of one `identity` are one label, which is returned as it stands in the first row.
     """
     if not checks.is_concrete(labels):
-        raise TypeError(
-            f"{name}: expected concrete labels, received a traced array: they decide shapes."
-        )
+        traced = "expected concrete labels, received a traced array: they decide shapes"
+        raise TypeError(f"{name}: {traced}.")
     if isinstance(labels, (list, tuple)):  # As objects: a common dtype would merge labels.
         labels = np.fromiter(labels, object, len(labels))
     array = np.asarray(checks.as_array(labels, name=name))

@@ -55,7 +55,6 @@ class Result:
         return comma_separated(self.lines())
 
     def __str__(self) -> str:
-        """The lines and the tables."""
         return "\n".join(map(str, self.parts()))
 
     def __repr__(self) -> str:

@@ -110,7 +110,6 @@ def _parser(kind: type) -> _Parser:
 
 
 def _help(field: dataclasses.Field, several: bool) -> str:
-    """What a flag means, with its default and its rules."""
     rules, default = field.metadata, field.default
     words = ["several are separated by commas"] * several
     words += [f"only with --{name}={value}" for name, value in rules.get("needs", {}).items()]

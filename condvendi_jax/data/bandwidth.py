@@ -148,7 +148,6 @@ class RuledBandwidth(NamedTuple):
         return self.rule.startswith(WITHIN)
 
     def __str__(self) -> str:
-        """The bandwidth and its rule in a few words."""
         if self.bandwidth is None:
             return self.rule.replace(Indicator.words, "equal or different")
         rule = re.sub(r"smallest bandwidth with (\w+) .*\)", r"the \1 rule", self.rule)
@@ -312,9 +311,7 @@ def arbitrary(points: Any) -> RuledBandwidth | None:
     return None
 
 
-@where_it_lies
-def _identical(xp: Any, points: Any) -> Any:
-    return (points == points[:1]).all()
+_identical = where_it_lies(lambda _, points: (points == points[:1]).all())
 
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
@@ -398,10 +395,8 @@ def by_default(
     if n < FEWEST_ROWS or len(first) < _FEWEST_PROMPTS:
         order = np.arange(n) if n < FEWEST_ROWS else first
         return RuledBandwidth(median_distance(points, order, name), "median distance")
-    width = _smallest(points, prompts, weights)
-    if repeated:
-        return RuledBandwidth(width / 2, f"half of {DEFAULT}, because prompts repeat")
-    return RuledBandwidth(width, DEFAULT)
+    width, words = _smallest(points, prompts, weights), f"half of {DEFAULT}, because prompts repeat"
+    return RuledBandwidth(width / 2, words) if repeated else RuledBandwidth(width, DEFAULT)
 
 
 def _effective_number(kinds: np.ndarray, weights: np.ndarray) -> float:

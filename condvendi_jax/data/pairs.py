@@ -324,7 +324,13 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
     `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. The signature that
     Python shows is the one for arrays.
     """
-    signature = _signature_of_arrays(function)
+    makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
+    arrays = {name: makers[name] for name in _MAKING}
+    further = [*signature.parameters.values()][1:]
+    if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
+        arrays["prompts"] = arrays["prompts"].replace(default=inspect.Parameter.empty)
+    parameters = sorted([*arrays.values(), *further], key=lambda parameter: parameter.kind)
+    signature = signature.replace(parameters=parameters)
 
     @functools.wraps(function)
     def taking(*args: Any, **kwargs: Any) -> Any:
@@ -347,14 +353,3 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
 
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")
 _MAKING += ("prompt_ids", "weights", "mesh")
-
-
-def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function of `Pairs` for the arguments of `Pairs` in their place."""
-    makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
-    making = {name: makers[name] for name in _MAKING}
-    further = [*signature.parameters.values()][1:]
-    if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
-        making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
-    parameters = sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
-    return signature.replace(parameters=parameters)

@@ -48,8 +48,7 @@ class Rows:
     ) -> Self:
         """Pairs of arrays that were checked before: nothing is looked at."""
         pairs = object.__new__(cls)
-        pairs.arrays, pairs.kernels, pairs.n = arrays, kernels, n
-        pairs.layout, pairs.weights = layout, weights
+        vars(pairs).update(arrays=arrays, kernels=kernels, n=n, layout=layout, weights=weights)
         return pairs
 
     def _but(self, **changes: Any) -> Self:
@@ -209,9 +208,8 @@ class Rows:
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Self:
-        """Rebuilds the pairs."""
-        arrays, kernels, weights = children
-        return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
+        (arrays, kernels, weights), (n, layout) = children, static
+        return cls.trusted(arrays, kernels, n=n, layout=layout, weights=weights)
 
 
 def prompts_by_model(models: Sequence[Rows]) -> tuple[int, list[np.ndarray]]:

@@ -79,11 +79,10 @@ def unpacked(values: Any, name: str) -> Any:
     if columns:
         key, axes = max(((k, _axes(listed(values[k]))) for k in columns), key=lambda pair: pair[1])
         hint = f" If keys are prompts: `prompts, {name} = list({name}), list({name}.values())`."
+        hint *= isinstance(values, dict) and axes < 2
         raise TypeError(
             f"{name}: expected one array, received a {type(values).__name__} of {[*columns][:9]}. "
-            f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare."
-            + hint
-            * (isinstance(values, dict) and axes < 2)
+            f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare.{hint}"
         )
     values = listed(values)
     return checks.as_array(values, name=name) if hasattr(values, "detach") else values

@@ -67,7 +67,6 @@ class EfficientNetEncoder:
     side = SIDE
 
     def __init__(self, parameters: Mapping[str, Any]):
-        """Take the parameters of `fold_batch_norms`."""
         self.parameters = parameters
 
     def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:

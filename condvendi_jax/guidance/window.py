@@ -164,10 +164,5 @@ def _remember(batch: tuple[jax.Array, ...], state: GuidanceState) -> GuidanceSta
         for kept, new in zip(state.rows, batch, strict=True)
     )
     skipped = state.skipped + jnp.sum(~present, dtype=jnp.int32)
-    return state._replace(
-        rows=rows,
-        filled=state.filled.at[slots].set(present),
-        position=(state.position + b) % window,
-        skipped=skipped,
-        squares=squares,
-    )
+    filled, position = state.filled.at[slots].set(present), (state.position + b) % window
+    return GuidanceState(state.kernels, rows, filled, position, skipped, squares)

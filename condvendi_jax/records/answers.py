@@ -182,7 +182,6 @@ def recurring(answers: Sequence[str], prompts: Sequence[Any]) -> set[str]:
 
 
 def _places(answers: Sequence[str], prompts: Sequence[Any]) -> dict[str, set[Any]]:
-    """The prompts that each text answers."""
     places = collections.defaultdict(set)
     for text, prompt in zip(answers, prompts, strict=True):
         places[text.strip()].add(prompt)

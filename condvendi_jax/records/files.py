@@ -311,13 +311,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 _parsed: dict[Any, list[tuple[int, Any]]] = {}
-_READERS = {
-    ".jsonl": _read_jsonl,
-    ".csv": _read_csv,
-    ".tsv": _read_csv,
-    ".parquet": _read_columns,
-    ".arrow": _read_columns,
-    ".eval": _read_inspect,
-    ".json": _read_json,
-}
+_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".tsv": _read_csv}
+_READERS |= {".parquet": _read_columns, ".arrow": _read_columns}
+_READERS |= {".eval": _read_inspect, ".json": _read_json}
 RECORD_ENDINGS = tuple(_READERS)

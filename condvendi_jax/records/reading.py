@@ -381,9 +381,8 @@ def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, i
     Without such a field, equal records are equal answers.
     """
     first: dict[Any, int] = {}
-    repeated = {
-        n: first[whole] for n, (whole, *_) in seen.items() if first.setdefault(whole, n) < n
-    }
+    lines = {line: first.setdefault(whole, line) for line, (whole, *_) in seen.items()}
+    repeated = {line: earlier for line, earlier in lines.items() if earlier < line}
     records = [seen[line] for line in first.values()]
     prompts = {prompt for _, prompt, _ in records}
     for field in dict.fromkeys(name for *_, counted in records for name in counted):

@@ -101,17 +101,12 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     main = "conditional" if every[0].paired else "vendi"
     results = [contributions(pairs, order=2) for pairs in every]
     parts = zip(every, results, prompts, strict=True)
-    return Behind(
-        [*models],
-        model,
-        np.concatenate(kept),
-        prompt,
-        _grouped(outputs, prompt, model, kernel, across=every[0].across_models),
-        influence=np.concatenate([getattr(result.influences, main) for result in results]),
-        scores=np.array([float(getattr(r.decomposition.scores, main)) for r in results]),
-        tables=[prompt_tables.tabulate(p, r, Entropy(2), kinds, kinds) for p, r, kinds in parts],
-        main=main,
-    )
+    by_prompt = [prompt_tables.tabulate(p, r, Entropy(2), kinds, kinds) for p, r, kinds in parts]
+    group = _grouped(outputs, prompt, model, kernel, across=every[0].across_models)
+    influence = np.concatenate([getattr(result.influences, main) for result in results])
+    scores = np.array([float(getattr(r.decomposition.scores, main)) for r in results])
+    known = np.concatenate(kept), prompt, group, influence, scores, by_prompt, main
+    return Behind([*models], model, *known)
 
 
 def _grouped(

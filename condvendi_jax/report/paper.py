@@ -19,19 +19,10 @@ from condvendi_jax.results.evaluation import (
 )
 from condvendi_jax.results.one_prompt import notes_of
 
-_ESCAPES = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "<": "\\textless{}",
-    ">": "\\textgreater{}",
-    "|": "\\textbar{}",
-    "±": "$\\pm$",
-    # After the end of a row these two would be its options.
-    "[": "{[}",
-    "*": "{*}",
-}
+_ESCAPES = {c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$"}
+_ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+_ESCAPES |= {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
+_ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be its options.
 _SOFTWARE = "condvendi-jax"
 _BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
@@ -51,7 +42,6 @@ class Report(NamedTuple):
     bibtex: str
 
     def __str__(self) -> str:
-        """The paragraph, the table and, after the end of what LaTeX reads, the entries."""
         end = "\\endinput % The rest is for the .bib file."
         return "\n\n".join([self.paragraph, self.latex, end, self.bibtex])
 
@@ -127,7 +117,6 @@ def _on_models(result: Comparison) -> list[str]:
 
 
 def _scores(scored: ScoredOrder, evaluation: Evaluation) -> str:
-    """The scores of an order, and how they were computed."""
     result = scored.decomposition
     words = [score_name(name, result.order, None) for name in evaluation.names]
     by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
@@ -160,7 +149,6 @@ def _data(evaluations: Mapping[str, Evaluation]) -> str:
 
 
 def _kernels(result: Evaluation) -> list[str]:
-    """A sentence for each kernel: its bandwidth, and the rule that chose it."""
     sentences = []
     for name, (width, rule, noise) in result.bandwidths.items():
         kernel = rule.partition(": ")[2].removesuffix(" has no bandwidth")

@@ -66,16 +66,10 @@ class Between(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
-        return {
-            "number": self.number,
-            "standard_error": self.standard_error,
-            "largest": self.largest,
-            "overlaps": self.lines(),
-            "groups": self.groups,
-            "groups_of": self.error and self.error.units,
-            "reason": self.reason,
-            "prompts_left_out": self.left_out,
-        }
+        names = ("number", "standard_error", "largest", "groups", "reason")
+        more = {"overlaps": self.lines(), "groups_of": self.error and self.error.units}
+        more["prompts_left_out"] = self.left_out
+        return {name: getattr(self, name) for name in names} | more
 
     def headline(self) -> str:
         """The number of different models in a line."""
@@ -132,7 +126,6 @@ class Between(Result):
         ]
 
     def parts(self) -> list[str | tables.Table]:
-        """The number in a line, the overlaps as a table, and what they mean."""
         return [self.headline(), self.table(), *self.notes()]
 
 

@@ -9,9 +9,8 @@ from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.results import one_prompt
 from condvendi_jax.results.estimate import Estimate, Quality
-from condvendi_jax.results.one_prompt import OnePrompt
+from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence
 from condvendi_jax.statistics.reasons import SPLIT
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
@@ -62,7 +61,6 @@ class ErrorsBy(NamedTuple):
         return self.method == "influences" and self.reason is not None
 
     def __str__(self) -> str:
-        """'from the influences of 1,000 rows'."""
         if self.method == "influences":
             units = "prompts" if self.units == "rows of one prompt" else self.units
             words, why = f"from the influences of {self.groups:,} {units}", ", but withheld: "
@@ -148,19 +146,14 @@ class ScoredOrder:
             return values and {name: plain(getattr(values, name)) for name in names}
 
         entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
-        return {
-            "order": plain_order(result.order),
-            "truncation": result.truncation,
-            "method": result.method,
-            **(of_names(result.scores) or {}),
-            "intervals": result.estimation and of_names(result.intervals),
-            "standard_errors": of_names(self.standard_errors),
-            "errors_by": self.errors_by and self.errors_by._asdict(),
-            "saturated": dict(self.saturated),
-            **{name: float(getattr(result, name)) for name in entropies},
-            "slope_per_doubling": of_names(self.slope),
-            "unbiased": self.population.as_dict(names) if self.population and unbiased else None,
-        }
+        shown = {"order": plain_order(result.order), "truncation": result.truncation}
+        shown |= {"method": result.method, **(of_names(result.scores) or {})}
+        shown["intervals"] = result.estimation and of_names(result.intervals)
+        shown["standard_errors"] = of_names(self.standard_errors)
+        shown |= plain({"errors_by": self.errors_by, "saturated": self.saturated})
+        shown |= {name: float(getattr(result, name)) for name in entropies}
+        scores = self.population.as_dict(names) if self.population and unbiased else None
+        return shown | {"slope_per_doubling": of_names(self.slope), "unbiased": scores}
 
 
 #: The code of advice on texts that may be refusals, errors or placeholders.
@@ -251,16 +244,11 @@ class Evaluation(Result):
 
     def choices(self) -> dict[str, Any]:
         """The dtype, the bandwidths and the seed as plain data."""
-        return {
-            "dtype": self.dtype,
-            "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
-            "seed": self.seed,
-            "errors_cover": ERRORS_COVER if any(o.errors_by for o in self.orders) else None,
-            **self.encoder,
-        }
+        shown = {name: plain(getattr(self, name)) for name in ("dtype", "bandwidths", "seed")}
+        cover = ERRORS_COVER if any(o.errors_by for o in self.orders) else None
+        return {**shown, "errors_cover": cover, **self.encoder}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
         names = ("distinct_prompts", "answers", "advice", "one_prompt", "quality", "failed", "read")
         shown = {name: plain(getattr(self, name)) for name in names}
         scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
@@ -278,18 +266,14 @@ class Evaluation(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each order and score, and another one for a plug-in score."""
-        return [
-            {
-                "order": plain_order(scored.decomposition.order),
-                "truncation": scored.decomposition.truncation,
-                "unbiased": unbiased,
-                "score": name,
-                "n": self.n,
-                **scored.estimate(name, unbiased=unbiased).as_dict(),
-            }
-            for scored, unbiased, _ in self._shown()
-            for name in self.names
-        ]
+        lines = []
+        for scored, unbiased, _ in self._shown():
+            whole = scored.decomposition
+            start = {"order": plain_order(whole.order), "truncation": whole.truncation}
+            for name in self.names:
+                line = start | {"unbiased": unbiased, "score": name, "n": self.n}
+                lines.append(line | scored.estimate(name, unbiased=unbiased).as_dict())
+        return lines
 
     def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
@@ -423,7 +407,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
     given = all(result.answers for result in evaluations.values())
     if known and (not given or any(one.left_out for one in known.values())):
-        return one_prompt.in_a_sentence(known)
+        return in_a_sentence(known)
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}

@@ -70,7 +70,6 @@ def over_bandwidths(profile: Any) -> Figure:
 
 
 def _look(index: int) -> tuple[dict[str, Any], Any]:
-    """The colour and the dashes of a model."""
     colour = _COLOURS[index % len(_COLOURS)]
     return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
 

@@ -50,6 +50,11 @@ class Difference(NamedTuple):
     ratio_high: float = math.nan
     reason: Reason | None = None
 
+    @property
+    def pair(self) -> str:
+        """The two models: 'A - B'."""
+        return f"{self.first} - {self.second}"
+
     def swapped(self) -> Self:
         """The difference of the second model and the first."""
         ends = (1 / end if end else math.inf for end in (self.ratio_high, self.ratio_low))
@@ -109,11 +114,8 @@ class Ranking(Result):
     @property
     def reasons(self) -> dict[Reason, list[str]]:
         """The pairs of models, such as 'A - B', that are not tested, by the reason."""
-        pairs: dict[Reason, list[str]] = {}
-        for of_two in self.differences:
-            if of_two.reason is not None:
-                pairs.setdefault(of_two.reason, []).append(f"{of_two.first} - {of_two.second}")
-        return pairs
+        reasons = dict.fromkeys(d.reason for d in self.differences if d.reason is not None)
+        return {why: [d.pair for d in self.differences if d.reason == why] for why in reasons}
 
     def _ahead(self, name: str) -> np.ndarray:
         """`[i, j]`: a p-value of model i and j where i has the larger score, 1 elsewhere."""
@@ -169,7 +171,6 @@ class Ranking(Result):
         return f"{ratio:.3g} [{difference.ratio_low:.3g}, {difference.ratio_high:.3g}]"
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data."""
         intervals = self.intervals and {
             name: [plain_order(end) for end in ends] for name, ends in self.intervals.items()
         }
@@ -229,8 +230,8 @@ class Ranking(Result):
             return ""
         within = [d for d in self.differences if d.equal <= self.level]
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
-        lines = [f"{self.equal}: {_pairs(within)}"] if within else []
-        lines += [f"neither told apart nor {self.equal}: {_pairs(alike)}"] if alike else []
+        kinds = {self.equal: within, f"neither told apart nor {self.equal}": alike}
+        lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if ratios:
             ends = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
@@ -257,10 +258,6 @@ class Ranking(Result):
         scores = [name + ends for name in shown if (ends := self.estimate(name).interval)]
         words = f"{self}; {tables.listed(scores)}" if scores else str(self)
         return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
-
-
-def _pairs(differences: Sequence[Difference]) -> str:
-    return tables.listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
 
 
 def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:

@@ -65,14 +65,7 @@ class Spread(NamedTuple):
         return float(np.mean(scipy.special.stdtr(prompts - 1, shift)))
 
     def needed(
-        self,
-        k: int,
-        power: float,
-        effect: float,
-        level: float,
-        at: float | None = None,
-        *,
-        most: int,
+        self, k: int, power: float, effect: float, level: float, at: Any = None, *, most: int
     ) -> int:
         """The smallest number of prompts with this power, at most `most`."""
         enough = functools.partial(self.power, k, effect=effect, level=level, at=at)
