@@ -153,9 +153,8 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
         return None if mesh is None else Layout(mesh, mesh.axis_names, sum(np.shape(points)[:1]))
     layout = Layout(*known, points.shape[0])
     if mesh is not None and Layout(mesh, mesh.axis_names, 1).mesh != layout.mesh:
-        raise ValueError(
-            f"mesh: the points are sharded over {known[0]} already, received {mesh}: leave it out."
-        )
+        sharded = f"the points are sharded over {known[0]} already"
+        raise ValueError(f"mesh: {sharded}, received {mesh}: leave it out.")
     return layout
 
 

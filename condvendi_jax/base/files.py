@@ -263,9 +263,8 @@ def check_targets(
             continue
         for other, earlier in checked.items():
             if _same(target, earlier):
-                raise ValueError(
-                    f"{other}={wanted[other]} and {flag}={path} are the same file; give two names."
-                )
+                both = f"{other}={wanted[other]} and {flag}={path}"
+                raise ValueError(f"{both} are the same file; give two names.")
         checked[flag] = target
     for reader, paths in sources.items():
         for source in map(expanded, paths):
@@ -347,10 +346,8 @@ def jsonable(value: Any) -> Any:
                 result[f"{name}_reason"] = reason
         return result
     if isinstance(value, (list, tuple)):
-        return [
-            {"value": None, "reason": reason} if (reason := _not_finite(entry)) else jsonable(entry)
-            for entry in value
-        ]
+        both = zip(value, map(_not_finite, value), strict=True)
+        return [{"value": None, "reason": why} if why else jsonable(one) for one, why in both]
     return value
 
 

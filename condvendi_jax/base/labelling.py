@@ -22,9 +22,8 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
         labels = np.fromiter(labels, object, len(labels))
     array = np.asarray(checks.as_array(labels, name=name))
     if array.shape != (n,):
-        raise ValueError(
-            f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
-        )
+        expected = f"expected {n} labels, one for each row"
+        raise ValueError(f"{name}: {expected}, received shape {array.shape}.")
     if array.dtype.kind not in "iubUSfMmO":
         expected = "expected numbers, strings or dates [n]"
         raise TypeError(f"{name}: {expected}, received an array of dtype {array.dtype}.")

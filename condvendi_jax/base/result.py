@@ -64,11 +64,10 @@ class Result:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        plot, parts = getattr(self, "plot", None), self.parts()
         shown = [
-            _table(part) if isinstance(part, Table) else f"<div>{html.escape(part)}</div>"
-            for part in self.parts()
+            _table(p) if isinstance(p, Table) else f"<div>{html.escape(p)}</div>" for p in parts
         ]
-        plot = getattr(self, "plot", None)
         picture = f'<img src="data:image/svg+xml;base64,{svg(plot())}">' if plot else ""
         return "\n".join([*shown, picture])
 

@@ -87,7 +87,6 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Sends what is still to be written to standard output to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

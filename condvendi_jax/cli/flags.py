@@ -127,7 +127,6 @@ def _text(value: Any, separator: str = ", ") -> str:
 
 
 def _read(hint: Any, several: bool, text: str) -> Any:
-    """The value, or several, that the text of a flag stands for."""
     parts = [part.strip() for part in text.split(",")] if several else [text]
     try:
         values = [_TRUTH[part.lower()] if hint is bool else hint(part) for part in parts if part]
@@ -157,7 +156,6 @@ def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
 
 
 def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the value of a flag, or with others beside it."""
     values = value if isinstance(value, tuple) else (value,)
     limits = {name: rules[name] for name in _RULES if rules.get(name) not in (None, ())}
     for one in values:

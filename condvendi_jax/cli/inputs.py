@@ -291,10 +291,9 @@ def _refuse_equal(held: records.Records) -> None:
         prompts = held.prompts.get(name, ())
         texts = isinstance(outputs, list) and isinstance(prompts, list)
         if outputs == prompts if texts else np.array_equal(outputs, prompts):
-            raise ValueError(
-                f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: "
-                "give the outputs, and the prompts that they answer."
-            )
+            both = f"outputs{' of ' if name else ''}{name} and their prompts"
+            mend = "give the outputs, and the prompts that they answer"
+            raise ValueError(f"{both} are equal in every row: {mend}.")
 
 
 def _comparison(
@@ -318,7 +317,6 @@ def _comparison(
 
 
 def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
-    """Answers and prompts of all models; prompts go by their model."""
     fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
@@ -439,7 +437,6 @@ def _load_encoder(given: Options, kind: str) -> embedding.LoadedEncoder:
 def _embed(
     encoder: Any, kind: Any, role: str, given: Options, bar: Any, items: Sequence[str]
 ) -> np.ndarray:
-    """The embeddings of pictures or texts; those in the cache are not computed again."""
     task = bar.add_task(f"embedding {role}", total=len(items))
     how: Any = {"kind": kind, "cache": given.cache}
     how["progress"] = lambda done: bar.update(task, completed=done)

@@ -176,10 +176,8 @@ class Options:
         if len(paths) < 2:
             return {}
         if len(paths) != len(models) or "" in paths:
-            raise ValueError(
-                f"--prompts: expected one file, or one for each of {len(models)} models, received "
-                f"{self.prompts!r}."
-            )
+            expected = f"expected one file, or one for each of {len(models)} models"
+            raise ValueError(f"--prompts: {expected}, received {self.prompts!r}.")
         return dict(zip(models, paths, strict=True))
 
     def chosen_method(self) -> Method:

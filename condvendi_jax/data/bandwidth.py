@@ -53,9 +53,7 @@ _shuffled = jax.jit(jax.random.permutation, static_argnums=1)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def _draw(
-    keys: jax.Array, partitions: int, n: int, subsets: int, size: int
-) -> tuple[jax.Array, jax.Array]:
+def _draw(keys: jax.Array, partitions: int, n: int, subsets: int, size: int) -> tuple[Any, Any]:
     """Disjoint subsets of n rows, `[partitions, subsets, size]`, and an order of all `[n]`."""
     key, other = keys
 

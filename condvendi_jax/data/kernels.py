@@ -458,8 +458,7 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
     smallest = float(jnp.finfo(value.dtype).tiny)
     # The kernel divides by it: its inverse must be a number too.
     if not smallest <= number <= 1 / smallest:
-        raise ValueError(
-            f"bandwidth: {number:g} is beyond what {value.dtype} resolves, {smallest:.1e} to "
-            f"{1 / smallest:.1e}: rescale the embeddings and it, or enable x64."
-        )
+        ends = f"{smallest:.1e} to {1 / smallest:.1e}"
+        beyond = f"{number:g} is beyond what {value.dtype} resolves, {ends}"
+        raise ValueError(f"bandwidth: {beyond}: rescale the embeddings and it, or enable x64.")
     return value

@@ -232,11 +232,9 @@ def _make(
     checks.warn_of_float64(*named.values())
 
     # One origin for all models, since their rows are compared with each other.
-    origins = {
-        role: checks.origin_of(array)
-        for (role, array), kernel in zip(named[first].items(), given, strict=True)
-        if not isinstance(kernel, Kernel) or kernel.shift_invariant
-    }
+    kinds = zip(named[first].items(), given, strict=True)
+    moved = [part for part, k in kinds if not isinstance(k, Kernel) or k.shift_invariant]
+    origins = {role: checks.origin_of(array) for role, array in moved}
     made: dict[str, Pairs] = {}
     for name, arrays in named.items():
         layout = layout_of(arrays["outputs"], mesh=mesh)
@@ -311,9 +309,8 @@ def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[
     if not isinstance(value, Mapping):
         return dict.fromkeys(models, value)
     if set(value) != set(models):
-        raise ValueError(
-            f"{argument}: expected those of {sorted(models)}, received those of {sorted(value)}."
-        )
+        received = f"received those of {sorted(value)}"
+        raise ValueError(f"{argument}: expected those of {sorted(models)}, {received}.")
     return {name: value[name] for name in models}
 
 

@@ -52,7 +52,6 @@ class Rows:
         return pairs
 
     def _but(self, **changes: Any) -> Self:
-        """The same pairs but for some attributes."""
         other = copy.copy(self)
         vars(other).pop("prompt_kinds", None)  # Cached, and of these rows alone.
         vars(other).update(changes)

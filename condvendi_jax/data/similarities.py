@@ -192,7 +192,6 @@ def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]
 
 
 def _checked(matrix: Any, label: Any) -> np.ndarray:
-    """A matrix of similarities as float64, after checks."""
     name = "similarities" if label is None else f"similarities of prompt {label!r}"
     array = checks.as_array(matrix, name=name)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:

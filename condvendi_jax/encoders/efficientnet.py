@@ -1,5 +1,6 @@
 """EfficientNet-Lite0 (Tan and Le 2019, Lite variant): pictures -> 1280-d ImageNet features."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,10 +101,8 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """
 
     def layer(convolution: str, norm: str) -> tuple[jax.Array, jax.Array]:
-        gamma, beta, mean, variance = (
-            published[f"{norm}.{part}"].astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
-        )
+        parts = ("weight", "bias", "running_mean", "running_var")
+        gamma, beta, mean, variance = (published[f"{norm}.{p}"].astype(np.float64) for p in parts)
         scale = gamma / np.sqrt(variance + _EPSILON)
         weight = published[f"{convolution}.weight"].astype(np.float64).transpose(2, 3, 1, 0)
         folded = np.squeeze(weight * scale), (beta - scale * mean)[None, None, None]
@@ -111,14 +110,10 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return jax.device_put(tuple(array.astype(np.float32) for array in folded))
 
     names = {"expand": "_bn0", "depthwise": "_bn1", "project": "_bn2"}
-    blocks = [
-        {
-            name: layer(f"_blocks.{k}._{name}_conv", f"_blocks.{k}.{norm}")
-            for name, norm in names.items()
-            if f"_blocks.{k}._{name}_conv.weight" in published
-        }
-        for k in range(len(STRIDES))
-    ]
+    blocks: list[dict[str, Any]] = [{} for _ in STRIDES]
+    for (k, block), (name, norm) in itertools.product(enumerate(blocks), names.items()):
+        if f"_blocks.{k}._{name}_conv.weight" in published:
+            block[name] = layer(f"_blocks.{k}._{name}_conv", f"_blocks.{k}.{norm}")
     stem, head = layer("_conv_stem", "_bn0"), layer("_conv_head", "_bn1")
     return {"stem": stem, "blocks": [block for block in blocks if block], "head": head}
 

@@ -237,7 +237,6 @@ def digest_of(content: bytes) -> str:
 
 
 def _batches(missing: Mapping[str, Any], kind: Kind, side: int | None) -> Iterator[dict[str, Any]]:
-    """Yield decoded items by digest, a batch at a time."""
     batch: dict[str, Any] = {}
     held = 0
     for digest, item in missing.items():
@@ -284,9 +283,7 @@ class Shelf:
     folder: pathlib.Path
 
     @classmethod
-    def of(
-        cls, cache: str | os.PathLike[str] | None, loaded: LoadedEncoder, kind: str
-    ) -> Shelf | None:
+    def of(cls, cache: files.StrPath | None, loaded: LoadedEncoder, kind: str) -> Shelf | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
         made_by |= {"source": loaded.source, "side": getattr(loaded.encoder, "side", None)}

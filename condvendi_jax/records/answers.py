@@ -124,7 +124,6 @@ def is_thinking(part: Any) -> bool:
 
 
 def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[str, str]]:
-    """Return the role and the text of each message, or of each part of one."""
     messages = messages_of(value)
     if messages is None and isinstance(value, str):
         return [(role, value)]

@@ -216,7 +216,6 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_columns(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """The rows of Parquet, or of Arrow as a stream or as a file."""
     kind = ending(path)
     package = _package(kind)
     try:

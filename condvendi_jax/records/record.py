@@ -301,13 +301,10 @@ class Record:
 
     def _answer_field(self) -> Any:
         """The field that is named, or the only one that may hold answers; ValueError if two do."""
-
-        def holds_answers(value: Any) -> bool:
-            return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
-
         names = [name for name in ANSWER_FIELDS if name != str(self.named.prompt).casefold()]
         known = known_fields(self.row, names) if self.named.answer is None else []
-        filled = [field for field in known if holds_answers(self.row[field])]
+        held = {f: value for f in known if isinstance(value := self.row[f], (str, list, dict))}
+        filled = [field for field, value in held.items() if value and not str(value).isspace()]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise unclear(self.place, filled)
         return filled[0] if filled else self._field("answer", names)

@@ -95,7 +95,6 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
 
 
 def _on_models(result: Comparison) -> list[str]:
-    """Sentences on the matching of models, and on the tests of their differences."""
     sentences = []
     if len(result.models) > 1:
         sentences.append(f"Outputs of different models are {MATCHED[result.matched]}.")
@@ -131,7 +130,6 @@ def _scores(scored: ScoredOrder, evaluation: Evaluation) -> str:
 
 
 def _data(evaluations: Mapping[str, Evaluation]) -> str:
-    """The numbers of rows and prompts, and the models."""
 
     def rows(result: Evaluation) -> str:
         number = f"{result.n:,}" + (" weighted" if result.weighted else "")

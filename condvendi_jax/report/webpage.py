@@ -79,7 +79,6 @@ def html(
 
 @functools.cache
 def _template() -> Any:
-    """The template of a page, which escapes every value."""
     import jinja2  # Imported where it is used: it is slow to import.
 
     how: Any = {"loader": jinja2.FileSystemLoader(pathlib.Path(__file__).parent)}
@@ -121,7 +120,6 @@ def answered(comparison: Comparison) -> tuple[str, str]:
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:
-    """The data and the settings of the scores, by their names on the page."""
     first, n = comparison.first, comparison.n
     outputs = ", ".join(f"{name} {count:,}" for name, count in n.items())
     if len({*n.values()}) == 1:

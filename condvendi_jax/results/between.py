@@ -120,10 +120,9 @@ class Between(Result):
         """A line for each overlap of two models."""
         names = ("first", "second", "value", "standard_error")
         values, errors = self.overlaps.tolist(), self.overlap_errors.tolist()
-        return [
-            dict(zip(names, (one, two, values[i][j], errors[i][j]), strict=True))
-            for (i, one), (j, two) in itertools.combinations(enumerate(self.models), 2)
-        ]
+        pairs = itertools.combinations(enumerate(self.models), 2)
+        lines = ((one, two, values[i][j], errors[i][j]) for (i, one), (j, two) in pairs)
+        return [dict(zip(names, line, strict=True)) for line in lines]
 
     def parts(self) -> list[str | tables.Table]:
         return [self.headline(), self.table(), *self.notes()]

@@ -346,7 +346,6 @@ class Comparison(Result):
 
     @property
     def _matching(self) -> str:
-        """How models belong together, and on how many prompts."""
         words = f"models {MATCHED[self.matched].partition(':')[0]}"
         numbers = [e.distinct_prompts or 0 for e in self.evaluations.values()]
         count = min(numbers)

@@ -277,10 +277,8 @@ class Evaluation(Result):
 
     def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
-        rows = [
-            [label, *(scored.cell(name, unbiased=unbiased) for name in self.names)]
-            for scored, unbiased, label in self._shown()
-        ]
+        names, shown = self.names, self._shown()
+        rows = [[label, *(o.cell(n, unbiased=free) for n in names)] for o, free, label in shown]
         if self.one_prompt and not self.answers:
             to_one = {"conditional": self.one_prompt.in_words()}
             rows.append(["2, to one prompt", *(to_one.get(name, "") for name in self.names)])
@@ -383,10 +381,8 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
-    kernels = [
-        f"{name}: {'' if chosen.bandwidth is None else 'bandwidth '}{chosen}"
-        for name, chosen in bandwidths.items()
-    ]
+    kinds = {name: "" if h.bandwidth is None else "bandwidth " for name, h in bandwidths.items()}
+    kernels = [f"{name}: {kinds[name]}{chosen}" for name, chosen in bandwidths.items()]
     return tables.capitalized("; ".join(kernels))
 
 
@@ -444,10 +440,8 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     """A line for each bandwidth, with the rule that chose it."""
     starts = {name: "" if h.within_prompts else "bandwidth of " for name, h in bandwidths.items()}
-    return [
-        f"{starts[name]}{name}: " + (f"{width:.4g}, " if width else "") + rule
-        for name, (width, rule, _) in bandwidths.items()
-    ]
+    widths = {name: f"{h.bandwidth:.4g}, " if h.bandwidth else "" for name, h in bandwidths.items()}
+    return [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
 
 
 def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[str]:

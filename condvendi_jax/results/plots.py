@@ -97,7 +97,6 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
 
 
 def _caption(profile: Any) -> str:
-    """The number of rows, whose bandwidth moves, and the coverage of the bands."""
     moves, multiples = "the bandwidth", profile.multiples
     if len(profile.names) > 1:
         moves = "both bandwidths" if profile.over == "both" else f"{moves} of {profile.over} alone"

@@ -289,11 +289,8 @@ class Profile(Result):
 
 def where(states: Sequence[object], state: object, widths: Sequence[float]) -> str:
     """The bandwidths that have a state: 'at bandwidths from 0.4 to 1.6 and at 3.2'."""
-    runs = [
-        [width for _, width in run]
-        for key, run in itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
-        if key == state
-    ]
+    places = itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
+    runs = [[width for _, width in run] for key, run in places if key == state]
     return " and ".join(
         f"at {run[0]:.3g}" if len(run) == 1 else f"at bandwidths from {run[0]:.3g} to {run[-1]:.3g}"
         for run in runs

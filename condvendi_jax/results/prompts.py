@@ -169,17 +169,12 @@ class PromptTable(Result):
         shown = [*self.least_diverse(_SHOWN), *reversed(self.most_diverse(_SHOWN))]
         heading = ["prompt", "n", "similarity", "different", score_name("vendi", *order)]
         heading.append("to " + score_name("conditional", *order))
-        rows = [
-            [
-                f"row {row}" if scored.prompt is None else tables.shortened(str(scored.prompt)),
-                f"{scored.n:,}",
-                f"{scored.similarity:.3f}",
-                scored.in_words(),
-                tables.up_to(scored.score, scored.n),
-                f"{scored.contributions.conditional:+.3g}",
-            ]
-            for row, scored in {scored.row: scored for scored in shown}.items()
-        ]
+        rows = []
+        for row, scored in {scored.row: scored for scored in shown}.items():
+            name = f"row {row}" if scored.prompt is None else tables.shortened(str(scored.prompt))
+            cells = [name, f"{scored.n:,}", f"{scored.similarity:.3f}", scored.in_words()]
+            value = tables.up_to(scored.score, scored.n)
+            rows.append([*cells, value, f"{scored.contributions.conditional:+.3g}"])
         compared = sum(not math.isnan(scored.similarity) for scored in self.prompts)
         if compared > 2 * _SHOWN:
             rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
@@ -189,7 +184,6 @@ class PromptTable(Result):
 
 
 def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
-    """The meaning of the columns, and how many prompts only rounding tells apart."""
     if not compared:
         return [
             "no prompt has two outputs: all scores of prompts are 1, and only contributions differ"

@@ -218,10 +218,8 @@ class Ranking(Result):
             same = {*self.reasons} == {IDENTICAL}
             words = IDENTICAL if same else f"{why}: neither ranked nor tested"
             return [f"{', '.join(self.values)} ({words})"]
-        states = {
-            (d.first, d.second): math.nan if math.isnan(p := d.adjusted) else p <= self.level
-            for d in self.differences
-        }
+        adjusted = {(d.first, d.second): d.adjusted for d in self.differences}
+        states = {two: p if math.isnan(p) else p <= self.level for two, p in adjusted.items()}
         return [order_in_words(list(self.values), states)]
 
     def equality(self) -> str:

@@ -52,9 +52,7 @@ class Spread(NamedTuple):
         """The standard deviation at the pilot's number of answers, relative to the similarity."""
         return math.sqrt(self.variance(self.answers)) / self.similarity
 
-    def power(
-        self, k: int, prompts: int, effect: float, level: float, at: float | None = None
-    ) -> float:
+    def power(self, k: int, prompts: int, effect: float, level: float, at: Any = None) -> float:
         """How often a t-test finds an effect, in the mean over what the pilot leaves open.
 
         The logarithm of the variance is normal about the pilot's; or `at` so many standard errors.

@@ -9,7 +9,7 @@ The likelihood is a quasi-likelihood (Wedderburn, 1974). docs/contributions.md h
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # Its modules are imported when they are used.
@@ -123,9 +123,7 @@ def _posterior(
     return np.stack([posterior @ _S, *ends])
 
 
-def _components(
-    density: np.ndarray, of_answers: float, of_pair: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _components(density: np.ndarray, of_answers: float, of_pair: float) -> tuple[Any, Any]:
     """zeta_1 and zeta_2 at each similarity, with these means over a density of similarities."""
     rising, binary = _S * _LARGEST, _S * (1 - _S)
     part, rest = of_answers / max(density @ rising, _TINY), _LARGEST - rising
